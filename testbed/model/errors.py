@@ -1,0 +1,76 @@
+"""Errors that a user can act on, each with the exit status of `testbed run` that it means."""
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import ClassVar
+
+
+class ExitStatus(IntEnum):
+    """Exit statuses of `testbed run`."""
+
+    AS_EXPECTED = 0
+    FAILED = 1
+    WRONG_INPUT = 2
+    MACHINE_CANNOT = 3
+    UNTRUSTED = 4
+
+
+class TestbedError(Exception):
+    """Base of every error that is reported as a message, never as a traceback."""
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.FAILED
+    __test__ = False  # the name begins with Test: not one for pytest to collect
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with an input.
+
+    Attributes:
+        where: file and key path, such as `scenarios/x.yaml: timeline[0].at`.
+        found: the value found, as the user wrote it; empty if it is missing.
+        expected: what would have been right.
+        remedy: what to do about it; empty where `expected` says it all.
+    """
+
+    where: str
+    found: str
+    expected: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        """Show the problem on one or two lines."""
+        found = f"found {self.found}, " if self.found else ""
+        remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
+        return f"{self.where}: {found}expected {self.expected}{remedy}"
+
+
+@dataclass
+class InputError(TestbedError):
+    """A topology, scenario or option that cannot be used."""
+
+    problems: list[Problem] = field(default_factory=list)
+    exit_status: ClassVar[ExitStatus] = ExitStatus.WRONG_INPUT
+
+    def __str__(self) -> str:
+        """Show every problem."""
+        return "\n".join(map(str, self.problems))
+
+
+@dataclass
+class MachineError(TestbedError):
+    """Something this machine cannot do, with what to install or change."""
+
+    what: str
+    remedy: str
+    exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
+
+    def __str__(self) -> str:
+        """Show what is missing and the remedy."""
+        return f"{self.what}\n  remedy: {self.remedy}"
+
+
+class RunFailedError(TestbedError):
+    """A part of the run died or a fault did not take effect: its result cannot be trusted."""
+
+    exit_status: ClassVar[ExitStatus] = ExitStatus.UNTRUSTED

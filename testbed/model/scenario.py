@@ -1,0 +1,101 @@
+"""An experiment as data: a fabric, what runs on it, and what goes wrong when."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.model.topology import NAME_PATTERN, Topology
+from testbed.model.units import Duration, Size, parse_duration, parse_size
+
+
+MAX_MESSAGE = parse_size("2 GiB")
+"""Longest RDMA message (InfiniBand Architecture specification, volume 1, section 9.7)."""
+
+
+MAX_SEED = (1 << 31) - 1
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class FaultKind(StrEnum):
+    """What can go wrong with a link."""
+
+    BLACKHOLE = "blackhole"
+    CUT = "cut"
+
+
+class Fault(_Model):
+    """One entry of the timeline."""
+
+    kind: FaultKind = Field(
+        description="blackhole: packets vanish, carrier stays; cut: carrier lost at both ends"
+    )
+    target: str = Field(description="a link, such as p0_t0_0--p0_t1_1 or h0--p0_t0_0")
+    at: Duration = Field(description="when it begins, from the start of the run")
+    for_: Annotated[Duration, Field(gt=0)] = Field(alias="for", description="how long it lasts")
+
+    @property
+    def until(self) -> int:
+        """When it is healed, in ns from the start of the run."""
+        return self.at + self.for_
+
+
+class WriteBw(_Model):
+    """RDMA WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
+
+    kind: Literal["write_bw"] = "write_bw"
+    pairs: Annotated[
+        tuple[tuple[str, str], ...],
+        Field(min_length=1, description="pairs of hosts, such as [[h0, h4], [h1, h5]]"),
+    ]
+    bidirectional: Annotated[
+        bool, Field(strict=True, description="whether both hosts of a pair write")
+    ] = True
+    message_size: Annotated[Size, Field(ge=1, le=MAX_MESSAGE, description="bytes of one WRITE")] = (
+        parse_size("1 MiB")
+    )
+    depth: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(
+        default=4, description="WRITEs outstanding per flow"
+    )
+
+
+class Mrc(_Model):
+    """Multipath Reliable Connection."""
+
+    kind: Literal["mrc"] = "mrc"
+    evs: Annotated[int, Field(ge=1, le=65536, strict=True)] | None = Field(
+        default=None, description="EVs per QP; the distinct paths, up to 256, if not given"
+    )
+    backups: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
+        default=0.25, description="share of each plane's EVs that stand by"
+    )
+    window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
+        default=1.5, description="congestion window in BDPs of the host (uet-htsim's maximum)"
+    )
+    probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=3, description="probes in a row that bring an EV back"
+    )
+
+
+class Scenario(_Model):
+    """One experiment, complete: the fabric is part of it."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN, description="as the file without .yaml")]
+    description: Annotated[str, Field(description="what to expect, for lists")] = ""
+    topology: Annotated[Topology, Field(description="a topology's name, its file, or itself")]
+    seed: Annotated[
+        int, Field(ge=0, le=MAX_SEED, strict=True, description="repeats every random choice")
+    ] = 1
+    duration: Annotated[Duration, Field(gt=0, description="of the run")] = parse_duration("10 s")
+    workload: Annotated[WriteBw, Field(description="what the hosts send")]
+    transport: Annotated[Mrc, Field(description="how they send it")] = Mrc()
+    timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
+
+    @property
+    def flows(self) -> tuple[tuple[str, str], ...]:
+        """Every (source, destination) in order; both ways where the workload is bidirectional."""
+        back = [(b, a) for a, b in self.workload.pairs] if self.workload.bidirectional else []
+        return (*self.workload.pairs, *back)

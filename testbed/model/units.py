@@ -1,0 +1,74 @@
+"""Quantities as people write them: `100 Gbit/s`, `4.365 us`, `1 MiB`, `0.8 BDP`.
+
+Each `parse_*` returns a whole number of the base unit named in its docstring, rounded to the
+nearest, and raises `ValueError` whose text is what was expected. The annotated types plug them
+into pydantic models.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+_NUMBER = r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?"
+_QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-zµ/]*)\s*", re.ASCII)
+_LIMIT = 1 << 63
+"""Quantities stay below it: they are stored in 64 bits."""
+
+_RATES = {
+    "bit/s": 1,
+    "kbit/s": 10**3,
+    "Mbit/s": 10**6,
+    "Gbit/s": 10**9,
+    "Tbit/s": 10**12,
+    "kb/s": 10**3,
+    "Mb/s": 10**6,
+    "Gb/s": 10**9,
+}
+_DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+_SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+def _parse(value: object, units: Mapping[str, int], example: str) -> int:
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"a number with a unit ({', '.join(units)}), such as '{example}'")
+    number = round(Decimal(match[1]) * units[match[2]])
+    if number >= _LIMIT:
+        raise ValueError(f"a quantity of a size that fits 64 bits, such as '{example}'")
+    return number
+
+
+def parse_rate(value: object) -> int:
+    """Parse a data rate into bits/s."""
+    return _parse(value, _RATES, "100 Gbit/s")
+
+
+def parse_duration(value: object) -> int:
+    """Parse a time into ns."""
+    return _parse(value, _DURATIONS, "4.365 us")
+
+
+def parse_size(value: object) -> int:
+    """Parse a size into bytes."""
+    return _parse(value, _SIZES, "1 MiB")
+
+
+def _quantity(parse: Callable[[object], int], base: str, units: Mapping[str, int]) -> object:
+    """Annotate an int with its parser, its form in JSON (exact, in the base unit) and schema."""
+    pattern = rf"^\s*{_NUMBER}\s*({'|'.join(units)})\s*$"
+    schema = WithJsonSchema({"type": "string", "pattern": pattern})
+    write = PlainSerializer(lambda number: f"{number} {base}", return_type=str)
+    return Annotated[int, BeforeValidator(parse), write, schema]
+
+
+if TYPE_CHECKING:
+    Rate = int
+    Duration = int
+    Size = int
+else:
+    Rate = _quantity(parse_rate, "bit/s", _RATES)
+    Duration = _quantity(parse_duration, "ns", _DURATIONS)
+    Size = _quantity(parse_size, "B", _SIZES)
