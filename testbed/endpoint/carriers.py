@@ -1,0 +1,74 @@
+"""From an EV to bytes: the outer IPv6 header that takes a packet along the EV's path."""
+
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from struct import Struct
+
+from testbed.model import addressing
+from testbed.model.topology import Node, Topology
+
+HOP_LIMIT = 64
+_IPV6_IN_IPV6 = 41
+_ECT0 = 0b10
+_OUTER = Struct("!IHBB16s16s")
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """How to send on one EV to one peer in one DSCP class.
+
+    Attributes:
+        plane: the port that it leaves by.
+        address: the outer destination, for the socket: the kernel routes on it.
+        template: the outer header up to the payload length.
+        rest: the outer header behind the payload length.
+    """
+
+    plane: int
+    address: tuple[str, int]
+    template: bytes
+    rest: bytes
+
+    def outer_header(self, inner_bytes: int) -> bytes:
+        """The 40 bytes in front of an inner packet of that length."""
+        return self.template + inner_bytes.to_bytes(2, "big") + self.rest
+
+
+class Carriers:
+    """The carriers from one host, computed on first use and kept."""
+
+    def __init__(self, topology: Topology, host: Node) -> None:
+        self._topology = topology
+        self._host = host
+        self._source = addressing.nic_address(topology, host).packed
+        self._known: dict[tuple[bytes, int, int], Carrier] = {}
+
+    def to(self, peer: bytes, ev: int, dscp: int) -> Carrier:
+        """The carrier to the NIC with that address.
+
+        Raises:
+            LookupError: no host of the fabric has that address.
+        """
+        key = peer, ev, dscp
+        carrier = self._known.get(key)
+        if carrier is None:
+            carrier = self._known[key] = self._compute(peer, ev, dscp)
+        return carrier
+
+    def _compute(self, peer: bytes, ev: int, dscp: int) -> Carrier:
+        topology, host = self._topology, self._host
+        dst = addressing.host_of_nic(topology, IPv6Address(peer))
+        if dst is None:
+            raise LookupError(f"no NIC of {topology.name} has the address {peer.hex(':', 2)}")
+        path = addressing.path_of_ev(topology, host, dst, ev)
+        address = addressing.carrier(topology, host, dst, path)
+        label = addressing.flow_label_of_ev(ev)
+        header = _OUTER.pack(
+            6 << 28 | dscp << 22 | _ECT0 << 20 | label,
+            0,
+            _IPV6_IN_IPV6,
+            HOP_LIMIT,
+            self._source,
+            address.packed,
+        )
+        return Carrier(path.plane, (str(address), 0), header[:4], header[6:])

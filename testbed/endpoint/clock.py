@@ -1,0 +1,24 @@
+"""The one clock: CLOCK_MONOTONIC in ns, and what converts kernel receive timestamps to it."""
+
+import time
+from collections.abc import Callable
+
+now_ns: Callable[[], int] = time.monotonic_ns
+"""Read the clock that every record is stamped with."""
+
+_TRIES = 5
+
+
+def realtime_offset_ns() -> int:
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, from the quickest of a few paired readings.
+
+    Kernel receive timestamps are CLOCK_REALTIME, which may be slewed: read this again every second.
+    """
+    best_width, best = 1 << 62, 0
+    for _ in range(_TRIES):
+        before = time.monotonic_ns()
+        real = time.time_ns()
+        after = time.monotonic_ns()
+        if after - before < best_width:
+            best_width, best = after - before, real - (before + after) // 2
+    return best

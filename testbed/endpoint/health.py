@@ -1,0 +1,50 @@
+"""How well a process kept up: how late it woke, what it used, what it lost."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+INTERVAL_NS = 1_000_000_000
+_P99 = 0.99
+
+
+class HealthLog:
+    """Appends one line a second to the run's health.jsonl, shared by all processes of the run."""
+
+    def __init__(self, path: Path, process: str, now_ns: int) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._process = process
+        self._since_ns = now_ns
+        self._cpu_ns = time.process_time_ns()
+        self._lags: list[int] = []
+
+    @property
+    def due_ns(self) -> int:
+        """When the next line is due."""
+        return self._since_ns + INTERVAL_NS
+
+    def lag(self, lag_ns: int) -> None:
+        """Take note of how late the process woke, or how late it acted on a packet."""
+        self._lags.append(lag_ns)
+
+    def write(self, now_ns: int, drops: dict[str, int]) -> None:
+        """Write a line for the time since the last one; `drops` are cumulative counters."""
+        lags = sorted(self._lags) or [0]
+        cpu_ns = time.process_time_ns()
+        line = {
+            "t_ns": now_ns,
+            "process": self._process,
+            "interval_ns": now_ns - self._since_ns,
+            "lag_p99_ns": lags[int(len(lags) * _P99)],
+            "lag_max_ns": lags[-1],
+            "cpu_ns": cpu_ns - self._cpu_ns,
+            "drops": drops,
+        }
+        os.write(self._fd, json.dumps(line).encode() + b"\n")
+        self._since_ns, self._cpu_ns = now_ns, cpu_ns
+        self._lags.clear()
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)

@@ -1,0 +1,1 @@
+"""One run from beginning to end: sandbox, fabric, endpoints, faults, records."""

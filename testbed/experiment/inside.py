@@ -1,0 +1,211 @@
+"""The first process of the sandbox: builds the fabric, runs the scenario on it, keeps watch."""
+
+import json
+import os
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from testbed.controller.plan import ControllerPlan, choose_wires
+from testbed.controller.process import ControllerProcess
+from testbed.endpoint.clock import now_ns
+from testbed.experiment.machine import MachineSampler
+from testbed.experiment.planning import Flow, fair_share_bps, flows_of, plan_endpoints
+from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
+from testbed.experiment.progress import Progress
+from testbed.fabric.counters import Counters
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.openvswitch import OpenVSwitch
+from testbed.model.scenario import Scenario
+from testbed.model.topology import PAYLOAD_MTU
+from testbed.results import records
+from testbed.results.records import Recorder, collect, raw_path
+
+RTT_SAMPLES = 7
+SETTLE_RTTS = 2
+"""Round trips between the last measurement and the start: backups answer their first probes."""
+
+DRAIN_RTTS = 60
+"""How long the last WRITEs may take to complete, in base RTTs, before the run is given up."""
+
+ANSWER_S = 10.0
+LINK_SAMPLE_S = 0.25
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(slots=True)
+class _Run:
+    """What the phases of a run share."""
+
+    scenario: Scenario
+    directory: Path
+    fabric: Fabric
+    controller: ControllerProcess
+    switch: OpenVSwitch | None
+    progress: Progress
+    endpoints: list[EndpointProcess] = field(default_factory=list)
+
+    def unexplained_drops(self) -> dict[str, int]:
+        """Cumulative counters of what the kernel loses beside the fabric's own queues."""
+        packet = self.switch.packet_drops() if self.switch is not None else {}
+        return {"openvswitch": sum(packet.values())}
+
+
+def run_in_sandbox(
+    scenario: Scenario, directory: Path, progress: Progress, *, openvswitch: bool
+) -> None:
+    """Run a scenario from an empty sandbox to collected records.
+
+    Raises:
+        RunFailedError: a process died, a fault did not take effect, or data did not drain.
+    """
+    raw = directory / "raw"
+    raw.mkdir()
+    with ExitStack() as stack:
+        progress("building the fabric", 0.0)
+        run = _build(scenario, directory, progress, stack, openvswitch=openvswitch)
+        progress("starting the endpoints", 0.08)
+        for host, plan in plan_endpoints(scenario, raw).items():
+            run.endpoints.append(start_endpoint(plan, directory / "logs" / f"{host.name}.log"))
+        hear_all(run.endpoints, "ready", ANSWER_S)
+        progress("measuring the base RTT", 0.1)
+        base_rtt_ns = _measure_base_rtt(run)
+        t0_ns = now_ns() + SETTLE_RTTS * base_rtt_ns
+        _watch(run, t0_ns)
+        reports = _finish(run, base_rtt_ns)
+        run.controller.stop()
+        progress("collecting", 0.95)
+        collect(raw, directory, t0_ns)
+        _write_run(run, reports, t0_ns, base_rtt_ns)
+
+
+def _build(
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress,
+    stack: ExitStack,
+    *,
+    openvswitch: bool,
+) -> _Run:
+    logs = directory / "logs"
+    wires = choose_wires(scenario.timeline, openvswitch=openvswitch)
+    fabric = stack.enter_context(Fabric(scenario.topology, wires))
+    plan = ControllerPlan(scenario.topology, scenario.timeline, wires, directory)
+    controller = ControllerProcess.start(plan, logs)
+    switch = None
+    if wires:
+        switch = OpenVSwitch.start(plan.openflow_wires, logs)
+        stack.callback(switch.stop)
+    fabric.verify()
+    if switch is not None:
+        switch.connect(controller.wait_for("listening")["listening"])
+    controller.wait_for("ready")
+    fabric.sweep()
+    return _Run(scenario, directory, fabric, controller, switch, progress)
+
+
+def _measure_base_rtt(run: _Run) -> int:
+    """Median of a few single packets over an idle fabric, cross-T1 where a flow is, in ns."""
+    flow = _longest_flow(run.scenario)
+    endpoint = next(e for e in run.endpoints if e.name == flow.src.name)
+    samples: list[int] = []
+    for _ in range(RTT_SAMPLES):
+        endpoint.tell({"measure_rtt": flow.number})
+        samples.append(endpoint.hear()["rtt_ns"])
+    return round(median(samples))
+
+
+def _longest_flow(scenario: Scenario) -> Flow:
+    topology = scenario.topology
+    flows = flows_of(scenario)
+    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
+    return next(across, flows[0])
+
+
+def _watch(run: _Run, t0_ns: int) -> None:
+    """Start everybody at t0 and sample counters until the end; a process that dies ends the run."""
+    t_end_ns = t0_ns + run.scenario.duration
+    for endpoint in run.endpoints:
+        endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
+    run.controller.begin(t0_ns)
+    machine = MachineSampler(run.directory / "health.jsonl", now_ns())
+    path = raw_path(run.directory / "raw", "fabric", records.LINKS)
+    with Recorder(path, records.LINKS) as links, run.fabric.counters() as counters:
+        while (now := now_ns()) < t_end_ns:
+            _sample_links(counters, links, now)
+            if now >= machine.due_ns:
+                machine.sample(now, run.unexplained_drops())
+            _check_alive(run)
+            done = max(now - t0_ns, 0) / run.scenario.duration
+            run.progress("running", 0.15 + 0.75 * done)
+            time.sleep(min(LINK_SAMPLE_S, (t_end_ns - now) / NS_PER_S))
+        _sample_links(counters, links, now_ns())
+    machine.sample(now_ns(), run.unexplained_drops())
+
+
+def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
+    for direction, count in counters.directions().items():
+        link = counters.link_of(direction)
+        links.append(now, link, direction, count.packets, count.bytes, count.dropped)
+
+
+def _check_alive(run: _Run) -> None:
+    for endpoint in run.endpoints:
+        endpoint.check()
+    if run.switch is not None:
+        run.switch.check()
+    run.controller.receive()
+
+
+def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
+    """Wait for the last WRITEs, end the endpoints; returns what they report, by host."""
+    run.progress("draining", 0.9)
+    hear_all(run.endpoints, "drained", DRAIN_RTTS * base_rtt_ns / NS_PER_S)
+    for endpoint in run.endpoints:
+        endpoint.tell({"finish": True})
+    reports = hear_all(run.endpoints, "finished", ANSWER_S)
+    for endpoint in run.endpoints:
+        os.waitpid(endpoint.pid, 0)
+    return reports
+
+
+def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int) -> None:
+    sent = {part["flow"]: part for report in reports.values() for part in report.pop("sent")}
+    received = {
+        part["flow"]: part for report in reports.values() for part in report.pop("received")
+    }
+    duration_s = run.scenario.duration / NS_PER_S
+    flows = flows_of(run.scenario)
+    leaving = Counter(flow.src for flow in flows)
+    payload_share = PAYLOAD_MTU / run.scenario.topology.wire_bytes
+    described = []
+    for flow in flows:
+        out, in_ = sent[flow.number], received[flow.number]
+        control_bps = reports[flow.src.name]["control_bytes"] * 8 / duration_s / leaving[flow.src]
+        raw_bps = fair_share_bps(run.scenario, flow)
+        described.append(
+            {
+                **out,
+                **in_,
+                "src": flow.src.name,
+                "dst": flow.dst.name,
+                "transport": run.scenario.transport.kind,
+                "attainable_bps": (raw_bps - control_bps) * payload_share,
+                "bytes_lost": out["bytes_sent"] - in_["bytes_verified"] - in_["bytes_corrupted"],
+            }
+        )
+    content = {
+        "t0_ns": t0_ns,
+        "duration_s": duration_s,
+        "base_rtt_ns": base_rtt_ns,
+        "bin_s": base_rtt_ns / 4 / NS_PER_S,
+        "flows": described,
+        "hosts": reports,
+        "fabric_timings_s": run.fabric.timings_s,
+        "datapath": run.switch.datapath if run.switch is not None else None,
+    }
+    (run.directory / "run.json").write_text(json.dumps(content, indent=1))

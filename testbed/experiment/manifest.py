@@ -1,0 +1,59 @@
+"""What a run was made of: enough to make it again, and to know what it ran on."""
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import version
+from pathlib import Path
+
+from testbed.fabric.openvswitch import Availability
+from testbed.model.scenario import Scenario
+
+PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
+_PROJECT = Path(__file__).resolve().parents[2]
+
+
+def write_manifest(directory: Path, scenario: Scenario, switch: Availability) -> None:
+    """Write manifest.json: versions, kernel, CPU, Open vSwitch, git state, resolved scenario."""
+    content = {
+        "scenario": scenario.model_dump(mode="json", by_alias=True),
+        "seed": scenario.seed,
+        "packages": {package: version(package) for package in PACKAGES},
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cpu": _cpu_model(),
+        "cpus": os.cpu_count(),
+        "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
+        "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
+        "link_model": "HTB rate and tail drop: no ECN, no trimming, no priority",
+        "git": _git_state(),
+    }
+    (directory / "manifest.json").write_text(json.dumps(content, indent=1))
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def _git_state() -> dict[str, str | bool] | None:
+    """Commit and whether the tree differs from it; None outside a checkout or without git."""
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return {"commit": commit, "modified": bool(_git("status", "--porcelain"))}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(  # noqa: S603 - the arguments are ours
+        ["git", "-C", str(_PROJECT), *arguments],  # noqa: S607 - the user's own git
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()

@@ -1,0 +1,90 @@
+"""The host's side of a run: starts the sandbox, follows its progress, ends it whatever happens."""
+
+import json
+import os
+import pickle
+import signal
+from pathlib import Path
+
+from testbed.experiment.manifest import write_manifest
+from testbed.experiment.progress import Progress
+from testbed.fabric import openvswitch
+from testbed.fabric.capabilities import require
+from testbed.fabric.namespaces import start_sandbox
+from testbed.model.errors import RunFailedError, TestbedError
+from testbed.model.scenario import Scenario
+
+_ERROR_FILE = "error.pickle"
+
+
+def run_experiment(scenario: Scenario, directory: Path, progress: Progress) -> None:
+    """Run a scenario and leave its records in a run directory, not yet analysed.
+
+    Nothing of the run survives this call, however it ends: all of it lives in a sandbox of
+    namespaces that ends with its first process.
+
+    Raises:
+        MachineError: this machine cannot run it.
+        RunFailedError: a part of it died or a fault did not take effect.
+        KeyboardInterrupt: the user stopped it; what was recorded stays.
+    """
+    require()
+    switch = openvswitch.available()
+    write_manifest(directory, scenario, switch)
+    (directory / "logs").mkdir(exist_ok=True)
+    reader, writer = os.pipe()
+    wires = switch.datapath is not None
+    waiter = start_sandbox(lambda: _first_process(scenario, directory, writer, wires=wires))
+    os.close(writer)
+    try:
+        with os.fdopen(reader) as lines:
+            for line in lines:
+                what, done = json.loads(line)
+                progress(what, done)
+    except BaseException:
+        os.kill(waiter, signal.SIGKILL)  # and with it the sandbox and everything in it
+        raise
+    finally:
+        _, status = os.waitpid(waiter, 0)
+    _raise_error_of(directory)
+    code = os.waitstatus_to_exitcode(status)
+    if code:
+        raise RunFailedError(f"the run ended early ({_words(code)}); see {directory / 'logs'}")
+
+
+def _words(code: int) -> str:
+    if code < 0:
+        return f"killed by signal {-code}"
+    return f"killed by signal {code - 128}" if code > 128 else f"exit status {code}"  # noqa: PLR2004 - the shell's convention
+
+
+def _raise_error_of(directory: Path) -> None:
+    """Raise here what was raised in the sandbox."""
+    place = directory / _ERROR_FILE
+    if not place.exists():
+        return
+    error = pickle.loads(place.read_bytes())  # noqa: S301 - written by our own child
+    place.unlink()
+    raise error
+
+
+def _first_process(scenario: Scenario, directory: Path, writer: int, *, wires: bool) -> int:
+    """Run the experiment as PID 1 of the sandbox; returns its exit status."""
+    log = os.open(directory / "logs" / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.set_inheritable(writer, False)
+
+    def progress(what: str, done: float) -> None:
+        os.write(writer, json.dumps([what, done]).encode() + b"\n")
+
+    from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415 - Mininet loads slowly
+
+    try:
+        run_in_sandbox(scenario, directory, progress, openvswitch=wires)
+    except TestbedError as error:
+        (directory / _ERROR_FILE).write_bytes(pickle.dumps(error))
+        return error.exit_status
+    return os.EX_OK

@@ -1,0 +1,128 @@
+"""The processes of a run as its first process sees them: started, spoken to, watched."""
+
+import json
+import os
+import selectors
+import socket
+import sys
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.endpoint.plan import EndpointPlan
+from testbed.endpoint.process import run_endpoint
+from testbed.fabric.namespaces import die_with_parent, enter_netns
+from testbed.model.errors import RunFailedError
+
+_MAX_MESSAGE = 1 << 16
+
+
+@dataclass(slots=True)
+class EndpointProcess:
+    """An endpoint in its host's network namespace."""
+
+    name: str
+    pid: int
+    control: socket.socket
+
+    def tell(self, message: dict[str, object]) -> None:
+        """Send it a command.
+
+        Raises:
+            RunFailedError: it has ended.
+        """
+        try:
+            self.control.send(json.dumps(message).encode())
+        except OSError as error:
+            raise RunFailedError(self._ended()) from error
+
+    def hear(self) -> dict[str, Any]:
+        """Wait for its next message.
+
+        Raises:
+            RunFailedError: it has ended.
+        """
+        data = self.control.recv(_MAX_MESSAGE)
+        if not data:
+            raise RunFailedError(self._ended())
+        message: dict[str, Any] = json.loads(data)
+        return message
+
+    def check(self) -> None:
+        """Check that it is alive.
+
+        Raises:
+            RunFailedError: it has ended.
+        """
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+            raise RunFailedError(self._ended())
+
+    def _ended(self) -> str:
+        return f"the endpoint of {self.name} ended: {ending(self.pid)}"
+
+
+def ending(pid: int) -> str:
+    """How a child process ended, in words."""
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return f"exit status {code}" if code >= 0 else f"killed by signal {-code}"
+
+
+def start_endpoint(plan: EndpointPlan, log: Path) -> EndpointProcess:
+    """Fork an endpoint from this warm process into its host's network namespace."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    parent = os.getpid()
+    sys.stdout.flush()
+    pid = os.fork()
+    if not pid:
+        _become(lambda: _endpoint(plan, theirs, ours, parent), log)
+    theirs.close()
+    return EndpointProcess(plan.host.name, pid, ours)
+
+
+def _endpoint(
+    plan: EndpointPlan, control: socket.socket, parents: socket.socket, parent: int
+) -> int:
+    parents.close()
+    die_with_parent(parent)
+    enter_netns(plan.host.name)
+    return run_endpoint(plan, control)
+
+
+def _become(function: Callable[[], int], log: Path) -> None:
+    status = 1
+    try:
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        status = function()
+    except BaseException:  # noqa: BLE001 - the log is all that can still be told
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(status)
+
+
+def hear_all(endpoints: list[EndpointProcess], key: str, timeout_s: float) -> dict[str, Any]:
+    """Wait until every endpoint has sent a message with that key; returns the values by name.
+
+    Raises:
+        RunFailedError: one has ended, or has not said it in time.
+    """
+    heard: dict[str, Any] = {}
+    with selectors.DefaultSelector() as selector:
+        for endpoint in endpoints:
+            selector.register(endpoint.control, selectors.EVENT_READ, endpoint)
+        while len(heard) < len(endpoints):
+            ready = selector.select(timeout_s)
+            if not ready:
+                late = ", ".join(e.name for e in endpoints if e.name not in heard)
+                raise RunFailedError(f"no '{key}' from {late} within {timeout_s:.0f} s")
+            for selected, _ in ready:
+                endpoint = selected.data
+                message = endpoint.hear()
+                if key in message:
+                    heard[endpoint.name] = message[key]
+    return heard

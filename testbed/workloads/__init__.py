@@ -1,0 +1,1 @@
+"""What runs on the fabric: who sends what to whom."""
