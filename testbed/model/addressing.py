@@ -119,7 +119,7 @@ def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
     """The host whose NIC has this address, if any has."""
     value = int(nic) - int(NIC_PREFIX.network_address)
     rack, downlink = value >> 80, value >> 64 & 0xFFFF
-    if rack >= topology.t0_per_plane or downlink >= topology.hosts_per_t0:
+    if not 0 <= rack < topology.t0_per_plane or downlink >= topology.hosts_per_t0:
         return None
     host = topology.host(rack * topology.hosts_per_t0 + downlink)
     return host if nic_address(topology, host) == nic else None
@@ -170,7 +170,8 @@ def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Pat
     planes = {one >> PLANE_SHIFT & EV_PLANE_MASK for one in usids}
     index = [one & INDEX_MASK for one in usids]
     over_t1 = roles == [Role.T0, Role.T1, Role.T0, Role.NIC]
-    if len(planes) != 1 or not (over_t1 or roles == [Role.T0, Role.NIC]):
+    in_block = int(carrier) >> 128 - BLOCK_BITS == LOCATOR_BLOCK
+    if not in_block or len(planes) != 1 or not (over_t1 or roles == [Role.T0, Role.NIC]):
         raise ValueError(f"{carrier} is not a carrier address of a {topology.name} fabric")
     path = Path(planes.pop(), index[1] if over_t1 else None)
     dst = topology.host(index[-2] * topology.hosts_per_t0 + index[-1])

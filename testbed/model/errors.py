@@ -27,7 +27,7 @@ class Problem:
     """One thing wrong with an input.
 
     Attributes:
-        where: file and key path, such as `scenarios/x.yaml: timeline[0].at`.
+        where: file, line and key path, such as `scenarios/x.yaml:14: timeline[0].at`.
         found: the value found, as the user wrote it; empty if it is missing.
         expected: what would have been right.
         remedy: what to do about it; empty where `expected` says it all.
@@ -45,7 +45,7 @@ class Problem:
         return f"{self.where}: {found}expected {self.expected}{remedy}"
 
 
-@dataclass
+@dataclass(eq=False)
 class InputError(TestbedError):
     """A topology, scenario or option that cannot be used."""
 
@@ -57,13 +57,17 @@ class InputError(TestbedError):
         return "\n".join(map(str, self.problems))
 
 
-@dataclass
+@dataclass(eq=False)
 class MachineError(TestbedError):
     """Something this machine cannot do, with what to install or change."""
 
     what: str
     remedy: str
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
+
+    def __post_init__(self) -> None:
+        """Let it pass from one process to another, however it was made."""
+        super().__init__(self.what, self.remedy)
 
     def __str__(self) -> str:
         """Show what is missing and the remedy."""

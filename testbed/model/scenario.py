@@ -3,17 +3,21 @@
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from testbed.model.topology import NAME_PATTERN, Topology
-from testbed.model.units import Duration, Size, parse_duration, parse_size
-
-
-MAX_MESSAGE = parse_size("2 GiB")
-"""Longest RDMA message (InfiniBand Architecture specification, volume 1, section 9.7)."""
-
+from testbed.model.units import Duration, Size, parse_duration, parse_size, show_size
 
 MAX_SEED = (1 << 31) - 1
+
+MAX_MESSAGE = parse_size("128 MiB")
+"""Longest message. RDMA allows 2 GiB, of which not one would complete in a run."""
+
+
+def _message_size(size: int) -> int:
+    if not 1 <= size <= MAX_MESSAGE:
+        raise ValueError(f"a size from 1 B to {show_size(MAX_MESSAGE)}")
+    return size
 
 
 class _Model(BaseModel):
@@ -54,8 +58,8 @@ class WriteBw(_Model):
     bidirectional: Annotated[
         bool, Field(strict=True, description="whether both hosts of a pair write")
     ] = True
-    message_size: Annotated[Size, Field(ge=1, le=MAX_MESSAGE, description="bytes of one WRITE")] = (
-        parse_size("1 MiB")
+    message_size: Annotated[Size, AfterValidator(_message_size)] = Field(
+        default=parse_size("1 MiB"), description="of one WRITE"
     )
     depth: Annotated[int, Field(ge=1, le=64, strict=True)] = Field(
         default=4, description="WRITEs outstanding per flow"
@@ -83,7 +87,9 @@ class Mrc(_Model):
 class Scenario(_Model):
     """One experiment, complete: the fabric is part of it."""
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN, description="as the file without .yaml")]
+    name: Annotated[
+        str, Field(pattern=NAME_PATTERN, description="its name, and that of its results")
+    ]
     description: Annotated[str, Field(description="what to expect, for lists")] = ""
     topology: Annotated[Topology, Field(description="a topology's name, its file, or itself")]
     seed: Annotated[

@@ -128,7 +128,7 @@ class Delay(_Model):
 class Topology(_Model):
     """A multi-plane two-tier Clos fabric, in real units."""
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN, description="as the file without .yaml")]
+    name: Annotated[str, Field(pattern=NAME_PATTERN, description="its name")]
     description: Annotated[str, Field(description="one line, for lists")] = ""
     planes: Annotated[
         int, Field(ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of a NIC")

@@ -56,11 +56,42 @@ def parse_size(value: object) -> int:
     return _parse(value, _SIZES, "1 MiB")
 
 
-def _quantity(parse: Callable[[object], int], base: str, units: Mapping[str, int]) -> object:
-    """Annotate an int with its parser, its form in JSON (exact, in the base unit) and schema."""
+def _show(number: float, units: Mapping[str, int], *names: str) -> str:
+    """Write a quantity in the largest of some units that leaves at least 1."""
+    unit = max(
+        (name for name in names if abs(number) >= units[name]),
+        key=units.__getitem__,
+        default=names[0],
+    )
+    return f"{number / units[unit]:.4g} {unit}"
+
+
+def show_rate(rate_bps: float) -> str:
+    """Write a data rate in bits/s for people, to four digits."""
+    return _show(rate_bps, _RATES, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s")
+
+
+def show_duration(time_ns: float) -> str:
+    """Write a time in ns for people, to four digits."""
+    return _show(time_ns, _DURATIONS, "ns", "us", "ms", "s")
+
+
+def show_size(size: float) -> str:
+    """Write a size in bytes for people, to four digits."""
+    return _show(size, _SIZES, "B", "KiB", "MiB", "GiB")
+
+
+def _exactly(number: int, units: Mapping[str, int]) -> str:
+    """Write a quantity in the largest unit of which it is a whole number."""
+    unit = max((name for name in units if number % units[name] == 0), key=units.__getitem__)
+    return f"{number // units[unit]} {unit}" if number else f"0 {next(iter(units))}"
+
+
+def _quantity(parse: Callable[[object], int], units: Mapping[str, int]) -> object:
+    """Annotate an int with its parser, its form in JSON (exact, with a unit) and its schema."""
     pattern = rf"^\s*{_NUMBER}\s*({'|'.join(units)})\s*$"
     schema = WithJsonSchema({"type": "string", "pattern": pattern})
-    write = PlainSerializer(lambda number: f"{number} {base}", return_type=str)
+    write = PlainSerializer(lambda number: _exactly(number, units), return_type=str)
     return Annotated[int, BeforeValidator(parse), write, schema]
 
 
@@ -69,6 +100,6 @@ if TYPE_CHECKING:
     Duration = int
     Size = int
 else:
-    Rate = _quantity(parse_rate, "bit/s", _RATES)
-    Duration = _quantity(parse_duration, "ns", _DURATIONS)
-    Size = _quantity(parse_size, "B", _SIZES)
+    Rate = _quantity(parse_rate, _RATES)
+    Duration = _quantity(parse_duration, _DURATIONS)
+    Size = _quantity(parse_size, _SIZES)

@@ -1,0 +1,73 @@
+"""The command line: `testbed`, one module a subcommand."""
+
+import os
+import sys
+import tempfile
+import traceback
+from pathlib import Path
+
+import typer
+
+from testbed.cli.bench import bench
+from testbed.cli.clean import clean
+from testbed.cli.list_ import list_
+from testbed.cli.paths import paths
+from testbed.cli.report import report
+from testbed.cli.run import run
+from testbed.cli.schema import schema
+from testbed.cli.screen import say_error
+from testbed.cli.validate import validate
+from testbed.model.errors import ExitStatus, InputError, TestbedError
+
+__all__ = ["command_line", "main"]
+
+
+def main() -> None:
+    """Run the command line; every error becomes a message and an exit status."""
+    try:
+        command_line()(prog_name="testbed")
+    except InputError as error:
+        for problem in error.problems:
+            say_error(str(problem))
+        sys.exit(error.exit_status)
+    except TestbedError as error:
+        say_error(str(error))
+        sys.exit(error.exit_status)
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(ExitStatus.FAILED)
+    except Exception as error:  # noqa: BLE001 - the last resort: told briefly, kept in full
+        say_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
+        sys.exit(ExitStatus.UNTRUSTED)
+
+
+def command_line() -> typer.Typer:
+    """Build the command line."""
+    app = typer.Typer(
+        help="Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    app.callback()(_callback)
+    app.command()(run)
+    app.command()(report)
+    app.command("list")(list_)
+    app.command()(validate)
+    app.command()(paths)
+    app.command()(schema)
+    app.command()(bench)
+    app.command()(clean)
+    return app
+
+
+def _callback() -> None:
+    """Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens."""
+
+
+def _keep_traceback() -> Path:
+    handle, name = tempfile.mkstemp(prefix="testbed-", suffix=".log", text=True)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        traceback.print_exc(file=file)
+    return Path(name)

@@ -1,0 +1,9 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where runs are written.")]

@@ -1,0 +1,31 @@
+"""`testbed report`: analyse a run once more."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli.options import Json
+from testbed.cli.screen import progress_shown, say_json, stdout
+from testbed.cli.summary import exit_status, show
+
+
+def report(
+    run_directory: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Write the summary, figures and report of a run again."""
+    from testbed.results.analyse import analyse
+    from testbed.results.run_directory import find_run
+
+    run = find_run(run_directory)
+    with progress_shown() as progress:
+        progress("analysing", 0.0)
+        summary = analyse(run.path)
+    if as_json:
+        say_json(summary.model_dump(mode="json"))
+    else:
+        show(summary, run, stdout())
+    raise typer.Exit(exit_status(summary))

@@ -1,0 +1,31 @@
+"""`testbed schema`: JSON Schemas for editors."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from testbed.cli.screen import stdout
+
+
+def schema(
+    directory: Annotated[
+        Path | None, typer.Option(help="Where to write; the project's docs/schema if not given.")
+    ] = None,
+) -> None:
+    """Write the JSON Schemas of topologies and scenarios."""
+    from testbed.loading import PROJECT
+    from testbed.model.errors import InputError, Problem
+    from testbed.model.json_schema import scenario_schema, topology_schema
+
+    place = PROJECT / "docs" / "schema" if directory is None else directory
+    for name, content in (("topology", topology_schema()), ("scenario", scenario_schema())):
+        file = place / f"{name}.json"
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            expected = f"a file to write ({(error.strerror or str(error)).lower()})"
+            raise InputError([Problem("--directory", str(file), expected)]) from None
+        stdout().print(f"wrote {file}")

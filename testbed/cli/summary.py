@@ -1,0 +1,105 @@
+"""A run's summary as tables, and the exit status that it means."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from testbed.model.errors import ExitStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from testbed.results.run_directory import RunDirectory
+    from testbed.results.summary import FaultSummary, Summary
+
+_MEASURES = ("detection", "stall", "recovery")
+_VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
+
+
+def exit_status(summary: "Summary") -> ExitStatus:
+    """What a finished run means: lost or corrupted data fails it, whatever else it shows."""
+    if not summary.integrity.intact:
+        return ExitStatus.FAILED
+    if summary.verdict == "invalid":
+        return ExitStatus.UNTRUSTED
+    return ExitStatus.AS_EXPECTED
+
+
+def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
+    """Print the figures of a run and where to find the rest."""
+    from rich.text import Text
+
+    console.print(
+        f"{summary.scenario}, seed {summary.seed}: {summary.duration_s:g} s, base RTT "
+        f"{summary.base_rtt_us / 1000:.1f} ms ({summary.base_rtt_real_us:.1f} us real)",
+        style="bold",
+    )
+    console.print(_flows(summary), "")
+    if summary.faults:
+        console.print(_faults(summary), "")
+    console.print(_integrity(summary))
+    verdict = Text("verdict: ").append(summary.verdict, _VERDICT_STYLES[summary.verdict])
+    console.print(verdict)
+    for reason in summary.reasons:
+        console.print(f"  {reason}")
+    console.print(f"report: {run.path / 'report.html'}", f"figures: {run.figures}", sep="\n")
+
+
+def _flows(summary: "Summary") -> "RenderableType":
+    from rich.table import Table
+
+    from testbed.model.units import show_rate
+
+    table = Table()
+    table.add_column("flow", style="cyan")
+    for heading in ("goodput", "of attainable", "lost", "retransmitted"):
+        table.add_column(heading, justify="right")
+    for flow in summary.flows:
+        table.add_row(
+            f"{flow.src} -> {flow.dst}",
+            show_rate(flow.goodput_bps),
+            f"{flow.attainable_fraction:.1%}",
+            str(flow.packets_lost),
+            str(flow.packets_retransmitted),
+        )
+    return table
+
+
+def _faults(summary: "Summary") -> "RenderableType":
+    from rich.table import Table
+
+    table = Table()
+    table.add_column("fault", style="cyan")
+    table.add_column("")
+    for heading in ("emulated", "base RTTs", "real"):
+        table.add_column(heading, justify="right")
+    for fault in summary.faults:
+        name = f"{fault.kind} {fault.target}"
+        for row in _measures(fault):
+            table.add_row(name, *row)
+            name = ""
+        table.add_section()
+    return table
+
+
+def _measures(fault: "FaultSummary") -> Iterator[tuple[str, str, str, str]]:
+    for measure in _MEASURES:
+        ms, rtt, real_us = (
+            getattr(fault, f"{measure}_{unit}") for unit in ("ms", "rtt", "real_us")
+        )
+        yield measure, _shown(ms, "{:.1f} ms"), _shown(rtt, "{:.2f}"), _shown(real_us, "{:.1f} us")
+    yield "deficit", "", _shown(fault.deficit_rtt, "{:.2f}"), ""
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+def _integrity(summary: "Summary") -> str:
+    from testbed.model.units import show_size
+
+    found = summary.integrity
+    sent, verified = show_size(found.bytes_sent), show_size(found.bytes_verified)
+    if found.intact:
+        return f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
+    lost, corrupted = show_size(found.bytes_lost), show_size(found.bytes_corrupted)
+    return f"integrity: {lost} lost and {corrupted} corrupted of {sent}"

@@ -1,0 +1,98 @@
+"""`testbed validate`: is a file right, and what would it run?"""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.cli.options import Json
+from testbed.cli.screen import say_json, say_warning, stdout
+
+if TYPE_CHECKING:
+    from testbed.model.checks import Remark
+    from testbed.model.scenario import Scenario
+    from testbed.model.topology import Topology
+
+
+def validate(
+    name: Annotated[
+        str, typer.Argument(metavar="FILE|NAME", help="A scenario's or topology's name or file.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Check a scenario or a topology, without root."""
+    from testbed.loading import find_scenario, find_topology, load_scenario, load_topology
+    from testbed.model.checks import remarks
+    from testbed.model.errors import ExitStatus, InputError
+
+    kind = _kind(name)
+    noted: tuple[Remark, ...] = ()
+    try:
+        if kind == "scenario":
+            file, scenario = find_scenario(name), load_scenario(name)
+            noted, facts = remarks(scenario), _scenario_facts(scenario)
+        else:
+            file, facts = find_topology(name), _topology_facts(load_topology(name))
+    except InputError as error:
+        if as_json:
+            problems = [asdict(problem) for problem in error.problems]
+            say_json({"kind": kind, "valid": False, "problems": problems})
+            raise typer.Exit(ExitStatus.WRONG_INPUT) from None
+        raise
+    if as_json:
+        warnings = [asdict(remark) for remark in noted]
+        say_json({"kind": kind, "valid": True, "facts": facts, "warnings": warnings})
+        return
+    stdout().print(f"{file}: a valid {kind}")
+    for key, value in facts.items():
+        stdout().print(f"  {key}: {value}")
+    for remark in noted:
+        say_warning(f"{file}: {remark}")
+
+
+def _kind(name: str) -> str:
+    """Whether a name or file stands for a topology, going by what only a topology has."""
+    from testbed.documents import read_document
+    from testbed.loading import SCENARIOS, TOPOLOGIES, files_in, is_path
+    from testbed.model.errors import InputError
+
+    if not is_path(name):
+        return (
+            "topology" if name in files_in(TOPOLOGIES).keys() - files_in(SCENARIOS) else "scenario"
+        )
+    try:
+        keys = set(read_document(Path(name)).data)
+    except InputError:
+        return "scenario"  # loading it says what is wrong
+    return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
+
+
+def _topology_facts(topology: "Topology") -> dict[str, Any]:
+    from testbed.model.units import show_duration, show_rate
+
+    hosts = topology.t0_per_plane * topology.hosts_per_t0
+    return {
+        "topology": topology.name,
+        "hosts": hosts,
+        "switches": topology.planes * (topology.t0_per_plane + topology.t1_per_plane),
+        "links": topology.planes * (hosts + topology.t0_per_plane * topology.t1_per_plane),
+        "paths between racks": topology.planes * topology.t1_per_plane,
+        "port rate": f"{show_rate(topology.port_rate)}, "
+        f"emulated {show_rate(topology.port_rate_bps)}",
+        "round trip": f"{show_duration(topology.propagation_rtt_ns / topology.dilation)}, "
+        f"emulated {show_duration(topology.propagation_rtt_ns)}",
+        "BDP of a port": f"{topology.bdp_packets:.1f} packets",
+    }
+
+
+def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
+    from testbed.model.units import show_duration
+
+    return {
+        "scenario": scenario.name,
+        **_topology_facts(scenario.topology),
+        "flows": len(scenario.flows),
+        "faults": len(scenario.timeline),
+        "duration": show_duration(scenario.duration),
+    }

@@ -1,0 +1,234 @@
+"""Topologies and scenarios from YAML files, with every error told by file, line and key path."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import reduce
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from testbed.documents import Document, key_path, read_document
+from testbed.model.checks import did_you_mean, problems
+from testbed.model.errors import InputError, Problem
+from testbed.model.scenario import Scenario
+from testbed.model.topology import NAME_PATTERN, Topology
+
+PROJECT = Path(__file__).resolve().parent.parent
+TOPOLOGIES = PROJECT / "topologies"
+SCENARIOS = PROJECT / "scenarios"
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def load_topology(name_or_path: str) -> Topology:
+    """Load a topology: one of the project's by name, or a YAML file by path.
+
+    Raises:
+        InputError: there is none of that name, or it is wrong.
+    """
+    return _topology(find_topology(name_or_path))
+
+
+def load_scenario(name_or_path: str) -> Scenario:
+    """Load a scenario and its topology: one of the project's by name, or a YAML file by path.
+
+    Its `topology` is a name, a path as seen from the scenario's file, or a mapping.
+
+    Raises:
+        InputError: there is none of that name, or it is wrong, or its parts do not fit.
+    """
+    document = read_document(find_scenario(name_or_path))
+    data, found = dict(document.data), list[Problem]()
+    if isinstance(data.get("topology"), str):
+        try:
+            data["topology"] = _topology_of_scenario(document)
+        except InputError as error:
+            found += error.problems
+            data["topology"] = _STAND_IN  # to find what else is wrong
+    try:
+        scenario = Scenario.model_validate(data)
+    except ValidationError as error:
+        found += _problems(document, Scenario, error)
+        raise InputError(found) from None
+    if not found:
+        found += [replace(one, where=document.where(one.where)) for one in problems(scenario)]
+    if found:
+        raise InputError(found)
+    return scenario
+
+
+def files_in(directory: Path) -> dict[str, Path]:
+    """The files of a directory by the names that can be given for them."""
+    found = sorted(path for path in directory.glob("*") if path.suffix in _SUFFIXES)
+    return {path.stem: path for path in found}
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether it is meant as a path."""
+    return "/" in name_or_path or name_or_path.endswith(_SUFFIXES)
+
+
+def find_topology(name_or_path: str) -> Path:
+    """The file of a topology.
+
+    Raises:
+        InputError: there is none.
+    """
+    return _nearby(_find(name_or_path, "topology", TOPOLOGIES, Path()))
+
+
+def find_scenario(name_or_path: str) -> Path:
+    """The file of a scenario.
+
+    Raises:
+        InputError: there is none.
+    """
+    return _nearby(_find(name_or_path, "scenario", SCENARIOS, Path()))
+
+
+def _nearby(file: Path) -> Path:
+    """The file as seen from the working directory, if it is below it."""
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
+
+
+def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
+    if is_path(name_or_path):
+        return base / name_or_path
+    names = files_in(directory)
+    if name_or_path in names:
+        return names[name_or_path]
+    remedy = did_you_mean(name_or_path, tuple(names))
+    if (base / name_or_path).is_file():
+        remedy = f"for the file write ./{name_or_path}"
+    elif name_or_path in files_in(TOPOLOGIES).keys() | files_in(SCENARIOS):
+        remedy = f"{name_or_path} is a {'topology' if kind == 'scenario' else 'scenario'}"
+    expected = f"one of {', '.join(names)}, or the path of a YAML file"
+    raise InputError([Problem(kind, name_or_path, expected, remedy)])
+
+
+def _topology(file: Path) -> Topology:
+    document = read_document(file)
+    try:
+        return Topology.model_validate(document.data)
+    except ValidationError as error:
+        raise InputError([*_problems(document, Topology, error)]) from None
+
+
+def _topology_of_scenario(document: Document) -> Topology:
+    try:
+        file = _find(document.data["topology"], "topology", TOPOLOGIES, document.file.parent)
+    except InputError as error:
+        where = document.where("topology")
+        raise InputError([replace(one, where=where) for one in error.problems]) from None
+    if not file.exists():
+        where, expected = document.where("topology"), "a file, seen from the scenario's directory"
+        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
+    return _topology(_nearby(file))
+
+
+_STAND_IN = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
+
+
+# --- from pydantic's errors to problems ---------------------------------------------------------
+
+
+_TYPES = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "finite_number": "a number that is not infinite",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "missing": "a value, which is required",
+    "string_type": "text",
+    "tuple_type": "a list",
+}
+_BOUNDS = {
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "too_long": "a list of {max_length} at most",
+    "too_short": "a list of {min_length} or more",
+}
+
+
+def _problems(
+    document: Document, model: type[BaseModel], error: ValidationError
+) -> Iterator[Problem]:
+    """Say pydantic's errors in words that need no knowledge of it."""
+    errors = error.errors()
+    locations = [one["loc"] for one in errors]
+    for one in errors:
+        here = one["loc"]
+        inside = any(len(loc) > len(here) and loc[: len(here)] == here for loc in locations)
+        if not (one["type"] == "too_short" and inside):  # only because its entries are wrong
+            yield _problem(document, model, one)
+
+
+def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
+    path = reduce(key_path, error["loc"], "")
+    last = str(error["loc"][-1]) if error["loc"] else ""
+    found, remedy = document.texts.get(path, ""), ""
+    enclosing, info = _field(model, error["loc"])
+    keys = tuple(_keys(enclosing))
+    what = f" ({info.description})" if info is not None and info.description else ""
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            found, expected = f"the unknown key {last}", f"one of {', '.join(keys)}"
+            remedy = did_you_mean(last, keys)
+        case "model_type" | "model_attributes_type" | "dict_type":
+            expected = f"a mapping with the keys {', '.join(keys)}"
+        case "enum" | "literal_error":
+            expected = str(context["expected"]).replace("'", "")
+            remedy = did_you_mean(found, expected.split(" or "))
+        case "value_error":
+            found = "" if isinstance(error["input"], dict) else found
+            expected = str(context["error"])
+        case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
+            expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        case kind if kind in _TYPES:
+            expected = _TYPES[kind] + what
+            remedy = f'write it in quotes: "{found}"' if kind == "string_type" else ""
+        case kind if kind in _BOUNDS:
+            expected = _BOUNDS[kind].format(**context) + what
+        case _:
+            expected = error["msg"]
+    return Problem(document.where(path), found, expected, remedy)
+
+
+def _field(
+    model: type[BaseModel], location: tuple[str | int, ...]
+) -> tuple[type[BaseModel] | None, FieldInfo | None]:
+    """Follow a location: the model that its last step stands in or is, and the last named field."""
+    inner: type[BaseModel] | None = model
+    info = None
+    for step in location:
+        if isinstance(step, int) or inner is None:
+            continue
+        fields = {field.alias or name: field for name, field in inner.model_fields.items()}
+        if step not in fields:
+            return inner, None
+        info = fields[step]
+        inner = next(_models_in(info.annotation), None)
+    return inner, info
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _keys(model: type[BaseModel] | None) -> Iterator[str]:
+    if model is not None:
+        yield from (field.alias or name for name, field in model.model_fields.items())

@@ -1,0 +1,48 @@
+"""JSON Schemas of topology and scenario files, by which editors complete and check them."""
+
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import SchemaSerializer, core_schema
+
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Topology
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+
+class _AsWritten(GenerateJsonSchema):
+    """Shows defaults as a user would write them: quantities with their unit."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        shown = super().default_schema(schema)
+        if shown.get("type") == "string" and "default" in shown:
+            as_json = SchemaSerializer(schema["schema"]).to_python(schema["default"], mode="json")
+            shown["default"] = as_json
+        return shown
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - overrides
+        """No titles: they only repeat the keys."""
+        return False
+
+
+def topology_schema() -> dict[str, Any]:
+    """The JSON Schema of a topology file."""
+    return _schema(Topology, "An emulated multi-plane Clos fabric")
+
+
+def scenario_schema() -> dict[str, Any]:
+    """The JSON Schema of a scenario file, in which the topology may be a name or a path."""
+    schema = _schema(Scenario, "An experiment on an emulated fabric")
+    topology = schema["properties"]["topology"]
+    schema["properties"]["topology"] = {
+        "description": topology.pop("description"),
+        "anyOf": [{"type": "string"}, topology],
+    }
+    return schema
+
+
+def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
+    schema = model.model_json_schema(schema_generator=_AsWritten)
+    return {"$schema": DIALECT, **schema, "title": title}

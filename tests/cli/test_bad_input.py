@@ -1,0 +1,327 @@
+"""Every kind of wrong input: what is said about it, and that nothing is built."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from .conftest import Call
+
+RIGHT = """\
+name: x
+topology: clos-4plane
+duration: 10 s
+workload:
+  pairs: [[h0, h4]]
+  message_size: 1 MiB
+timeline:
+  - {kind: blackhole, target: p0_t0_0--p0_t1_1, at: 4 s, for: 3 s}
+"""
+
+
+def _refused(call: Call, text: str | bytes, *told: str) -> None:
+    """Both `validate` and `run` say all of `told` on stderr and leave nothing."""
+    raw = text if isinstance(text, bytes) else text.encode()
+    Path("bad.yaml").write_bytes(raw)
+    for command in ("validate", "run"):
+        called = call(command, "bad.yaml")
+        assert called.status == 2, called.err
+        assert called.out == ""
+        for one in told:
+            assert one in called.err
+        assert called.err.startswith("error: bad.yaml")
+        assert "Traceback" not in called.err
+        assert "pydantic" not in called.err
+        assert [path.name for path in Path().iterdir()] == ["bad.yaml"]
+
+
+def test_the_right_file_is_right(call: Call) -> None:
+    Path("right.yaml").write_text(RIGHT)
+    called = call("validate", "right.yaml")
+    assert (called.status, called.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        # keys
+        (
+            "duration: 10 s",
+            "duraton: 10 s",
+            [
+                "bad.yaml:3: duraton: found the unknown key duraton, expected one of name, ",
+                "remedy: did you mean duration?",
+            ],
+        ),
+        (
+            "at: 4 s",
+            "att: 4 s",
+            [
+                "bad.yaml:8: timeline[0].at: expected a value, which is required (when it begins",
+                "bad.yaml:8: timeline[0].att: found the unknown key att, expected one of kind, ",
+                "did you mean at?",
+            ],
+        ),
+        ("name: x\n", "", ["bad.yaml:1: name: expected a value, which is required"]),
+        (
+            "  message_size: 1 MiB",
+            "  pairs: [[h1, h5]]",
+            [
+                (
+                    "bad.yaml:6: workload.pairs: found the key pairs a second time, expected it "
+                    "once (the first is on line 5)"
+                ),
+                "remove one of the two",
+            ],
+        ),
+        # units
+        (
+            "at: 4 s",
+            "at: 4",
+            [
+                (
+                    "bad.yaml:8: timeline[0].at: found 4, expected a number with a unit (ns, us, "
+                    "µs, ms, s, min), such as '4.365 us'"
+                )
+            ],
+        ),
+        ("at: 4 s", "at: yes", ["timeline[0].at: found yes, expected a number with a unit"]),
+        ("10 s", "ten seconds", ["duration: found ten seconds, expected a number with a unit"]),
+        ("10 s", "10:30", ["duration: found 10:30, expected a number with a unit"]),
+        ("10 s", "", ["bad.yaml:3: duration: found nothing, expected a number with a unit"]),
+        ("1 MiB", "1 Mbit/s", ["message_size: found 1 Mbit/s, expected a number with a unit (B"]),
+        ("10 s", "1e30 s", ["duration: found 1e30 s, expected a quantity of a size that fits 64"]),
+        # kinds and bounds of values
+        ("10 s", "0 s", ["bad.yaml:3: duration: found 0 s, expected more than 0 (of the run)"]),
+        ("1 MiB", "1 GiB", ["message_size: found 1 GiB, expected a size from 1 B to 128 MiB"]),
+        ("name: x", "name: a/b", ["name: found a/b, expected letters, digits, '.', '_' and '-'"]),
+        (
+            "name: x",
+            "name: 12",
+            ["bad.yaml:1: name: found 12, expected text", 'write it in quotes: "12"'],
+        ),
+        (
+            "kind: blackhole",
+            "kind: blackhol",
+            ["kind: found blackhol, expected blackhole or cut", "did you mean blackhole?"],
+        ),
+        (
+            "name: x",
+            "name: x\nseed: '3'",
+            ["bad.yaml:2: seed: found '3', expected a whole number (repeats every random choice)"],
+        ),
+        ("name: x", "name: x\nseed: 1.5", ["seed: found 1.5, expected a whole number"]),
+        ("name: x", "name: x\nseed: -1", ["seed: found -1, expected at least 0"]),
+        (
+            "name: x",
+            "name: x\ntransport: {evs: many, window: 99, backups: half}",
+            [
+                "bad.yaml:2: transport.evs: found many, expected a whole number (EVs per QP",
+                "transport.window: found 99, expected at most 16",
+                "transport.backups: found half, expected a number",
+            ],
+        ),
+        (
+            "name: x",
+            "name: x\ntransport: mrc",
+            ["transport: found mrc, expected a mapping with the keys kind, evs, backups"],
+        ),
+        (
+            "[[h0, h4]]",
+            "[h0, h4]",
+            ["workload.pairs[0]: found h0, expected a list (pairs of hosts, such as [[h0, h4]"],
+        ),
+        (
+            "[[h0, h4]]",
+            "[[h0]]",
+            ["bad.yaml:5: workload.pairs[0][1]: expected a value, which is required (pairs"],
+        ),
+        ("[[h0, h4]]", "[[h0, h4, h5]]", ["pairs[0]: found a list of 3, expected a list of 2 at"]),
+        ("[[h0, h4]]", "[]", ["pairs: found an empty list, expected a list of 1 or more"]),
+        ("  - {kind", "  - 3\n  - {kind", ["timeline[0]: found 3, expected a mapping with the"]),
+        # names
+        (
+            "clos-4plane",
+            "clos-4plnae",
+            [
+                "bad.yaml:2: topology: found clos-4plnae, expected one of clos-16host, ",
+                "did you mean clos-4plane?",
+            ],
+        ),
+        ("clos-4plane", "link-failure", ["link-failure is a scenario"]),
+        (
+            "clos-4plane",
+            "./none.yaml",
+            ["bad.yaml:2: topology: found none.yaml, which does not exist, expected a file"],
+        ),
+        ("clos-4plane", "[1]", ["topology: found a list of 1, expected a mapping with the keys"]),
+        (
+            "clos-4plane",
+            "{name: t, planes: 9, t0_per_plane: 1, t1_per_plane: true}",
+            [
+                "bad.yaml:2: topology.planes: found 9, expected at most 8",
+                "topology.t1_per_plane: found true, expected a whole number (T1 switches of a",
+                "topology.hosts_per_t0: expected a value, which is required (hosts below a T0)",
+            ],
+        ),
+        (
+            "clos-4plane",
+            (
+                "{name: t, planes: 1, t0_per_plane: 2, t1_per_plane: 1, hosts_per_t0: 1, "
+                "port_rate: 1 Gbit/s}"
+            ),
+            ["bad.yaml:2: topology: expected a bandwidth-delay product of 8 packets or more"],
+        ),
+        (
+            "h4",
+            "h44",
+            ["workload.pairs[0][1]: found h44, expected a host of clos-4plane: h0 to h7"],
+        ),
+        ("h4", "h0", ["workload.pairs[0]: found h0 with itself, expected two different hosts"]),
+        ("[[h0, h4]]", "[[h0, h4], [h4, h0]]", ["pairs[1]: found h4 and h0 again, expected every"]),
+        (
+            "p0_t0_0--p0_t1_1",
+            "p0_t0_0--p0_t1_l",
+            [
+                "bad.yaml:8: timeline[0].target: found p0_t0_0--p0_t1_l, expected a link of clos",
+                "did you mean p0_t0_0--p0_t1_",
+            ],
+        ),
+        # times that do not fit the run
+        (
+            "at: 4 s",
+            "at: 14 s",
+            ["timeline[0].at: found 14 s, expected a time within the run, before 10 s", "longer"],
+        ),
+        (
+            "for: 3 s",
+            "for: 7 s",
+            ["timeline[0].for: found 7 s from 4 s on, expected healing within", "6 s at most"],
+        ),
+        (
+            "for: 3 s}",
+            "for: 3 s}\n  - {kind: cut, target: p0_t0_0--p0_t1_1, at: 5 s, for: 1 s}",
+            ["bad.yaml:9: timeline[1].at: found 5 s, expected a time after timeline[0] has healed"],
+        ),
+    ],
+)
+def test_wrong_values(call: Call, right: str, wrong: str, told: list[str]) -> None:
+    assert right in RIGHT
+    _refused(call, RIGHT.replace(right, wrong, 1), *told)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", ["bad.yaml: found an empty file, expected a mapping of keys to values"]),
+        ("# nothing\n", ["found an empty file"]),
+        ("- a\n- b\n", ["found a list of 2, expected a mapping of keys to values"]),
+        ("text", ["found text, expected a mapping"]),
+        ("name: [x\n", ["bad.yaml:2:1: found no YAML", "expected YAML", "remedy: check indent"]),
+        ("\tname: x\n", ["bad.yaml:1:1: found no YAML"]),
+        ("name: x\n---\nname: y\n", ["bad.yaml:2:1:", "expected a single document"]),
+        ("name: !!python/object:os.system x\n", ["bad.yaml:1:7:", "python/object"]),
+        ("a: &a [*a]\n", ["bad.yaml:1:4:", "repeats without end"]),
+        ("? [a]\n: b\n", ["bad.yaml:1:3:", "a key that is not text"]),
+        ("a: " + "[" * 5000 + "]" * 5000, ["nested without end"]),
+        (
+            (
+                "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
+                "c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n"
+                "e: [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\n"
+            ),
+            ["repeats without end"],
+        ),
+        (b"name: \xff\xfe\n", ["found a byte that is not UTF-8 at offset 6, expected a text file"]),
+        (b"name: \x01\n", ["found no YAML", "special characters are not allowed"]),
+        ("name: 0b_\n", ["bad.yaml:1: name: found 0b_, expected a number that YAML can read"]),
+    ],
+)
+def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, told: list[str]) -> None:
+    _refused(call, text, *told)
+
+
+def test_all_problems_are_told_at_once(call: Call) -> None:
+    text = RIGHT.replace("clos-4plane", "nowhere").replace("10 s", "10").replace("h4", "5")
+    Path("bad.yaml").write_text(text)
+    called = call("run", "bad.yaml")
+    assert called.status == 2
+    assert [line for line in called.err.splitlines() if line.startswith("error: ")] == [
+        line for line in called.err.splitlines() if "bad.yaml:" in line
+    ]
+    for where in ("bad.yaml:2: topology", "bad.yaml:3: duration", "bad.yaml:5: workload.pairs"):
+        assert where in called.err
+
+
+def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
+    Path("sub").mkdir()
+    Path("sub/fabric.yaml").write_text("name: f\nplanes: 2\nt0_per_plane: two\n")
+    Path("sub/x.yaml").write_text(RIGHT.replace("clos-4plane", "./fabric.yaml"))
+    called = call("run", "sub/x.yaml")
+    assert called.status == 2
+    assert "sub/fabric.yaml:3: t0_per_plane: found two, expected a whole number" in called.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "link-falure"], ["scenario: found link-falure", "did you mean link-failure?"]),
+        (["run", "clos-tiny"], ["clos-tiny is a topology"]),
+        (["validate", "nothing-like-it"], ["scenario: found nothing-like-it, expected one of"]),
+        (["run", "./none.yaml"], ["none.yaml: found no such file or directory, expected a YAML"]),
+        (["run", "sub/"], ["sub: found is a directory, expected a YAML file"]),
+        (["run", "here"], ["for the file write ./here"]),
+        (["run"], ["Missing argument 'SCENARIO'"]),
+        (["run", "link-failure", "--seed", "x"], ["--seed"]),
+        (
+            ["run", "link-failure", "--seed", "-1"],
+            ["--seed: found -1, expected a whole number from"],
+        ),
+        (["run", "link-failure", "--sed", "1"], ["--sed"]),
+        (["runn", "link-failure"], ["runn"]),
+        (["paths", "clos-tiny", "h0", "h7"], ["DST: found h7, expected a host of clos-tiny"]),
+        (["paths", "clos-tny", "h0", "h1"], ["topology: found clos-tny", "clos-tiny?"]),
+        (["report", "."], ["found ., expected the directory of a run"]),
+    ],
+)
+def test_wrong_arguments(call: Call, arguments: list[str], told: list[str]) -> None:
+    Path("sub").mkdir()
+    Path("here").write_text(RIGHT)
+    called = call(*arguments)
+    assert called.status == 2, called.err
+    for one in told:
+        assert one in called.err
+    assert "Traceback" not in called.err
+    assert sorted(path.name for path in Path().iterdir()) == ["here", "sub"]
+
+
+def test_results_that_cannot_be_written_to(call: Call) -> None:
+    Path("right.yaml").write_text(RIGHT)
+    Path("file").write_text("")
+    called = call("run", "right.yaml", "--results", "file")
+    assert called.status == 2
+    assert "--results: found file, expected a directory to write to" in called.err
+
+
+def test_aliases_and_merge_keys_are_no_repeats(call: Call) -> None:
+    Path("right.yaml").write_text(
+        RIGHT.split("timeline:", maxsplit=1)[0]
+        + "timeline:\n"
+        + "  - &one {kind: cut, target: p0_t0_0--p0_t1_1, at: 2 s, for: 1 s}\n"
+        + "  - &two {<<: *one, target: p1_t0_0--p1_t1_1}\n"
+        + "  - {<<: *two, at: 4 s}\n"
+    )
+    called = call("validate", "right.yaml")
+    assert (called.status, called.err) == (0, "")
+    assert "faults: 3" in called.out
+
+
+def test_a_topology_is_found_from_the_scenario_file_wherever_one_is(call: Call) -> None:
+    project = Path(__file__).parents[2]
+    Path("sub/deep").mkdir(parents=True)
+    shutil.copy(project / "topologies" / "clos-tiny.yaml", "sub/mine.yaml")
+    text = RIGHT.replace("clos-4plane", "../mine.yaml").replace("h4", "h1")
+    Path("sub/deep/x.yml").write_text(text)
+    called = call("validate", "sub/deep/x.yml")
+    assert called.status == 0, called.err
+    assert "topology: clos-tiny" in called.out

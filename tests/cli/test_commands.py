@@ -1,0 +1,258 @@
+"""What the commands that need no root print."""
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed.model.json_schema import scenario_schema, topology_schema
+
+from .conftest import Call
+
+PROJECT = Path(__file__).parents[2]
+NAMES = {
+    kind: sorted(path.stem for path in (PROJECT / kind).glob("*.yaml"))
+    for kind in ("scenarios", "topologies")
+}
+COMMAND = [sys.executable, "-c", "from testbed.cli import main; main()"]
+
+
+@pytest.mark.parametrize("name", NAMES["scenarios"] + NAMES["topologies"])
+def test_everything_that_ships_is_valid_and_without_warnings(call: Call, name: str) -> None:
+    called = call("validate", name)
+    assert (called.status, called.err) == (0, "")
+    assert f"{name}.yaml: a valid " in called.out
+
+
+@pytest.mark.parametrize("name", NAMES["scenarios"] + NAMES["topologies"])
+def test_what_ships_is_called_like_its_file(name: str) -> None:
+    (file,) = PROJECT.glob(f"*/{name}.yaml")
+    assert yaml.safe_load(file.read_text())["name"] == name
+
+
+def test_list_names_and_describes_everything(call: Call) -> None:
+    plain = call("list")
+    assert (plain.status, plain.err) == (0, "")
+    listed = json.loads(call("list", "--json").out)
+    assert {kind: [one["name"] for one in found] for kind, found in listed.items()} == NAMES
+    for one in listed["scenarios"] + listed["topologies"]:
+        assert one["description"]
+        assert re.search(
+            rf"^{re.escape(one['name'])} +{re.escape(one['description'])} *$",
+            plain.out,
+            re.MULTILINE,
+        )
+
+
+def test_validate_says_what_would_run(call: Call) -> None:
+    called = call("validate", "clos-8plane")
+    for fact in ("hosts: 4", "switches: 48", "emulated 10 Mbit/s", "13.08 us, emulated 130.8 ms"):
+        assert fact in called.out
+    facts = json.loads(call("validate", "clos-8plane", "--json").out)
+    assert facts["valid"] is True
+    assert facts["kind"] == "topology"
+    assert facts["facts"]["paths between racks"] == 32
+
+
+def test_validate_warns(call: Call) -> None:
+    text = (PROJECT / "scenarios" / "link-failure.yaml").read_text()
+    Path("x.yaml").write_text(text + "transport: {evs: 32}\n")
+    called = call("validate", "x.yaml")
+    assert called.status == 0
+    assert called.err.startswith("warning: x.yaml: transport.evs: EVs that share a path")
+    (warning,) = json.loads(call("validate", "x.yaml", "--json").out)["warnings"]
+    assert warning["where"] == "transport.evs"
+
+
+def test_validate_tells_problems_as_json(call: Call) -> None:
+    Path("x.yaml").write_text("planes: 9\n")
+    called = call("validate", "x.yaml", "--json")
+    assert called.status == 2
+    told = json.loads(called.out)
+    assert (told["kind"], told["valid"]) == ("topology", False)
+    assert {
+        "where": "x.yaml:1: planes",
+        "found": "9",
+        "expected": "at most 8 (planes, and ports of a NIC)",
+        "remedy": "",
+    } in told["problems"]
+
+
+def test_paths_between_racks(call: Call) -> None:
+    found = json.loads(call("paths", "clos-tiny", "h0", "h1", "--json").out)
+    assert found[3] == {
+        "path": "p1/t1_1",
+        "plane": 1,
+        "t1": 1,
+        "ev": 9,
+        "carrier": "5f00:0:1200:2201:1201:3200::",
+        "links": ["h0--p1_t0_0", "p1_t0_0--p1_t1_1", "p1_t0_1--p1_t1_1", "h1--p1_t0_1"],
+    }
+    plain = call("paths", "clos-tiny", "h0", "h1").out
+    assert re.search(
+        r"^p1/t1_1 +0x00000009 +5f00:0:1200:2201:1201:3200:: +h0--p1_t0_0", plain, re.MULTILINE
+    )
+
+
+def test_paths_below_one_t0(call: Call) -> None:
+    found = json.loads(call("paths", "clos-4plane", "h0", "h3", "--json").out)
+    assert [one["path"] for one in found] == ["p0", "p1", "p2", "p3"]
+    assert found[2]["links"] == ["h0--p2_t0_0", "h3--p2_t0_0"]
+
+
+def test_the_schemas_in_docs_are_up_to_date(call: Call) -> None:
+    assert call("schema", "--directory", "new").status == 0
+    for name in ("topology", "scenario"):
+        new = Path("new", f"{name}.json").read_text()
+        assert (PROJECT / "docs" / "schema" / f"{name}.json").read_text() == new, (
+            "run: .venv/bin/testbed schema"
+        )
+
+
+def test_the_schemas_know_what_the_files_that_ship_use() -> None:
+    topology, scenario = topology_schema(), scenario_schema()
+    for kind, schema in (("topologies", topology), ("scenarios", scenario)):
+        for name in NAMES[kind]:
+            data = yaml.safe_load((PROJECT / kind / f"{name}.yaml").read_text())
+            assert set(schema["required"]) <= set(data) <= set(schema["properties"])
+    rate = topology["properties"]["port_rate"]
+    assert rate["default"] == "100 Gbit/s"
+    assert re.search(rate["pattern"], "2.5 Tbit/s")
+    assert not re.search(rate["pattern"], "100")
+    assert {"type": "string"} in scenario["properties"]["topology"]["anyOf"]
+
+
+def test_a_schema_that_cannot_be_written(call: Call) -> None:
+    Path("file").write_text("")
+    called = call("schema", "--directory", "file")
+    assert called.status == 2
+    assert "--directory: found file/topology.json, expected a file to write" in called.err
+
+
+# --- clean --------------------------------------------------------------------------------------
+
+
+def _run(name: str, *files: str) -> Path:
+    path = Path("results") / name
+    (path / "logs").mkdir(parents=True)
+    (path / "logs" / "h0.log").write_text("x")
+    for file in files:
+        (path / file).write_text("{}")
+    return path
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    descriptor = os.open(path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def test_clean_removes_broken_off_runs_only(call: Call) -> None:
+    broken = _run("a/20260101T120000-1")
+    whole = _run("a/20260101T110000-1", "run.json")
+    analysed = _run("a/20260101T110000-1-2", "summary.json", "run.json")
+    running = _run("b/20260101T130000-7")
+    other = _run("b/my-notes")
+    alone = _run("c/20260101T120000-1")
+    Path("results/a/latest").symlink_to(broken.name)
+    with _locked(running):
+        would = call("clean", "--dry-run").out
+        assert would.splitlines() == [f"would remove {path}" for path in (broken, alone)]
+        assert broken.exists()
+        called = call("clean", "--json")
+    assert json.loads(called.out)["removed"] == [str(broken), str(alone)]
+    assert not broken.exists()
+    assert not alone.parent.exists()
+    assert all(path.exists() for path in (whole, analysed, running, other))
+    assert Path("results/a/latest").resolve() == analysed.resolve()
+
+
+def test_clean_of_nothing(call: Call) -> None:
+    called = call("clean", "--results", "nowhere")
+    assert (called.status, called.out) == (0, "nothing to remove in nowhere\n")
+
+
+def test_clean_of_what_belongs_to_somebody_else(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    broken = _run("a/20260101T120000-1")
+    monkeypatch.setattr("shutil.rmtree", refuse)
+    called = call("clean")
+    assert called.status == 3
+    assert f"error: cannot remove {broken}: Permission denied\n  remedy: " in called.err
+
+
+# --- the command as a process -------------------------------------------------------------------
+
+
+def test_help_is_quick_and_names_every_command() -> None:
+    imported = subprocess.run(
+        [sys.executable, "-c", "import sys, testbed.cli; print(*sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = {name.partition(".")[0] for name in imported.stdout.split()}
+    heavy = {"numpy", "polars", "matplotlib", "ryu", "mininet", "pyroute2", "pydantic", "yaml"}
+    assert not heavy & loaded
+    best = float("inf")
+    for _ in range(3):
+        before = os.times()
+        shown = subprocess.run([*COMMAND, "--help"], capture_output=True, text=True, check=True)
+        after = os.times()
+        best = min(
+            best,
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system,
+        )
+    for command in ("run", "report", "list", "validate", "paths", "schema", "clean"):
+        assert re.search(rf"^  {command} ", shown.stdout, re.MULTILINE)
+    assert best < 0.3
+
+
+def test_a_reader_that_leaves_early_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    called = subprocess.run(
+        [*COMMAND, "paths", "clos-8plane", "h0", "h2", "--json"],
+        stdout=write,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    os.close(write)
+    assert called.stderr == ""
+    assert called.returncode == 1
+
+
+def test_an_unexpected_error_is_told_briefly_and_kept(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: str) -> None:
+        raise RuntimeError("something else")
+
+    monkeypatch.setattr("testbed.loading.load_topology", fail)
+    called = call("paths", "clos-tiny", "h0", "h1")
+    assert called.status == 4
+    first, second = called.err.splitlines()
+    assert first == "error: RuntimeError: something else"
+    log = Path(second.removeprefix("  traceback: "))
+    assert "raise RuntimeError" in log.read_text()
+    log.unlink()

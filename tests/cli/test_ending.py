@@ -1,0 +1,64 @@
+"""A real run that is stopped or killed: what it says, and that none of its processes is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+SCENARIO = """\
+name: ending
+topology: clos-tiny
+duration: 60 s
+workload: {pairs: [[h0, h1]]}
+"""
+MARK = "TESTBED_TEST"
+
+
+def _marked(mark: str) -> list[str]:
+    """The processes that descend from a command with that mark in its environment."""
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"{MARK}={mark}".encode() in environ.read_bytes():
+                found.append((environ.parent / "cmdline").read_text())
+        except OSError:  # it ended while we looked
+            continue
+    return found
+
+
+@pytest.mark.root
+@pytest.mark.e2e
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "x.yaml").write_text(SCENARIO)
+    mark = uuid.uuid4().hex
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=os.environ | {MARK: mark}, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stderr is not None
+        for line in run.stderr:
+            if line.endswith("running\n"):
+                break
+        processes = _marked(mark)
+        run.send_signal(number)
+        began = time.monotonic()
+        told = run.stderr.read()
+        status = run.wait()
+    assert time.monotonic() - began < 1
+    assert len(processes) >= 4, "the command, the sandbox's first process, two endpoints"
+    (directory,) = (path for path in tmp_path.glob("results/*/*") if not path.is_symlink())
+    if number == signal.SIGKILL:
+        assert status == -number
+    else:
+        assert status == 128 + number
+        assert told.startswith(f"error: interrupted by {number.name}; kept so far")
+        assert str(directory.relative_to(tmp_path)) in told
+    while _marked(mark) and time.monotonic() - began < 2:
+        time.sleep(0.02)
+    assert _marked(mark) == []

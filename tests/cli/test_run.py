@@ -1,0 +1,315 @@
+"""`testbed run` and `report`, with the experiment itself played by a function of the test."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.scenario import Scenario
+from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary
+
+from .conftest import Call
+
+Progress = Callable[[str, float], None]
+Experiment = Callable[[Scenario, Path, Progress], None]
+Play = Callable[..., None]
+
+
+def _summary(**changes: Any) -> Summary:
+    flow = FlowSummary(
+        flow=0,
+        src="h0",
+        dst="h4",
+        transport="mrc",
+        goodput_bps=37_416_000,
+        goodput_run_bps=37e6,
+        attainable_bps=38e6,
+        attainable_fraction=0.985,
+        packets_sent=11_000,
+        packets_lost=17,
+        packets_retransmitted=19,
+        packets_spurious=2,
+        packets_lost_elsewhere=0,
+        packets_reordered=5,
+        reorder_depth_max=9,
+        goodput_by_plane_bps={},
+        evs=(),
+        latency=None,
+    )
+    fault = FaultSummary(
+        index=0,
+        kind="blackhole",
+        target="p0_t0_0--p0_t1_1",
+        actuator="openflow",
+        requested_s=4.0,
+        effective_s=4.001,
+        effective_uncertainty_ms=1.0,
+        heal_requested_s=7.0,
+        healed_s=7.001,
+        proof={},
+        flows_affected=1,
+        flows=(),
+        detection_ms=196.2,
+        detection_rtt=1.5,
+        detection_real_us=19.62,
+        stall_ms=262.0,
+        stall_rtt=2.0,
+        stall_real_us=26.2,
+        deficit_rtt=0.25,
+    )
+    return Summary(
+        scenario="link-failure",
+        description="",
+        run="link-failure/x",
+        seed=1,
+        dilation=10_000,
+        duration_s=10,
+        verdict="trusted",
+        reasons=("every check passed",),
+        base_rtt_us=131_000,
+        base_rtt_real_us=13.1,
+        integrity=Integrity(
+            bytes_sent=2**26, bytes_verified=2**26, bytes_lost=0, bytes_corrupted=0
+        ),
+        flows=(flow,),
+        faults=(fault,),
+    ).model_copy(update=changes)
+
+
+def _records(_: Scenario, directory: Path, progress: Progress) -> None:
+    progress("building the fabric", 0.0)
+    progress("running", 0.5)
+    (directory / "run.json").write_text("{}")
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Have a run do what the test says and come to the summary that it says."""
+
+    def play(experiment: Experiment = _records, summary: Summary | None = None) -> None:
+        monkeypatch.setattr("testbed.experiment.run_experiment", experiment)
+        monkeypatch.setattr(
+            "testbed.results.analyse.analyse", lambda _: _summary() if summary is None else summary
+        )
+
+    return play
+
+
+def _run_directories() -> list[Path]:
+    return [path for path in Path("results").glob("*/*") if not path.is_symlink()]
+
+
+def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -> None:
+    play()
+    called = call("run", "link-failure")
+    assert called.status == 0
+    (directory,) = _run_directories()
+    assert directory.name.endswith("-1")
+    rows = [line[1:-1].split("│") for line in called.out.splitlines()]
+    cells = [[cell.strip() for cell in row] for row in rows]
+    assert ["h0 -> h4", "37.42 Mbit/s", "98.5%", "17", "19"] in cells
+    name = "blackhole p0_t0_0--p0_t1_1"
+    assert [name, "detection", "196.2 ms", "1.50", "19.6 us"] in cells
+    assert ["", "stall", "262.0 ms", "2.00", "26.2 us"] in cells
+    assert ["", "recovery", "-", "-", "-"] in cells
+    assert ["", "deficit", "", "0.25", ""] in cells
+    assert "base RTT 131.0 ms (13.1 us real)" in called.out
+    assert "integrity: 64 MiB of 64 MiB verified, nothing lost or corrupted" in called.out
+    assert "verdict: trusted\n  every check passed\n" in called.out
+    assert f"report: {directory}/report.html\nfigures: {directory}/figures\n" in called.out
+    assert [line.split(" s ")[1] for line in called.err.splitlines()] == [
+        "  0% building the fabric",
+        " 50% running",
+        "100% analysing",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "told"),
+    [
+        ({}, 0, "nothing lost"),
+        ({"verdict": "degraded", "reasons": ("busy",)}, 0, "verdict: degraded\n  busy"),
+        ({"verdict": "invalid", "reasons": ("lag",)}, 4, "verdict: invalid\n  lag"),
+        (
+            {
+                "integrity": Integrity(
+                    bytes_sent=9, bytes_verified=8, bytes_lost=1, bytes_corrupted=0
+                )
+            },
+            1,
+            "integrity: 1 B lost and 0 B corrupted of 9 B",
+        ),
+        (
+            {
+                "integrity": Integrity(
+                    bytes_sent=9, bytes_verified=7, bytes_lost=0, bytes_corrupted=2
+                ),
+                "verdict": "invalid",
+            },
+            1,
+            "0 B lost and 2 B corrupted",
+        ),
+    ],
+)
+def test_the_exit_status_says_what_a_run_came_to(
+    call: Call, play: Play, changes: dict[str, Any], status: int, told: str
+) -> None:
+    play(summary=_summary(**changes))
+    called = call("run", "link-failure")
+    assert called.status == status
+    assert told in called.out
+    (directory,) = _run_directories()
+    assert call("report", str(directory)).status == status
+    assert call("report", "results/link-failure").status == status
+
+
+def test_json_is_all_that_stdout_holds(call: Call, play: Play) -> None:
+    play()
+    called = call("run", "link-failure", "--json", "--seed", "5", "--results", "out/here")
+    told = json.loads(called.out)
+    assert told["exit_status"] == called.status == 0
+    assert Path(told["run"]).is_dir()
+    assert told["run"].startswith("out/here/link-failure/")
+    assert told["run"].endswith("-5")
+    assert Summary.model_validate(told["summary"]) == _summary()
+    assert json.loads(call("report", told["run"], "--json").out) == told["summary"]
+
+
+def test_the_experiment_gets_the_scenario_with_the_seed_of_the_command_line(
+    call: Call, play: Play
+) -> None:
+    seen: list[Scenario] = []
+
+    def experiment(scenario: Scenario, directory: Path, progress: Progress) -> None:
+        seen.append(scenario)
+        _records(scenario, directory, progress)
+
+    play(experiment)
+    call("run", "link-failure", "--seed", "77")
+    assert seen[0].seed == 77
+    assert seen[0].name == "link-failure"
+
+
+def test_a_machine_that_cannot_run_it_is_told_what_to_do(call: Call, play: Play) -> None:
+    def experiment(_: Scenario, directory: Path, __: Progress) -> None:
+        (directory / "manifest.json").write_text("{}")
+        raise MachineError("no SRv6 in this kernel", "install a newer kernel")
+
+    play(experiment)
+    called = call("run", "link-failure")
+    assert called.status == 3
+    assert "error: no SRv6 in this kernel\n  remedy: install a newer kernel\n" in called.err
+    assert "nothing is kept" in called.err
+    assert _run_directories() == []
+    assert not Path("results/link-failure").exists()
+
+
+def test_more_messages_than_memory_holds(
+    call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play()
+    monkeypatch.setattr("testbed.model.checks.buffer_bytes", lambda _: 1 << 60)
+    called = call("run", "link-failure")
+    assert called.status == 3
+    assert "remedy: fewer pairs, a smaller message_size or depth" in called.err
+    assert not Path("results").exists()
+
+
+def test_a_run_that_fails_keeps_its_logs(call: Call, play: Play) -> None:
+    def experiment(_: Scenario, directory: Path, __: Progress) -> None:
+        (directory / "logs" / "h0.log").write_text("died")
+        raise RunFailedError("the endpoint of h0 ended: exit status 1")
+
+    play(experiment)
+    called = call("run", "link-failure")
+    (directory,) = _run_directories()
+    assert called.status == 4
+    assert "error: the endpoint of h0 ended: exit status 1\n" in called.err
+    assert f"kept so far (testbed clean removes it): {directory}" in called.err
+    assert call("clean").out == f"removed {directory}\n"
+
+
+def test_an_unexpected_error_is_kept_with_the_run(call: Call, play: Play) -> None:
+    def experiment(*_: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    play(experiment)
+    called = call("run", "link-failure")
+    (directory,) = _run_directories()
+    assert called.status == 4
+    assert "Traceback" not in called.err
+    assert f"error: ZeroDivisionError: oops\n  traceback: {directory}/logs/" in called.err
+    assert "ZeroDivisionError: oops" in (directory / "logs" / "traceback.log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_run_that_is_stopped_says_at_once_what_is_kept(
+    call: Call, play: Play, number: signal.Signals, status: int
+) -> None:
+    stopped = 0.0
+
+    def experiment(_: Scenario, directory: Path, __: Progress) -> None:
+        nonlocal stopped
+        (directory / "logs" / "h0.log").write_text("begun")
+        stopped = time.monotonic()
+        os.kill(os.getpid(), number)
+        time.sleep(10)
+
+    play(experiment)
+    before = signal.getsignal(number)
+    called = call("run", "link-failure")
+    assert time.monotonic() - stopped < 1
+    (directory,) = _run_directories()
+    assert called.status == status
+    assert f"error: interrupted by {number.name}; kept so far" in called.err
+    assert str(directory) in called.err
+    assert signal.getsignal(number) == before
+
+
+def test_a_hangup_that_is_ignored_stays_ignored(call: Call, play: Play) -> None:
+    def experiment(scenario: Scenario, directory: Path, progress: Progress) -> None:
+        os.kill(os.getpid(), signal.SIGHUP)
+        _records(scenario, directory, progress)
+
+    play(experiment)
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        assert call("run", "link-failure").status == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_run_stopped_while_it_is_analysed_can_be_analysed_later(
+    call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play()
+    monkeypatch.setattr(
+        "testbed.results.analyse.analyse", lambda _: os.kill(os.getpid(), signal.SIGINT)
+    )
+    called = call("run", "link-failure")
+    (directory,) = _run_directories()
+    assert called.status == 130
+    assert f"all of its records are kept: testbed report {directory}" in called.err
+    assert "nothing to remove" in call("clean").out
+
+
+def test_a_run_that_is_on_is_not_cleaned(call: Call, play: Play) -> None:
+    left: list[Path] = []
+
+    def experiment(*_: object) -> None:
+        from testbed.cli.locking import is_held  # noqa: PLC0415 - as `clean` asks, in the run
+
+        left.extend(path for path in _run_directories() if is_held(path))
+        raise RunFailedError("enough seen")
+
+    play(experiment)
+    call("run", "link-failure")
+    assert len(left) == 1

@@ -1,0 +1,260 @@
+from ipaddress import IPv6Address
+from itertools import pairwise
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from testbed.model import addressing
+from testbed.model.addressing import Path, Role
+from testbed.model.topology import Node, Tier, Topology
+
+from .fabrics import ODD, REAL, host_pairs, topologies
+
+evs = st.integers(0, 2**32 - 1)
+big = st.builds(
+    Topology,
+    name=st.just("big"),
+    planes=st.integers(1, 8),
+    t0_per_plane=st.integers(1, 512),
+    t1_per_plane=st.integers(1, 512),
+    hosts_per_t0=st.integers(1, 512),
+)
+
+
+def _shifted(carrier: IPv6Address) -> IPv6Address:
+    """What End with NEXT-C-SID makes of a destination address (RFC 9800)."""
+    words = int(carrier).to_bytes(16, "big")
+    return IPv6Address(words[:4] + words[6:] + bytes(2))
+
+
+def _walk(topology: Topology, src: Node, plane: int, carrier: IPv6Address) -> list[str]:
+    """The nodes that a packet passes, going by nothing but static routes."""
+    first = topology.adjacency[src][plane]
+    assert carrier in addressing.node_routes(topology, src).neighbours[plane].locator
+    node, passed = first[1].node, [src.name]
+    while True:
+        passed.append(node.name)
+        routes = addressing.node_routes(topology, node)
+        if routes.un is None:
+            assert carrier in routes.local, f"{node.name} does not receive {carrier}"
+            return passed
+        assert carrier in routes.un, f"{node.name} is not the node that {carrier} names"
+        carrier = _shifted(carrier)
+        (next_hop,) = [hop for hop in routes.neighbours if carrier in hop.locator]
+        node = next_hop.via.node
+
+
+@given(host_pairs(topologies()))
+def test_every_carrier_leads_along_its_path(drawn: tuple[Topology, Node, Node]) -> None:
+    topology, src, dst = drawn
+    for path in addressing.paths(topology, src, dst):
+        passed = _walk(topology, src, path.plane, addressing.carrier(topology, src, dst, path))
+        links = addressing.links_of_path(topology, src, dst, path)
+        assert passed[0] == src.name
+        assert passed[-1] == dst.name
+        assert [{a, b} for a, b in pairwise(passed)] == [
+            {port.node.name for port in link.ports} for link in links
+        ]
+        assert addressing.switch_count(path) == len(passed) - 2
+
+
+def test_every_carrier_of_a_small_fabric_is_unique() -> None:
+    for src in ODD.hosts:
+        carriers = [carrier for _, _, carrier in addressing.all_carriers(ODD, src)]
+        assert len(set(carriers)) == len(carriers) == 3 * 5 * 4 + 3
+
+
+@given(host_pairs(big), st.data())
+def test_a_carrier_names_one_path_to_one_host(
+    drawn: tuple[Topology, Node, Node], data: st.DataObject
+) -> None:
+    topology, src, dst = drawn
+    path = data.draw(st.sampled_from(addressing.paths(topology, src, dst)))
+    carrier = addressing.carrier(topology, src, dst, path)
+    assert addressing.path_of_carrier(topology, carrier) == (dst, path)
+
+
+@pytest.mark.parametrize(
+    ("carrier", "why"),
+    [
+        ("5f00:0:1000:2000:1001:3000::", None),
+        ("5f00:0:1000:2005:1001:3000::", "a switch that odd does not have"),
+        ("5f00:0:1600:2600:1601:3600::", "a switch that odd does not have"),
+        ("5f00:0:1000:2000:1003:3000::", "a host that odd does not have"),
+        ("5f00:0:1000:2000:1001:3002::", "a host that odd does not have"),
+        ("5f00:0:1000:2200:1001:3000::", "not a carrier"),
+        ("5f00:0:2000:1000:1001:3000::", "not a carrier"),
+        ("5f00:0:1000::", "not a carrier"),
+        ("5f00::", "not a carrier"),
+        ("5f01:0:1000:2000:1001:3000::", "not a carrier"),
+        ("::", "not a carrier"),
+    ],
+)
+def test_what_is_no_carrier_is_refused(carrier: str, why: str | None) -> None:
+    if why is None:
+        expected = ODD.host(2), Path(0, 0)
+        assert addressing.path_of_carrier(ODD, IPv6Address(carrier)) == expected
+        return
+    with pytest.raises(ValueError, match=why):
+        addressing.path_of_carrier(ODD, IPv6Address(carrier))
+
+
+def test_too_many_usids_are_refused() -> None:
+    assert addressing.address(1, 2, 3, 4, 5, 6) == IPv6Address("5f00::1:2:3:4:5:6")
+    with pytest.raises(ValueError, match="at most 6"):
+        addressing.address(1, 2, 3, 4, 5, 6, 7)
+
+
+@given(host_pairs(big))
+def test_nic_addresses_name_their_host(drawn: tuple[Topology, Node, Node]) -> None:
+    topology, src, dst = drawn
+    own = addressing.nic_address(topology, src)
+    assert addressing.host_of_nic(topology, own) == src
+    assert (own == addressing.nic_address(topology, dst)) == (src == dst)
+
+
+def test_addresses_of_no_nic_name_nobody() -> None:
+    last = addressing.nic_address(ODD, ODD.hosts[-1])
+    for strange in (last + 1, last + (1 << 64), last + (1 << 80), IPv6Address("5f00::"), "::1"):
+        assert addressing.host_of_nic(ODD, IPv6Address(strange)) is None
+
+
+# --- the real size: 8 planes, 512 T0 with 256 NICs each, 256 T1 ---------------------------------
+
+
+def test_real_size_switch_usids_are_unique_and_fit_16_bits() -> None:
+    switches = [addressing.node_usid(REAL, node, node.plane) for node in REAL.switches]
+    assert len(switches) == len(set(switches)) == 8 * (512 + 256)
+    # a NIC's uSID is local to its T0: unique among all that a T0 of its plane has routes for
+    nics = [addressing.node_usid(REAL, REAL.host(i), p) for i in range(256) for p in range(8)]
+    assert len({*switches, *nics}) == len(switches) + len(nics)
+    everything = {*switches, *nics, addressing.DT6_USID}
+    assert len(everything) == len(switches) + len(nics) + 1
+    assert all(0 < one < 1 << 16 for one in everything)
+    locators = {addressing.locator(one) for one in everything}
+    assert len(locators) == len(everything)
+    assert {locator.prefixlen for locator in locators} == {48}
+
+
+def test_real_size_nic_usids_repeat_from_rack_to_rack() -> None:
+    for plane in range(8):
+        of_rack = [
+            tuple(addressing.node_usid(REAL, REAL.host(rack * 256 + i), plane) for i in range(256))
+            for rack in (0, 1, 255, 511)
+        ]
+        assert len(set(of_rack)) == 1
+
+
+def test_real_size_nic_addresses_are_unique() -> None:
+    addresses = {addressing.nic_address(REAL, host) for host in REAL.hosts}
+    assert len(addresses) == 131_072
+    assert all(address in addressing.NIC_PREFIX for address in addresses)
+
+
+def test_real_size_carriers_are_one_to_one_with_paths() -> None:
+    """There are 10^11 of them; what follows proves it for all.
+
+    A carrier is a fixed-width row of uSIDs. First: each uSID in it depends on one coordinate and
+    the plane only. Second: of each coordinate, every value with every plane gives another uSID
+    (tried exhaustively). So two carriers that agree, agree in every coordinate.
+    """
+    corners = [0, 1, 255, 256, 510, 511]
+    for a in corners:
+        for b in corners:
+            src, dst = REAL.host(a * 256 + 7), REAL.host(b * 256 + 255)
+            for path in addressing.paths(REAL, src, dst)[:: 97 if a != b else 1]:
+                t0_src, t0_dst = (addressing.usid(Role.T0, path.plane, r) for r in (a, b))
+                nic = addressing.usid(Role.NIC, path.plane, 255)
+                usids = addressing.carrier_usids(REAL, src, dst, path)
+                if path.t1 is None:
+                    assert usids == (t0_dst, nic)
+                else:
+                    t1 = addressing.usid(Role.T1, path.plane, path.t1)
+                    assert usids == (t0_src, t1, t0_dst, nic)
+    for role, count in ((Role.T0, 512), (Role.T1, 256), (Role.NIC, 256)):
+        values = {addressing.usid(role, plane, i) for plane in range(8) for i in range(count)}
+        assert len(values) == 8 * count
+        assert {value >> 12 for value in values} == {role}
+
+
+def test_real_size_paths_of_a_pair_have_their_own_carriers() -> None:
+    src, dst = REAL.host(0), REAL.host(131_071)
+    ways = addressing.paths(REAL, src, dst)
+    assert len(ways) == len(set(ways)) == 8 * 256
+    assert len({addressing.carrier(REAL, src, dst, way) for way in ways}) == len(ways)
+    local = addressing.paths(REAL, src, REAL.host(255))
+    assert [way.t1 for way in local] == [None] * 8
+
+
+def test_real_size_evs_reach_every_path() -> None:
+    src, dst = REAL.host(0), REAL.host(131_071)
+    reached = {addressing.path_of_ev(REAL, src, dst, ev) for ev in range(1 << 11)}
+    assert reached == set(addressing.paths(REAL, src, dst))
+
+
+# --- entropy values -----------------------------------------------------------------------------
+
+
+@given(host_pairs(big), st.integers(0, 2**16 - 1))
+def test_evs_reach_every_path(drawn: tuple[Topology, Node, Node], entropy: int) -> None:
+    topology, src, dst = drawn
+    for path in addressing.paths(topology, src, dst)[::29]:
+        ev = addressing.ev_for_path(path, entropy)
+        assert 0 <= ev < 2**32
+        assert addressing.path_of_ev(topology, src, dst, ev) == path
+
+
+@given(host_pairs(big), evs)
+def test_every_ev_takes_a_path_that_exists(drawn: tuple[Topology, Node, Node], ev: int) -> None:
+    topology, src, dst = drawn
+    path = addressing.path_of_ev(topology, src, dst, ev)
+    carrier = addressing.carrier(topology, src, dst, path)
+    assert addressing.path_of_carrier(topology, carrier) == (dst, path)
+
+
+@given(host_pairs(big), evs, st.integers(0, 2**16 - 1))
+def test_only_the_path_bits_choose_the_path(
+    drawn: tuple[Topology, Node, Node], ev: int, entropy: int
+) -> None:
+    topology, src, dst = drawn
+    other = ev & 0xFFFF | entropy << 16
+    ways = {addressing.path_of_ev(topology, src, dst, one) for one in (ev, other)}
+    assert len(ways) == 1
+
+
+@given(host_pairs(big), evs)
+def test_a_reply_on_the_same_ev_comes_back_the_same_way(
+    drawn: tuple[Topology, Node, Node], ev: int
+) -> None:
+    topology, src, dst = drawn
+    assume(src != dst)
+    there = addressing.path_of_ev(topology, src, dst, ev)
+    assert addressing.path_of_ev(topology, dst, src, ev) == there
+
+
+@given(evs, st.integers(0, 15))
+def test_an_ev_survives_flow_label_and_source_port(ev: int, upper_label_bits: int) -> None:
+    label, port = addressing.flow_label_of_ev(ev), addressing.source_port_of_ev(ev)
+    assert 0 <= label < 2**16
+    assert 0 <= port < 2**16
+    assert addressing.ev_of_packet(label | upper_label_bits << 16, port) == ev
+
+
+# --- routes -------------------------------------------------------------------------------------
+
+
+@given(topologies())
+def test_routes_are_as_many_as_neighbours(topology: Topology) -> None:
+    for node in topology.nodes.values():
+        routes = addressing.node_routes(topology, node)
+        assert len(routes.neighbours) == len(topology.adjacency[node])
+        if node.tier is Tier.HOST:
+            assert routes.un is None
+            assert len(routes.local) == topology.planes + 1
+        else:
+            own = addressing.node_usid(topology, node, node.plane)
+            assert routes.un == addressing.locator(own)
+            assert routes.local == ()
+            locators = [hop.locator for hop in routes.neighbours]
+            assert len({*locators, routes.un}) == len(locators) + 1

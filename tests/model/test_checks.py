@@ -1,0 +1,216 @@
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from testbed.model.checks import (
+    buffer_bytes,
+    did_you_mean,
+    link_named,
+    node_named,
+    problems,
+    remarks,
+)
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Topology
+
+from .fabrics import ODD, REAL, topologies
+
+CLOS = Topology(name="clos", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
+ONE = Topology(name="one", planes=1, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
+LINK = "p0_t0_0--p0_t1_1"
+
+
+def _fault(target: str = LINK, at: str = "4 s", lasting: str = "3 s") -> dict[str, str]:
+    return {"kind": "blackhole", "target": target, "at": at, "for": lasting}
+
+
+def _scenario(
+    *faults: dict[str, str],
+    pairs: list[list[str]] | None = None,
+    topology: Topology = CLOS,
+    transport: dict[str, Any] | None = None,
+    **workload: object,
+) -> Scenario:
+    return Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": topology,
+            "workload": {"pairs": pairs or [["h0", "h4"]], **workload},
+            "transport": transport or {},
+            "timeline": faults,
+        }
+    )
+
+
+def _told(scenario: Scenario) -> dict[str, str]:
+    return {remark.where: remark.what for remark in remarks(scenario)}
+
+
+@given(topologies())
+def test_names_are_found_without_building_the_fabric(topology: Topology) -> None:
+    for name, node in topology.nodes.items():
+        assert node_named(topology, name) == node
+    for name, link in topology.links.items():
+        assert link_named(topology, name) == link
+    hosts, t1s = len(topology.hosts), topology.t1_per_plane
+    for name in (f"h{hosts}", f"p0_t1_{t1s}", f"p{topology.planes}_t0_0", "h00", "h" + "9" * 5000):
+        assert node_named(topology, name) is None
+    for name in ("h0--p0_t1_0", "p0_t0_0", "p0_t1_0--p0_t0_0", "h0--p0_t0_0--p0_t1_0", ""):
+        assert link_named(topology, name) is None
+
+
+def test_a_link_needs_both_its_ends_in_one_rack_and_plane() -> None:
+    assert link_named(CLOS, "h0--p0_t0_1") is None
+    assert link_named(CLOS, "p0_t0_0--p1_t1_0") is None
+
+
+def test_a_right_scenario_has_neither_problems_nor_remarks() -> None:
+    scenario = _scenario(_fault())
+    assert problems(scenario) == ()
+    assert remarks(scenario) == ()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "where", "found", "remedy"),
+    [
+        ([["h0", "h8"]], "workload.pairs[0][1]", "h8", ""),
+        ([["h1", "h5"], ["x", "h4"]], "workload.pairs[1][0]", "x", ""),
+        ([["p0_t0_0", "h4"]], "workload.pairs[0][0]", "p0_t0_0", "host below it"),
+        ([["h3", "h3"]], "workload.pairs[0]", "h3 with itself", ""),
+        ([["h0", "h4"], ["h0", "h4"]], "workload.pairs[1]", "h0 and h4 again", "remove one"),
+        ([["h0", "h4"], ["h4", "h0"]], "workload.pairs[1]", "h4 and h0 again", "remove one"),
+    ],
+)
+def test_wrong_pairs(pairs: list[list[str]], where: str, found: str, remedy: str) -> None:
+    (problem,) = problems(_scenario(pairs=pairs))
+    assert (problem.where, problem.found) == (where, found)
+    assert problem.expected
+    assert remedy in problem.remedy
+
+
+def test_a_pair_each_way_is_no_repeat_where_flows_go_one_way() -> None:
+    assert problems(_scenario(pairs=[["h0", "h4"], ["h4", "h0"]], bidirectional=False)) == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "remedy"),
+    [
+        (_fault("p0_t0_0--p0_t1_7"), "target", "did you mean p0_t0_0--p0_t1_"),
+        (_fault("p0_t0_0--p0_t1l_1"), "target", f"did you mean {LINK}?"),
+        (_fault("P0_T0_0--P0_T1_1"), "target", f"did you mean {LINK}?"),
+        (_fault("p0_t1_1--p0_t0_0"), "target", f"comes first: {LINK}"),
+        (_fault("p0_t0_0-p0_t1_1"), "target", f"did you mean {LINK}?"),
+        (_fault("p0_t1_1"), "target", "p0_t1_1 is a node"),
+        (_fault(at="10 s"), "at", "longer duration"),
+        (_fault(at="8 s"), "for", "2 s at most"),
+    ],
+)
+def test_wrong_faults(fault: dict[str, str], where: str, remedy: str) -> None:
+    (problem,) = problems(_scenario(_fault("h0--p0_t0_0", "1 s", "1 s"), fault))
+    assert problem.where == f"timeline[1].{where}"
+    assert remedy in problem.remedy
+
+
+def test_faults_on_one_link_may_not_overlap() -> None:
+    (problem,) = problems(_scenario(_fault(at="4 s"), _fault(at="3 s", lasting="2 s")))
+    assert problem.where == "timeline[0].at"
+    assert "after timeline[1] has healed" in problem.expected
+    assert "5 s" in problem.expected
+    other = _fault("p0_t0_0--p0_t1_2")
+    assert problems(_scenario(_fault(), other, _fault(at="7.5 s", lasting="1 s"))) == ()
+
+
+def test_healing_at_the_very_end_is_possible_but_leaves_no_room() -> None:
+    scenario = _scenario(_fault(lasting="6 s"))
+    assert problems(scenario) == ()
+    assert "after healing" in _told(scenario)["timeline[0].for"]
+
+
+def test_a_fault_at_the_start_leaves_nothing_to_compare_with() -> None:
+    assert "10 RTTs (1.308 s)" in _told(_scenario(_fault(at="1.3 s")))["timeline[0].at"]
+    assert "timeline[0].at" not in _told(_scenario(_fault(at="1.4 s")))
+
+
+def test_a_fault_on_no_path_is_remarked() -> None:
+    told = _told(_scenario(_fault("h1--p0_t0_0"), _fault("p0_t0_1--p0_t1_3")))
+    assert set(told) == {"timeline[0].target"}
+    assert "no EV of any flow" in told["timeline[0].target"]
+
+
+def test_a_fault_on_an_unused_path_of_a_flow_with_few_evs_is_remarked() -> None:
+    faults = [_fault(f"p0_t0_0--p0_t1_{j}") for j in range(4)]
+    told = _told(_scenario(*faults, transport={"evs": 4}, bidirectional=False))
+    assert len(told) == 3, "one EV a plane: three of the plane's four links are not used"
+
+
+def test_the_last_path_is_remarked_when_it_goes() -> None:
+    first, second = _fault("p0_t0_0--p0_t1_0"), _fault("p0_t0_1--p0_t1_1", at="5 s", lasting="1 s")
+    pairs = [["h0", "h1"]]
+    told = _told(_scenario(first, second, topology=ONE, pairs=pairs))
+    assert set(told) == {"timeline[1]"}
+    assert "h0 -> h1, h1 -> h0" in told["timeline[1]"]
+    later = _fault("p0_t0_1--p0_t1_1", at="7.5 s", lasting="1 s")
+    assert _told(_scenario(first, later, topology=ONE, pairs=pairs)) == {}
+    told = _told(_scenario(_fault("h0--p0_t0_0"), topology=ONE, pairs=pairs))
+    assert "takes the last path at 4 s" in told["timeline[0]"]
+
+
+def test_evs_that_share_paths_are_remarked() -> None:
+    assert "h0 -> h4 (32 EVs, 16 paths)" in _told(_scenario(transport={"evs": 32}))["transport.evs"]
+    local = _told(_scenario(pairs=[["h0", "h1"]], transport={"evs": 16}))["transport.evs"]
+    assert "h0 -> h1 (16 EVs, 4 paths)" in local
+
+
+def test_a_number_of_evs_that_planes_cannot_share_is_remarked() -> None:
+    assert "12 EVs for 4 planes, not 15" in _told(_scenario(transport={"evs": 15}))["transport.evs"]
+    assert "4 EVs for 4 planes, not 1" in _told(_scenario(transport={"evs": 1}))["transport.evs"]
+
+
+def test_a_rotation_longer_than_a_base_rtt_is_remarked() -> None:
+    """A base RTT has room for 38 packets a port: 154 of a host with four."""
+    fits = remarks(_scenario(transport={"evs": 152, "backups": 0}))
+    assert not any("rotation" in remark.what for remark in fits)
+    late = remarks(_scenario(transport={"evs": 160, "backups": 0}))
+    assert any("160 EVs in" in remark.what for remark in late)
+    shared = [["h0", f"h{4 + i}"] for i in range(4)]
+    crowded = remarks(_scenario(pairs=shared, transport={"evs": 152, "backups": 0}))
+    assert any("rotation" in r.what and "and 1 more" in r.what for r in crowded)
+
+
+def test_messages_too_long_to_complete_are_remarked() -> None:
+    told = _told(_scenario(message_size="8 MiB"))
+    assert "fewer than 10 messages complete in 10 s" in told["workload.message_size"]
+    assert _told(_scenario(message_size="4 MiB")) == {}
+
+
+def test_memory_of_messages() -> None:
+    assert buffer_bytes(_scenario(message_size="1 MiB", depth=4)) == 2 * 8 * 2**20
+
+
+def test_a_fabric_of_the_real_size_is_checked_at_once() -> None:
+    began = time.process_time()
+    scenario = _scenario(
+        _fault("p7_t0_511--p7_t1_255"),
+        _fault("h131071--p7_t0_511"),
+        _fault("p7_t0_511--p7_t1_256"),
+        topology=REAL,
+        pairs=[["h0", "h131071"]],
+    )
+    (problem,) = problems(scenario)
+    assert problem.where == "timeline[2].target"
+    right = scenario.model_copy(update={"timeline": scenario.timeline[1:2]})
+    assert remarks(right) == ()
+    assert time.process_time() - began < 2
+    assert "links" not in REAL.__dict__, "the whole fabric was built"
+
+
+def test_names_are_suggested_only_where_they_are_similar() -> None:
+    assert did_you_mean("Duraton", ("duration", "seed")) == "did you mean duration?"
+    assert did_you_mean("x", ("duration", "seed")) == ""
+    assert did_you_mean("anything", ()) == ""
+
+
+def test_odd_fabrics_have_no_remarks_either() -> None:
+    assert _told(_scenario(topology=ODD, pairs=[["h0", "h5"]])) == {}

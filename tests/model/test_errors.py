@@ -1,0 +1,31 @@
+import pickle
+
+import pytest
+
+from testbed.model.errors import ExitStatus, InputError, MachineError, Problem, RunFailedError
+
+
+def test_a_problem_says_where_found_expected_and_remedy() -> None:
+    problem = Problem("x.yaml:3: a.b", "4", "a time", "write 4 s")
+    assert str(problem) == "x.yaml:3: a.b: found 4, expected a time\n  remedy: write 4 s"
+    assert str(Problem("x.yaml:3: a.b", "", "a time")) == "x.yaml:3: a.b: expected a time"
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (InputError([Problem("a", "b", "c"), Problem("d", "e", "f")]), 2),
+        (InputError(problems=[Problem("a", "b", "c")]), 2),
+        (MachineError("no Open vSwitch", "apt install openvswitch-switch"), 3),
+        (MachineError(what="no root", remedy="sudo"), 3),
+        (RunFailedError("h0 ended"), 4),
+    ],
+)
+def test_errors_cross_processes_and_know_their_exit_status(
+    error: InputError | MachineError | RunFailedError, status: int
+) -> None:
+    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled on the line itself
+    assert type(copy) is type(error)
+    assert str(copy) == str(error) != ""
+    assert copy.exit_status == ExitStatus(status)
+    assert len({error, copy}) == 2

@@ -1,0 +1,79 @@
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from testbed.model.scenario import Fault, FaultKind, Scenario
+
+from .fabrics import ODD
+
+RIGHT: dict[str, Any] = {"name": "x", "topology": ODD, "workload": {"pairs": [["h0", "h5"]]}}
+
+
+def test_defaults() -> None:
+    scenario = Scenario.model_validate(RIGHT)
+    assert (scenario.seed, scenario.duration, scenario.timeline) == (1, 10**10, ())
+    assert scenario.workload.message_size == 2**20
+    assert scenario.transport.evs is None
+
+
+def test_flows_go_both_ways_unless_told_otherwise() -> None:
+    pairs = [["h0", "h5"], ["h1", "h4"]]
+    both = Scenario.model_validate(RIGHT | {"workload": {"pairs": pairs}})
+    assert both.flows == (("h0", "h5"), ("h1", "h4"), ("h5", "h0"), ("h4", "h1"))
+    one = Scenario.model_validate(RIGHT | {"workload": {"pairs": pairs, "bidirectional": False}})
+    assert one.flows == (("h0", "h5"), ("h1", "h4"))
+
+
+def test_a_fault_is_written_with_for() -> None:
+    fault = Fault.model_validate(
+        {"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "250 ms"}
+    )
+    assert fault.kind is FaultKind.CUT
+    assert fault.until == 1_250_000_000
+
+
+def test_json_reads_back_the_same() -> None:
+    scenario = Scenario.model_validate(
+        RIGHT
+        | {
+            "timeline": [
+                {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "4.5 s", "for": "3 s"}
+            ]
+        }
+    )
+    text = scenario.model_dump_json(by_alias=True)
+    assert Scenario.model_validate_json(text) == scenario
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", -1),
+        ("seed", 2**31),
+        ("seed", True),
+        ("seed", 1.0),
+        ("duration", "0 s"),
+        ("duration", 10),
+        ("name", "a b"),
+        ("workload", {"pairs": []}),
+        ("workload", {"pairs": [["h0"]]}),
+        ("workload", {"pairs": [["h0", "h1", "h2"]]}),
+        ("workload", {"pairs": [["h0", "h1"]], "message_size": "0 B"}),
+        ("workload", {"pairs": [["h0", "h1"]], "message_size": "129 MiB"}),
+        ("workload", {"pairs": [["h0", "h1"]], "bidirectional": 1}),
+        ("workload", {"pairs": [["h0", "h1"]], "depth": 65}),
+        ("transport", {"kind": "tcp"}),
+        ("transport", {"backups": 1}),
+        ("transport", {"backups": True}),
+        ("transport", {"evs": 0}),
+        ("transport", {"window": 0}),
+        ("timeline", [{"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "0 s"}]),
+        ("timeline", [{"kind": "flood", "target": "h0--p0_t0_0", "at": "1 s", "for": "1 s"}]),
+        ("timelines", []),
+    ],
+)
+def test_wrong_values_are_refused_where_they_stand(key: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Scenario.model_validate(RIGHT | {key: value})
+    assert {error["loc"][0] for error in caught.value.errors()} == {key}

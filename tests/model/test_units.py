@@ -1,0 +1,113 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, ValidationError
+
+from testbed.model.units import (
+    Duration,
+    Rate,
+    Size,
+    parse_duration,
+    parse_rate,
+    parse_size,
+    show_duration,
+    show_rate,
+    show_size,
+)
+
+
+class _Quantities(BaseModel):
+    rate: Rate
+    time: Duration
+    size: Size
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("4.365 us", 4365), ("3 s", 3 * 10**9), ("2min", 120 * 10**9), ("1e3 ns", 1000), ("0 s", 0)],
+)
+def test_durations_are_nanoseconds(text: str, number: int) -> None:
+    assert parse_duration(text) == number
+
+
+@pytest.mark.parametrize(
+    ("text", "number"), [("100 Gbit/s", 10**11), ("2.5Gb/s", 25 * 10**8), ("10 kbit/s", 10**4)]
+)
+def test_rates_are_bits_per_second(text: str, number: int) -> None:
+    assert parse_rate(text) == number
+
+
+@pytest.mark.parametrize(("text", "number"), [("1 MiB", 2**20), ("1 MB", 10**6), (" 7 B ", 7)])
+def test_sizes_are_bytes(text: str, number: int) -> None:
+    assert parse_size(text) == number
+
+
+def test_decimal_fractions_are_exact() -> None:
+    # not one of them is a binary floating-point number
+    assert parse_duration("0.1234567891 s") == 123456789
+    assert parse_rate("9007199254740.993 kbit/s") == 9007199254740993
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [4, 4.0, True, None, [], "4", "s", "", "-1 s", "4 S", "4 Gbit", "nan s", "inf s", "1 s 2 s"],
+)
+def test_what_is_no_duration_is_told_what_one_is(wrong: object) -> None:
+    with pytest.raises(ValueError, match=r"a number with a unit \(ns, us, .*such as '4.365 us'"):
+        parse_duration(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["1e99 s", "9223372036.854775808 s", "9" * 30 + " min"])
+def test_quantities_fit_64_bits(wrong: str) -> None:
+    with pytest.raises(ValueError, match="64 bits"):
+        parse_duration(wrong)
+
+
+def test_the_longest_duration_that_fits() -> None:
+    assert parse_duration("9223372036.854775807 s") == 2**63 - 1
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused_with_a_value_error(text: str) -> None:
+    for parse in (parse_rate, parse_duration, parse_size):
+        try:
+            assert 0 <= parse(text) < 2**63
+        except ValueError as error:
+            assert "such as" in str(error)  # noqa: PT017 - either outcome is right
+
+
+@given(*(st.integers(0, 2**63 - 1) for _ in range(3)))
+def test_what_is_written_to_json_reads_back_exactly(rate: int, time: int, size: int) -> None:
+    written = _Quantities(
+        rate=f"{rate} bit/s",
+        time=f"{time} ns",
+        size=f"{size} B",
+    )
+    assert (written.rate, written.time, written.size) == (rate, time, size)
+    assert _Quantities.model_validate(json.loads(written.model_dump_json())) == written
+
+
+def test_json_uses_the_largest_whole_unit() -> None:
+    model = _Quantities.model_validate(
+        {"rate": "100e9 bit/s", "time": "0.065 s", "size": "1.5 GiB"}
+    )
+    assert model.model_dump(mode="json") == {
+        "rate": "100 Gbit/s",
+        "time": "65 ms",
+        "size": "1536 MiB",
+    }
+
+
+def test_a_plain_number_is_refused_in_a_model() -> None:
+    with pytest.raises(ValidationError, match="a number with a unit"):
+        _Quantities.model_validate({"rate": 100, "time": "1 s", "size": "1 B"})
+
+
+def test_quantities_are_shown_in_fitting_units() -> None:
+    assert show_duration(130_800_000) == "130.8 ms"
+    assert show_duration(0) == "0 ns"
+    assert show_rate(37_416_000) == "37.42 Mbit/s"
+    assert show_size(1023) == "1023 B"
+    assert show_size(2**30) == "1 GiB"
