@@ -1,0 +1,55 @@
+"""MRC as a sans-IO protocol core: bytes and times in, bytes and deadlines out.
+
+`decode` makes packets of bytes, a `QueuePair` consumes and produces them, `respond` answers what is
+addressed to the endpoint itself (QPN 2). The I/O layer owns sockets, clocks and outer headers.
+"""
+
+from testbed.mrc.cc import CongestionControl, FixedWindow
+from testbed.mrc.config import Counters, QpConfig
+from testbed.mrc.constants import DscpClasses
+from testbed.mrc.datagram import Arrival, Datagram
+from testbed.mrc.ev import EvEntry, EvProfile
+from testbed.mrc.events import (
+    EvChanged,
+    Event,
+    EvState,
+    Lost,
+    MessageDelivered,
+    Placed,
+    Spurious,
+)
+from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
+from testbed.mrc.message import Completion, CompletionStatus
+from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet, decode
+
+__all__ = [
+    "AccessError",
+    "Arrival",
+    "Completion",
+    "CompletionStatus",
+    "CongestionControl",
+    "Counters",
+    "Datagram",
+    "DecodeError",
+    "DecodeReason",
+    "DscpClasses",
+    "EndpointRequest",
+    "EvChanged",
+    "EvEntry",
+    "EvProfile",
+    "EvState",
+    "Event",
+    "FixedWindow",
+    "Lost",
+    "MemoryRegion",
+    "MemoryTable",
+    "MessageDelivered",
+    "Packet",
+    "Placed",
+    "QpConfig",
+    "QueuePair",
+    "Spurious",
+    "decode",
+    "respond",
+]

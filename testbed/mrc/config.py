@@ -1,0 +1,87 @@
+"""How one queue pair is set up."""
+
+from dataclasses import dataclass, field
+
+from testbed.mrc.constants import MPR_UNIT, DscpClasses
+from testbed.mrc.ev import EvProfile
+
+
+@dataclass(frozen=True, slots=True)
+class QpConfig:
+    """The parameters of a queue pair. Both ends agree on `mtu`, `mpr` and the first PSNs.
+
+    Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
+    `cwnd` (the fixed congestion window) are in bytes, `mpr` in units of 128 PSNs. A SACK is sent
+    for every `sack_packets` data packets or `sack_delay` base RTTs after the first unreported one.
+    Silence is answered by `tail_probes` probes, then by timeouts, `linear_retries` of linear and
+    `exponential_retries` of doubling length, then by failure.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    qpn: int
+    peer_qpn: int
+    local_address: bytes
+    peer_address: bytes
+    ev_profile: EvProfile
+    base_rtt_ns: int
+    cwnd: int
+    mtu: int = 4096
+    first_psn: int = 0
+    peer_first_psn: int = 0
+    mpr: int = 8
+    sack_packets: int = 8
+    sack_delay: float = 1 / 16
+    tail_probes: int = 2
+    linear_retries: int = 7
+    exponential_retries: int = 4
+    seed: int = 0
+    dscp: DscpClasses = field(default_factory=DscpClasses)
+
+    def __post_init__(self) -> None:
+        """Refuse values that do not fit the wire or cannot work."""
+        for name, value, bits in (
+            ("qpn", self.qpn, 24),
+            ("peer_qpn", self.peer_qpn, 24),
+            ("first_psn", self.first_psn, 24),
+            ("peer_first_psn", self.peer_first_psn, 24),
+        ):
+            if not 0 <= value < 1 << bits:
+                raise ValueError(f"{name} must fit {bits} bits, not {value}")
+        if not len(self.local_address) == len(self.peer_address) == 16:  # noqa: PLR2004 - IPv6
+            raise ValueError("an IPv6 address has 16 bytes")
+        if self.mtu < 1 or self.cwnd < self.mtu:
+            raise ValueError("the window must hold at least one packet of at least one byte")
+        if not 1 <= self.mpr <= 255:  # noqa: PLR2004 - one byte on the wire
+            raise ValueError(f"mpr must be 1 to 255 units of {MPR_UNIT} PSNs, not {self.mpr}")
+        if self.sack_packets < 1 or self.sack_delay < 0:
+            raise ValueError("sack_packets must be at least 1 and sack_delay not negative")
+        if self.tail_probes < 1:
+            raise ValueError(f"tail_probes must be at least 1, not {self.tail_probes}")
+        if min(self.linear_retries, self.exponential_retries) < 0:
+            raise ValueError("numbers of retries must not be negative")
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a queue pair has done so far, in packets unless the name says bytes."""
+
+    data_sent: int = 0
+    retransmitted: int = 0
+    lost: int = 0
+    spurious: int = 0
+    trimmed_nacks: int = 0
+    tail_probes: int = 0
+    timeouts: int = 0
+    ev_probes: int = 0
+    sacks_received: int = 0
+    data_received: int = 0
+    bytes_placed: int = 0
+    duplicates: int = 0
+    out_of_window: int = 0
+    refused: int = 0
+    trimmed_received: int = 0
+    sacks_sent: int = 0
+    nacks_sent: int = 0
+    misdirected: int = 0

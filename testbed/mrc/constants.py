@@ -1,0 +1,96 @@
+"""The numbers of MRC's wire format and defaults, each once and with its source.
+
+Sources: "MRC paper" is arXiv 2605.04333; "MRC transport" is arXiv 2606.18170; "OCP MRC 1.0" is the
+specification as independent implementers describe it (medium confidence: the text itself is not
+public to us); "IBTA A17" is InfiniBand annex A17, RoCEv2. Where a value is ours, it says so.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Final
+
+ROCE_UDP_PORT: Final = 4791
+"""UDP destination port (IBTA A17). One description of MRC writes 4971: taken as a slip."""
+
+ENDPOINT_QPN: Final = 2
+"""The queue pair that answers endpoint requests (OCP MRC 1.0)."""
+
+DEFAULT_PKEY: Final = 0xFFFF
+"""The default partition (IBTA)."""
+
+PSN_BITS: Final = 24
+MSN_BITS: Final = 16
+
+MPR_UNIT: Final = 128
+"""PSNs in one unit of the responder window, MPR (OCP MRC 1.0)."""
+
+SACK_BITMAP_BITS: Final = 64
+
+RCVD_BYTES_UNIT: Final = 256
+"""Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
+
+TIMESTAMP_TICK_NS: Final = 65_536
+"""Unit of `tx_timestamp`. The wire's own is 128 ns, whose 16 bits wrap in 8.4 ms, less than one
+dilated RTT here; 65.5 us wrap in 4.3 s. Ours to choose."""
+
+FLAG_ACK_REQUEST: Final = 0x80
+FLAG_RETRANSMITTED: Final = 0x20
+FLAG_TIMESTAMP: Final = 0x10
+"""Flags in byte 8 of the BTH (OCP MRC 1.0, two descriptions agree)."""
+
+ECT0: Final = 0b10
+ECN_CE: Final = 0b11
+"""ECN field of the IPv6 traffic class (RFC 3168)."""
+
+
+class Opcode(IntEnum):
+    """BTH opcodes (OCP MRC 1.0)."""
+
+    WRITE_FIRST = 0xC6
+    WRITE_MIDDLE = 0xC7
+    WRITE_LAST = 0xC8
+    WRITE_ONLY = 0xCA
+    ENDPOINT_REQUEST = 0xD8
+    ENDPOINT_RESPONSE = 0xD9
+    SACK = 0xDC
+    NACK = 0xDD
+    RELIABILITY_PROBE = 0xDE
+
+
+class EvMark(IntEnum):
+    """What a SACK says about the EV that it reflects: the field `m` (OCP MRC 1.0)."""
+
+    NONE = 0
+    SKIP_ONCE = 1
+    ALWAYS_SKIP = 2
+
+
+class NackReason(IntEnum):
+    """Why a packet was refused (OCP MRC 1.0)."""
+
+    TRIMMED = 0x01
+    TRIMMED_LASTHOP = 0x02
+    NO_BITMAP = 0x06
+    NO_PKT_BUFFER = 0x07
+    NO_RESOURCE = 0x0A
+    PSN_OOR_WINDOW = 0x0B
+    UNEXP_EVENT = 0x19
+
+
+class EndpointOp(IntEnum):
+    """What an endpoint request asks (OCP MRC 1.0)."""
+
+    PORT_STATUS_UPDATE = 0
+    EV_PROBE = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DscpClasses:
+    """DSCP of each traffic class. The names are OCP MRC 1.0's, the values the operator's choice."""
+
+    no_trim: int = 0
+    trimmable: int = 10
+    trimmable_retx: int = 18
+    trimmed: int = 26
+    trimmed_lasthop: int = 28
+    control: int = 46

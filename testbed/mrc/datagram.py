@@ -1,0 +1,39 @@
+"""What crosses the border between the core and the I/O layer."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Datagram:
+    """One inner packet to send, in three pieces so that the payload is never copied here.
+
+    The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
+    sends header, payload and trailer behind it. `seq`, `size` and `retransmitted` are for
+    recorders; `seq` is None for everything but data.
+    """
+
+    ev: int
+    dscp: int
+    header: bytes
+    payload: bytes | memoryview
+    trailer: bytes
+    seq: int | None = None
+    retransmitted: bool = False
+
+    @property
+    def is_data(self) -> bool:
+        """Whether this is a data packet (a WRITE) rather than a control packet."""
+        return self.seq is not None
+
+    def join(self) -> bytes:
+        """Return the inner packet in one piece."""
+        return b"".join((self.header, self.payload, self.trailer))
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """How a packet came: the outer header's ECN field, its DSCP, and the time in ns."""
+
+    ecn: int
+    dscp: int
+    rx_ns: int

@@ -1,0 +1,397 @@
+"""The EV engine of one queue pair: which path carries the next packet, and which paths are trusted.
+
+Each plane has a number of *slots*, one for each EV that is active at the start. The rotation goes
+round the planes and, within a plane, round its slots, so that planes carry equal load. A slot whose
+EV is condemned (ASSUMED_BAD) is lent to a backup of the same plane that has answered a probe; when
+the owner has answered enough probes in a row it takes its slot back. (MRC paper, section 2, gives
+the states, the substitution within the plane and the probing; slots are ours.)
+
+Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
+condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
+`max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
+"""
+
+from collections import deque
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from testbed.mrc.events import EvChanged, Event, EvState
+from testbed.mrc.rtt import RttEstimator
+
+NEVER: Final = 1 << 63
+"""A deadline that does not come."""
+
+_PROBE_IDS: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class EvEntry:
+    """One EV: its plane, the path it takes (EVs with equal `path_key` share it), its first role."""
+
+    ev: int
+    plane: int
+    path_key: Hashable
+    active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EvProfile:
+    """The EVs of a queue pair and how they are treated. Intervals are in smoothed RTTs.
+
+    Raises:
+        ValueError: no active EV, an EV twice, or a number out of its range.
+    """
+
+    entries: tuple[EvEntry, ...]
+    probe_successes: int = 3
+    probe_interval: float = 1.0
+    backup_probe_interval: float = 8.0
+    probe_timeout: float = 1.5
+    ev_min_active: int = 1
+    max_condemned_share: float = 0.5
+
+    def __post_init__(self) -> None:
+        """Refuse a profile that cannot work."""
+        if not any(entry.active for entry in self.entries):
+            raise ValueError("an EV profile needs at least one active EV")
+        if len({entry.ev for entry in self.entries}) != len(self.entries):
+            raise ValueError("an EV stands twice in the profile")
+        if min(self.probe_interval, self.backup_probe_interval, self.probe_timeout) <= 0:
+            raise ValueError("probe intervals and the probe timeout must be positive")
+        if self.probe_successes < 1 or self.ev_min_active < 0:
+            raise ValueError("probe_successes must be at least 1, ev_min_active at least 0")
+        if not 0 < self.max_condemned_share <= 1:
+            raise ValueError("max_condemned_share must lie in (0, 1]")
+
+
+@dataclass(slots=True, eq=False)
+class Path:
+    """One EV as the engine keeps it; others read `ev`, `plane`, `path_key` and `state`."""
+
+    ev: int
+    plane: int
+    path_key: Hashable
+    state: EvState = EvState.GOOD
+    home: "_Slot | None" = None
+    slot: "_Slot | None" = None
+    verified: bool = False
+    successes: int = 0
+    blamed: int = 0
+    probe_id: int | None = None
+    probe_sent_ns: int = 0
+    deadline_ns: int = NEVER
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    occupant: Path | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Plane:
+    slots: list[_Slot] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
+    cursor: int = 0
+
+
+class EvEngine:
+    """EV states, the rotation, and the background probes of one queue pair.
+
+    `events` receives an `EvChanged` for every change of state or role.
+    """
+
+    def __init__(
+        self, profile: EvProfile, rtt: RttEstimator, rng: Random, events: list[Event]
+    ) -> None:
+        self._profile = profile
+        self._rtt = rtt
+        self._events = events
+        self._paths: dict[int, Path] = {}
+        planes: dict[int, _Plane] = {}
+        for entry in profile.entries:
+            path = Path(entry.ev, entry.plane, entry.path_key)
+            self._paths[entry.ev] = path
+            plane = planes.setdefault(entry.plane, _Plane())
+            plane.paths.append(path)
+            if entry.active:
+                slot = _Slot(path)
+                path.home = path.slot = slot
+                plane.slots.append(slot)
+        self._plane_of = planes
+        self._planes = list(planes.values())
+        rng.shuffle(self._planes)
+        for plane in self._planes:
+            rng.shuffle(plane.slots)
+        self._turn = 0
+        self._slots = sum(len(plane.slots) for plane in self._planes)
+        self._active = self._slots
+        self._max_condemned = max(1, int(self._slots * profile.max_condemned_share))
+        self._condemned_ns: deque[int] = deque()
+        self._probe_id = rng.randrange(_PROBE_IDS)
+        self._probe_turn = 0
+        self._deadline_ns = NEVER
+
+    # Choosing
+
+    def pick(self, now_ns: int, avoid: Path | None = None) -> Path | None:
+        """Return the EV for the next data packet, or None if no EV may carry data.
+
+        A SKIP EV that the rotation passes becomes GOOD again, at most one in a call. With `avoid`,
+        an EV of another path is preferred, then another EV of the same path, then any.
+        """
+        planes = self._planes
+        restored: Path | None = None
+        same_path: Path | None = None
+        for _ in range(len(planes)):
+            plane = planes[self._turn]
+            self._turn = (self._turn + 1) % len(planes)
+            slots = plane.slots
+            for _ in range(len(slots)):
+                path = slots[plane.cursor].occupant
+                plane.cursor = (plane.cursor + 1) % len(slots)
+                if path is None:
+                    continue
+                if path.state is EvState.SKIP:
+                    if restored is None:
+                        self._change(path, EvState.GOOD, "skipped once", now_ns)
+                        restored = path
+                    continue
+                if avoid is not None and path.path_key == avoid.path_key:
+                    if same_path is None or same_path is avoid:
+                        same_path = path
+                    continue
+                return path
+        if restored is not None and (same_path is None or restored.path_key != same_path.path_key):
+            return restored
+        return same_path
+
+    def pick_for_probe(self, now_ns: int, avoid: Path | None = None) -> Path | None:
+        """Return an EV for a reliability probe: one that carries data, else any that may."""
+        path = self.pick(now_ns, avoid)
+        if path is not None:
+            return path
+        allowed = [path for path in self._paths.values() if path.state is not EvState.DENIED]
+        if not allowed:
+            return None
+        self._probe_turn += 1
+        return allowed[self._probe_turn % len(allowed)]
+
+    def __getitem__(self, ev: int) -> Path:
+        """Return the path of `ev`; KeyError if it is not in the profile."""
+        return self._paths[ev]
+
+    def states(self) -> dict[int, EvState]:
+        """Return the state of every EV."""
+        return {path.ev: path.state for path in self._paths.values()}
+
+    def active(self) -> frozenset[int]:
+        """Return the EVs of the active set."""
+        return frozenset(path.ev for path in self._paths.values() if path.slot is not None)
+
+    # What the transport learns
+
+    def skip(self, ev: int, reason: str, now_ns: int) -> None:
+        """Pass over `ev` once: congestion was seen on it."""
+        path = self._paths.get(ev)
+        if path is not None and path.state is EvState.GOOD and path.slot is not None:
+            self._change(path, EvState.SKIP, reason, now_ns)
+
+    def blame(self, ev: int, reason: str, now_ns: int) -> bool:
+        """A packet sent on `ev` was lost whole: condemn it, as far as the brakes allow.
+
+        Returns whether this condemned it.
+        """
+        path = self._paths.get(ev)
+        if path is None or path.state is EvState.DENIED:
+            return False
+        path.blamed += 1
+        if path.state is EvState.ASSUMED_BAD:
+            return False
+        if path.slot is not None and not self._may_condemn(path, now_ns):
+            self.skip(ev, f"{reason}, condemnation withheld", now_ns)
+            return False
+        self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
+        return True
+
+    def absolve(self, ev: int, now_ns: int) -> None:
+        """A loss on `ev` proved spurious; when all of them did, it is GOOD again."""
+        path = self._paths.get(ev)
+        if path is None or path.blamed == 0:
+            return
+        path.blamed -= 1
+        if path.blamed == 0 and path.state is EvState.ASSUMED_BAD:
+            self._rehabilitate(path, "spurious loss", now_ns)
+
+    def deny(self, ev: int, now_ns: int) -> None:
+        """Take `ev` out of service by administrative order, brakes or not."""
+        path = self._paths[ev]
+        if path.state is not EvState.DENIED:
+            self._retire(path, EvState.DENIED, "denied", now_ns)
+            path.deadline_ns = NEVER
+
+    def allow(self, ev: int, now_ns: int) -> None:
+        """Lift a denial: the EV must answer probes before it carries data again."""
+        path = self._paths[ev]
+        if path.state is EvState.DENIED:
+            self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
+            self._schedule(path, now_ns)
+
+    # Probing
+
+    def start(self, now_ns: int) -> None:
+        """Begin probing the backups. Calling it again changes nothing."""
+        for path in self._paths.values():
+            if path.slot is None and path.state is EvState.GOOD and path.deadline_ns == NEVER:
+                self._schedule(path, now_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `due_probes` has something to do, or `NEVER`."""
+        return self._deadline_ns
+
+    def due_probes(self, now_ns: int) -> list[tuple[int, int]]:
+        """Return (EV, probe id) of every probe to send now; judge those that went unanswered."""
+        if now_ns < self._deadline_ns:
+            return []
+        due: list[tuple[int, int]] = []
+        for path in self._paths.values():
+            if path.deadline_ns > now_ns:
+                continue
+            if path.probe_id is not None:
+                self._fail_probe(path, now_ns)
+            self._probe_id = (self._probe_id + 1) % _PROBE_IDS
+            path.probe_id = self._probe_id
+            path.probe_sent_ns = now_ns
+            path.deadline_ns = now_ns + int(self._profile.probe_timeout * self._rtt.smoothed_ns)
+            due.append((path.ev, path.probe_id))
+        self._deadline_ns = min(path.deadline_ns for path in self._paths.values())
+        return due
+
+    def probe_answered(self, ev: int, probe_id: int, now_ns: int) -> None:
+        """Take in the answer to a probe."""
+        path = self._paths.get(ev)
+        if path is None or path.probe_id != probe_id or path.deadline_ns == NEVER:
+            return
+        path.probe_id = None
+        path.successes += 1
+        if path.state is EvState.ASSUMED_BAD:
+            if path.successes >= self._profile.probe_successes:
+                self._rehabilitate(path, "probes answered", now_ns)
+            else:
+                self._schedule(path, self._next_probe(path, self._profile.probe_interval, now_ns))
+            return
+        path.verified = True
+        self._schedule(path, self._next_probe(path, self._profile.backup_probe_interval, now_ns))
+        self._fill(self._plane_of[path.plane], now_ns)
+
+    def _next_probe(self, path: Path, interval: float, now_ns: int) -> int:
+        return max(now_ns, path.probe_sent_ns + int(interval * self._rtt.smoothed_ns))
+
+    def _fail_probe(self, path: Path, now_ns: int) -> None:
+        path.successes = 0
+        path.verified = False
+        if path.state is EvState.GOOD:
+            self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
+
+    def _schedule(self, path: Path, at_ns: int) -> None:
+        path.deadline_ns = at_ns
+        self._deadline_ns = min(self._deadline_ns, at_ns)
+
+    # Changing roles
+
+    def _may_condemn(self, path: Path, now_ns: int) -> bool:
+        has_substitute = self._substitute(self._plane_of[path.plane]) is not None
+        if self._active - 1 + has_substitute < self._profile.ev_min_active:
+            return False
+        recent = self._condemned_ns
+        while recent and recent[0] <= now_ns - self._rtt.smoothed_ns:
+            recent.popleft()
+        if len(recent) >= self._max_condemned:
+            return False
+        recent.append(now_ns)
+        return True
+
+    def _retire(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:
+        slot = path.slot
+        path.verified = False
+        path.successes = 0
+        path.probe_id = None
+        if slot is not None:
+            slot.occupant = path.slot = None
+            self._active -= 1
+        self._change(path, state, reason, now_ns)
+        self._schedule(path, now_ns)
+        if slot is not None:
+            self._fill(self._plane_of[path.plane], now_ns)
+
+    def _rehabilitate(self, path: Path, reason: str, now_ns: int) -> None:
+        path.blamed = 0
+        path.probe_id = None
+        path.verified = True
+        plane = self._plane_of[path.plane]
+        home = path.home
+        if home is None:
+            self._change(path, EvState.GOOD, reason, now_ns)
+            self._schedule(path, self._background(now_ns))
+        else:
+            substitute = home.occupant
+            if substitute is not None:
+                self._unseat(substitute, now_ns)
+            old, path.state = path.state, EvState.GOOD
+            self._seat(path, home, old, reason, now_ns)
+        self._fill(plane, now_ns)
+
+    def _fill(self, plane: _Plane, now_ns: int) -> None:
+        """Lend empty slots to verified backups; if they run out, probe the others at once."""
+        for slot in plane.slots:
+            if slot.occupant is not None:
+                continue
+            path = self._substitute(plane)
+            if path is not None:
+                self._seat(path, slot, path.state, "substitute", now_ns)
+                continue
+            for candidate in plane.paths:
+                if (
+                    candidate.slot is None
+                    and candidate.state is EvState.GOOD
+                    and candidate.probe_id is None
+                ):
+                    self._schedule(candidate, now_ns)
+            return
+
+    def _substitute(self, plane: _Plane) -> Path | None:
+        for path in plane.paths:
+            if path.slot is None and path.verified and path.state is EvState.GOOD:
+                return path
+        return None
+
+    def _seat(self, path: Path, slot: _Slot, old: EvState, reason: str, now_ns: int) -> None:
+        slot.occupant = path
+        path.slot = slot
+        path.probe_id = None
+        path.deadline_ns = NEVER
+        self._active += 1
+        self._tell(path, old, reason, now_ns)
+
+    def _unseat(self, path: Path, now_ns: int) -> None:
+        slot, path.slot = path.slot, None
+        if slot is not None:
+            slot.occupant = None
+            self._active -= 1
+        old, path.state = path.state, EvState.GOOD
+        self._schedule(path, self._background(now_ns))
+        self._tell(path, old, "owner returned", now_ns)
+
+    def _background(self, now_ns: int) -> int:
+        return now_ns + int(self._profile.backup_probe_interval * self._rtt.smoothed_ns)
+
+    def _change(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:
+        old, path.state = path.state, state
+        self._tell(path, old, reason, now_ns)
+
+    def _tell(self, path: Path, old: EvState, reason: str, now_ns: int) -> None:
+        self._events.append(
+            EvChanged(path.ev, path.plane, old, path.state, reason, path.slot is not None, now_ns)
+        )

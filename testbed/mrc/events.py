@@ -1,0 +1,74 @@
+"""What the core tells observers: values, drained with `QueuePair.events()`. Times in ns."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EvState(StrEnum):
+    """States of an EV (MRC transport; OCP MRC 1.0). Only GOOD ones carry data."""
+
+    GOOD = "GOOD"
+    SKIP = "SKIP"
+    ASSUMED_BAD = "ASSUMED_BAD"
+    DENIED = "DENIED"
+
+
+@dataclass(frozen=True, slots=True)
+class EvChanged:
+    """An EV changed state or role; `active` says whether it is in the active set afterwards."""
+
+    ev: int
+    plane: int
+    old: EvState
+    new: EvState
+    reason: str
+    active: bool
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The transmission of `seq` on `ev` at `sent_ns` is taken for lost."""
+
+    seq: int
+    ev: int
+    plane: int
+    sent_ns: int
+    reason: str
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spurious:
+    """A transmission that had been taken for lost arrived after all."""
+
+    seq: int
+    ev: int
+    plane: int
+    sent_ns: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A data packet arrived: `size` payload bytes were placed, 0 for a duplicate."""
+
+    seq: int
+    ev: int
+    size: int
+    retransmitted: bool
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class MessageDelivered:
+    """At the responder, message number `message` is in memory and so is all before it."""
+
+    message: int
+    va: int
+    rkey: int
+    length: int
+    time_ns: int
+
+
+Event = EvChanged | Lost | Spurious | Placed | MessageDelivered

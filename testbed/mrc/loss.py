@@ -1,0 +1,256 @@
+"""Loss detection: telling a lost packet from a late one while packets are sprayed over many paths.
+
+After RACK-TLP (RFC 8985), since MRC's own rule is not public:
+
+- *By time*: a transmission is lost when one sent after it, on whatever path, has been delivered and
+  it is older than the RTT plus a reorder window. The window follows the lateness seen on the paths
+  of this queue pair, from a quarter of the base RTT up to one smoothed RTT.
+- *By order*: packets of one EV and one traffic class (first transmissions, retransmissions) stay
+  nearly in order. When a later one has been delivered, a grace remains: an eighth of the base RTT,
+  for the few that a kernel reorders and for a SACK that overtook the one reporting this packet;
+  more, for a while, when that proved too short.
+- *By EV*: once an EV has been condemned by time, what else is in flight on it is judged likewise,
+  but with a window from an eighth of the base RTT up.
+
+Nothing is judged on arrival, only in `lost()`, which runs when the I/O layer has handed over all
+that has arrived; so a process that stalls does not see losses that did not happen.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import Final
+
+from testbed.mrc.ev import NEVER, Path
+from testbed.mrc.message import Message
+from testbed.mrc.rtt import RttEstimator
+
+_REORDER_SHIFT: Final = 2
+_GRACE_SHIFT: Final = 3
+_SPREAD_MARGIN_SHIFT: Final = 4
+_MEMORY_RTTS: Final = 4
+
+
+class LossReason(StrEnum):
+    """Why a transmission was taken for lost."""
+
+    LATE = "late"
+    OVERTAKEN = "overtaken"
+    SILENT = "silent EV"
+    TIMEOUT = "timeout"
+
+
+class Transmission:
+    """One sending of one data packet.
+
+    `order` counts what the queue pair sends; `previous` is the transmission that this one repeats;
+    `done` says that it is no longer in flight: acknowledged or taken for lost.
+    """
+
+    __slots__ = (
+        "done",
+        "length",
+        "message",
+        "offset",
+        "order",
+        "path",
+        "previous",
+        "sent_ns",
+        "seq",
+        "suspected",
+    )
+
+    def __init__(
+        self,
+        seq: int,
+        message: Message,
+        offset: int,
+        length: int,
+        path: Path,
+        order: int,
+        sent_ns: int,
+        previous: "Transmission | None",
+    ) -> None:
+        self.seq = seq
+        self.message = message
+        self.offset = offset
+        self.length = length
+        self.path = path
+        self.order = order
+        self.sent_ns = sent_ns
+        self.previous = previous
+        self.done = False
+        self.suspected = False
+
+
+class WindowedMaximum:
+    """The largest of the values (0 or more) seen lately, between one and two windows back."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._current = 0
+        self._since_ns = 0
+
+    def update(self, value: int, now_ns: int, window_ns: int) -> None:
+        """Take in a value seen now, with windows of `window_ns`."""
+        if now_ns - self._since_ns > window_ns:
+            self.value = self._current
+            self._current = 0
+            self._since_ns = now_ns
+        if value > self._current:
+            self._current = value
+            self.value = max(self.value, value)
+
+
+class LossDetector:
+    """Judges the transmissions of one queue pair. Times in ns."""
+
+    def __init__(self, rtt: RttEstimator) -> None:
+        self._rtt = rtt
+        self._in_order: deque[Transmission] = deque()
+        self._lanes: dict[tuple[int, bool], deque[Transmission]] = {}
+        self._suspects: list[tuple[int, int, Transmission]] = []
+        self._newest_order = -1
+        self._newest_rtt_ns = rtt.base_ns
+        self._spread = WindowedMaximum()
+        self._disorder = WindowedMaximum()
+
+    @property
+    def reorder_window_ns(self) -> int:
+        """How much later than others a packet may be before it is taken for lost."""
+        return self._window_ns(_REORDER_SHIFT)
+
+    def _window_ns(self, least_shift: int) -> int:
+        base_ns = self._rtt.base_ns
+        spread_ns = self._spread.value + (base_ns >> _SPREAD_MARGIN_SHIFT)
+        return min(max(base_ns >> least_shift, spread_ns), self._rtt.smoothed_ns)
+
+    def _grace_ns(self) -> int:
+        least_ns = self._rtt.base_ns >> _GRACE_SHIFT
+        return min(max(least_ns, self._disorder.value), self.reorder_window_ns)
+
+    def sent(self, transmission: Transmission) -> None:
+        """Watch a transmission."""
+        self._in_order.append(transmission)
+        key = (transmission.path.ev, transmission.previous is not None)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = deque()
+        lane.append(transmission)
+
+    def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
+        """Take in what one SACK newly acknowledges; the caller has marked them `done`."""
+        oldest_ns = now_ns
+        grace_ns = self._grace_ns()
+        for transmission in transmissions:
+            sent_ns = transmission.sent_ns
+            if transmission.previous is None:
+                oldest_ns = min(oldest_ns, sent_ns)
+            elif self.too_early(transmission, now_ns):
+                continue
+            if transmission.order > self._newest_order:
+                self._newest_order = transmission.order
+                self._newest_rtt_ns = now_ns - sent_ns
+            lane = self._lanes[transmission.path.ev, transmission.previous is not None]
+            while lane and lane[0].done:
+                lane.popleft()
+            if lane and lane[0].order < transmission.order:
+                self._suspect(lane, transmission.order, now_ns + grace_ns)
+        self._saw_lateness(now_ns - oldest_ns - self._rtt.smoothed_ns, now_ns)
+
+    def too_early(self, transmission: Transmission, now_ns: int) -> bool:
+        """Whether an acknowledgement now must be for the transmission before this one."""
+        return now_ns - transmission.sent_ns < self._rtt.minimum_ns * 3 // 4
+
+    def probe_answered(self, order: int, sent_ns: int, now_ns: int) -> None:
+        """A reliability probe came back: what was sent before it should have been reported."""
+        if order > self._newest_order:
+            self._newest_order = order
+            self._newest_rtt_ns = now_ns - sent_ns
+
+    def came_late(self, transmission: Transmission, now_ns: int) -> None:
+        """A transmission taken for lost had only been late: widen the reorder window."""
+        self._saw_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
+        if transmission.suspected:
+            self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
+
+    def fell_silent(self, ev: int) -> None:
+        """`ev` was condemned for silence: judge what else is in flight on it sooner."""
+        patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
+        for retransmitted in (False, True):
+            for transmission in self._lanes.get((ev, retransmitted), ()):
+                if not transmission.done:
+                    deadline_ns = transmission.sent_ns + patience_ns
+                    heappush(self._suspects, (deadline_ns, transmission.order, transmission))
+
+    def lost(self, now_ns: int) -> list[tuple[Transmission, LossReason]]:
+        """Return the transmissions to take for lost now, each with the reason; mark them done."""
+        lost: list[tuple[Transmission, LossReason]] = []
+        in_order = self._in_order
+        limit_ns = now_ns - self._patience_ns() - self.reorder_window_ns
+        while in_order:
+            head = in_order[0]
+            if not head.done:
+                if head.sent_ns > limit_ns or head.order >= self._newest_order:
+                    break
+                head.done = True
+                lost.append((head, LossReason.LATE))
+            in_order.popleft()
+        suspects = self._suspects
+        while suspects and suspects[0][0] <= now_ns:
+            _, order, suspect = heappop(suspects)
+            if suspect.done:
+                continue
+            if order >= self._newest_order:
+                heappush(suspects, (now_ns + self._grace_ns(), order, suspect))
+                continue
+            suspect.done = True
+            reason = LossReason.OVERTAKEN if suspect.suspected else LossReason.SILENT
+            lost.append((suspect, reason))
+        return lost
+
+    def lose_all(self) -> list[Transmission]:
+        """Return everything in flight, marked done."""
+        flight = [transmission for transmission in self._in_order if not transmission.done]
+        for transmission in flight:
+            transmission.done = True
+        self._in_order.clear()
+        return flight
+
+    def oldest(self) -> Transmission | None:
+        """Return the oldest transmission in flight."""
+        while self._in_order and self._in_order[0].done:
+            self._in_order.popleft()
+        return self._in_order[0] if self._in_order else None
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `lost` may have something to say, or `NEVER`."""
+        deadline_ns = NEVER
+        oldest = self.oldest()
+        if oldest is not None and oldest.order < self._newest_order:
+            deadline_ns = oldest.sent_ns + self._patience_ns() + self.reorder_window_ns
+        suspects = self._suspects
+        while suspects and suspects[0][2].done:
+            heappop(suspects)
+        if suspects:
+            deadline_ns = min(deadline_ns, suspects[0][0])
+        return deadline_ns
+
+    def _patience_ns(self) -> int:
+        return max(self._rtt.smoothed_ns, self._newest_rtt_ns)
+
+    def _suspect(self, lane: deque[Transmission], before: int, deadline_ns: int) -> None:
+        for transmission in lane:
+            if transmission.order >= before:
+                return
+            if not transmission.done and not transmission.suspected:
+                transmission.suspected = True
+                heappush(self._suspects, (deadline_ns, transmission.order, transmission))
+
+    def _saw_lateness(self, lateness_ns: int, now_ns: int) -> None:
+        self._spread.update(lateness_ns, now_ns, self._memory_ns())
+
+    def _memory_ns(self) -> int:
+        return _MEMORY_RTTS * self._rtt.smoothed_ns

@@ -1,0 +1,39 @@
+"""Messages: what is posted to a queue pair, and what its completion queue says about it."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class CompletionStatus(Enum):
+    """How a posted WRITE ended (the words of the verbs API)."""
+
+    SUCCESS = "success"
+    RETRY_EXCEEDED = "transport retry counter exceeded"
+    REMOTE_ACCESS_ERROR = "remote access error"
+    FLUSHED = "work request flushed"
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A completion queue entry. `message` counts the QP's messages from 0; `length` in bytes."""
+
+    wr_id: int
+    status: CompletionStatus
+    message: int
+    length: int
+
+
+class Message:
+    """A posted WRITE on its way. `last_seq` is known once its first packet has been sent."""
+
+    __slots__ = ("last_seq", "length", "number", "offset", "payload", "rkey", "va", "wr_id")
+
+    def __init__(self, number: int, wr_id: int, payload: memoryview, va: int, rkey: int) -> None:
+        self.number = number
+        self.wr_id = wr_id
+        self.payload = payload
+        self.length = len(payload)
+        self.va = va
+        self.rkey = rkey
+        self.offset = 0
+        self.last_seq = -1

@@ -1,0 +1,477 @@
+"""The requester half of a queue pair: cuts WRITEs into packets, sprays them, repairs losses."""
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Final
+
+from testbed.mrc.cc import CongestionControl
+from testbed.mrc.config import Counters, QpConfig
+from testbed.mrc.constants import (
+    MPR_UNIT,
+    TIMESTAMP_TICK_NS,
+    EndpointOp,
+    EvMark,
+    NackReason,
+    Opcode,
+)
+from testbed.mrc.datagram import Datagram
+from testbed.mrc.ev import NEVER, EvEngine, Path
+from testbed.mrc.events import Event, Lost, Spurious
+from testbed.mrc.loss import LossDetector, LossReason, Transmission
+from testbed.mrc.message import Completion, CompletionStatus, Message
+from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
+from testbed.mrc.retry import Remedy, RetryTimer
+from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.wire import (
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    ReliabilityProbe,
+    Sack,
+    encode_write,
+)
+
+_REMEMBER_LOSSES: Final = 1024
+_PROBE_ID_MASK: Final = 0xFFFF
+_RELEASED: Final = memoryview(b"")
+
+
+def _timestamp(sent_ns: int) -> int:
+    return sent_ns // TIMESTAMP_TICK_NS & 0xFFFF
+
+
+class Requester:
+    """Sends what is posted, until each message is acknowledged whole, in order."""
+
+    def __init__(
+        self,
+        config: QpConfig,
+        engine: EvEngine,
+        rtt: RttEstimator,
+        congestion: CongestionControl,
+        events: list[Event],
+        counters: Counters,
+    ) -> None:
+        self._config = config
+        self._engine = engine
+        self._rtt = rtt
+        self._congestion = congestion
+        self._events = events
+        self._counters = counters
+        self._detector = LossDetector(rtt)
+        self._retry = RetryTimer(
+            rtt,
+            probes=config.tail_probes,
+            linear_retries=config.linear_retries,
+            exponential_retries=config.exponential_retries,
+        )
+        self._mtu = config.mtu
+        self._next_seq = config.first_psn
+        self._oldest_seq = config.first_psn
+        self._window = config.mpr * MPR_UNIT
+        self._sacked = 0  # bit i: oldest_seq + i is acknowledged
+        self._unacked: dict[int, Transmission] = {}
+        self._to_repeat: list[int] = []
+        self._remembered: dict[int, Transmission] = {}
+        self._posted: deque[Message] = deque()
+        self._in_progress: deque[Message] = deque()
+        self._messages = 0
+        self._order = 0
+        self._flight = 0
+        self._probes: dict[int, tuple[int, int]] = {}
+        self._control: deque[ReliabilityProbe | EndpointRequest] = deque()
+        self._completions: list[Completion] = []
+        self._stuck = False
+        self._probing = False
+        self.failed = False
+
+    @property
+    def flight(self) -> int:
+        """Payload bytes in flight."""
+        return self._flight
+
+    # Posting and completing
+
+    def post_write(self, wr_id: int, payload: memoryview, va: int, rkey: int) -> None:
+        message = Message(self._messages, wr_id, payload, va, rkey)
+        self._messages += 1
+        if self.failed:
+            self._complete(message, CompletionStatus.FLUSHED)
+        else:
+            self._posted.append(message)
+
+    def take_completions(self) -> list[Completion]:
+        completions, self._completions = self._completions, []
+        return completions
+
+    def _complete(self, message: Message, status: CompletionStatus) -> None:
+        message.payload = _RELEASED
+        self._completions.append(Completion(message.wr_id, status, message.number, message.length))
+
+    def _fail(self, status: CompletionStatus) -> None:
+        """Put the QP into ERROR: the oldest message bears the status, the others are flushed."""
+        self.failed = True
+        self._detector.lose_all()
+        self._unacked.clear()
+        self._to_repeat.clear()
+        self._control.clear()
+        self._flight = 0
+        unsent = (message for message in self._posted if message not in self._in_progress)
+        for message in (*self._in_progress, *unsent):
+            self._complete(message, status)
+            status = CompletionStatus.FLUSHED
+        self._in_progress.clear()
+        self._posted.clear()
+
+    # Receiving
+
+    def on_sack(self, sack: Sack, now_ns: int) -> None:
+        self._counters.sacks_received += 1
+        if self.failed:
+            return
+        oldest = self._oldest_seq
+        cack = unwrap_psn(sack.cack_psn, oldest - 1)
+        if cack >= self._next_seq:
+            return
+        acked = self._newly_acked(cack, cack + sack.sack_offset, sack.bitmap)
+        if sack.probe_reply:
+            self._on_probe_reply(sack, now_ns)
+        else:
+            self._check_spurious(cack + sack.ack_psn_offset, sack, now_ns)
+        if sack.mark is EvMark.SKIP_ONCE:
+            self._engine.skip(sack.reflected_ev, "ECN", now_ns)
+        elif sack.mark is EvMark.ALWAYS_SKIP:
+            self._engine.blame(sack.reflected_ev, "peer asks to skip it", now_ns)
+        if acked:
+            self._take_in(acked, cack, sack, now_ns)
+
+    def _newly_acked(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
+        acked: list[Transmission] = []
+        unacked = self._unacked
+        advance = cack + 1 - self._oldest_seq
+        if advance > 0:
+            for seq in range(self._oldest_seq, cack + 1):
+                transmission = unacked.pop(seq, None)
+                if transmission is not None:
+                    acked.append(transmission)
+            self._oldest_seq = cack + 1
+            self._sacked >>= advance
+        if bitmap:
+            oldest = self._oldest_seq
+            shift = start - oldest
+            reported = bitmap << shift if shift >= 0 else bitmap >> -shift
+            fresh = reported & ~self._sacked & ((1 << (self._next_seq - oldest)) - 1)
+            self._sacked |= fresh
+            while fresh:
+                lowest = fresh & -fresh
+                fresh ^= lowest
+                transmission = unacked.pop(oldest + lowest.bit_length() - 1, None)
+                if transmission is not None:
+                    acked.append(transmission)
+        return acked
+
+    def _take_in(self, acked: list[Transmission], cack: int, sack: Sack, now_ns: int) -> None:
+        trigger = None if sack.probe_reply else cack + sack.ack_psn_offset
+        rtt_ns: int | None = None
+        acked_bytes = 0
+        delivered: list[Transmission] = []
+        for transmission in acked:
+            acked_bytes += transmission.length
+            if transmission.done:
+                self._was_spurious(transmission, now_ns)
+                continue
+            transmission.done = True
+            self._flight -= transmission.length
+            delivered.append(transmission)
+            previous = transmission.previous
+            if (
+                transmission.seq == trigger
+                and _timestamp(transmission.sent_ns) == sack.tx_timestamp
+            ):
+                rtt_ns = now_ns - transmission.sent_ns
+            elif previous is not None and self._detector.too_early(transmission, now_ns):
+                self._was_spurious(previous, now_ns)
+        if rtt_ns is not None:
+            self._rtt.sample(rtt_ns)
+        self._detector.delivered(delivered, now_ns)
+        self._retry.progressed(now_ns)
+        self._congestion.on_sack(
+            acked_bytes, rtt_ns, ecn=sack.mark is EvMark.SKIP_ONCE, now_ns=now_ns
+        )
+        in_progress = self._in_progress
+        while in_progress and -1 < in_progress[0].last_seq < self._oldest_seq:
+            self._complete(in_progress.popleft(), CompletionStatus.SUCCESS)
+
+    def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:
+        probe = self._probes.pop(sack.ack_psn_offset & _PROBE_ID_MASK, None)
+        if probe is not None:
+            order, sent_ns = probe
+            self._detector.probe_answered(order, sent_ns, now_ns)
+            self._retry.progressed(now_ns)
+
+    def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
+        """See whether the packet that triggered this SACK is one that was taken for lost."""
+        lost = self._remembered.get(seq)
+        if (
+            lost is not None
+            and lost.path.ev == sack.reflected_ev
+            and _timestamp(lost.sent_ns) == sack.tx_timestamp
+        ):
+            self._was_spurious(lost, now_ns)
+
+    def _was_spurious(self, lost: Transmission, now_ns: int) -> None:
+        if self._remembered.get(lost.seq) is not lost:
+            return
+        del self._remembered[lost.seq]
+        self._counters.spurious += 1
+        self._detector.came_late(lost, now_ns)
+        path = lost.path
+        self._events.append(Spurious(lost.seq, path.ev, path.plane, lost.sent_ns, now_ns))
+        self._engine.absolve(path.ev, now_ns)
+
+    def on_nack(self, nack: Nack, now_ns: int) -> None:
+        transmission = self._unacked.get(unwrap_psn(nack.nack_psn, self._oldest_seq))
+        if (
+            self.failed
+            or transmission is None
+            or transmission.done
+            or _timestamp(transmission.sent_ns) != nack.tx_timestamp
+        ):
+            return
+        if nack.reason is NackReason.UNEXP_EVENT:
+            self._fail(CompletionStatus.REMOTE_ACCESS_ERROR)
+            return
+        self._retry.progressed(now_ns)
+        transmission.done = True
+        self._repeat(transmission)
+        trimmed = nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
+        self._counters.trimmed_nacks += trimmed
+        if nack.reason is NackReason.TRIMMED:
+            self._engine.skip(transmission.path.ev, "trimmed", now_ns)
+        self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
+
+    def on_response(self, response: EndpointResponse, now_ns: int) -> None:
+        if response.op is EndpointOp.EV_PROBE:
+            self._engine.probe_answered(response.reflected_ev, response.request_id, now_ns)
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `transmit` has something to do: 0 for now, `NEVER` if nothing but arrivals can."""
+        deadline_ns = self._engine.deadline_ns
+        if self.failed:
+            return NEVER
+        if self._control or self._may_send():
+            return 0
+        if self._unacked:
+            detector = self._detector
+            deadline_ns = min(
+                deadline_ns,
+                detector.deadline_ns,
+                self._retry.deadline_ns(detector.reorder_window_ns),
+            )
+        return deadline_ns
+
+    def _may_send(self) -> bool:
+        if self._stuck:
+            return False
+        length = self._next_length()
+        if length is None:
+            return False
+        if self._flight == 0:
+            return True
+        return not self._retry.timeouts and self._flight + length <= self._congestion.window
+
+    def _next_length(self) -> int | None:
+        to_repeat = self._to_repeat
+        while to_repeat:
+            transmission = self._unacked.get(to_repeat[0])
+            if transmission is not None and transmission.done:
+                return transmission.length
+            heappop(to_repeat)
+        if not self._posted or self._next_seq - self._oldest_seq >= self._window - 1:
+            return None
+        message = self._posted[0]
+        return min(self._mtu, message.length - message.offset)
+
+    def on_time(self, now_ns: int) -> None:
+        """Judge what is due: losses, silence, EV probes."""
+        if self.failed:
+            return
+        detector = self._detector
+        if self._unacked:
+            for transmission, reason in detector.lost(now_ns):
+                self._lose(transmission, reason, now_ns)
+            if now_ns >= self._retry.deadline_ns(detector.reorder_window_ns):
+                self._break_silence(now_ns)
+        if self._posted and not self._probing:
+            self._probing = True
+            self._engine.start(now_ns)
+        for ev, probe_id in self._engine.due_probes(now_ns):
+            self._counters.ev_probes += 1
+            self._control.append(
+                EndpointRequest(
+                    self._config.local_address,
+                    self._config.peer_address,
+                    ev,
+                    EndpointOp.EV_PROBE,
+                    probe_id,
+                    self._config.qpn,
+                    0,
+                )
+            )
+        self._stuck = False
+
+    def _break_silence(self, now_ns: int) -> None:
+        remedy = self._retry.expire(now_ns)
+        if remedy is Remedy.GIVE_UP:
+            self._fail(CompletionStatus.RETRY_EXCEEDED)
+        elif remedy is Remedy.TIMEOUT:
+            self._counters.timeouts += 1
+            for transmission in self._detector.lose_all():
+                self._lose(transmission, LossReason.TIMEOUT, now_ns)
+        else:
+            self._probe_tail(now_ns)
+
+    def _probe_tail(self, now_ns: int) -> None:
+        oldest = self._detector.oldest()
+        path = self._engine.pick_for_probe(now_ns, oldest.path if oldest is not None else None)
+        if path is None:
+            return
+        order = self._order
+        self._order += 1
+        probe_id = order & _PROBE_ID_MASK
+        if len(self._probes) > self._config.tail_probes:
+            self._probes.clear()
+        self._probes[probe_id] = order, now_ns
+        self._counters.tail_probes += 1
+        self._control.append(
+            ReliabilityProbe(
+                self._config.local_address,
+                self._config.peer_address,
+                path.ev,
+                self._config.peer_qpn,
+                wrap_psn(self._next_seq),
+                probe_id,
+                _timestamp(now_ns),
+            )
+        )
+
+    def _lose(self, transmission: Transmission, reason: LossReason, now_ns: int) -> None:
+        """Take a transmission, marked done, for lost without a trace."""
+        path = transmission.path
+        self._counters.lost += 1
+        self._events.append(
+            Lost(transmission.seq, path.ev, path.plane, transmission.sent_ns, reason.value, now_ns)
+        )
+        remembered = self._remembered
+        remembered.pop(transmission.seq, None)
+        remembered[transmission.seq] = transmission
+        if len(remembered) > _REMEMBER_LOSSES:
+            del remembered[next(iter(remembered))]
+        self._repeat(transmission)
+        self._congestion.on_loss(transmission.length, trimmed=False, now_ns=now_ns)
+        if self._engine.blame(path.ev, reason.value, now_ns) and reason is LossReason.LATE:
+            self._detector.fell_silent(path.ev)
+
+    def _repeat(self, transmission: Transmission) -> None:
+        self._flight -= transmission.length
+        heappush(self._to_repeat, transmission.seq)
+
+    # Sending
+
+    def control(self) -> deque[ReliabilityProbe | EndpointRequest]:
+        """Return the queue of control packets; the caller pops what it sends."""
+        return self._control
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """Return at most `limit` data packets: retransmissions, oldest first, then new ones."""
+        datagrams: list[Datagram] = []
+        while len(datagrams) < limit and self._may_send():
+            previous = self._unacked[self._to_repeat[0]] if self._to_repeat else None
+            path = self._engine.pick(now_ns, previous.path if previous is not None else None)
+            if path is None:
+                self._stuck = True
+                break
+            if previous is not None:
+                heappop(self._to_repeat)
+                transmission = self._send_again(previous, path, now_ns)
+            else:
+                transmission = self._send_new(path, now_ns)
+            datagrams.append(self._pack(transmission))
+        return datagrams
+
+    def _send_new(self, path: Path, now_ns: int) -> Transmission:
+        message = self._posted[0]
+        offset = message.offset
+        length = min(self._mtu, message.length - offset)
+        seq = self._next_seq
+        self._next_seq = seq + 1
+        if offset == 0:
+            self._in_progress.append(message)
+        message.offset = offset + length
+        if message.offset == message.length:
+            message.last_seq = seq
+            self._posted.popleft()
+        return self._send(
+            Transmission(seq, message, offset, length, path, self._order, now_ns, None)
+        )
+
+    def _send_again(self, previous: Transmission, path: Path, now_ns: int) -> Transmission:
+        self._counters.retransmitted += 1
+        previous.previous = None
+        return self._send(
+            Transmission(
+                previous.seq,
+                previous.message,
+                previous.offset,
+                previous.length,
+                path,
+                self._order,
+                now_ns,
+                previous,
+            )
+        )
+
+    def _send(self, transmission: Transmission) -> Transmission:
+        self._order += 1
+        self._counters.data_sent += 1
+        self._retry.sent(transmission.sent_ns, was_idle=not self._unacked)
+        self._unacked[transmission.seq] = transmission
+        self._flight += transmission.length
+        self._detector.sent(transmission)
+        return transmission
+
+    def _pack(self, transmission: Transmission) -> Datagram:
+        config = self._config
+        message = transmission.message
+        offset, length, seq = transmission.offset, transmission.length, transmission.seq
+        end = offset + length
+        if end == message.length:
+            opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
+        else:
+            opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
+        repeated = transmission.previous is not None
+        dscp = config.dscp.trimmable_retx if repeated else config.dscp.trimmable
+        payload = message.payload[offset:end]
+        ev = transmission.path.ev
+        header, trailer = encode_write(
+            config.local_address,
+            config.peer_address,
+            ev,
+            config.peer_qpn,
+            wrap_psn(seq),
+            opcode,
+            not self._posted and seq == self._next_seq - 1,
+            repeated,
+            0,
+            wrap_msn(message.number),
+            _timestamp(transmission.sent_ns),
+            message.va + offset,
+            message.rkey,
+            message.length,
+            payload,
+            dscp,
+        )
+        return Datagram(ev, dscp, header, payload, trailer, seq, repeated)

@@ -1,0 +1,224 @@
+"""Two queue pairs and a toy network in virtual time: no sockets, no clock, one seed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+from testbed.mrc import (
+    Arrival,
+    Completion,
+    Datagram,
+    DecodeError,
+    EndpointRequest,
+    Event,
+    EvEntry,
+    EvProfile,
+    MemoryRegion,
+    MemoryTable,
+    QpConfig,
+    QueuePair,
+    decode,
+    respond,
+)
+
+MS = 1_000_000
+S = 1_000_000_000
+ADDRESSES = (
+    bytes.fromhex("5f00000010010000") + bytes(8),
+    bytes.fromhex("5f00000010020000") + bytes(8),
+)
+RKEY = 0x1234
+VA = 0x7000_0000_0000
+OUTER_BYTES = 54
+
+
+def make_profile(
+    planes: int = 4, active: int = 3, backups: int = 1, **options: object
+) -> EvProfile:
+    """EVs numbered as in the fabric: plane in the low 3 bits, path above."""
+    entries = tuple(
+        EvEntry(ev=plane | index << 3, plane=plane, path_key=(plane, index), active=index < active)
+        for index in range(active + backups)
+        for plane in range(planes)
+    )
+    return EvProfile(entries, **options)  # type: ignore[arg-type]
+
+
+@dataclass
+class PathModel:
+    """How one EV's path treats packets, both ways. Times in ns, probabilities per packet."""
+
+    delay_ns: int = 65 * MS
+    jitter_ns: int = 0
+    loss: float = 0.0
+    duplicate: float = 0.0
+    corrupt: float = 0.0
+    mark: float = 0.0
+    trim: float = 0.0
+    trim_last_hop: bool = False
+    dead: list[tuple[int, int]] = field(default_factory=list)
+    dead_direction: int | None = None
+
+    def is_dead(self, now_ns: int, direction: int) -> bool:
+        if self.dead_direction not in (None, direction):
+            return False
+        return any(start <= now_ns < end for start, end in self.dead)
+
+
+@dataclass
+class Sent:
+    """One datagram that a side handed over."""
+
+    side: int
+    time_ns: int
+    datagram: Datagram
+
+
+class Network:
+    """Side 0 and side 1, joined by one `PathModel` per EV and, if rated, one port per plane."""
+
+    def __init__(
+        self,
+        profile: EvProfile,
+        *,
+        seed: int = 0,
+        paths: dict[int, PathModel] | None = None,
+        default: Callable[[], PathModel] = PathModel,
+        port_bps: float | None = None,
+        port_queue_ns: int = 100 * S,
+        memory_bytes: int = 1 << 20,
+        burst: int = 64,
+        cwnd: int = 160 * 4096,
+        base_rtt_ns: int = 130 * MS,
+        **options: object,
+    ) -> None:
+        self.rng = Random(seed)
+        self.paths = paths if paths is not None else {}
+        for entry in profile.entries:
+            self.paths.setdefault(entry.ev, default())
+        self.port_bps = port_bps
+        self.port_queue_ns = port_queue_ns
+        self.port_free: dict[tuple[int, int], int] = {}
+        self.now_ns = 0
+        self.sent: list[Sent] = []
+        self.events: tuple[list[Event], list[Event]] = ([], [])
+        self.completions: tuple[list[Completion], list[Completion]] = ([], [])
+        self.decode_errors = 0
+        self.buffers = (bytearray(memory_bytes), bytearray(memory_bytes))
+        self.dscp = QpConfig(1, 1, *ADDRESSES, ev_profile=profile, base_rtt_ns=1, cwnd=4096).dscp
+        qps = []
+        for side in (0, 1):
+            memory = MemoryTable()
+            memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffers[side])))
+            psns = (options.get("first_psn", 0), options.get("peer_first_psn", 0))
+            config = QpConfig(
+                qpn=16 + side,
+                peer_qpn=17 - side,
+                local_address=ADDRESSES[side],
+                peer_address=ADDRESSES[1 - side],
+                ev_profile=profile,
+                base_rtt_ns=base_rtt_ns,
+                cwnd=cwnd,
+                seed=seed + side,
+                **{  # type: ignore[arg-type]
+                    **options,
+                    "first_psn": psns[side],
+                    "peer_first_psn": psns[1 - side],
+                },
+            )
+            qps.append(QueuePair(config, memory))
+        self.qps = (qps[0], qps[1])
+        self._heap: list[tuple[int, int, int, bytes, Arrival, bool]] = []
+        self._ties = count()
+        self._plane = {entry.ev: entry.plane for entry in profile.entries}
+        self._burst = burst
+
+    def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
+        """Run to `until_ns`, or until `done`, or until nothing more can happen."""
+        while True:
+            for side in (0, 1):
+                self._transmit(side)
+            if done():
+                return
+            times = [deadline for qp in self.qps if (deadline := qp.next_deadline()) is not None]
+            if self._heap:
+                times.append(self._heap[0][0])
+            if not times:
+                return
+            now_ns = max(self.now_ns, min(times))
+            if now_ns > until_ns:
+                self.now_ns = until_ns
+                return
+            self.now_ns = now_ns
+            while self._heap and self._heap[0][0] <= now_ns:
+                self._deliver()
+
+    def _deliver(self) -> None:
+        _, _, side, data, arrival, trimmed = heappop(self._heap)
+        try:
+            packet = decode(memoryview(data), trimmed=trimmed)
+        except DecodeError:
+            self.decode_errors += 1
+            return
+        if isinstance(packet, EndpointRequest):
+            self._launch(side, respond(packet, self.dscp))
+        else:
+            assert packet.qpn == self.qps[side].config.qpn
+            self.qps[side].receive(packet, arrival)
+
+    def _transmit(self, side: int) -> None:
+        qp = self.qps[side]
+        while True:
+            datagrams = qp.transmit(self.now_ns, self._burst)
+            assert len(datagrams) <= self._burst
+            for datagram in datagrams:
+                self.sent.append(Sent(side, self.now_ns, datagram))
+                self._launch(side, datagram)
+            self.events[side].extend(qp.events())
+            self.completions[side].extend(qp.poll_cq())
+            deadline = qp.next_deadline()
+            if not datagrams or deadline is None or deadline > self.now_ns:
+                return
+
+    def _launch(self, side: int, datagram: Datagram) -> None:
+        path = self.paths.get(datagram.ev)
+        if path is None:  # mirrors a flow label that was corrupted on the way: no such path
+            return
+        data = datagram.join()
+        departure = self.now_ns
+        if self.port_bps is not None:
+            port = (side, self._plane[datagram.ev])
+            control = datagram.dscp == self.dscp.control
+            departure += int((len(data) + OUTER_BYTES) * 8 / self.port_bps * S)
+            if not control:  # strict priority: control packets pass the queue by
+                waiting_ns = max(0, self.port_free.get(port, 0) - self.now_ns)
+                if waiting_ns > self.port_queue_ns:
+                    return
+                departure += waiting_ns
+                self.port_free[port] = departure
+        rng = self.rng
+        if path.is_dead(departure, side) or rng.random() < path.loss:
+            return
+        trimmed = datagram.is_data and rng.random() < path.trim
+        dscp = datagram.dscp
+        if trimmed:
+            dscp = self.dscp.trimmed_lasthop if path.trim_last_hop else self.dscp.trimmed
+            data = data[:68]
+        elif rng.random() < path.corrupt:
+            bit = rng.randrange(len(data) * 8)
+            flipped = bytearray(data)
+            flipped[bit >> 3] ^= 1 << (bit & 7)
+            data = bytes(flipped)
+        ecn = 3 if rng.random() < path.mark else 2
+        copies = 2 if rng.random() < path.duplicate else 1
+        for _ in range(copies):
+            at_ns = departure + path.delay_ns
+            if path.jitter_ns:
+                at_ns += rng.randrange(path.jitter_ns)
+            arrival = Arrival(ecn, dscp, at_ns)
+            heappush(self._heap, (at_ns, next(self._ties), 1 - side, data, arrival, trimmed))
+
+    def data_sent(self, side: int = 0) -> Iterable[Sent]:
+        return (sent for sent in self.sent if sent.side == side and sent.datagram.is_data)

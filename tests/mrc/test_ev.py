@@ -1,0 +1,323 @@
+"""The EV engine: rotation, states, substitution, probes, brakes."""
+
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
+from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.rtt import RttEstimator
+
+from .harness import MS, make_profile
+
+RTT_NS = 100 * MS
+
+
+class Bench:
+    """An engine, its events, and a network that answers the probes of living EVs at once."""
+
+    def __init__(self, profile: EvProfile) -> None:
+        self.profile = profile
+        self.events: list[Event] = []
+        self.engine = EvEngine(profile, RttEstimator(RTT_NS), Random(1), self.events)
+        self.now_ns = 0
+        self.dead: set[int] = set()
+        self.probed: list[tuple[int, int]] = []
+
+    def live(self, rtts: float) -> None:
+        """Let time pass, in steps of a tenth of an RTT."""
+        for _ in range(round(rtts * 10)):
+            for ev, probe_id in self.engine.due_probes(self.now_ns):
+                self.probed.append((self.now_ns, ev))
+                if ev not in self.dead:
+                    self.engine.probe_answered(ev, probe_id, self.now_ns)
+            self.now_ns += RTT_NS // 10
+
+    def picks(self, number: int) -> list[int]:
+        picked = [self.engine.pick(self.now_ns) for _ in range(number)]
+        return [path.ev for path in picked if path is not None]
+
+    def blame(self, ev: int) -> bool:
+        return self.engine.blame(ev, "test", self.now_ns)
+
+
+def started(profile: EvProfile) -> Bench:
+    bench = Bench(profile)
+    bench.engine.start(0)
+    bench.live(2)
+    return bench
+
+
+def test_rotation_interleaves_planes_and_uses_every_active_ev() -> None:
+    profile = make_profile(planes=4, active=3, backups=1)
+    picks = Bench(profile).picks(24)
+    active = {entry.ev for entry in profile.entries if entry.active}
+    assert set(picks[:12]) == active
+    assert picks[:12] == picks[12:]
+    assert all(len({ev & 7 for ev in picks[i : i + 4]}) == 4 for i in range(0, 24, 4))
+
+
+def test_skip_passes_over_an_ev_once() -> None:
+    bench = Bench(make_profile(planes=1, active=3, backups=0))
+    first, second, third = bench.picks(3)
+    bench.engine.skip(second, "ECN", 0)
+    assert bench.picks(5) == [first, third, first, second, third]
+
+
+def test_one_packet_restores_one_skipped_ev() -> None:
+    bench = Bench(make_profile(planes=1, active=3, backups=0))
+    evs = bench.picks(3)
+    for ev in evs:
+        bench.engine.skip(ev, "ECN", 0)
+    assert bench.picks(1) == [evs[0]]
+    states = bench.engine.states()
+    assert [states[ev] for ev in evs] == [EvState.GOOD, EvState.SKIP, EvState.SKIP]
+
+
+def test_a_verified_backup_of_the_same_plane_takes_over() -> None:
+    bench = started(make_profile())
+    assert bench.blame(1)
+    assert 1 not in bench.engine.active()
+    assert 1 | 3 << 3 in bench.engine.active()
+    picks = Counter(ev & 7 for ev in bench.picks(48))
+    assert set(picks.values()) == {12}
+
+
+def test_an_unverified_backup_is_probed_before_it_carries_data() -> None:
+    bench = Bench(make_profile())
+    backup = 1 | 3 << 3
+    assert bench.blame(1)
+    assert backup not in bench.engine.active()
+    assert backup not in bench.picks(48)
+    bench.live(0.1)
+    assert backup in bench.engine.active()
+
+
+def test_a_dead_backup_never_carries_data() -> None:
+    bench = Bench(make_profile())
+    bench.dead = {1, 1 | 3 << 3}
+    bench.engine.start(0)
+    bench.live(2)
+    bench.blame(1)
+    bench.live(5)
+    assert not bench.dead & set(bench.picks(48))
+    assert bench.engine.states()[1 | 3 << 3] is EvState.ASSUMED_BAD
+
+
+def test_enough_answers_in_a_row_bring_the_owner_back() -> None:
+    bench = started(make_profile(probe_successes=3))
+    bench.dead = {1}
+    bench.blame(1)
+    bench.live(6)
+    assert bench.engine.states()[1] is EvState.ASSUMED_BAD
+    bench.dead = set()
+    bench.live(1.4)
+    assert bench.engine.states()[1] is EvState.ASSUMED_BAD
+    bench.live(3.2)
+    assert bench.engine.states()[1] is EvState.GOOD
+    assert 1 in bench.engine.active()
+    assert 1 | 3 << 3 not in bench.engine.active()
+    last_two = [event for event in bench.events if isinstance(event, EvChanged)][-2:]
+    assert {(event.ev, event.active) for event in last_two} == {(1, True), (25, False)}
+
+
+def test_a_condemned_ev_is_probed_about_every_rtt() -> None:
+    bench = started(make_profile())
+    bench.dead = {1}
+    bench.blame(1)
+    bench.probed.clear()
+    bench.live(15)
+    assert 9 <= sum(1 for _, ev in bench.probed if ev == 1) <= 16
+
+
+def test_answers_that_come_too_late_do_not_count() -> None:
+    bench = Bench(make_profile(probe_successes=1))
+    bench.blame(1)
+    (probe,) = [probe for probe in bench.engine.due_probes(0) if probe[0] == 1]
+    bench.engine.due_probes(2 * RTT_NS)
+    bench.engine.probe_answered(*probe, 2 * RTT_NS)
+    assert bench.engine.states()[1] is EvState.ASSUMED_BAD
+
+
+def test_spurious_losses_restore_the_ev_when_none_is_left() -> None:
+    bench = Bench(make_profile())
+    bench.blame(1)
+    bench.blame(1)
+    bench.engine.absolve(1, 5)
+    assert bench.engine.states()[1] is EvState.ASSUMED_BAD
+    bench.engine.absolve(1, 6)
+    assert bench.engine.states()[1] is EvState.GOOD
+    assert 1 in bench.engine.active()
+
+
+def test_no_more_than_half_is_condemned_within_an_rtt() -> None:
+    bench = Bench(make_profile(backups=0))
+    for ev in sorted(bench.engine.active()):
+        bench.blame(ev)
+    assert len(bench.engine.active()) == 6
+    bench.now_ns += RTT_NS
+    for ev in sorted(bench.engine.active()):
+        bench.blame(ev)
+    assert len(bench.engine.active()) == 1
+
+
+@pytest.mark.parametrize("floor", [1, 3])
+def test_the_floor_holds(floor: int) -> None:
+    bench = Bench(make_profile(backups=0, ev_min_active=floor))
+    for _ in range(20):
+        for ev in sorted(bench.engine.active()):
+            bench.blame(ev)
+        bench.now_ns += RTT_NS
+    assert len(bench.engine.active()) == floor
+    assert len(bench.picks(8)) == 8
+
+
+def test_without_a_floor_all_may_go_and_probes_bring_them_back() -> None:
+    bench = Bench(make_profile(backups=0, ev_min_active=0))
+    bench.dead = {entry.ev for entry in bench.profile.entries}
+    for _ in range(20):
+        for ev in sorted(bench.engine.active()):
+            bench.blame(ev)
+        bench.live(1)
+    assert bench.engine.pick(bench.now_ns) is None
+    assert bench.engine.pick_for_probe(bench.now_ns) is not None
+    bench.dead = set()
+    bench.live(5)
+    assert len(bench.engine.active()) == 12
+
+
+def test_retransmissions_avoid_the_path() -> None:
+    entries = tuple(EvEntry(ev, 0, path_key=ev // 2, active=True) for ev in range(4))
+    bench = Bench(EvProfile(entries))
+    lost = bench.engine[0]
+    assert all(
+        path is not None and path.path_key == 1
+        for path in (bench.engine.pick(0, lost) for _ in range(6))
+    )
+    bench.blame(2)
+    bench.blame(3)
+    assert {path.ev for path in (bench.engine.pick(0, lost) for _ in range(6)) if path} == {1}
+
+
+def test_a_denied_ev_is_not_even_probed() -> None:
+    bench = started(make_profile())
+    bench.engine.deny(1, bench.now_ns)
+    bench.probed.clear()
+    bench.live(10)
+    assert 1 not in bench.picks(48)
+    assert 1 not in {ev for _, ev in bench.probed}
+    bench.engine.allow(1, bench.now_ns)
+    assert 1 not in bench.picks(48)
+    bench.live(4)
+    assert 1 in bench.picks(48)
+
+
+def test_an_unknown_ev_changes_nothing() -> None:
+    bench = Bench(make_profile())
+    bench.engine.skip(99, "ECN", 0)
+    bench.engine.blame(99, "test", 0)
+    bench.engine.absolve(99, 0)
+    assert not bench.events
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"entries": ()},
+        {"entries": (EvEntry(1, 0, 0, active=False),)},
+        {"entries": (EvEntry(1, 0, 0, active=True),) * 2},
+        {"probe_successes": 0},
+        {"probe_interval": 0.0},
+        {"max_condemned_share": 0.0},
+    ],
+)
+def test_profiles_that_cannot_work_are_refused(broken: dict[str, object]) -> None:
+    good: dict[str, object] = {"entries": (EvEntry(1, 0, 0, active=True),)}
+    with pytest.raises(ValueError, match=r"EV|prob|share"):
+        EvProfile(**{**good, **broken})  # type: ignore[arg-type]
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["blame", "skip", "absolve", "deny", "allow", "pick", "live"]),
+        st.integers(0, 63),
+    ),
+    max_size=80,
+)
+
+
+@given(
+    planes=st.integers(1, 4),
+    active=st.integers(1, 3),
+    backups=st.integers(0, 2),
+    floor=st.integers(0, 2),
+    dead=st.sets(st.integers(0, 63), max_size=6),
+    steps=steps,
+)
+def test_invariants(
+    planes: int,
+    active: int,
+    backups: int,
+    floor: int,
+    dead: set[int],
+    steps: list[tuple[str, int]],
+) -> None:
+    """Whatever happens: only GOOD EVs carry data, roles stay within planes, events tell it all."""
+    profile = make_profile(planes, active, backups, ev_min_active=floor)
+    bench = Bench(profile)
+    engine = bench.engine
+    evs = [entry.ev for entry in profile.entries]
+    bench.dead = {evs[number % len(evs)] for number in dead}
+    engine.start(0)
+    told = {entry.ev: (EvState.GOOD, entry.active) for entry in profile.entries}
+    for step, number in steps:
+        take_step(bench, step, evs[number % len(evs)], number)
+        states = engine.states()
+        in_use = engine.active()
+        assert all(sum(1 for ev in in_use if ev & 7 == plane) <= active for plane in range(planes))
+        assert all(states[ev] in (EvState.GOOD, EvState.SKIP) for ev in in_use)
+        assert all(states[ev] is not EvState.SKIP for ev in evs if ev not in in_use)
+        if not any(step == "deny" for step, _ in steps):
+            assert len(in_use) >= min(floor, planes * active)
+        for event in bench.events:
+            assert isinstance(event, EvChanged)
+            assert told[event.ev][0] is event.old
+            told[event.ev] = (event.new, event.active)
+        bench.events.clear()
+        assert told == {ev: (states[ev], ev in in_use) for ev in evs}
+        waiting = [ev for ev in evs if states[ev] is EvState.ASSUMED_BAD]
+        assert not waiting or engine.deadline_ns < NEVER
+
+
+def take_step(bench: Bench, step: str, ev: int, number: int) -> None:
+    engine = bench.engine
+    if step == "blame":
+        bench.blame(ev)
+    elif step == "skip":
+        engine.skip(ev, "ECN", bench.now_ns)
+    elif step == "absolve":
+        engine.absolve(ev, bench.now_ns)
+    elif step == "deny":
+        engine.deny(ev, bench.now_ns)
+    elif step == "allow":
+        engine.allow(ev, bench.now_ns)
+    elif step == "live":
+        bench.live(0.1 * (number % 20))
+    else:
+        check_pick(engine, bench.now_ns)
+
+
+def check_pick(engine: EvEngine, now_ns: int) -> None:
+    before = engine.states()
+    path = engine.pick(now_ns)
+    after = engine.states()
+    if path is None:
+        assert not engine.active()
+    else:
+        assert after[path.ev] is EvState.GOOD
+        assert path.ev in engine.active()
+    restored = [ev for ev, state in before.items() if state is EvState.SKIP is not after[ev]]
+    assert len(restored) <= 1

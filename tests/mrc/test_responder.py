@@ -1,0 +1,242 @@
+"""The responder: when it sends SACKs, what they say, what it refuses."""
+
+import pytest
+
+from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
+from testbed.mrc.constants import EvMark, NackReason, Opcode
+from testbed.mrc.events import Placed
+from testbed.mrc.psn import unwrap_psn
+from testbed.mrc.responder import Responder
+from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+
+from .harness import ADDRESSES, MS, RKEY, VA, make_profile
+
+FIRST = (1 << 24) - 3
+DELAY_NS = 10 * MS
+
+
+class Bench:
+    """A responder whose peer writes one-byte packets, one message of `length` bytes."""
+
+    def __init__(self, length: int = 1000, mpr: int = 8) -> None:
+        self.buffer = bytearray(length)
+        memory = MemoryTable()
+        memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffer)))
+        self.events: list[Event] = []
+        self.counters = Counters()
+        config = QpConfig(
+            1,
+            2,
+            *ADDRESSES,
+            ev_profile=make_profile(),
+            base_rtt_ns=16 * DELAY_NS,
+            cwnd=4096,
+            peer_first_psn=FIRST,
+            mpr=mpr,
+        )
+        self.responder = Responder(config, memory, self.events, self.counters)
+        self.length = length
+
+    def write(
+        self,
+        index: int,
+        *,
+        ev: int = 9,
+        ecn: bool = False,
+        ack_request: bool = False,
+        retransmitted: bool = False,
+        rkey: int = RKEY,
+        now_ns: int = 0,
+    ) -> None:
+        last = index == self.length - 1
+        opcode = Opcode.WRITE_LAST if last else Opcode.WRITE_MIDDLE
+        packet = Write(
+            ADDRESSES[1],
+            ADDRESSES[0],
+            ev,
+            1,
+            (FIRST + index) & 0xFFFFFF,
+            opcode,
+            ack_request,
+            retransmitted,
+            0,
+            0,
+            index & 0xFFFF,
+            VA + index,
+            rkey,
+            self.length,
+            bytes([index % 251 + 1]),
+        )
+        self.responder.on_write(packet, ecn=ecn, now_ns=now_ns)
+
+    def sacks(self, now_ns: int = 0) -> list[Sack]:
+        queue = self.responder.transmit(now_ns)
+        sacks = [packet for packet in queue if isinstance(packet, Sack)]
+        assert len(sacks) == len(queue)
+        queue.clear()
+        return sacks
+
+    def nacks(self) -> list[Nack]:
+        queue = self.responder.transmit(0)
+        nacks = [packet for packet in queue if isinstance(packet, Nack)]
+        queue.clear()
+        return nacks
+
+
+def reported(sack: Sack) -> set[int]:
+    """Indexes of the packets that a SACK acknowledges."""
+    cack = unwrap_psn(sack.cack_psn, FIRST)
+    above = {cack + sack.sack_offset + bit for bit in range(64) if sack.bitmap >> bit & 1}
+    return {seq - FIRST for seq in above | set(range(FIRST, cack + 1))}
+
+
+def test_one_sack_for_eight_packets() -> None:
+    bench = Bench()
+    for index in range(7):
+        bench.write(index)
+    assert bench.sacks() == []
+    bench.write(7, ev=17)
+    (sack,) = bench.sacks()
+    assert reported(sack) == set(range(8))
+    assert (sack.ev, sack.reflected_ev) == (17, 17)
+    assert sack.ack_psn_offset == 0
+    assert sack.tx_timestamp == 7
+    assert sack.mark is EvMark.NONE
+
+
+def test_a_sack_after_a_short_delay() -> None:
+    bench = Bench()
+    bench.write(0, now_ns=5)
+    bench.write(1, now_ns=DELAY_NS // 2)
+    assert bench.responder.deadline_ns == 5 + DELAY_NS
+    assert bench.sacks(5 + DELAY_NS - 1) == []
+    (sack,) = bench.sacks(5 + DELAY_NS)
+    assert reported(sack) == {0, 1}
+    assert bench.sacks(10 * DELAY_NS) == []
+
+
+@pytest.mark.parametrize("reason", ["ecn", "ack_request", "retransmitted"])
+def test_a_sack_at_once(reason: str) -> None:
+    bench = Bench()
+    bench.write(0, **{reason: True})
+    assert bench.responder.deadline_ns == 0
+    (sack,) = bench.sacks()
+    assert sack.mark is (EvMark.SKIP_ONCE if reason == "ecn" else EvMark.NONE)
+
+
+def test_every_marked_ev_is_reflected_once() -> None:
+    bench = Bench()
+    bench.write(0, ev=1, ecn=True)
+    bench.write(1, ev=2)
+    bench.write(2, ev=3, ecn=True)
+    sacks = bench.sacks()
+    assert [(sack.reflected_ev, sack.mark) for sack in sacks] == [
+        (1, EvMark.SKIP_ONCE),
+        (3, EvMark.SKIP_ONCE),
+    ]
+
+
+def test_a_duplicate_is_reported_at_once_and_not_placed_again() -> None:
+    bench = Bench()
+    for index in (0, 5, 5):
+        bench.write(index)
+    assert bench.counters.duplicates == 1
+    assert bench.counters.bytes_placed == 2
+    assert [event.size for event in bench.events if isinstance(event, Placed)] == [1, 1, 0]
+    (sack,) = bench.sacks()
+    assert reported(sack) == {0, 5}
+    assert sack.ack_psn_offset == 5
+
+
+def test_everything_new_is_reported_however_far_apart() -> None:
+    bench = Bench()
+    arrived = {0, 70, 75, 200, 201, 400, 463, 900}
+    for index in sorted(arrived, key=lambda index: -index % 7):
+        bench.write(index)
+    sacks = bench.sacks()
+    assert set().union(*map(reported, sacks)) == arrived
+    assert sacks[-1].ooo_count == len(arrived) - 1
+
+
+def test_what_was_reported_once_is_reported_again_by_the_sweep() -> None:
+    bench = Bench()
+    for index in range(1, 300):
+        bench.write(index)
+        bench.sacks()
+    told: set[int] = set()
+    for index in range(300, 300 + 8 * 2 * 6):
+        bench.write(index)
+        for sack in bench.sacks():
+            told |= reported(sack)
+    assert set(range(1, 300)) <= told
+
+
+def test_in_steady_flow_several_sacks_report_each_packet() -> None:
+    bench = Bench()
+    sacks: list[Sack] = []
+    for index in range(1, 240):
+        bench.write(index)
+        sacks += bench.sacks()
+    assert all(sum(index in reported(sack) for sack in sacks) >= 7 for index in range(1, 170))
+
+
+def test_a_probe_is_answered_by_the_whole_window() -> None:
+    bench = Bench()
+    arrived = set(range(2, 900, 3))
+    for index in arrived:
+        bench.write(index)
+    bench.sacks()
+    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 0, 0xFFFE, 77)
+    bench.responder.on_probe(probe)
+    sacks = bench.sacks()
+    assert set().union(*map(reported, sacks)) == arrived
+    assert [sack.probe_reply for sack in sacks] == [False] * (len(sacks) - 1) + [True]
+    assert sacks[-1].ack_psn_offset & 0xFFFF == 0xFFFE
+    assert all(sack.ev == 33 for sack in sacks)
+
+
+def test_packets_outside_the_window_are_dropped() -> None:
+    bench = Bench(mpr=1)
+    bench.write(127)
+    assert bench.counters.out_of_window == 1
+    bench.write(126)
+    assert bench.counters.out_of_window == 1
+    assert bench.buffer[126] != 0
+    assert bench.buffer[127] == 0
+
+
+def test_a_message_is_delivered_when_all_before_its_end_is_there() -> None:
+    bench = Bench(length=5)
+    for now_ns, index in enumerate((4, 0, 1, 3)):
+        bench.write(index, now_ns=now_ns)
+    assert not any(isinstance(event, MessageDelivered) for event in bench.events)
+    bench.write(2, now_ns=9)
+    assert bench.events.count(MessageDelivered(0, VA, RKEY, 5, 9)) == 1
+    assert bench.buffer == bytes([1, 2, 3, 4, 5])
+
+
+def test_a_refused_write_is_nacked_and_never_acknowledged() -> None:
+    bench = Bench()
+    bench.write(0, rkey=RKEY + 1)
+    (nack,) = bench.nacks()
+    assert nack.reason is NackReason.UNEXP_EVENT
+    assert nack.nack_psn == FIRST
+    bench.write(1, ack_request=True)
+    (sack,) = bench.sacks()
+    assert reported(sack) == {1}
+
+
+@pytest.mark.parametrize(
+    ("last_hop", "reason"), [(False, NackReason.TRIMMED), (True, NackReason.TRIMMED_LASTHOP)]
+)
+def test_a_trimmed_packet_is_nacked_unless_it_is_here(last_hop: bool, reason: NackReason) -> None:
+    bench = Bench()
+    bench.write(1)
+    for index in (0, 1, 2000):
+        psn = (FIRST + index) & 0xFFFFFF
+        trimmed = TrimmedWrite(ADDRESSES[1], ADDRESSES[0], 5, 1, psn, 0, 42)
+        bench.responder.on_trimmed(trimmed, last_hop=last_hop)
+    nacks = bench.nacks()
+    assert [(n.nack_psn, n.reason, n.reflected_ev, n.tx_timestamp) for n in nacks] == [
+        (FIRST, reason, 5, 42)
+    ]

@@ -1,0 +1,64 @@
+from testbed.mrc.retry import Remedy, RetryTimer
+from testbed.mrc.rtt import RttEstimator
+
+from .harness import MS
+
+RTT_NS = 100 * MS
+WINDOW_NS = 25 * MS
+
+
+def timer(probes: int = 2, linear: int = 3, exponential: int = 2) -> RetryTimer:
+    rtt = RttEstimator(RTT_NS)
+    retry = RetryTimer(rtt, probes=probes, linear_retries=linear, exponential_retries=exponential)
+    retry.sent(0, was_idle=True)
+    return retry
+
+
+def test_the_ladder_probes_then_waits_linearly_then_doubles_then_gives_up() -> None:
+    retry = timer()
+    steps: list[tuple[Remedy, int]] = []
+    probes = 0
+    now_ns = climbed_ns = 0
+    while not steps or steps[-1][0] is not Remedy.GIVE_UP:
+        deadline_ns = retry.deadline_ns(WINDOW_NS)
+        assert 0 < deadline_ns - now_ns < 1.5 * RTT_NS
+        now_ns = deadline_ns
+        remedy = retry.expire(now_ns)
+        if remedy is Remedy.PROBE:
+            probes += 1
+            climbed_ns = now_ns if probes <= 2 else climbed_ns
+        else:
+            steps.append((remedy, round((now_ns - climbed_ns) / RTT_NS)))
+            climbed_ns = now_ns
+    assert steps == [
+        (Remedy.TIMEOUT, 2),
+        (Remedy.TIMEOUT, 4),
+        (Remedy.TIMEOUT, 6),
+        (Remedy.TIMEOUT, 12),
+        (Remedy.TIMEOUT, 24),
+        (Remedy.GIVE_UP, 48),
+    ]
+    assert probes > 60
+
+
+def test_progress_starts_over() -> None:
+    retry = timer()
+    while retry.timeouts < 2:
+        retry.expire(retry.deadline_ns(WINDOW_NS))
+    retry.progressed(10**12)
+    assert retry.timeouts == 0
+    retry.sent(10**12, was_idle=False)
+    assert retry.deadline_ns(WINDOW_NS) < 10**12 + 1.5 * RTT_NS
+
+
+def test_a_trickle_of_packets_does_not_put_the_probe_off() -> None:
+    retry = timer()
+    for number in range(1, 20):
+        retry.sent(number * RTT_NS // 10, was_idle=False)
+    assert retry.deadline_ns(WINDOW_NS) < 1.5 * RTT_NS
+
+
+def test_the_tail_is_probed_soon_after_the_last_packet() -> None:
+    retry = timer()
+    retry.progressed(RTT_NS)
+    assert retry.deadline_ns(WINDOW_NS) < 1.5 * RTT_NS

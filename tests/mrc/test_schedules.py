@@ -1,0 +1,96 @@
+"""Random networks, workloads and faults: whatever happens, WRITEs end as the verbs promise."""
+
+from random import Random
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testbed.mrc import CompletionStatus, MessageDelivered
+
+from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
+
+MTU = 256
+
+
+@st.composite
+def path_models(draw: st.DrawFn) -> PathModel:
+    """A path that is sometimes bad in any way, but never dead for good."""
+    start = draw(st.integers(0, 600)) * MS
+    return PathModel(
+        delay_ns=draw(st.integers(40, 120)) * MS,
+        jitter_ns=draw(st.sampled_from([0, 0, 5, 40])) * MS,
+        loss=draw(st.sampled_from([0.0, 0.0, 0.01, 0.3])),
+        duplicate=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        corrupt=draw(st.sampled_from([0.0, 0.0, 0.05])),
+        mark=draw(st.sampled_from([0.0, 0.0, 0.2, 1.0])),
+        trim=draw(st.sampled_from([0.0, 0.0, 0.1])),
+        dead=draw(st.sampled_from([[], [], [(start, start + 300 * MS)], [(start, start + 2 * S)]])),
+        dead_direction=draw(st.sampled_from([None, 0, 1])),
+    )
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    data=st.data(),
+    planes=st.integers(1, 4),
+    active=st.integers(1, 3),
+    backups=st.integers(0, 2),
+    sizes=st.lists(st.integers(0, 12_000), min_size=1, max_size=12),
+    back_sizes=st.lists(st.integers(0, 3000), max_size=4),
+    first_psn=st.sampled_from([0, 5, (1 << 24) - 20]),
+    mpr=st.sampled_from([1, 8]),
+    seed=st.integers(0, 1 << 16),
+)
+def test_everything_arrives(
+    data: st.DataObject,
+    planes: int,
+    active: int,
+    backups: int,
+    sizes: list[int],
+    back_sizes: list[int],
+    first_psn: int,
+    mpr: int,
+    seed: int,
+) -> None:
+    """Every byte arrives, completions are exact and in order, and nothing is sent without end."""
+    profile = make_profile(planes, active, backups)
+    paths = {entry.ev: data.draw(path_models()) for entry in profile.entries}
+    network = Network(
+        profile,
+        seed=seed,
+        paths=paths,
+        cwnd=40 * MTU,
+        mtu=MTU,
+        first_psn=first_psn,
+        mpr=mpr,
+        exponential_retries=12,
+    )
+    rng = Random(seed)
+    posted: tuple[list[int], list[int]] = (sizes, back_sizes)
+    expected = (bytearray(1 << 20), bytearray(1 << 20))
+    for side in (0, 1):
+        va = 0
+        for wr_id, size in enumerate(posted[side]):
+            payload = rng.randbytes(size)
+            network.qps[side].post_write(wr_id, memoryview(payload), VA + va, RKEY)
+            expected[1 - side][va : va + size] = payload
+            va += size + 7
+    network.run(
+        300 * S,
+        lambda: all(len(network.completions[side]) == len(posted[side]) for side in (0, 1)),
+    )
+    for side in (0, 1):
+        completions = network.completions[side]
+        assert [completion.wr_id for completion in completions] == list(range(len(posted[side])))
+        assert {completion.status for completion in completions} <= {CompletionStatus.SUCCESS}
+        assert [completion.length for completion in completions] == posted[side]
+        assert network.buffers[side] == expected[side]
+        delivered = [e for e in network.events[1 - side] if isinstance(e, MessageDelivered)]
+        assert [event.message for event in delivered] == list(range(len(posted[side])))
+        assert [event.length for event in delivered] == posted[side]
+        counters = network.qps[side].counters
+        packets = sum(max(1, -(-size // MTU)) for size in posted[side])
+        assert counters.data_sent == packets + counters.retransmitted
+        assert counters.retransmitted <= 2 * packets + 20
+        assert counters.lost >= counters.spurious
+        assert network.qps[side].flight == 0
