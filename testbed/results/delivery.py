@@ -1,0 +1,119 @@
+"""Placed bytes, the in-order delivered point and reordering, from a flow's arrivals."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What arrived of one flow, ready to be asked.
+
+    Attributes:
+        times: arrivals that placed new bytes, in seconds, ascending.
+        placed: bytes placed up to and with each of them.
+        advances: when the in-order delivered point moved, in seconds, ascending.
+    """
+
+    times: Floats
+    placed: NDArray[np.int64]
+    advances: Floats
+
+    def bytes_until(self, t: Floats) -> Floats:
+        """Payload bytes newly placed up to and at each time."""
+        total = np.concatenate(([0], self.placed))
+        return total[np.searchsorted(self.times, t, side="right")].astype(np.float64)
+
+    def goodput_bps(self, start: float, end: float) -> float:
+        """Payload placed after `start` and up to `end`, in bits/s."""
+        if end <= start:
+            return 0.0
+        before, after = self.bytes_until(np.array([start, end]))
+        return float(after - before) * 8 / (end - start)
+
+
+def delivery(arrivals: pl.DataFrame) -> Delivery:
+    """Read a flow's arrivals, in order of time."""
+    new = arrivals.filter(pl.col("bytes") > 0)
+    return Delivery(
+        times=new["t"].to_numpy(),
+        placed=new["bytes"].cast(pl.Int64).cum_sum().to_numpy(),
+        advances=np.unique(delivered_point(arrivals)[1]),
+    )
+
+
+def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
+    """Which PSN was delivered in order when: PSNs ascending, and their times in seconds.
+
+    The delivered point stands behind the first packet that has not arrived: packet s is delivered
+    once every packet up to s has arrived, which is the running maximum of the first arrival times
+    in order of PSN. It ends where a PSN never arrived.
+    """
+    new = arrivals.filter(pl.col("bytes") > 0)
+    first = new.group_by("seq").agg(pl.col("t").min()).sort("seq")
+    seqs, times = first["seq"].to_numpy(), first["t"].to_numpy()
+    gaps = np.flatnonzero(np.diff(seqs) != 1)
+    end = int(gaps[0]) + 1 if gaps.size else len(seqs)
+    return seqs[:end], np.maximum.accumulate(times[:end])
+
+
+def longest_gap(moments: Floats, start: float, end: float, last: float) -> float:
+    """The longest time within which nothing happened, of gaps that begin in [start, end].
+
+    The wait from `start` to the first moment counts; a gap that begins before `end` counts to its
+    own end, which is `last` (the end of the run) where nothing happens any more. In seconds.
+    """
+    inside = moments[(moments > start) & (moments <= end)]
+    after = moments[moments > end]
+    close = float(after[0]) if after.size else max(last, end)
+    points = np.concatenate(([start], inside, [close]))
+    return float(np.diff(points).max())
+
+
+@dataclass(frozen=True, slots=True)
+class Reordering:
+    """Packets that arrived after a later one of the same EV and class.
+
+    Attributes:
+        packets: first transmissions that arrived.
+        reordered: how many of them were overtaken on their own path.
+        depth_max: most PSNs by which one was late, over all paths (spraying included).
+    """
+
+    packets: int
+    reordered: int
+    depth_max: int
+
+
+def reordering(arrivals: pl.DataFrame) -> Reordering:
+    """Count reordering within paths; retransmissions overtake by right and are left out."""
+    first = arrivals.filter(~pl.col("retransmitted")).with_columns(
+        ahead=pl.col("seq").cum_max().over("ev"), ahead_all=pl.col("seq").cum_max()
+    )
+    depth = (first["ahead_all"] - first["seq"]).max()
+    return Reordering(
+        packets=first.height,
+        reordered=first.filter(pl.col("seq") < pl.col("ahead")).height,
+        depth_max=int(depth) if isinstance(depth, int) else 0,
+    )
+
+
+def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) -> Floats:
+    """Each completed message's latency in seconds, in order of completion.
+
+    From its first packet being handed to the socket until it is in place, in order. Messages
+    follow one another in PSN order, so the one before tells where a message's bytes begin.
+    """
+    sent = transmissions.group_by("seq").agg(pl.col("t").min(), pl.col("bytes").max()).sort("seq")
+    done = completions.sort("message")
+    if not sent.height or not done.height:
+        return np.empty(0)
+    begins = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()[:-1]))
+    sizes = done["bytes"].to_numpy()
+    offsets = np.cumsum(sizes) - sizes
+    first_packet = np.searchsorted(begins, offsets, side="right") - 1
+    return np.asarray(done["t"].to_numpy() - sent["t"].to_numpy()[first_packet], dtype=np.float64)

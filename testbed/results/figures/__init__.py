@@ -1,0 +1,39 @@
+"""The figures of a run: SVG and PNG, each with a caption that says what to look for."""
+
+from collections.abc import Sequence
+
+from testbed.results.fault_metrics import FlowTables
+from testbed.results.figures import ev_states, failover, goodput
+from testbed.results.figures.style import Drawing, style
+from testbed.results.run_data import RunData
+from testbed.results.summary import FaultSummary, FlowFault, Summary
+
+MAX_EV_FIGURES = 2
+
+__all__ = ["Drawing", "draw_all"]
+
+
+def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> tuple[Drawing, ...]:
+    """Draw every figure of a run into its figures directory."""
+    by_flow = {one.flow.flow: one for one in tables}
+    effective = [fault for fault in summary.faults if fault.flows]
+    worst = [(fault, _worst_flow(fault)) for fault in effective]
+    with style():
+        return (
+            goodput.draw(data, tables, summary),
+            *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
+            *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
+        )
+
+
+def _worst_flow(fault: FaultSummary) -> FlowFault:
+    """The flow that stalled longest, of those that the fault affected if any."""
+    return max(fault.flows, key=lambda flow: (flow.affected, flow.stall_ms or 0))
+
+
+def _for_ev_states(
+    tables: Sequence[FlowTables], faults: Sequence[FaultSummary]
+) -> list[FlowTables]:
+    hit = {flow.flow for fault in faults for flow in fault.flows if flow.affected}
+    first = sorted(tables, key=lambda one: one.flow.flow not in hit)
+    return [one for one in first if one.spans][:MAX_EV_FIGURES]

@@ -1,0 +1,164 @@
+"""How every figure looks: colours that colour-blind readers tell apart, sizes, axes, marks."""
+
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from numpy.typing import ArrayLike
+
+from testbed.results.summary import Summary
+
+# Okabe and Ito, "Color Universal Design", 2008.
+BLACK = "#000000"
+ORANGE = "#E69F00"
+SKY = "#56B4E9"
+GREEN = "#009E73"
+YELLOW = "#F0E442"
+BLUE = "#0072B2"
+VERMILLION = "#D55E00"
+PURPLE = "#CC79A7"
+
+GREY = "#6b6b6b"
+LIGHT = "#d9d9d9"
+
+PLANES = (BLUE, SKY, GREEN, YELLOW, ORANGE, PURPLE, "#999999", "#4d4d4d")
+"""Vermillion is left out: it stands for faults and losses, in every figure."""
+
+WIDTH_IN = 7.6
+PNG_DPI = 170
+
+MARK_COLUMNS = 100
+"""Characters on a line of the mark that a figure of an untrusted run carries."""
+
+_RC: dict[str, Any] = {
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Helvetica", "Arial", "sans-serif"],
+    "font.size": 8,
+    "axes.titlesize": 8.5,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.7,
+    "axes.spines.right": False,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+    "xtick.major.width": 0.7,
+    "ytick.major.width": 0.7,
+    "legend.fontsize": 7.5,
+    "legend.frameon": False,
+    "lines.linewidth": 1.2,
+    "hatch.linewidth": 0.6,
+    "svg.fonttype": "none",  # text stays text: small, searchable, and set in the reader's fonts
+    "svg.hashsalt": "testbed",  # the same run gives the same file
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A figure as written: `<stem>.svg` and `<stem>.png` in the run's figures directory."""
+
+    stem: str
+    title: str
+    caption: str
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw in the project's style within this context."""
+    with mpl.rc_context(rc=_RC):  # type: ignore[arg-type]  # keys are checked when it runs
+        yield
+
+
+def new_figure(height_in: float) -> Figure:
+    """An empty figure of the common width."""
+    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05)
+    figure = Figure(figsize=(WIDTH_IN, height_in), layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
+    """Write a figure as SVG and PNG, marked where the run is not trusted."""
+    if summary.verdict != "trusted":
+        reason = f": {summary.reasons[0]}" if summary.reasons else ""
+        figure.suptitle(
+            textwrap.fill(f"{summary.verdict.upper()} RUN{reason}", MARK_COLUMNS),
+            fontsize=7.5,
+            fontweight="bold",
+            color="white",
+            bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
+        )
+    directory.mkdir(exist_ok=True)
+    metadata = {"Date": None, "Title": stem, "Creator": "mrc-testbed"}
+    figure.savefig(directory / f"{stem}.svg", metadata=metadata)
+    figure.savefig(directory / f"{stem}.png", dpi=PNG_DPI)
+
+
+def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
+    """In which row each label (where it begins, its text) goes, so that none covers another.
+
+    `character` is the width of one, in units of the axis; the first row that is free is taken.
+    """
+    free: list[float] = []
+    rows = []
+    for start, text in labels:
+        row = next((i for i, until in enumerate(free) if until <= start), len(free))
+        until = start + (len(text) + 2) * character
+        free[row : row + 1] = [until]
+        rows.append(row)
+    return rows
+
+
+def shade(axes: Axes, start: float, end: float, label: str | None = None, row: int = 0) -> None:
+    """Shade the time in which a fault was in force; its label goes into a row from the top."""
+    axes.axvspan(start, end, color=VERMILLION, alpha=0.10, linewidth=0, zorder=0)
+    axes.axvline(start, color=VERMILLION, linewidth=0.9, zorder=1)
+    if label is not None:
+        axes.annotate(
+            label,
+            (start, 1),
+            xycoords=("data", "axes fraction"),
+            xytext=(3, -3 - 9 * row),
+            textcoords="offset points",
+            va="top",
+            fontsize=7,
+            color=VERMILLION,
+        )
+
+
+def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
+    """Add a top axis in base RTTs: `unit` of the lower axis' units each, from `zero`."""
+    top = axes.secondary_xaxis("top", functions=_scale(zero, unit))
+    top.set_xlabel(label, color=GREY, fontsize=7.5)
+    top.tick_params(colors=GREY, labelsize=7)
+
+
+def real_rate_axis(axes: Axes, dilation: float, label: str) -> None:
+    """Add a right axis in real-equivalent Gbit/s to one in emulated Mbit/s."""
+    factor = dilation / 1e3
+    right = axes.secondary_yaxis("right", functions=_scale(0.0, 1 / factor))
+    right.spines["right"].set_visible(True)
+    right.set_ylabel(label, color=GREY, fontsize=7.5)
+    right.tick_params(colors=GREY, labelsize=7)
+
+
+_Function = Callable[[ArrayLike], ArrayLike]
+
+
+def _scale(zero: float, unit: float) -> tuple[_Function, _Function]:
+    """The function from an axis' numbers to units counted from `zero`, and its inverse."""
+    return (
+        lambda x: (np.asarray(x, dtype=np.float64) - zero) / unit,
+        lambda x: np.asarray(x, dtype=np.float64) * unit + zero,
+    )

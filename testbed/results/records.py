@@ -1,0 +1,280 @@
+"""What processes write down while a run is on, and the tables that it becomes.
+
+A process appends fixed-size binary rows to a raw file of its own (`Recorder`: standard library
+only, well below a microsecond a row, memory stays flat). After the run `collect` turns the raw
+files of all processes into one Parquet file a table. Raw times are CLOCK_MONOTONIC in ns; in
+Parquet they are seconds since the start of the run.
+"""
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import numpy as np
+    import polars as pl
+
+RAW_SUFFIX = ".bin"
+WORDS_SUFFIX = ".words"
+
+FLUSH_BYTES = 1 << 16
+"""Rows gather in memory up to this size: a write of it takes some tens of microseconds."""
+
+
+class Kind(Enum):
+    """Type of a column: its `struct` code in raw files, its NumPy type, its Polars type.
+
+    `TIME` is given in ns on CLOCK_MONOTONIC, and becomes seconds since the start of the run.
+    `WORD` is given as a str from a small vocabulary, and is stored as a number.
+    """
+
+    TIME = ("q", "<i8", "Float64")
+    I8 = ("b", "<i1", "Int8")
+    I32 = ("i", "<i4", "Int32")
+    I64 = ("q", "<i8", "Int64")
+    U32 = ("I", "<u4", "UInt32")
+    BOOL = ("?", "?", "Boolean")
+    WORD = ("H", "<u2", "String")
+
+    def __init__(self, code: str, numpy_type: str, polars_type: str) -> None:
+        """Name the three parts."""
+        self.code = code
+        self.numpy_type = numpy_type
+        self.polars_type = polars_type
+
+    # TIME and I64 are stored alike but are not the same kind: members with equal values would
+    # be aliases, so that the Polars type, which differs, is part of the value.
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table's name, which is also its Parquet file's, and its columns in order."""
+
+    name: str
+    columns: tuple[tuple[str, Kind], ...]
+
+    @property
+    def row(self) -> struct.Struct:
+        """A row in a raw file: little endian, without padding."""
+        return struct.Struct("<" + "".join(kind.code for _, kind in self.columns))
+
+    def frame_schema(self) -> dict[str, "pl.DataType"]:
+        """The columns' types in Polars."""
+        import polars as pl  # noqa: PLC0415 - endpoints record without loading it
+
+        return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns}
+
+
+_PACKET = (
+    ("t", Kind.TIME),
+    ("flow", Kind.I32),
+    ("plane", Kind.I8),
+    ("ev", Kind.U32),
+    ("seq", Kind.I64),
+)
+
+ARRIVALS = Table("arrivals", (*_PACKET, ("bytes", Kind.I32), ("retransmitted", Kind.BOOL)))
+"""A data packet at the receiver: `bytes` newly placed, 0 for a duplicate; `seq` unwrapped PSN."""
+
+TRANSMISSIONS = Table(
+    "transmissions", (*_PACKET, ("bytes", Kind.I32), ("retransmitted", Kind.BOOL))
+)
+"""A data packet handed to the socket."""
+
+LOSSES = Table("losses", (*_PACKET, ("sent_t", Kind.TIME), ("spurious", Kind.BOOL)))
+"""A transmission declared lost.
+
+Where it later turns out to have been delivered, the recorder appends the same flow, seq and
+`sent_t` again with `spurious` set; in Parquet there is one row a declaration.
+"""
+
+EV_EVENTS = Table(
+    "ev_events",
+    (
+        ("t", Kind.TIME),
+        ("flow", Kind.I32),
+        ("plane", Kind.I8),
+        ("ev", Kind.U32),
+        ("old", Kind.WORD),
+        ("new", Kind.WORD),
+        ("active", Kind.BOOL),
+        ("reason", Kind.WORD),
+    ),
+)
+"""An EV changes state, or enters or leaves the active set (`active`: whether it is in after it).
+
+The start is an event as well: every EV of the QP, from "" to GOOD, with its role.
+"""
+
+QP = Table(
+    "qp",
+    (
+        ("t", Kind.TIME),
+        ("flow", Kind.I32),
+        ("cwnd_bytes", Kind.I64),
+        ("inflight_bytes", Kind.I64),
+        ("srtt_ns", Kind.I64),
+    ),
+)
+"""A QP's requester, sampled."""
+
+COMPLETIONS = Table(
+    "completions",
+    (
+        ("t", Kind.TIME),
+        ("flow", Kind.I32),
+        ("message", Kind.I64),
+        ("bytes", Kind.I64),
+        ("verified", Kind.BOOL),
+    ),
+)
+"""A message in place at the receiver, in order, compared byte by byte."""
+
+LINKS = Table(
+    "links",
+    (
+        ("t", Kind.TIME),
+        ("link", Kind.WORD),
+        ("direction", Kind.WORD),
+        ("packets", Kind.I64),
+        ("bytes", Kind.I64),
+        ("dropped", Kind.I64),
+    ),
+)
+"""The counters of a link direction (`a>b`), cumulative, sampled."""
+
+TABLES = (ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, LINKS)
+
+MAX_WORDS = 1 << 16
+
+
+class Recorder:
+    """Appends rows of one table to a raw file; one recorder a process and table.
+
+    The file is `<path>`; the vocabulary of `WORD` columns goes beside it, one word a line, each
+    before the first row that uses it is written.
+
+    Raises:
+        FileExistsError: the file exists: a recorder never overwrites.
+    """
+
+    def __init__(self, path: Path, table: Table) -> None:
+        """Create the raw file."""
+        self.table = table
+        self._file = path.open("xb", buffering=0)
+        self._words_path = path.with_suffix(WORDS_SUFFIX)
+        self._buffer = bytearray()
+        self._pack = table.row.pack
+        self._words: dict[str, int] = {}
+        self._word_columns = [i for i, (_, kind) in enumerate(table.columns) if kind is Kind.WORD]
+
+    def append(self, *values: int | str) -> None:
+        """Record one row, its values in the order of the table's columns.
+
+        Raises:
+            struct.error: a value does not fit its column, or their number is wrong.
+        """
+        if self._word_columns:
+            values = self._encoded(values)
+        buffer = self._buffer
+        buffer += self._pack(*values)
+        if len(buffer) >= FLUSH_BYTES:
+            self.flush()
+
+    def _encoded(self, values: Sequence[int | str]) -> tuple[int | str, ...]:
+        row = list(values)
+        for i in self._word_columns:
+            word = str(row[i])
+            code = self._words.get(word)
+            row[i] = self._learn(word) if code is None else code
+        return tuple(row)
+
+    def _learn(self, word: str) -> int:
+        if len(self._words) == MAX_WORDS or "\n" in word:
+            raise ValueError(f"{self.table.name}: not one of a small vocabulary: {word!r}")
+        with self._words_path.open("a", encoding="utf-8") as words:
+            words.write(word + "\n")
+        self._words[word] = len(self._words)
+        return self._words[word]
+
+    def flush(self) -> None:
+        """Hand everything recorded so far to the kernel."""
+        view = memoryview(bytes(self._buffer))
+        self._buffer.clear()
+        while view:
+            view = view[self._file.write(view) or 0 :]
+
+    def close(self) -> None:
+        """Flush and close."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        """Return the recorder itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+def raw_path(directory: Path, process: str, table: Table) -> Path:
+    """Where a process records a table: `<directory>/<process>.<table>.bin`."""
+    return directory / f"{process}.{table.name}{RAW_SUFFIX}"
+
+
+def read_raw(path: Path, table: Table, t0_ns: int) -> "pl.DataFrame":
+    """Read one raw file; an incomplete last row (its process was killed) is left out."""
+    import numpy as np  # noqa: PLC0415 - endpoints record without loading them
+    import polars as pl  # noqa: PLC0415
+
+    raw = path.read_bytes()
+    dtype = np.dtype([(name, kind.numpy_type) for name, kind in table.columns])
+    rows = np.frombuffer(raw, dtype=dtype, count=len(raw) // dtype.itemsize)
+    words_path = path.with_suffix(WORDS_SUFFIX)
+    words = words_path.read_text(encoding="utf-8").split("\n")[:-1] if words_path.exists() else []
+
+    def column(name: str, kind: Kind) -> "pl.Series | np.ndarray":
+        values = np.ascontiguousarray(rows[name])
+        if kind is Kind.TIME:
+            return (values - t0_ns) / 1e9
+        if kind is Kind.WORD:
+            return pl.Series(words, dtype=pl.String).gather(values)
+        return values
+
+    return pl.DataFrame(
+        {name: column(name, kind) for name, kind in table.columns}, schema=table.frame_schema()
+    )
+
+
+def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
+    """Read the raw files of several processes into one table, in order of time."""
+    import polars as pl  # noqa: PLC0415 - endpoints record without loading it
+
+    frames = [read_raw(path, table, t0_ns) for path in paths]
+    frame = pl.concat([pl.DataFrame(schema=table.frame_schema()), *frames])
+    if table is LOSSES:
+        frame = (
+            frame.group_by("flow", "seq", "sent_t")
+            .agg(
+                pl.col("t").min(),
+                pl.col("plane", "ev").first(),
+                pl.col("spurious").any(),
+            )
+            .select(name for name, _ in table.columns)
+        )
+    return frame.sort("t", maintain_order=True)
+
+
+def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
+    """Write every table's Parquet file from the raw files of all processes.
+
+    A table that nobody recorded becomes a file without rows, so that readers find all of them.
+    """
+    for table in TABLES:
+        paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
+        to_frame(paths, table, t0_ns).write_parquet(run_directory / f"{table.name}.parquet")

@@ -1,0 +1,202 @@
+"""A run's files, read back and checked: the input of metrics, figures and the report."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from testbed.model.addressing import Path as FabricPath
+from testbed.model.addressing import links_of_path, path_of_ev
+from testbed.model.errors import InputError, Problem
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Topology
+from testbed.results.records import TABLES
+
+NS = 1_000_000_000
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class FlowRecord(_Record):
+    """One direction src -> dst with one requester, as `run.json` describes it.
+
+    `attainable_bps` is the payload rate that the fabric allows the flow without faults, in
+    emulated bits/s: raw rate times payload over wire size, less its own SACKs.
+    """
+
+    flow: int
+    src: str
+    dst: str
+    transport: str
+    attainable_bps: float = Field(gt=0)
+    bytes_sent: int = 0
+    bytes_verified: int = 0
+    bytes_lost: int = 0
+    bytes_corrupted: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_retransmitted: int = 0
+
+    @property
+    def name(self) -> str:
+        """`h0 → h4`."""
+        return f"{self.src} → {self.dst}"
+
+
+class RunRecord(_Record):
+    """`run.json`: when the run began on CLOCK_MONOTONIC, how long it was to last, its flows."""
+
+    t0_ns: int
+    duration_s: float = Field(gt=0)
+    base_rtt_ns: int = Field(gt=0)
+    bin_s: float = Field(default=0.05, gt=0)
+    flows: tuple[FlowRecord, ...]
+
+
+class FaultRecord(_Record):
+    """A line of `faults.jsonl`: one fault as the controller recorded it, CLOCK_MONOTONIC ns.
+
+    It took effect between `effective_after_ns` and `effective_ns`; None where it never did.
+    `error` says what did not go as asked.
+    """
+
+    index: int
+    kind: str
+    target: str
+    actuator: str
+    asked_ns: int
+    effective_after_ns: int | None = None
+    effective_ns: int | None = None
+    heal_asked_ns: int | None = None
+    healed_ns: int | None = None
+    proof: dict[str, Any] = Field(default_factory=dict)
+    error: str | None = None
+
+
+class HealthSample(_Record):
+    """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
+
+    `drops` are cumulative counters of drops that no fault explains. `busy_share` is of all
+    `cpus`, 0 to 1.
+    """
+
+    t_ns: int
+    process: str
+    interval_ns: int = Field(default=NS, gt=0)
+    lag_p99_ns: int | None = None
+    lag_max_ns: int | None = None
+    cpu_ns: int | None = None
+    cpus: int | None = None
+    busy_share: float | None = None
+    drops: dict[str, int] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunData:
+    """Everything that a run recorded. Tables are keyed by name, with `t` in seconds from t0."""
+
+    directory: Path
+    scenario: Scenario
+    manifest: Mapping[str, Any]
+    run: RunRecord
+    faults: tuple[FaultRecord, ...]
+    health: tuple[HealthSample, ...]
+    tables: Mapping[str, pl.DataFrame]
+
+    @property
+    def topology(self) -> Topology:
+        """The fabric of the run."""
+        return self.scenario.topology
+
+    @property
+    def base_rtt_s(self) -> float:
+        """Base RTT in emulated seconds."""
+        return self.run.base_rtt_ns / NS
+
+    def seconds(self, time_ns: int | None) -> float | None:
+        """A CLOCK_MONOTONIC time as seconds from the start of the run."""
+        return None if time_ns is None else (time_ns - self.run.t0_ns) / NS
+
+    def table(self, name: str, flow: int) -> pl.DataFrame:
+        """The rows of one flow, in order of time."""
+        return self.tables[name].filter(pl.col("flow") == flow)
+
+    def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
+        """The path that an EV of a flow takes."""
+        nodes = self.topology.nodes
+        return path_of_ev(self.topology, nodes[flow.src], nodes[flow.dst], ev)
+
+    def crosses(self, flow: FlowRecord, ev: int, target: str) -> bool:
+        """Whether an EV of a flow leads its data over the named link."""
+        nodes = self.topology.nodes
+        path = self.path_of(flow, ev)
+        links = links_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)
+        return any(link.name == target for link in links)
+
+
+def load_run(directory: Path) -> RunData:
+    """Read a run directory.
+
+    Raises:
+        InputError: a file is missing or is not what a run writes.
+    """
+    manifest = _manifest(directory / "manifest.json")
+    try:
+        scenario = Scenario.model_validate(manifest.get("scenario"))
+        run = RunRecord.model_validate_json(_read(directory / "run.json"))
+        faults = [FaultRecord.model_validate_json(x) for x in _lines(directory / "faults.jsonl")]
+        health = [HealthSample.model_validate_json(x) for x in _lines(directory / "health.jsonl")]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        problem = Problem(f"{directory}: {error.title}.{place}", str(first["input"]), first["msg"])
+        raise InputError([problem]) from error
+    unknown = [f.target for f in faults if f.target not in scenario.topology.links]
+    if unknown:
+        problem = Problem(f"{directory}/faults.jsonl", unknown[0], "a link of the run's topology")
+        raise InputError([problem])
+    return RunData(
+        directory=directory,
+        scenario=scenario,
+        manifest=manifest,
+        run=run,
+        faults=tuple(sorted(faults, key=lambda fault: fault.asked_ns)),
+        health=tuple(health),
+        tables={table.name: _table(directory, table.name) for table in TABLES},
+    )
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(_read(path))
+    except json.JSONDecodeError as error:
+        raise InputError([Problem(str(path), "", f"JSON ({error})")]) from error
+    if not isinstance(manifest, dict):
+        raise InputError([Problem(str(path), type(manifest).__name__, "a JSON object")])
+    return manifest
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError([Problem(str(path), "", f"a file of a run ({error.strerror})")]) from error
+
+
+def _lines(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return [line for line in _read(path).splitlines() if line.strip()]
+
+
+def _table(directory: Path, name: str) -> pl.DataFrame:
+    path = directory / f"{name}.parquet"
+    if not path.is_file():
+        raise InputError([Problem(str(path), "", "a table of the run")])
+    return pl.read_parquet(path).sort("t", maintain_order=True)

@@ -1,0 +1,149 @@
+"""Where a run writes: a directory of its own, never overwritten, owned by the user.
+
+A run is finished when its `summary.json` is there; it is written last.
+"""
+
+import errno
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from testbed.model.errors import InputError, Problem
+
+SUMMARY = "summary.json"
+LATEST = "latest"
+_STAMP = "%Y%m%dT%H%M%S"
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The directory `results/<scenario>/<YYYYmmddTHHMMSS>-<seed>/` of one run."""
+
+    path: Path
+
+    @classmethod
+    def create(cls, results: Path, scenario: str, seed: int, started: datetime) -> "RunDirectory":
+        """Create the directory of a new run and point `latest` at it.
+
+        Where a run of the same second and seed exists, `-2`, `-3`, ... is appended.
+
+        Raises:
+            InputError: `results` cannot be written to.
+        """
+        stem = f"{started.strftime(_STAMP)}-{seed}"
+        try:
+            made = _missing_parents(results / scenario)
+            (results / scenario).mkdir(parents=True, exist_ok=True)
+            path = _make_unique(results / scenario, stem)
+        except OSError as error:
+            problem = Problem(
+                "--results", str(results), f"a directory to write to ({error.strerror})"
+            )
+            raise InputError([problem]) from error
+        for one in (*made, path):
+            give_to_user(one)
+        run = cls(path)
+        run.figures.mkdir()
+        run.logs.mkdir()
+        give_to_user(run.figures)
+        give_to_user(run.logs)
+        _point(path.parent / LATEST, path.name)
+        return run
+
+    @property
+    def name(self) -> str:
+        """`<scenario>/<time>-<seed>`."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    @property
+    def figures(self) -> Path:
+        """Where figures go."""
+        return self.path / "figures"
+
+    @property
+    def logs(self) -> Path:
+        """Where the logs of all processes go."""
+        return self.path / "logs"
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run was carried through to its summary."""
+        return (self.path / SUMMARY).is_file()
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        """Write a file of the run as a whole or not at all; return its path."""
+        path = self.path / name
+        raw = content.encode() if isinstance(content, str) else content
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(raw)
+                file.flush()
+                os.fsync(file.fileno())
+            give_to_user(temporary)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path
+
+    def give_to_user(self) -> None:
+        """Make everything in it the property of the user who called sudo, if one did."""
+        for directory, _, files in os.walk(self.path):
+            give_to_user(Path(directory))
+            for file in files:
+                give_to_user(Path(directory, file))
+
+
+def runs(results: Path) -> tuple[RunDirectory, ...]:
+    """Every run under a results directory, finished or not, oldest first."""
+    found = [
+        path
+        for path in results.glob("*/*")
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+    ]
+    return tuple(RunDirectory(path) for path in sorted(found, key=lambda p: (p.name, p)))
+
+
+def find_run(given: Path) -> RunDirectory:
+    """The run that a user means by a path: the run's own, or that of a scenario's latest.
+
+    Raises:
+        InputError: it is no run directory.
+    """
+    for path in (given, given / LATEST):
+        if (path / "run.json").is_file():
+            return RunDirectory(path.resolve())
+    raise InputError(
+        [Problem("RUN", str(given), "the directory of a run (it would hold run.json)")]
+    )
+
+
+def give_to_user(path: Path) -> None:
+    """Make a file the property of the user who called sudo (SUDO_UID, SUDO_GID), if one did."""
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if uid.isdecimal() and gid.isdecimal() and os.geteuid() == 0:
+        os.chown(path, int(uid), int(gid), follow_symlinks=False)
+
+
+def _missing_parents(path: Path) -> list[Path]:
+    return [one for one in (path, *path.parents) if not one.exists()]
+
+
+def _make_unique(parent: Path, stem: str) -> Path:
+    for attempt in range(1, 1000):
+        path = parent / (stem if attempt == 1 else f"{stem}-{attempt}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            continue
+        return path
+    raise OSError(errno.EEXIST, "no free name for the run")
+
+
+def _point(link: Path, target: str) -> None:
+    temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
+    temporary.symlink_to(target)
+    give_to_user(temporary)
+    temporary.replace(link)

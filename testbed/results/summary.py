@@ -1,0 +1,174 @@
+"""What `summary.json` holds: the run's figures for programs.
+
+Every time is given three ways where it is measured from a fault: `_ms` emulated milliseconds,
+`_rtt` base RTTs, `_real_us` microseconds at full speed (emulated time / dilation). Rates are
+emulated bits/s. A metric is null where it does not exist (no EV went through the faulty link) or
+where it never happened (the flow did not recover before the run ended); `affected` tells which.
+"""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+State = Literal["trusted", "degraded", "invalid"]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Integrity(_Model):
+    """What became of the payload, in bytes; `bytes_lost` were due and are not in place."""
+
+    bytes_sent: int
+    bytes_verified: int
+    bytes_lost: int
+    bytes_corrupted: int
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was lost or corrupted."""
+        return self.bytes_lost == 0 and self.bytes_corrupted == 0
+
+
+class Latency(_Model):
+    """Message latency: first packet handed to the socket -> in place, in order, at the receiver."""
+
+    messages: int
+    median_ms: float
+    p99_ms: float
+    max_ms: float
+    median_rtt: float
+    p99_rtt: float
+    max_rtt: float
+
+
+class EvSummary(_Model):
+    """One EV of a flow. `path` is `p0/t1_2`."""
+
+    ev: int
+    plane: int
+    path: str
+    goodput_bps: float
+    packets_sent: int
+    packets_lost: int
+
+
+class FlowSummary(_Model):
+    """One flow over the whole run.
+
+    `goodput_bps`: payload placed from the first fault-free, warmed-up instant to the first fault
+    (or the end), per second; `attainable_fraction`: that over what the fabric allows.
+    `packets_lost` were declared lost, of which `packets_spurious` had arrived after all.
+    `packets_lost_elsewhere` were lost for good and no fault explains it.
+    """
+
+    flow: int
+    src: str
+    dst: str
+    transport: str
+    goodput_bps: float
+    goodput_run_bps: float
+    attainable_bps: float
+    attainable_fraction: float
+    packets_sent: int
+    packets_lost: int
+    packets_retransmitted: int
+    packets_spurious: int
+    packets_lost_elsewhere: int
+    packets_reordered: int
+    reorder_depth_max: int
+    goodput_by_plane_bps: dict[int, float]
+    evs: tuple[EvSummary, ...]
+    latency: Latency | None
+
+
+class FaultMetrics(_Model):
+    """What a fault did to one flow, or the worst of what it did to any (see `metrics`)."""
+
+    detection_ms: float | None = None
+    detection_rtt: float | None = None
+    detection_real_us: float | None = None
+    detection_last_ms: float | None = None
+    detection_last_rtt: float | None = None
+    detection_last_real_us: float | None = None
+    exposure_ms: float | None = None
+    exposure_rtt: float | None = None
+    exposure_real_us: float | None = None
+    stall_ms: float | None = None
+    stall_rtt: float | None = None
+    stall_real_us: float | None = None
+    placement_gap_ms: float | None = None
+    placement_gap_rtt: float | None = None
+    placement_gap_real_us: float | None = None
+    recovery_ms: float | None = None
+    recovery_rtt: float | None = None
+    recovery_real_us: float | None = None
+    return_first_ms: float | None = None
+    return_first_rtt: float | None = None
+    return_first_real_us: float | None = None
+    return_last_ms: float | None = None
+    return_last_rtt: float | None = None
+    return_last_real_us: float | None = None
+    return_data_ms: float | None = None
+    return_data_rtt: float | None = None
+    return_data_real_us: float | None = None
+    deficit_rtt: float | None = None
+    deficit_baseline_rtt: float | None = None
+    surviving_fraction: float | None = None
+    packets_exposed: int = 0
+    packets_lost: int = 0
+
+
+class FlowFault(FaultMetrics):
+    """What a fault did to one flow.
+
+    `affected`: an active EV of it went through the link. `evs_active`: how many did;
+    `evs_detected`: how many of those left the active set before healing.
+    """
+
+    flow: int
+    src: str
+    dst: str
+    affected: bool
+    evs_active: int
+    evs_detected: int
+
+
+class FaultSummary(FaultMetrics):
+    """One fault: what was asked, what took effect when, and its worst effect on any flow.
+
+    Times `_s` are seconds from the start of the run. The fault took effect at `effective_s` or up
+    to `effective_uncertainty_ms` before: measured times may be too short by that much.
+    """
+
+    index: int
+    kind: str
+    target: str
+    actuator: str
+    requested_s: float
+    effective_s: float | None
+    effective_uncertainty_ms: float | None
+    heal_requested_s: float | None
+    healed_s: float | None
+    proof: dict[str, Any]
+    flows_affected: int
+    flows: tuple[FlowFault, ...]
+
+
+class Summary(_Model):
+    """One run."""
+
+    scenario: str
+    description: str
+    run: str
+    seed: int
+    dilation: float
+    duration_s: float
+    verdict: State
+    reasons: tuple[str, ...]
+    base_rtt_us: float
+    base_rtt_real_us: float
+    integrity: Integrity
+    flows: tuple[FlowSummary, ...]
+    faults: tuple[FaultSummary, ...]

@@ -1,0 +1,217 @@
+"""Whether a run can be trusted: trusted, degraded or invalid, with the reasons in plain words.
+
+Degraded: the figures are usable, with the reason in mind. Invalid: what was measured may be the
+machine's doing and not the protocol's.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+from testbed.results.run_data import NS, HealthSample, RunData
+from testbed.results.summary import FlowSummary, Integrity, State
+
+LAG_P99_DEGRADED_RTT = 0.05
+"""An event loop so late (p99 of a second) shifts times by as much; they are given to 0.1 RTT."""
+
+LAG_P99_INVALID_RTT = 0.25
+"""The spread of RTTs that loss detection tolerates: beyond it the machine makes losses."""
+
+LAG_MAX_DEGRADED_RTT = 0.25
+LAG_MAX_INVALID_RTT = 1.0
+"""A loop that slept a whole RTT lets timers of healthy paths expire."""
+
+CPU_DEGRADED = 0.85
+CPU_INVALID = 0.97
+"""Busy share of all CPUs over the run: above it queues form in the machine, not in the fabric."""
+
+CORE_DEGRADED = 0.90
+"""CPU share of one endpoint process, which can use one core: close to 1 it is the bottleneck."""
+
+DROPS_INVALID = 1e-3
+"""Packets that the machine lost, as a share of those sent: any is degraded, so many invalid."""
+
+REORDERED_DEGRADED = 2e-3
+REORDERED_INVALID = 2e-2
+"""Packets overtaken on their own path, as a share of those that arrived. Linux itself reorders a
+few in ten thousand where several CPUs receive."""
+
+UNSURE_DEGRADED_RTT = 0.05
+"""When a fault took effect is known no better than this: its times are wrong by up to as much."""
+
+EARLY_END_RTTS = 2.0
+"""Nothing arrived in so many RTTs before the planned end, and nothing failed: it ended early."""
+
+
+class _Level(IntEnum):
+    TRUSTED = 0
+    DEGRADED = 1
+    INVALID = 2
+
+
+_STATES: dict[_Level, State] = {
+    _Level.TRUSTED: "trusted",
+    _Level.DEGRADED: "degraded",
+    _Level.INVALID: "invalid",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state, and a sentence for each reason that it is not trusted, the worst first."""
+
+    state: State
+    reasons: tuple[str, ...]
+
+
+def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
+    """Judge a run."""
+    during = [s for s in data.health if 0 <= s.t_ns - data.run.t0_ns <= data.run.duration_s * NS]
+    found = [
+        *_lag(during, data.run.base_rtt_ns),
+        *_cpu(during),
+        *_drops(data.health, sum(flow.packets_sent for flow in flows)),
+        *_reordering(data, flows),
+        *_faults(data),
+        *_course(data, integrity),
+    ]
+    found.sort(key=lambda one: -one[0])
+    level = max((level for level, _ in found), default=_Level.TRUSTED)
+    return Verdict(_STATES[level], tuple(reason for _, reason in found))
+
+
+_Found = Iterable[tuple[_Level, str]]
+
+
+def _grade(value: float, degraded: float, invalid: float) -> _Level:
+    if value > invalid:
+        return _Level.INVALID
+    return _Level.DEGRADED if value > degraded else _Level.TRUSTED
+
+
+def _lag(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
+    measured = [s for s in samples if s.lag_p99_ns is not None or s.lag_max_ns is not None]
+    if not measured:
+        yield _Level.DEGRADED, "event-loop lag was not recorded: how late endpoints ran is unknown"
+        return
+    for what, of, degraded, invalid in (
+        ("p99 in a second", "lag_p99_ns", LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT),
+        ("longest", "lag_max_ns", LAG_MAX_DEGRADED_RTT, LAG_MAX_INVALID_RTT),
+    ):
+        worst = max(measured, key=lambda s, of=of: getattr(s, of) or 0)  # type: ignore[misc]
+        lag = getattr(worst, of) or 0
+        level = _grade(lag / base_rtt_ns, degraded, invalid)
+        if level:
+            limit = invalid if level is _Level.INVALID else degraded
+            yield (
+                level,
+                (
+                    f"the event loop of {worst.process} ran {lag / 1e6:.1f} ms late ({what}), "
+                    f"{lag / base_rtt_ns:.0%} of a base RTT; up to {limit:.0%} is allowed"
+                ),
+            )
+
+
+def _cpu(samples: Sequence[HealthSample]) -> _Found:
+    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
+    if shares:
+        total = sum(weight for _, weight in shares)
+        mean = sum(share * weight for share, weight in shares) / total
+        level = _grade(mean, CPU_DEGRADED, CPU_INVALID)
+        if level:
+            yield level, f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
+    used: dict[str, list[HealthSample]] = {}
+    for sample in samples:
+        if sample.cpu_ns is not None:
+            used.setdefault(sample.process, []).append(sample)
+    for process, own in sorted(used.items()):
+        share = sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own)
+        if own[0].lag_p99_ns is not None and share > CORE_DEGRADED:
+            yield (
+                _Level.DEGRADED,
+                (
+                    f"{process} used {share:.0%} of a core; above {CORE_DEGRADED:.0%} it may be "
+                    "the bottleneck instead of the fabric"
+                ),
+            )
+
+
+def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
+    counters: dict[tuple[str, str], list[int]] = {}
+    for sample in sorted(samples, key=lambda s: s.t_ns):
+        for name, count in sample.drops.items():
+            counters.setdefault((sample.process, name), []).append(count)
+    for (process, name), counts in sorted(counters.items()):
+        dropped = max(counts) - counts[0]
+        if dropped > 0:
+            share = dropped / packets_sent if packets_sent else 1.0
+            yield (
+                _Level.INVALID if share > DROPS_INVALID else _Level.DEGRADED,
+                (
+                    f"{name} of {process} dropped {dropped} packets that no fault explains "
+                    f"({share:.2%} of those sent)"
+                ),
+            )
+
+
+def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> _Found:
+    arrivals = data.tables["arrivals"].height
+    reordered = sum(flow.packets_reordered for flow in flows)
+    level = _grade(reordered / max(arrivals, 1), REORDERED_DEGRADED, REORDERED_INVALID)
+    if level:
+        yield (
+            level,
+            (
+                f"{reordered} of {arrivals} packets were overtaken on their own path "
+                f"({reordered / arrivals:.2%}): the machine, not the spraying, reordered them"
+            ),
+        )
+
+
+def _faults(data: RunData) -> _Found:
+    for fault in data.faults:
+        if fault.effective_ns is None:
+            yield (
+                _Level.INVALID,
+                f"fault {fault.index} ({fault.kind} of {fault.target}) never took effect"
+                + (f": {fault.error}" if fault.error else ""),
+            )
+            continue
+        if fault.error is not None:
+            yield _Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
+        if fault.effective_after_ns is None:
+            continue
+        unsure = (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
+        if unsure > UNSURE_DEGRADED_RTT:
+            yield (
+                _Level.DEGRADED,
+                f"when fault {fault.index} took effect is known to {unsure:.0%} of a base RTT only",
+            )
+    missing = len(data.scenario.timeline) - len(data.faults)
+    if missing > 0:
+        yield _Level.INVALID, f"{missing} faults of the timeline were not injected"
+
+
+def _course(data: RunData, integrity: Integrity) -> _Found:
+    if not integrity.intact:
+        yield (
+            _Level.INVALID,
+            (
+                f"data did not arrive as sent: {integrity.bytes_lost} bytes lost, "
+                f"{integrity.bytes_corrupted} corrupted"
+            ),
+        )
+    last = data.tables["arrivals"]["t"].max()
+    if not isinstance(last, float):
+        yield _Level.INVALID, "no data arrived"
+        return
+    early = data.run.duration_s - last
+    in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
+    if early > EARLY_END_RTTS * data.base_rtt_s and not in_force:
+        yield (
+            _Level.INVALID,
+            (
+                f"the last data arrived {early:.2f} s before the planned end of "
+                f"{data.run.duration_s:g} s"
+            ),
+        )

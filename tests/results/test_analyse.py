@@ -1,0 +1,204 @@
+"""From a run's records to what the user opens: figures, report, summary."""
+
+import base64
+import json
+import re
+import time
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from testbed.model.errors import InputError
+from testbed.results.analyse import analyse
+from testbed.results.report import facts, number, rate, size
+from testbed.results.run_directory import RunDirectory
+from testbed.results.summary import Summary
+
+from .synthetic import Failure, Plan, generate
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Page(HTMLParser):
+    """Collects what a browser would load, and the text that a reader sees."""
+
+    def __init__(self, html: str) -> None:
+        """Parse."""
+        super().__init__()
+        self.sources: list[str] = []
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note links to other files."""
+        self.tags.append(tag)
+        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_data(self, data: str) -> None:
+        """Gather the text."""
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Summary, float]:
+    directory = tmp_path_factory.mktemp("results") / "link-failure" / "20260101T120000-1"
+    generate(directory, Plan())
+    began = time.perf_counter()
+    summary = analyse(directory)
+    return directory, summary, time.perf_counter() - began
+
+
+def test_it_writes_all_that_the_user_looks_at(analysed: tuple[Path, Summary, float]) -> None:
+    directory, summary, _ = analysed
+    assert RunDirectory(directory).finished
+    assert {path.name for path in (directory / "figures").iterdir()} == {
+        f"{stem}.{kind}"
+        for stem in ("goodput", "failover_fault0", "ev_states_flow0", "ev_states_flow1")
+        for kind in ("png", "svg")
+    }
+    written = json.loads((directory / "summary.json").read_text())
+    assert written == summary.model_dump(mode="json")
+    assert Summary.model_validate(written) == summary
+
+
+def test_it_takes_less_than_five_seconds(analysed: tuple[Path, Summary, float]) -> None:
+    assert analysed[2] < 5
+
+
+def test_the_report_loads_nothing(analysed: tuple[Path, Summary, float]) -> None:
+    html = (analysed[0] / "report.html").read_text()
+    page = Page(html)
+    assert len(page.sources) == 4
+    assert all(source.startswith("data:image/svg+xml;base64,") for source in page.sources)
+    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert "@import" not in html
+    assert "url(" not in html
+
+
+def test_the_report_tells_the_run(analysed: tuple[Path, Summary, float]) -> None:
+    text = " ".join(Page((analysed[0] / "report.html").read_text()).text.split())
+    for words in (
+        "trusted",
+        "4.0000 s",
+        "p0_t0_0--p0_t1_1",
+        "Detection, first EV",
+        "183.4",
+        "18.34",
+        "h0 → h4",
+        "priority drop installed, barrier reply",
+        "probes answered",
+        "intact",
+    ):
+        assert words in text, words
+
+
+def test_figures_keep_their_text_and_show_the_run(analysed: tuple[Path, Summary, float]) -> None:
+    figures = analysed[0] / "figures"
+    expected = {
+        "goodput": ["h0 → h4", "goodput (Mbit/s)", "attainable", "plane 3", "first EV out"],
+        "failover_fault0": ["sent and lost", "delivered in order", "base RTTs from the fault"],
+        "ev_states_flow0": ["ASSUMED_BAD", "▶ p0/t1_1", "p3/t1_3", "healed"],
+    }
+    for stem, words in expected.items():
+        root = ET.parse(figures / f"{stem}.svg").getroot()  # noqa: S314 - our own file
+        text = "\n".join("".join(node.itertext()) for node in root.iter(f"{SVG}text"))
+        for word in words:
+            assert word in text, (stem, word)
+
+
+def test_analysing_again_gives_the_same_files(analysed: tuple[Path, Summary, float]) -> None:
+    directory, summary, _ = analysed
+    before = {path: path.read_bytes() for path in (directory / "figures").glob("*.svg")}
+    report = (directory / "report.html").read_bytes()
+    assert analyse(directory) == summary
+    assert {path: path.read_bytes() for path in before} == before
+    assert (directory / "report.html").read_bytes() == report
+
+
+def test_what_a_run_recorded_is_escaped(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=5.0))
+    path = tmp_path / "run" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    evil = "</pre><script>alert(1)</script>"
+    manifest["scenario"]["description"] = manifest["kernel"] = evil
+    path.write_text(json.dumps(manifest))
+    faults = tmp_path / "run" / "faults.jsonl"
+    faults.write_text(json.dumps({**json.loads(faults.read_text()), "proof": {evil: evil}}))
+    analyse(tmp_path / "run")
+    html = (tmp_path / "run" / "report.html").read_text()
+    assert "<script" not in html
+    assert "alert(1)" in html
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        Plan(failures=(), duration=3.0, pairs=(("h0", "h4"),)),
+        Plan(failures=(Failure(until=None, detect=None),), duration=5.0),
+        Plan(failures=(Failure(effective=False),), duration=5.0),
+        Plan(failures=(Failure(at=2.0, until=2.6), Failure("h0--p1_t0_0", 2.3, 4.0)), duration=5.0),
+        Plan(stops_at=4.1),
+    ],
+    ids=["no fault", "never noticed", "no effect", "overlapping", "ends early"],
+)
+def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
+    generate(tmp_path / "run", plan)
+    summary = analyse(tmp_path / "run")
+    page = Page((tmp_path / "run" / "report.html").read_text())
+    assert summary.verdict in page.text
+    drawn = len(list((tmp_path / "run" / "figures").glob("failover_*.svg")))
+    assert drawn == sum(fault.effective_s is not None for fault in summary.faults)
+    assert "nan" not in re.findall(r"\bnan\b", page.text.lower())
+
+
+def test_figures_of_a_run_that_is_not_trusted_say_so(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=3.0, failures=(), unexplained_drops=3))
+    summary = analyse(tmp_path / "run")
+    assert summary.verdict == "degraded"
+    for path in (tmp_path / "run" / "figures").glob("*.svg"):
+        assert "DEGRADED RUN: raw_socket of h0 dropped 3 packets" in path.read_text()
+    html = (tmp_path / "run" / "report.html").read_text()
+    inlined = re.findall(r"base64,([A-Za-z0-9+/=]+)", html)
+    assert all(b"DEGRADED RUN" in base64.b64decode(svg) for svg in inlined)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("run.json", None, "a file of a run"),
+        ("run.json", "{}", "t0_ns"),
+        ("manifest.json", "{}", "Scenario"),
+        ("manifest.json", "{", "JSON"),
+        ("arrivals.parquet", None, "a table of the run"),
+        ("faults.jsonl", '{"index": 0}', "kind"),
+    ],
+)
+def test_a_damaged_run_is_named(tmp_path: Path, name: str, content: str | None, words: str) -> None:
+    generate(tmp_path / "run", Plan(duration=1.0, failures=()))
+    if content is None:
+        (tmp_path / "run" / name).unlink()
+    else:
+        (tmp_path / "run" / name).write_text(content)
+    with pytest.raises(InputError, match=words):
+        analyse(tmp_path / "run")
+
+
+def test_proof_as_people_read_it() -> None:
+    proof = {"injected": {"barrier_ns": 7_500_000_000, "carrier": [True, False]}, "dropped": 56}
+    assert facts(proof, 5_000_000_000) == [
+        "injected barrier: at 2.5000 s",
+        "injected carrier: yes, no",
+        "dropped: 56",
+    ]
+
+
+def test_numbers_as_people_read_them() -> None:
+    assert number(None) == "–"  # noqa: RUF001 - a dash stands for no value
+    assert number(12345.678, 1) == "12\u2009345.7"
+    assert rate(38.08e6) == "38.08 Mbit/s"
+    assert rate(380.8e9) == "380.8 Gbit/s"
+    assert size(500) == "500 B"
+    assert size(95059968) == "90.7 MiB"

@@ -1,0 +1,334 @@
+"""Metrics of synthetic runs, against the truth known by construction and computed naively."""
+
+import itertools
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from testbed.results.metrics import flow_tables, summarise
+from testbed.results.run_data import load_run
+from testbed.results.summary import FlowFault, Summary
+
+from .synthetic import LINK, PAYLOAD, Failure, Plan, Truth, generate
+
+RTT = 0.131
+ONE_WAY = 0.0654
+Run = tuple[Summary, dict[int, Truth]]
+Measure = Callable[[Plan], Run]
+
+
+@pytest.fixture
+def measure(tmp_path: Path) -> Measure:
+    """Generate a run and summarise it."""
+
+    def run(plan: Plan) -> Run:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        truths = generate(tmp_path / "run", plan)
+        data = load_run(tmp_path / "run")
+        return summarise(data, flow_tables(data)), truths
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def one_fault(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """The run that ships: one link dark for three seconds."""
+    directory = tmp_path_factory.mktemp("run") / "run"
+    truths = generate(directory, Plan())
+    data = load_run(directory)
+    return summarise(data, flow_tables(data)), truths
+
+
+def through(truth: Truth, plan: Plan, flow: FlowFault, target: str = LINK) -> set[int]:
+    return truth.through(plan.topology, flow.src, flow.dst, target)
+
+
+def naive_gap(moments: list[float], start: float, end: float, last: float) -> float:
+    """The longest gap that begins in [start, end]."""
+    points = [start, *sorted(t for t in moments if t > start)]
+    points.append(max(last, end))
+    return max(b - a for a, b in itertools.pairwise(points) if a <= end)
+
+
+def naive_advances(truth: Truth) -> list[float]:
+    """When a receiver that keeps a set of what arrived moves its in-order point."""
+    seen: set[int] = set()
+    following, moments = 0, []
+    for t, seq, _ in truth.arrived:
+        seen.add(seq)
+        if seq == following:
+            moments.append(t)
+        while following in seen:
+            following += 1
+    return moments
+
+
+# --- one fault --------------------------------------------------------------------------------
+
+
+def test_detection_is_when_the_ev_leaves(one_fault: Run) -> None:
+    (fault,) = one_fault[0].faults
+    assert fault.flows_affected == 2
+    assert fault.detection_ms == pytest.approx(183.4)
+    assert fault.detection_last_ms == pytest.approx(183.4)
+    assert fault.detection_rtt == pytest.approx(1.4)
+    assert fault.detection_real_us == pytest.approx(18.34)
+
+
+def test_the_timeline_is_in_seconds_of_the_run(one_fault: Run) -> None:
+    (fault,) = one_fault[0].faults
+    assert fault.requested_s == pytest.approx(3.996)
+    assert fault.effective_s == pytest.approx(4.0)
+    assert fault.effective_uncertainty_ms == pytest.approx(1.2)
+    assert fault.healed_s == pytest.approx(7.0)
+    assert (fault.kind, fault.target, fault.actuator) == ("blackhole", LINK, "openflow")
+
+
+def test_exposure_and_losses_are_those_of_the_link(one_fault: Run) -> None:
+    summary, truths = one_fault
+    (fault,) = summary.faults
+    last = []
+    for flow in fault.flows:
+        truth = truths[flow.flow]
+        into = [t for t, ev, *_ in truth.sent if 4 <= t < 7 and ev in through(truth, Plan(), flow)]
+        assert flow.packets_exposed == len(into) == flow.packets_lost > 10
+        assert flow.exposure_ms == pytest.approx((max(into) - 4) * 1e3, abs=1e-3)
+        last.append(flow.exposure_ms)
+    assert fault.exposure_ms == max(filter(None, last))
+    assert fault.packets_lost == sum(flow.packets_lost for flow in fault.flows)
+
+
+def test_stall_is_the_longest_gap_of_a_receiver(one_fault: Run) -> None:
+    summary, truths = one_fault
+    for flow in summary.faults[0].flows:
+        truth = truths[flow.flow]
+        end = truth.arrived[-1][0]
+        stall = naive_gap(naive_advances(truth), 4.0, 7.0, min(end, 10.0))
+        assert flow.stall_ms == pytest.approx(stall * 1e3, abs=1e-3)
+        assert flow.stall_ms is not None
+        assert 150 < flow.stall_ms < 250
+        placements = [t for t, _, new in truth.arrived if new]
+        gap = naive_gap(placements, 4.0, 7.0, min(end, 10.0))
+        assert flow.placement_gap_ms == pytest.approx(gap * 1e3, abs=1e-3)
+
+
+def test_recovery_is_late_by_no_more_than_its_averaging(one_fault: Run) -> None:
+    """One of twelve paths is missing from 0 to detection, seen half an RTT later."""
+    (fault,) = one_fault[0].faults
+    back = 0.1834 + ONE_WAY
+    averaging = 200 * PAYLOAD * 8 / one_fault[1][0].attainable_bps
+    assert fault.recovery_ms is not None
+    assert back < fault.recovery_ms / 1e3 <= back + averaging + 0.01
+    assert fault.surviving_fraction == 1.0
+
+
+def test_the_deficit_is_what_was_lost_and_never_made_up(one_fault: Run) -> None:
+    """Every lost packet costs its slot, and the sender runs at 99%, so nothing is made up."""
+    summary, truths = one_fault
+    for flow in summary.faults[0].flows:
+        truth = truths[flow.flow]
+        cost = flow.packets_lost * PAYLOAD * 8 / (truth.attainable_bps * 0.99)
+        assert flow.deficit_baseline_rtt == pytest.approx(cost / RTT, abs=0.03)
+        assert flow.recovery_rtt is not None
+        length = flow.recovery_rtt + 10
+        assert flow.deficit_rtt == pytest.approx(cost / RTT * 0.99 + 0.01 * length, abs=0.03)
+
+
+def test_evs_return_after_healing(one_fault: Run) -> None:
+    summary, truths = one_fault
+    (fault,) = summary.faults
+    assert fault.return_first_ms == pytest.approx(500)
+    assert fault.return_last_ms == pytest.approx(500)
+    for flow in fault.flows:
+        truth = truths[flow.flow]
+        again = min(t for t, ev, *_ in truth.sent if t >= 7 and ev in through(truth, Plan(), flow))
+        assert flow.return_data_ms == pytest.approx((again - 7) * 1e3, abs=1e-3)
+
+
+def test_the_three_ways_agree(one_fault: Run) -> None:
+    summary = one_fault[0]
+    (fault,) = summary.faults
+    for name in ("detection", "exposure", "stall", "recovery", "return_data"):
+        ms, rtt, real = (getattr(fault, f"{name}_{unit}") for unit in ("ms", "rtt", "real_us"))
+        assert rtt * summary.base_rtt_us / 1e3 == pytest.approx(ms)
+        assert real * summary.dilation / 1e3 == pytest.approx(ms)
+
+
+def test_steady_goodput_is_what_the_sender_offers(one_fault: Run) -> None:
+    summary, truths = one_fault
+    for flow in summary.flows:
+        assert flow.attainable_fraction == pytest.approx(0.99, abs=0.001)
+        assert flow.goodput_bps == pytest.approx(truths[flow.flow].attainable_bps * 0.99, rel=1e-3)
+        assert sum(flow.goodput_by_plane_bps.values()) == pytest.approx(flow.goodput_bps)
+        assert sum(ev.goodput_bps for ev in flow.evs) == pytest.approx(flow.goodput_bps)
+        assert sum(ev.packets_sent for ev in flow.evs) == flow.packets_sent
+        assert sum(ev.packets_lost for ev in flow.evs) == flow.packets_lost
+        assert flow.packets_lost_elsewhere == 0
+        assert len(flow.evs) == 16
+
+
+def test_message_latency_is_the_time_of_its_packets_and_half_a_round_trip(one_fault: Run) -> None:
+    summary, truths = one_fault
+    for flow in summary.flows:
+        assert flow.latency is not None
+        expected = 255 * truths[flow.flow].spacing + ONE_WAY
+        assert flow.latency.median_ms == pytest.approx(expected * 1e3, abs=10)
+        assert flow.latency.max_ms > flow.latency.median_ms + 100
+        assert flow.latency.messages == truths[flow.flow].arrived[-1][1] // 256
+
+
+# --- other runs -------------------------------------------------------------------------------
+
+
+def test_without_a_fault_there_is_only_goodput(measure: Measure) -> None:
+    summary, _ = measure(Plan(failures=(), duration=4.0))
+    assert summary.faults == ()
+    assert summary.verdict == "trusted"
+    assert summary.flows[0].attainable_fraction == pytest.approx(0.99, abs=0.001)
+
+
+def test_a_link_that_only_backups_cross_hurts_nobody(measure: Measure) -> None:
+    plan = Plan(failures=(), duration=4.0)
+    _, truths = measure(plan)
+    spare = next(ev.path for ev in truths[0].evs if not ev.active)
+    link = f"p{spare.plane}_t0_0--p{spare.plane}_t1_{spare.t1}"
+    pair = (("h0", "h4"),)
+    summary, _ = measure(
+        Plan(failures=(Failure(link, at=2.0, until=3.0),), duration=4.0, pairs=pair)
+    )
+    (fault,) = summary.faults
+    assert fault.flows_affected == 0
+    assert fault.detection_ms is None
+    assert fault.exposure_ms is None
+    assert fault.recovery_ms == 0
+    assert fault.packets_exposed == fault.packets_lost == 0
+    assert fault.stall_rtt is not None
+    assert fault.stall_rtt < 0.1
+    assert fault.deficit_baseline_rtt == pytest.approx(0, abs=0.02)
+
+
+def test_a_dead_nic_link_is_measured_against_what_survives(measure: Measure) -> None:
+    """The load of the dead plane moves to the others, which the toy model carries."""
+    plan = Plan(failures=(Failure("h0--p2_t0_0", at=2.0, until=None),), duration=5.0)
+    summary, _ = measure(plan)
+    (fault,) = summary.faults
+    assert fault.surviving_fraction == pytest.approx(0.75)
+    assert [flow.evs_active for flow in fault.flows] == [3, 3]
+    assert [flow.evs_detected for flow in fault.flows] == [3, 3]
+    assert fault.detection_ms == pytest.approx(183.4)
+    assert fault.detection_last_ms == pytest.approx(203.4)
+    assert fault.healed_s is None
+    assert fault.return_first_ms is None
+    assert fault.recovery_ms is not None
+
+
+def test_two_faults_do_not_share_their_figures(measure: Measure) -> None:
+    first = Failure(at=2.0, until=4.0)
+    second = Failure("p3_t0_1--p3_t1_0", at=6.0, until=8.0, detect=0.262)
+    summary, _ = measure(Plan(failures=(first, second)))
+    one, two = summary.faults
+    assert one.detection_ms == pytest.approx(183.4)
+    struck = [flow for flow in two.flows if flow.affected]
+    assert struck
+    assert two.detection_ms == pytest.approx(262)
+    assert two.flows_affected == len(struck)
+    assert one.packets_lost + two.packets_lost == sum(f.packets_lost for f in summary.flows)
+
+
+def test_overlapping_faults_end_each_others_deficit(measure: Measure) -> None:
+    first = Failure(at=2.0, until=5.0)
+    second = Failure("p1_t0_0--p1_t1_2", at=2.5, until=5.0)
+    summary, _ = measure(Plan(failures=(first, second), duration=6.0))
+    one, two = summary.faults
+    assert one.deficit_baseline_rtt is not None
+    alone, _ = measure(Plan(failures=(first,), duration=6.0))
+    assert one.deficit_baseline_rtt == pytest.approx(
+        alone.faults[0].deficit_baseline_rtt or 0, abs=0.05
+    )
+    assert two.index == 1
+
+
+def test_a_fault_that_nobody_noticed_is_null_not_zero(measure: Measure) -> None:
+    summary, _ = measure(Plan(failures=(Failure(detect=None, until=None),), duration=6.0))
+    (fault,) = summary.faults
+    assert fault.flows_affected == 2
+    assert fault.detection_ms is None
+    assert fault.recovery_ms is None
+    assert fault.exposure_ms == pytest.approx(2000, abs=20)
+    assert fault.deficit_baseline_rtt is not None
+    assert fault.deficit_baseline_rtt > 1
+
+
+def test_a_fault_that_never_took_effect_invalidates(measure: Measure) -> None:
+    summary, _ = measure(Plan(failures=(Failure(effective=False),), duration=5.0))
+    (fault,) = summary.faults
+    assert fault.effective_s is None
+    assert fault.flows == ()
+    assert fault.detection_ms is None
+    assert summary.verdict == "invalid"
+    assert "never took effect" in summary.reasons[0]
+
+
+def test_a_run_that_ends_early_says_so(measure: Measure) -> None:
+    summary, _ = measure(Plan(stops_at=8.0))
+    assert summary.verdict == "invalid"
+    assert "before the planned end" in summary.reasons[0]
+    assert summary.faults[0].detection_ms == pytest.approx(183.4)
+
+
+def test_a_run_that_ends_within_a_fault_is_measured_so_far(measure: Measure) -> None:
+    plan = Plan(failures=(Failure(until=None),), duration=4.2, declare=1.0)
+    summary, truths = measure(plan)
+    (fault,) = summary.faults
+    assert fault.detection_ms == pytest.approx(183.4)
+    assert fault.healed_s is None
+    last = naive_advances(truths[0])[-1]
+    assert fault.flows[0].stall_ms == pytest.approx((4.2 - last) * 1e3, abs=1)
+
+
+def test_spurious_losses_are_told_apart(measure: Measure) -> None:
+    summary, _ = measure(Plan(spurious=(2.0, 2.1, 3.0)))
+    for flow in summary.flows:
+        assert flow.packets_spurious == 3
+        assert flow.packets_lost_elsewhere == 0
+    assert summary.faults[0].packets_lost == measure(Plan())[0].faults[0].packets_lost
+
+
+def test_a_burst_does_not_pass_for_recovery(measure: Measure) -> None:
+    """Goodput that comes back only with the healing is recovered only then."""
+    dark = tuple(
+        Failure(f"p{plane}_t0_0--p{plane}_t1_{t1}", at=3.0, until=4.0, detect=None)
+        for plane in range(2)
+        for t1 in range(4)
+    )
+    summary, _ = measure(Plan(failures=dark, duration=7.0))
+    recovered = summary.faults[0].recovery_ms
+    assert recovered is not None
+    assert recovered > 1000
+
+
+def test_the_seed_alone_decides_a_run(measure: Measure) -> None:
+    plan = Plan(duration=5.0)
+    assert measure(plan)[0] == measure(plan)[0]
+    assert measure(replace(plan, seed=2))[0] != measure(plan)[0]
+
+
+def test_a_stumble_before_the_fault_can_show_is_not_the_dip(
+    measure: Measure, tmp_path: Path
+) -> None:
+    """Arrivals held up for 15 ms just after the fault are the machine's doing, not recovery."""
+    measure(Plan())
+    data = load_run(tmp_path / "run")
+    t = pl.col("t")
+    held = data.tables["arrivals"].with_columns(
+        t=pl.when(t.is_between(4.0, 4.015)).then(4.015).otherwise(t)
+    )
+    stumbled = replace(data, tables={**data.tables, "arrivals": held})
+    summary = summarise(stumbled, flow_tables(stumbled))
+    for flow in summary.faults[0].flows:
+        assert flow.recovery_ms is not None
+        assert flow.recovery_ms > 200

@@ -1,0 +1,153 @@
+"""What makes a run degraded or invalid, and that the reason is given with its number."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.results.metrics import flow_tables, summarise
+from testbed.results.run_data import RunData, load_run
+from testbed.results.summary import Summary
+
+from .synthetic import NS, Plan, generate, ns
+
+PLAN = Plan(duration=5.0, failures=())
+
+
+def verdict_of(directory: Path) -> Summary:
+    data = load_run(directory)
+    return summarise(data, flow_tables(data))
+
+
+def rewrite_health(directory: Path, **changes: Any) -> None:
+    """Change fields of the samples of h0 (or, for `busy_share`, of the machine)."""
+    process = "machine" if "busy_share" in changes else "h0"
+    path = directory / "health.jsonl"
+    samples = [json.loads(line) for line in path.read_text().splitlines()]
+    for sample in samples:
+        if sample["process"] == process:
+            sample.update(changes)
+    path.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    generate(tmp_path / "run", PLAN)
+    return tmp_path / "run"
+
+
+def test_a_quiet_machine_is_trusted(run: Path) -> None:
+    summary = verdict_of(run)
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "state", "words"),
+    [
+        ({"lag_p99_ns": 15_000_000}, "degraded", ["h0", "15.0 ms", "11% of a base RTT"]),
+        ({"lag_p99_ns": 40_000_000}, "invalid", ["40.0 ms", "31% of a base RTT"]),
+        ({"lag_max_ns": 50_000_000}, "degraded", ["50.0 ms", "longest"]),
+        ({"lag_max_ns": 140_000_000}, "invalid", ["107% of a base RTT"]),
+        ({"busy_share": 0.9}, "degraded", ["90% busy"]),
+        ({"busy_share": 0.99}, "invalid", ["99% busy"]),
+        ({"cpu_ns": 960_000_000}, "degraded", ["h0 used 96% of a core"]),
+    ],
+)
+def test_a_busy_or_late_machine(
+    run: Path, changes: dict[str, Any], state: str, words: list[str]
+) -> None:
+    rewrite_health(run, **changes)
+    summary = verdict_of(run)
+    assert summary.verdict == state
+    assert all(word in summary.reasons[0] for word in words), summary.reasons
+
+
+@pytest.mark.parametrize(("drops", "state"), [(2, "degraded"), (500, "invalid")])
+def test_drops_that_no_fault_explains(tmp_path: Path, drops: int, state: str) -> None:
+    generate(tmp_path / "run", replace(PLAN, unexplained_drops=drops))
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == state
+    assert f"raw_socket of h0 dropped {drops} packets" in summary.reasons[0]
+
+
+def test_what_happened_before_the_start_does_not_count(run: Path) -> None:
+    sample = {"t_ns": ns(-1), "process": "h0", "interval_ns": NS, "lag_p99_ns": NS}
+    with (run / "health.jsonl").open("a") as file:
+        file.write(json.dumps(sample) + "\n")
+    assert verdict_of(run).verdict == "trusted"
+
+
+def test_a_machine_that_was_not_watched_is_not_trusted(run: Path) -> None:
+    (run / "health.jsonl").unlink()
+    summary = verdict_of(run)
+    assert summary.verdict == "degraded"
+    assert "was not recorded" in summary.reasons[0]
+
+
+def test_reordering_within_a_path(run: Path) -> None:
+    data = load_run(run)
+    arrivals = data.tables["arrivals"]
+    # One packet in fifty arrives 30 ms late, behind two or three more of its own EV.
+    late = arrivals["seq"] % 50 == 0
+    times = arrivals["t"] + late.cast(float) * 0.03
+    tables = {**data.tables, "arrivals": arrivals.with_columns(t=times).sort("t")}
+    swapped = replace(data, tables=tables)
+    summary = summarise(swapped, flow_tables(swapped))
+    assert summary.verdict == "degraded"
+    assert "overtaken on their own path" in summary.reasons[0]
+
+
+def test_corrupted_data_invalidates(tmp_path: Path) -> None:
+    generate(tmp_path / "run", replace(PLAN, bytes_corrupted=4096))
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == "invalid"
+    assert not summary.integrity.intact
+    assert "8192 corrupted" in summary.reasons[0]
+
+
+def test_an_effect_known_only_roughly_degrades(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=5.0))
+    path = tmp_path / "run" / "faults.jsonl"
+    fault = json.loads(path.read_text())
+    path.write_text(json.dumps({**fault, "effective_after_ns": ns(3.98)}) + "\n")
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == "degraded"
+    assert "15% of a base RTT" in summary.reasons[0]
+
+
+def test_a_fault_that_was_not_injected_invalidates(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=5.0))
+    (tmp_path / "run" / "faults.jsonl").unlink()
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == "invalid"
+    assert "1 faults of the timeline were not injected" in summary.reasons[0]
+
+
+def test_the_worst_reason_comes_first(run: Path) -> None:
+    rewrite_health(run, lag_p99_ns=20_000_000)
+    rewrite_health(run, busy_share=0.99)
+    summary = verdict_of(run)
+    assert summary.verdict == "invalid"
+    assert len(summary.reasons) == 2
+    assert "busy" in summary.reasons[0]
+
+
+def test_no_arrivals_at_all(run: Path) -> None:
+    data: RunData = load_run(run)
+    empty = replace(data, tables={**data.tables, "arrivals": data.tables["arrivals"].clear()})
+    summary = summarise(empty, flow_tables(empty))
+    assert summary.verdict == "invalid"
+    assert summary.reasons == ("no data arrived",)
+    assert summary.flows[0].goodput_bps == 0
+
+
+def test_a_fault_that_did_not_go_as_asked_invalidates(tmp_path: Path) -> None:
+    generate(tmp_path / "run", Plan(duration=5.0))
+    path = tmp_path / "run" / "faults.jsonl"
+    fault = json.loads(path.read_text())
+    path.write_text(json.dumps({**fault, "error": "the carrier did not come back"}) + "\n")
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == "invalid"
+    assert "the carrier did not come back" in summary.reasons[0]
