@@ -13,6 +13,7 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
+from testbed.experiment.layout import RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.planning import Flow, fair_share_bps, flows_of, plan_endpoints
 from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
@@ -23,7 +24,7 @@ from testbed.fabric.openvswitch import OpenVSwitch
 from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU
 from testbed.results import records
-from testbed.results.records import Recorder, collect, raw_path
+from testbed.results.records import Recorder, raw_path
 
 RTT_SAMPLES = 7
 SETTLE_RTTS = 2
@@ -58,12 +59,12 @@ class _Run:
 def run_in_sandbox(
     scenario: Scenario, directory: Path, progress: Progress, *, openvswitch: bool
 ) -> None:
-    """Run a scenario from an empty sandbox to collected records.
+    """Run a scenario from an empty sandbox to raw records and `run.json`.
 
     Raises:
         RunFailedError: a process died, a fault did not take effect, or data did not drain.
     """
-    raw = directory / "raw"
+    raw = directory / RAW
     raw.mkdir()
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
@@ -78,8 +79,6 @@ def run_in_sandbox(
         _watch(run, t0_ns)
         reports = _finish(run, base_rtt_ns)
         run.controller.stop()
-        progress("collecting", 0.95)
-        collect(raw, directory, t0_ns)
         _write_run(run, reports, t0_ns, base_rtt_ns)
 
 
@@ -133,7 +132,7 @@ def _watch(run: _Run, t0_ns: int) -> None:
         endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
     run.controller.begin(t0_ns)
     machine = MachineSampler(run.directory / "health.jsonl", now_ns())
-    path = raw_path(run.directory / "raw", "fabric", records.LINKS)
+    path = raw_path(run.directory / RAW, "fabric", records.LINKS)
     with Recorder(path, records.LINKS) as links, run.fabric.counters() as counters:
         while (now := now_ns()) < t_end_ns:
             _sample_links(counters, links, now)

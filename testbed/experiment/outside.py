@@ -3,9 +3,11 @@
 import json
 import os
 import pickle
+import shutil
 import signal
 from pathlib import Path
 
+from testbed.experiment.layout import RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress
 from testbed.fabric import openvswitch
@@ -13,6 +15,7 @@ from testbed.fabric.capabilities import require
 from testbed.fabric.namespaces import start_sandbox
 from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.scenario import Scenario
+from testbed.results.records import collect
 
 _ERROR_FILE = "error.pickle"
 
@@ -42,7 +45,7 @@ def run_experiment(scenario: Scenario, directory: Path, progress: Progress) -> N
                 what, done = json.loads(line)
                 progress(what, done)
     except BaseException:
-        os.kill(waiter, signal.SIGKILL)  # and with it the sandbox and everything in it
+        os.kill(waiter, signal.SIGTERM)  # ends the sandbox and everything in it
         raise
     finally:
         _, status = os.waitpid(waiter, 0)
@@ -50,6 +53,11 @@ def run_experiment(scenario: Scenario, directory: Path, progress: Progress) -> N
     code = os.waitstatus_to_exitcode(status)
     if code:
         raise RunFailedError(f"the run ended early ({_words(code)}); see {directory / 'logs'}")
+    progress("collecting", 0.95)
+    # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
+    run = json.loads((directory / "run.json").read_text())
+    collect(directory / RAW, directory, run["t0_ns"])
+    shutil.rmtree(directory / RAW)
 
 
 def _words(code: int) -> str:

@@ -6,9 +6,10 @@ from itertools import count
 from pathlib import Path
 
 from testbed.endpoint.plan import EndpointPlan, QpPlan
+from testbed.model.addressing import links_of_path
 from testbed.model.ev_set import choose_evs
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node
+from testbed.model.topology import Link, Node
 
 FIRST_QPN = 16
 """Queue pair numbers below are reserved (QPN 2 answers EV probes)."""
@@ -87,3 +88,21 @@ def _plan_qp(
         depth=workload.depth,
         seed=scenario.seed,
     )
+
+
+def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
+    """The T0-T1 links that every flow's active EVs cross: where a fault is felt by all of them."""
+    topology = scenario.topology
+
+    def crossed(plan: QpPlan, host: Node) -> set[str]:
+        ways = (links_of_path(topology, host, plan.peer, ev.path) for ev in plan.evs if ev.active)
+        return {link.name for way in ways for link in way if link.is_fabric}
+
+    plans = plan_endpoints(scenario, Path())
+    used = [
+        crossed(qp, host)
+        for host, plan in plans.items()
+        for qp in plan.qps
+        if qp.sends is not None
+    ]
+    return tuple(topology.links[name] for name in sorted(set.intersection(*used)))

@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.process import run_endpoint
-from testbed.fabric.namespaces import die_with_parent, enter_netns
+from testbed.fabric.namespaces import die_with_parent, enter_netns, name_process
 from testbed.model.errors import RunFailedError
 
 _MAX_MESSAGE = 1 << 16
@@ -87,6 +87,7 @@ def _endpoint(
 ) -> int:
     parents.close()
     die_with_parent(parent)
+    name_process(f"mrc-{plan.host.name}")
     enter_netns(plan.host.name)
     return run_endpoint(plan, control)
 
@@ -125,4 +126,5 @@ def hear_all(endpoints: list[EndpointProcess], key: str, timeout_s: float) -> di
                 message = endpoint.hear()
                 if key in message:
                     heard[endpoint.name] = message[key]
+                    selector.unregister(endpoint.control)  # it may have ended since
     return heard

@@ -21,6 +21,7 @@ MS_REC = 0x4000
 MS_PRIVATE = 1 << 18
 MNT_DETACH = 2
 PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
 
 NETNS_DIR = Path("/run/netns")
 OWN_NETNS = "/proc/thread-self/ns/net"
@@ -69,8 +70,8 @@ def start_sandbox(first_process: Callable[[], int]) -> int:
     """Run a function as the first process of new PID, network and mount namespaces.
 
     Returns the PID, as seen from here, of the process that waits for it and ends with its status
-    (128 + the signal's number if one killed it). Killing that process, or this one, ends the
-    sandbox and everything in it.
+    (128 + the signal's number if one killed it). SIGTERM to that process ends the sandbox and
+    everything in it in order; killing it, or this one, ends it as well.
     """
     parent = os.getpid()
     waiter = os.fork()
@@ -93,12 +94,14 @@ def _leave(function: Callable[[], int]) -> NoReturn:
 
 
 def _hold_sandbox(parent: int, first_process: Callable[[], int]) -> int:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     die_with_parent(parent)
     os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)
     first = os.fork()
     if not first:
         _leave(lambda: _as_first_process(first_process))
+    signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(first, signal.SIGKILL))
     _, status = os.waitpid(first, 0)
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
@@ -111,6 +114,11 @@ def _as_first_process(function: Callable[[], int]) -> int:
     mount("tmpfs", str(NETNS_DIR.parent), "tmpfs")
     NETNS_DIR.mkdir()
     return function()
+
+
+def name_process(name: str) -> None:
+    """Give this process a name for ps and top: 15 characters of it show."""
+    _call("prctl", PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 @contextmanager

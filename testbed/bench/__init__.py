@@ -1,0 +1,1 @@
+"""Benchmarks: what this machine carries and how fast things happen, with repeats and spread."""

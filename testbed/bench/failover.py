@@ -1,0 +1,75 @@
+"""How MRC rides out a silent link failure, over a number of seeds."""
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.experiment import run_experiment
+from testbed.experiment.planning import links_in_use_by_all
+from testbed.model.scenario import Fault, FaultKind, Scenario
+from testbed.model.units import parse_duration
+from testbed.results.analyse import analyse
+from testbed.results.run_directory import RunDirectory
+from testbed.results.summary import FaultSummary, Summary
+
+DURATION = parse_duration("6 s")
+FAULT_AT = parse_duration("2 s")
+FAULT_FOR = parse_duration("2 s")
+
+
+def seeded(scenario: Scenario, seed: int) -> Scenario:
+    """A scenario with another seed and a blackhole of a random link that all its flows use."""
+    changed = scenario.model_copy(update={"seed": seed, "duration": DURATION})
+    link = random.Random(seed).choice(links_in_use_by_all(changed))  # noqa: S311 - repeatable
+    fault = Fault.model_validate(
+        {
+            "kind": FaultKind.BLACKHOLE,
+            "target": link.name,
+            "at": f"{FAULT_AT} ns",
+            "for": f"{FAULT_FOR} ns",
+        }
+    )
+    return changed.model_copy(update={"timeline": (fault,)})
+
+
+def failover(
+    scenario: Scenario, repeats: int, results: Path, progress: Callable[[str], None]
+) -> list[Figure]:
+    """Run a scenario's workload through seeded link failures and gather its figures."""
+    runs = []
+    for seed in range(1, repeats + 1):
+        progress(f"link failure {seed}/{repeats}")
+        runs.append(_run(seeded(scenario, seed), results))
+    faults = [run.faults[0] for run in runs]
+    lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in runs]
+    goodput = [flow.attainable_fraction for run in runs for flow in run.flows]
+    trusted = [run.verdict == "trusted" for run in runs]
+    return [
+        at_least("steady goodput / attainable", "", goodput, 0.98),
+        at_most("first EV out", "RTT", _each(faults, "detection_rtt"), 2),
+        at_most("last EV out", "RTT", _each(faults, "detection_last_rtt"), 3),
+        at_most("last EV out, real-equivalent", "us", _each(faults, "detection_last_real_us"), 39),
+        at_most("exposure", "RTT", _each(faults, "exposure_rtt"), 4),
+        at_most("stall", "RTT", _each(faults, "stall_rtt"), 5),
+        at_most("recovery", "RTT", _each(faults, "recovery_rtt"), 10),
+        at_most("deficit", "RTT", _each(faults, "deficit_rtt"), 2),
+        at_most("bytes lost or corrupted", "B", lost, 0),
+        at_most("EVs back in service after healing", "RTT", _each(faults, "return_last_rtt"), 20),
+        at_least("runs trusted", "", trusted, 1),
+    ]
+
+
+def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
+    """One measure of every fault; what never happened took for ever."""
+    values = (getattr(fault, measure) for fault in faults)
+    return [math.inf if value is None else value for value in values]
+
+
+def _run(scenario: Scenario, results: Path) -> Summary:
+    started = datetime.now().astimezone()
+    directory = RunDirectory.create(results, f"bench-{scenario.name}", scenario.seed, started)
+    run_experiment(scenario, directory.path, lambda _what, _done: None)
+    return analyse(directory.path)

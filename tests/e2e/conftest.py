@@ -1,0 +1,63 @@
+"""Whole runs through the command line, as a user starts them."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+TESTBED = Path(sys.executable).with_name("testbed")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """The `testbed` command with scenarios and results of its own."""
+
+    directory: Path
+
+    @property
+    def results(self) -> Path:
+        """Where its runs are written."""
+        return self.directory / "results"
+
+    def scenario(self, **changes: Any) -> Path:
+        """Write a scenario file: one bidirectional pair, nothing wrong, unless changed."""
+        content = {
+            "name": "e2e",
+            "topology": "clos-4plane",
+            "duration": "5 s",
+            "workload": {"kind": "write_bw", "pairs": [["h0", "h4"]], "message_size": "256 KiB"},
+        }
+        path = self.directory / "e2e.yaml"
+        path.write_text(yaml.safe_dump(content | changes))
+        return path
+
+    def start(self, *arguments: str | Path) -> subprocess.Popen[str]:
+        """Start `testbed` with these arguments."""
+        return subprocess.Popen(
+            [TESTBED, *arguments],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200"},
+        )
+
+    def run(self, scenario: Path, *options: str) -> dict[str, Any]:
+        """Run a scenario to its end; returns its summary with the key `run` added."""
+        process = self.start("run", scenario, "--results", self.results, "--json", *options)
+        out, err = process.communicate(timeout=120)
+        assert process.returncode == 0, err
+        answer = json.loads(out)
+        summary: dict[str, Any] = answer["summary"] | {"run": answer["run"]}
+        return summary
+
+
+@pytest.fixture
+def testbed(tmp_path: Path) -> CommandLine:
+    """A command line that writes below the test's own directory."""
+    return CommandLine(tmp_path)

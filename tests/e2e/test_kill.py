@@ -1,0 +1,147 @@
+"""Whatever is killed, nothing is left behind, and what was finished stays whole."""
+
+import os
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import CommandLine
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+VICTIMS = {
+    "an endpoint": "mrc-h0",
+    "the controller": "testbed.controller",
+    "ovs-vswitchd": "ovs-vswitchd",
+}
+FAULT = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "2 s", "for": "1 s"}
+
+
+def _descendants(root: int) -> dict[int, str]:
+    """Every process below one, in whatever namespace, with its name and arguments."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        children[int(fields[1])].append(int(stat.parent.name))
+    found, todo = {}, list(children[root])
+    while todo:
+        pid = todo.pop()
+        todo += children[pid]
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            found[pid] = " ".join([Path(f"/proc/{pid}/comm").read_text().strip(), *words])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
+
+
+def _host_state() -> tuple[str, str]:
+    def say(*command: str) -> str:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    return say("ip", "-o", "link"), say("ip", "netns")
+
+
+@pytest.fixture
+def running(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
+    """A run in full swing."""
+    with _in_full_swing(testbed) as process:
+        yield process
+
+
+@contextmanager
+def _in_full_swing(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
+    scenario = testbed.scenario(duration="30 s", timeline=[FAULT])
+    process = testbed.start("run", scenario, "--results", testbed.results)
+    wanted = set(VICTIMS.values()) - {"ovs-vswitchd"} | {"mrc-h4", "ovsdb-server"}
+    deadline = time.monotonic() + 20
+    while not all(any(w in text for text in _descendants(process.pid).values()) for w in wanted):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline, _descendants(process.pid)
+        time.sleep(0.05)
+    time.sleep(2)  # past the measurement of the base RTT: data is flowing
+    yield process
+    if process.poll() is None:
+        process.kill()
+    process.communicate()
+
+
+def _is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits for init to take note of its end does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def _assert_all_gone(pids: dict[int, str], within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while left := {pid: text for pid, text in pids.items() if _is_alive(pid)}:
+        assert time.monotonic() < deadline, f"left behind: {left}"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_killing_a_part_ends_the_run(running: subprocess.Popen[str], victim: str) -> None:
+    before = _host_state()
+    parts = _descendants(running.pid)
+    (pid, *_) = [pid for pid, text in parts.items() if VICTIMS[victim] in text]
+    os.kill(pid, signal.SIGKILL)
+    _, err = running.communicate(timeout=10)
+    assert running.returncode == 4
+    assert "ended" in err
+    assert "Traceback" not in err
+    _assert_all_gone(parts, within_s=2)
+    assert _host_state() == before
+
+
+def test_killing_the_command_ends_everything(
+    testbed: CommandLine, running: subprocess.Popen[str]
+) -> None:
+    before = _host_state()
+    parts = _descendants(running.pid)
+    assert len(parts) >= 5
+    running.kill()
+    _assert_all_gone(parts, within_s=2)
+    assert _host_state() == before
+    summary = testbed.run(
+        testbed.scenario(
+            duration="2 s",
+            topology="clos-tiny",
+            workload={"kind": "write_bw", "pairs": [["h0", "h1"]]},
+        )
+    )
+    assert summary["integrity"]["bytes_lost"] == 0
+
+
+def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
+    parts = _descendants(running.pid)
+    began = time.monotonic()
+    running.send_signal(signal.SIGINT)
+    _, err = running.communicate(timeout=5)
+    assert time.monotonic() - began < 1
+    assert running.returncode == 130
+    assert "kept" in err
+    _assert_all_gone(parts, within_s=1)
+
+
+def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
+    run = Path(testbed.run(testbed.scenario(duration="2 s"))["run"])
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    with _in_full_swing(testbed) as process:
+        process.kill()
+        process.communicate()
+    assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
+    unfinished = [path.parent for path in testbed.results.glob("*/2*/manifest.json")]
+    assert len(unfinished) == 2
+    assert [path for path in unfinished if (path / "summary.json").exists()] == [run]

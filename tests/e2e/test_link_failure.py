@@ -1,0 +1,89 @@
+"""A link failure ridden out, from the scenario file to the report."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.experiment import run_experiment
+from testbed.fabric import openvswitch
+from testbed.fabric.openvswitch import Availability
+from testbed.loading import load_scenario
+from testbed.results.analyse import analyse
+from tests.e2e.conftest import CommandLine
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+LINK = "p0_t0_0--p0_t1_1"
+
+
+def _timeline(kind: str) -> list[dict[str, str]]:
+    return [{"kind": kind, "target": LINK, "at": "2 s", "for": "1500 ms"}]
+
+
+def _assert_ridden_out(summary: dict[str, Any]) -> None:
+    integrity = summary["integrity"]
+    assert integrity["bytes_sent"] > 10_000_000
+    assert integrity["bytes_verified"] == integrity["bytes_sent"]
+    assert integrity["bytes_lost"] == integrity["bytes_corrupted"] == 0
+    (fault,) = summary["faults"]
+    assert fault["flows_affected"] == 2
+    assert 0.5 < fault["detection_rtt"] <= 2
+    assert fault["detection_last_rtt"] <= 3
+    assert fault["stall_rtt"] <= 5
+    assert fault["recovery_rtt"] <= 10
+    assert fault["deficit_rtt"] < 2
+    assert fault["return_last_rtt"] is not None
+    for flow in summary["flows"]:
+        assert flow["packets_lost"] == flow["packets_retransmitted"] > 0
+        assert flow["attainable_fraction"] > 0.95
+        paths = {ev["path"]: ev for ev in flow["evs"]}
+        assert paths["p0/t1_1"]["packets_lost"] > 0
+        assert sum(ev["packets_lost"] for ev in flow["evs"]) == paths["p0/t1_1"]["packets_lost"]
+
+
+@pytest.mark.parametrize("kind", ["blackhole", "cut"])
+def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
+    summary = testbed.run(testbed.scenario(timeline=_timeline(kind)))
+    _assert_ridden_out(summary)
+    assert summary["verdict"] != "invalid", summary["reasons"]
+    (fault,) = summary["faults"]
+    assert (fault["kind"], fault["target"]) == (kind, LINK)
+    assert 0 <= fault["effective_s"] - fault["requested_s"] < 0.05
+    assert 3.5 <= fault["healed_s"] < 3.6
+
+
+def test_a_run_leaves_a_complete_directory(testbed: CommandLine) -> None:
+    summary = testbed.run(testbed.scenario(timeline=_timeline("blackhole")), "--seed", "3")
+    run = Path(summary["run"])
+    assert summary["seed"] == 3
+    assert json.loads((run / "summary.json").read_text())["seed"] == 3
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["scenario"]["topology"]["name"] == "clos-4plane"
+    report = (run / "report.html").read_text()
+    assert LINK in report
+    assert 'src="http' not in report
+    assert {figure.suffix for figure in (run / "figures").iterdir()} == {".png", ".svg"}
+    assert not (run / "raw").exists()
+
+
+def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
+    summary = testbed.run(testbed.scenario(duration="3 s"))
+    for flow in summary["flows"]:
+        assert flow["packets_lost"] == flow["packets_retransmitted"] == 0
+        assert flow["attainable_fraction"] > 0.98
+
+
+def test_without_open_vswitch_the_link_itself_is_acted_on(
+    testbed: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvswitch, "available", lambda: Availability(None, "hidden"))
+    scenario = load_scenario(str(testbed.scenario(timeline=_timeline("cut"))))
+    run = testbed.directory / "run"
+    run.mkdir()
+    run_experiment(scenario, run, lambda _what, _done: None)
+    summary = analyse(run).model_dump(mode="json")
+    _assert_ridden_out(summary)
+    assert summary["faults"][0]["actuator"] == "link"
+    assert json.loads((run / "manifest.json").read_text())["openvswitch"]["datapath"] is None
