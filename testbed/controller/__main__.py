@@ -1,0 +1,44 @@
+"""`python -m testbed.controller PLAN.json`: the controller process.
+
+Standard input and output are the channel to the experiment, standard error is the log. Exit status
+0: every fault took effect and, where it was due, healed. 1: one did not, or the controller failed.
+
+    reads   {"start": t0_ns}   begin the timeline at this CLOCK_MONOTONIC time
+            {"stop": true}     the run is over; closing the pipe says the same
+    writes  {"listening": port}             with wires: point the switch here now
+            {"ready": true, "datapath": id} wires are in place; id is null without wires
+            {"fault": {...}}                a fault changed its state (see records.FaultRecord)
+            {"done": true, "failed": bool}  the timeline is over
+"""
+
+import logging
+import os
+import sys
+from pathlib import Path
+
+from testbed.controller import _ryu
+from testbed.controller.channel import Channel
+from testbed.controller.plan import ControllerPlan
+from testbed.fabric import requests
+from testbed.fabric.link_control import LinkControl
+from testbed.fabric.netlink import Netlink
+
+APP = "testbed.controller.app"
+
+
+def main() -> int:
+    """Run the controller that the plan named on the command line describes."""
+    (path,) = sys.argv[1:]
+    plan = ControllerPlan.from_json(Path(path).read_bytes())
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
+    )
+    channel = Channel(os.dup(0), os.dup(1))
+    os.dup2(2, 1)  # what a library prints is no message
+    with Netlink("sandbox") as netlink:
+        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+    app = _ryu.run(APP, plan.port, plan=plan, channel=channel, links=LinkControl(plan.topology))
+    return int(app.status)
+
+
+sys.exit(main())

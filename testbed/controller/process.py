@@ -1,0 +1,113 @@
+"""The experiment's side of the controller process."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Self
+
+from testbed.controller.channel import Channel
+from testbed.controller.plan import ControllerPlan
+from testbed.fabric.namespaces import die_with_parent
+from testbed.model.errors import RunFailedError
+
+
+class ControllerProcess:
+    """A running controller.
+
+    `start`, then `wait_for("listening")` and point the switch at it (only with wires), then
+    `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, log: Path) -> None:
+        """Take over a process that `start` has started."""
+        self.process = process
+        self._channel = channel
+        self._log = log
+        self._unread: list[dict[str, Any]] = []
+
+    @classmethod
+    def start(cls, plan: ControllerPlan, log_directory: Path) -> Self:
+        """Start the controller in this network namespace: the sandbox's root one.
+
+        It is ready in about a second, most of it Ryu's import: do something else meanwhile.
+        """
+        path = plan.run_directory / "controller.json"
+        path.write_bytes(plan.to_json())
+        log = log_directory / "controller.log"
+        parent = os.getpid()
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "testbed.controller", str(path)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                bufsize=0,
+                env=os.environ | {"EVENTLET_NO_GREENDNS": "yes"},  # slow to import, never used
+                preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - only prctl, getppid
+            )
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("pipes were asked for")
+        channel = Channel(process.stdout.fileno(), process.stdin.fileno())
+        return cls(process, channel, log)
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when `receive` has something."""
+        if self.process.stdout is None:
+            raise AssertionError("a pipe was asked for")
+        return self.process.stdout.fileno()
+
+    def receive(self, timeout_s: float = 0) -> list[dict[str, Any]]:
+        """What the controller has said since, after waiting at most this long for something.
+
+        Raises:
+            RunFailedError: it has ended.
+        """
+        if not self._unread and select.select([self], [], [], timeout_s)[0]:
+            received = self._channel.receive()
+            if received is None:
+                raise RunFailedError(
+                    f"the controller ended with {self.process.wait()}: see {self._log}"
+                )
+            self._unread = received
+        said, self._unread = self._unread, []
+        return said
+
+    def wait_for(self, key: str, timeout_s: float = 15.0) -> dict[str, Any]:
+        """Wait for a message that has this key; those after it are left to `receive`.
+
+        Raises:
+            RunFailedError: it did not come in time, or the controller has ended.
+        """
+        deadline = time.monotonic() + timeout_s
+        while (left := deadline - time.monotonic()) > 0:
+            said = self.receive(left)
+            for position, message in enumerate(said):
+                if key in message:
+                    self._unread = said[position + 1 :]
+                    return message
+        raise RunFailedError(f"the controller did not say '{key}' in time: see {self._log}")
+
+    def begin(self, t0_ns: int) -> None:
+        """Have the timeline begin at a time of CLOCK_MONOTONIC."""
+        self._channel.send({"start": t0_ns})
+
+    def stop(self, timeout_s: float = 10.0) -> None:
+        """End the controller; `faults.jsonl` is complete then. Faults not healed stay.
+
+        Raises:
+            RunFailedError: a fault did not go as asked, or the controller failed.
+        """
+        if self.process.poll() is None:
+            try:
+                self._channel.send({"stop": True})
+                status = self.process.wait(timeout_s)
+            except (BrokenPipeError, subprocess.TimeoutExpired):
+                self.process.kill()
+                status = self.process.wait()
+        else:
+            status = self.process.returncode
+        if status:
+            raise RunFailedError(f"the controller ended with {status}: see {self._log}")

@@ -1,0 +1,142 @@
+"""The order in which the OpenFlow actuator works, and what it takes for proof."""
+
+from typing import Any
+
+import pytest
+
+from testbed.controller import actuators
+from testbed.controller.actuators import FaultError, OpenFlowActuator
+from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY, Commit
+from testbed.fabric.layout import Layout
+from testbed.fabric.openvswitch import wires_of
+from tests.controller.test_plan import FABRIC_LINK, TINY
+from tests.controller.test_timeline import VirtualClock
+
+WIRES = wires_of(Layout.of(TINY, (FABRIC_LINK,)))
+
+
+class FakeSwitch:
+    """A session, links and counters that note what is asked of them."""
+
+    def __init__(self) -> None:
+        """Begin with a wire that is whole."""
+        self.asked: list[str] = []
+        self.clock = VirtualClock()
+        self.up = True
+        self.forwarded = [0, 0]
+        self.table = {(PATCH_PRIORITY, 1): 5, (PATCH_PRIORITY, 2): 5}
+        self.port_status_ns: dict[int, int] = {}
+
+    def actuator(self) -> OpenFlowActuator:
+        """An actuator that has only this."""
+        fake: Any = self
+        return OpenFlowActuator(WIRES, lambda: fake, self.purge, fake, self.clock)
+
+    def purge(self) -> None:
+        """Take time for it."""
+        self.asked.append("purge")
+        self.clock.time_ns += 1_000_000
+
+    def commit(self, messages: list[str]) -> Commit:
+        """Change what flows there are."""
+        self.asked += messages
+        sent_ns = self.clock.now_ns()
+        for message in messages:
+            if message == "drop":
+                self.table |= {(DROP_PRIORITY, 1): 0, (DROP_PRIORITY, 2): 0}
+            if message == "undrop":
+                self.table = {key: n for key, n in self.table.items() if key[0] != DROP_PRIORITY}
+            if message in {"up", "down"}:
+                self.up = message == "up"
+        return Commit(sent_ns, self.clock.now_ns())
+
+    def flows(self) -> dict[tuple[int, int], int]:
+        """The flows there are."""
+        return self.table
+
+    def carrier(self, _link: str) -> tuple[bool, bool]:
+        """Both ends alike."""
+        return self.up, self.up
+
+    def restore(self, _link: str) -> None:
+        """Note it."""
+        self.asked.append("restore")
+
+    def drop(self, _wire: object) -> list[str]:
+        """One message."""
+        return ["drop"]
+
+    def undrop(self, _wire: object) -> list[str]:
+        """One message."""
+        return ["undrop"]
+
+    def patch(self, _wire: object) -> list[str]:
+        """One message."""
+        return ["patch"]
+
+    def power(self, _wire: object, *, up: bool) -> list[str]:
+        """One message."""
+        return ["up" if up else "down"]
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
+    """A switch whose counters are what the test says."""
+    fake = FakeSwitch()
+
+    def forwarded(_wire: object) -> tuple[int, int]:
+        fake.asked.append("count")
+        return fake.forwarded[0], fake.forwarded[1]
+
+    monkeypatch.setattr(actuators, "forwarded_packets", forwarded)
+    return fake
+
+
+def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSwitch) -> None:
+    """Not at the barrier: what the datapath has cached goes on forwarding for milliseconds."""
+    effect = switch.actuator().blackhole(FABRIC_LINK)
+    assert switch.asked == ["drop", "purge", "count"]
+    assert effect.by_ns - effect.proof["barrier_ns"] >= 1_000_000
+
+
+def test_a_blackhole_that_leaks_is_no_blackhole(switch: FakeSwitch) -> None:
+    """One packet sent on, either way, is an error."""
+    actuator = switch.actuator()
+    actuator.blackhole(FABRIC_LINK)
+    switch.table |= {(DROP_PRIORITY, 1): 7, (DROP_PRIORITY, 2): 9}
+    proof = actuator.prove(FABRIC_LINK)
+    assert (proof["dropped"], proof["forwarded"]) == ([7, 9], [0, 0])
+    switch.forwarded[1] += 1
+    with pytest.raises(FaultError, match=r"forwarded \[0, 1\]"):
+        actuator.prove(FABRIC_LINK)
+
+
+def test_a_blackhole_whose_flows_are_gone_is_no_blackhole(switch: FakeSwitch) -> None:
+    """Somebody has emptied the table."""
+    actuator = switch.actuator()
+    actuator.blackhole(FABRIC_LINK)
+    del switch.table[DROP_PRIORITY, 2]
+    with pytest.raises(FaultError, match=r"drops \[0, None\]"):
+        actuator.prove(FABRIC_LINK)
+
+
+def test_a_cut_that_leaves_carrier_is_no_cut(switch: FakeSwitch) -> None:
+    """It waits for a second, then says so."""
+    began_ns = switch.clock.time_ns
+    actuator = switch.actuator()
+    switch.power = lambda _wire, *, up: ["nothing"] if not up else ["up"]  # type: ignore[method-assign]
+    with pytest.raises(FaultError, match="after a cut"):
+        actuator.cut(FABRIC_LINK)
+    assert switch.clock.time_ns - began_ns >= 1_000_000_000
+
+
+def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitch) -> None:
+    """A wire without its patch is not whole."""
+    actuator = switch.actuator()
+    actuator.cut(FABRIC_LINK)
+    actuator.heal(FABRIC_LINK)
+    assert switch.asked == ["down", "up", "patch", "purge", "restore"]
+    actuator.cut(FABRIC_LINK)
+    del switch.table[PATCH_PRIORITY, 1]
+    with pytest.raises(FaultError, match="flows"):
+        actuator.heal(FABRIC_LINK)

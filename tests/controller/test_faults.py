@@ -1,0 +1,216 @@
+"""Real faults on a real link, by both actuators, with packets on it all the time."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.controller import ControllerPlan, ControllerProcess
+from testbed.fabric import openvswitch
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.openvswitch import OpenVSwitch, available
+from testbed.model.errors import RunFailedError
+from testbed.model.scenario import Fault
+from tests.controller.test_plan import FABRIC_LINK, TINY, fault
+from tests.controller.traffic import Traffic
+from tests.sandbox import run_in_sandbox
+
+MS = 1_000_000
+LATE_NS = 30 * MS
+"""How late a busy machine may be."""
+
+
+@pytest.fixture(scope="module")
+def openvswitch_runs() -> None:
+    """Skip where Open vSwitch does not run, with the reason."""
+    found = available()
+    if found.datapath is None:
+        pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A fabric with its controller, ready, and traffic on the link."""
+
+    controller: ControllerProcess
+    switch: OpenVSwitch | None
+    traffic: Traffic
+    directory: Path
+
+    def play(self, until: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+        """Begin the timeline 50 ms from now; what the controller says, until it says this."""
+        self.controller.begin(time.monotonic_ns() + 50 * MS)
+        return self.listen(until, timeout_s)
+
+    def listen(self, until: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+        """What the controller says, until it says this."""
+        said: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout_s
+        while not any(until in message for message in said):
+            assert time.monotonic() < deadline, f"no '{until}' but {said}"
+            said += self.controller.receive(0.2)
+        return said
+
+    def faults(self) -> list[dict[str, Any]]:
+        """Read what `faults.jsonl` says now."""
+        lines = (self.directory / "faults.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+
+@contextmanager
+def running(
+    directory: Path, faults: tuple[Fault, ...], wires: tuple[str, ...]
+) -> Iterator[Running]:
+    """Build the smallest fabric in this sandbox, with its controller."""
+    topology = TINY
+    plan = ControllerPlan(topology, faults, wires, directory)
+    controller = ControllerProcess.start(plan, directory)
+    with Fabric(topology, wires) as fabric:
+        switch = None
+        if wires:
+            switch = OpenVSwitch.start(plan.openflow_wires, directory)
+            switch.connect(controller.wait_for("listening")["listening"])
+        controller.wait_for("ready")
+        fabric.sweep()
+        with Traffic(topology.links[FABRIC_LINK]) as traffic:
+            yield Running(controller, switch, traffic, directory)
+
+
+def assert_silence(run: Running, record: dict[str, Any]) -> None:
+    """Nothing sent while the fault held arrived; everything sent well outside it did."""
+    assert record["error"] is None
+    assert 0 <= record["effective_after_ns"] - record["asked_ns"] < LATE_NS
+    assert 0 <= record["effective_ns"] - record["effective_after_ns"] < LATE_NS
+    assert 0 <= record["heal_after_ns"] - record["heal_asked_ns"] < LATE_NS
+    start, end = record["effective_ns"], record["heal_after_ns"]
+    assert run.traffic.arrived_between(start, end) == (0, 0)
+    assert min(run.traffic.lost_between(start, end)) > 200
+    before = record["effective_after_ns"] - 20 * MS
+    assert run.traffic.lost_between(before - 80 * MS, before) == (0, 0)
+    after = record["healed_ns"]
+    assert run.traffic.lost_between(after, after + 100 * MS) == (0, 0)
+    assert min(run.traffic.arrived_between(after, after + 100 * MS)) > 50
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("openvswitch_runs")
+@pytest.mark.parametrize("actuator", ["openflow", "link"])
+def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: Path) -> None:
+    """The blackhole with carrier, the cut without; both heal, and the records say when."""
+    timeline = (
+        fault(FABRIC_LINK, "200 ms", "300 ms", "blackhole"),
+        fault(FABRIC_LINK, "700 ms", "300 ms", "cut"),
+    )
+    wires = (FABRIC_LINK,) if actuator == "openflow" else ()
+
+    def inside() -> None:
+        with running(tmp_path, timeline, wires) as run:
+            said = run.play("done")
+            time.sleep(0.2)
+            if run.switch:
+                assert run.switch.packet_drops() == {"w0a": 0, "w0b": 0}
+                run.switch.check()
+            run.controller.stop()
+        states = [message["fault"] for message in said if "fault" in message]
+        assert [state["index"] for state in states] == [0, 0, 1, 1]
+        blackhole, cut = run.faults()
+        assert (blackhole, cut) == (states[1], states[3])
+        for record in (blackhole, cut):
+            assert record["actuator"] == actuator
+            assert_silence(run, record)
+            assert record["proof"]["healed"]["carrier"] == [True, True]
+        shown = blackhole["proof"]["until_end"]
+        assert shown["carrier"] == [True, True]
+        assert min(shown["dropped"]) > 200
+        if actuator == "openflow":
+            assert shown["forwarded"] == [0, 0]
+        assert cut["proof"]["injected"]["carrier"] == [False, False]
+        assert cut["proof"]["until_end"]["carrier"] == [False, False]
+
+    run_in_sandbox(inside)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("openvswitch_runs")
+def test_a_switch_that_restarts_gets_its_flows_and_its_faults_back(tmp_path: Path) -> None:
+    """The new one begins empty: wires are patched again, the blackhole holds on."""
+    timeline = (fault(FABRIC_LINK, "200 ms", "2500 ms"),)
+
+    def inside() -> None:
+        with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
+            run.play("fault")
+            assert run.switch
+            os.kill(run.switch.pid, signal.SIGKILL)
+            time.sleep(0.1)
+            with pytest.raises(RunFailedError, match="ovs-vswitchd ended"):
+                run.switch.check()
+            run.switch.start_vswitchd()
+            run.listen("done")
+            time.sleep(0.2)
+            run.controller.stop()
+        (record,) = run.faults()
+        assert_silence(run, record)
+        assert min(record["proof"]["until_end"]["dropped"]) > 100  # by the new one
+
+    run_in_sandbox(inside)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("openvswitch_runs")
+def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
+    """It fails secure: the flows that it has stay."""
+
+    def inside() -> None:
+        with running(tmp_path, (), (FABRIC_LINK,)) as run:
+            run.controller.process.kill()
+            run.controller.process.wait()
+            since = time.monotonic_ns()
+            time.sleep(0.5)
+            until = time.monotonic_ns()
+        assert run.traffic.lost_between(since, until) == (0, 0)
+        assert min(run.traffic.arrived_between(since, until)) > 300
+        with pytest.raises(RunFailedError, match="ended with -9"):
+            run.controller.stop()
+
+    run_in_sandbox(inside)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("openvswitch_runs")
+def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None:
+    """A switch that does not answer: the record says so, and so does the exit status."""
+    timeline = (fault(FABRIC_LINK, "50 ms", "100 ms"), fault(FABRIC_LINK, "1 min", "1 s", "cut"))
+
+    def inside() -> None:
+        with running(tmp_path, timeline, (FABRIC_LINK,)) as run:
+            assert run.switch
+            os.kill(run.switch.pid, signal.SIGSTOP)
+            (message,) = run.play("fault")
+            os.kill(run.switch.pid, signal.SIGCONT)
+            with pytest.raises(RunFailedError, match="ended with 1"):
+                run.controller.stop()
+        failed, never = run.faults()
+        assert failed == message["fault"]
+        assert failed["effective_ns"] is None
+        assert "did not answer" in failed["error"]
+        assert never["effective_ns"] is None
+        assert "before it was due" in never["error"]
+
+    run_in_sandbox(inside)
+
+
+def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With what to install."""
+    absent: Callable[[str], None] = lambda _name: None  # noqa: E731 - shorter than a function
+    monkeypatch.setattr(openvswitch, "_program", absent)
+    found = available()
+    assert found.datapath is None
+    assert "ovs-vswitchd" in found.reason
+    assert "openvswitch-switch" in found.remedy

@@ -1,0 +1,49 @@
+"""What the controller is told, and which links become wires."""
+
+from pathlib import Path
+
+from testbed.controller.plan import ControllerPlan, choose_wires
+from testbed.model.scenario import Fault
+from testbed.model.topology import Topology
+
+TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
+FABRIC_LINK = "p0_t0_0--p0_t1_1"
+NIC_LINK = "h0--p0_t0_0"
+
+
+def fault(target: str, at: str = "1 s", duration: str = "1 s", kind: str = "blackhole") -> Fault:
+    """One entry of a timeline, as a scenario file says it."""
+    return Fault.model_validate({"kind": kind, "target": target, "at": at, "for": duration})
+
+
+def test_a_plan_survives_its_json() -> None:
+    """What the process reads is what the experiment wrote."""
+    faults = (fault(FABRIC_LINK), fault(NIC_LINK, "2.5 s", "250 ms", "cut"))
+    plan = ControllerPlan(TINY, faults, (FABRIC_LINK,), Path("/tmp/run"))  # noqa: S108 - a value
+    assert ControllerPlan.from_json(plan.to_json()) == plan
+
+
+def test_wires_have_the_interfaces_and_port_numbers_of_their_order() -> None:
+    """The first wire has w0a on port 1 and w0b on port 2, the second the next ones."""
+    plan = ControllerPlan(TINY, (), (NIC_LINK, FABRIC_LINK), Path())
+    assert [(w.link.name, w.ends, w.ports) for w in plan.openflow_wires] == [
+        (NIC_LINK, ("w0a", "w0b"), (1, 2)),
+        (FABRIC_LINK, ("w1a", "w1b"), (3, 4)),
+    ]
+
+
+def test_wires_are_the_first_distinct_targets() -> None:
+    """A link named twice is one wire; the limit counts wires."""
+    faults = [
+        fault(FABRIC_LINK),
+        fault(NIC_LINK),
+        fault(FABRIC_LINK, "5 s"),
+        fault("x"),
+        fault("y"),
+    ]
+    assert choose_wires(faults, openvswitch=True, limit=3) == (FABRIC_LINK, NIC_LINK, "x")
+
+
+def test_without_open_vswitch_there_are_no_wires() -> None:
+    """Every fault then goes through the link itself."""
+    assert choose_wires([fault(FABRIC_LINK)], openvswitch=False) == ()
