@@ -1,0 +1,98 @@
+"""Where things stand in the emulation that the model does not know: extra interfaces, CPUs."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from functools import cached_property
+
+from testbed.model.topology import FIRST_IFINDEX, Link, Node, Port, Topology
+
+SID_DEVICE = "usid"
+"""Interface of a switch that its uN route belongs to."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A topology and how it is emulated.
+
+    Attributes:
+        topology: the fabric.
+        wires: names of the links that go through Open vSwitch, in the order of their numbers.
+    """
+
+    topology: Topology
+    wires: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, topology: Topology, wires: Collection[str] = ()) -> "Layout":
+        """Lay out a topology.
+
+        Raises:
+            ValueError: a wire is no link of the fabric.
+        """
+        unknown = sorted(set(wires) - topology.links.keys())
+        if unknown:
+            raise ValueError(f"not links of {topology.name}: {', '.join(unknown)}")
+        return cls(topology, tuple(wires))
+
+    @cached_property
+    def _first_spare_ifindex(self) -> int:
+        return FIRST_IFINDEX + 2 * len(self.topology.links)
+
+    @cached_property
+    def _sid_devices(self) -> dict[Node, tuple[Port, Port]]:
+        first = self._first_spare_ifindex
+        return {
+            node: (
+                Port(node, SID_DEVICE, first + 2 * i),
+                Port(node, f"{SID_DEVICE}-peer", first + 2 * i + 1),
+            )
+            for i, node in enumerate(self.topology.switches)
+        }
+
+    def sid_device(self, switch: Node) -> Port:
+        """The interface that a switch's uN route belongs to.
+
+        A route disappears with its interface; this one has no cable that can be cut. (Linux has
+        no SID on lo, and not every kernel has dummy interfaces, so it is a veth.)
+        """
+        return self._sid_devices[switch][0]
+
+    def sid_device_peer(self, switch: Node) -> Port:
+        """The other end of that veth, in the same namespace."""
+        return self._sid_devices[switch][1]
+
+    def wire_ends(self, link: str) -> tuple[Port, Port]:
+        """The far ends of an OpenFlow wire's two cables, those that Open vSwitch patches.
+
+        They live in the sandbox's own namespace: `w0a` leads to the lower node, `w0b` to the upper.
+        """
+        number = self.wires.index(link)
+        first = self._first_spare_ifindex + 2 * len(self.topology.switches) + 2 * number
+        lower, upper = self.topology.links[link].ports
+        return (
+            Port(lower.node, f"w{number}a", first),
+            Port(upper.node, f"w{number}b", first + 1),
+        )
+
+    @cached_property
+    def device_names(self) -> dict[int, str]:
+        """Every interface's name by its index."""
+        links = self.topology.links.values()
+        ports = [port for link in links for port in link.ports]
+        ports += [port for pair in self._sid_devices.values() for port in pair]
+        ports += [port for link in self.wires for port in self.wire_ends(link)]
+        return {1: "lo"} | {port.ifindex: port.name for port in ports}
+
+    def device_name(self, ifindex: int) -> str:
+        """An interface's name, or its number where the fabric has no such interface."""
+        return self.device_names.get(ifindex, str(ifindex))
+
+
+def receive_cpu(topology: Topology, link: Link, cpus: int) -> int:
+    """Which CPU does the receive work of a link's interfaces, 0 to cpus - 1.
+
+    One CPU for a link, so that a path does not reorder by itself; neighbouring paths alternate,
+    so that the planes, and the T1s within a plane, spread over the CPUs.
+    """
+    column = link.upper.node.index if link.is_fabric else topology.downlink(link.lower.node)
+    return (link.plane + column) % cpus

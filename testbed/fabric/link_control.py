@@ -1,0 +1,150 @@
+"""Faults on a link itself: blackhole and cut, and what the link says about them.
+
+Works from any process of the sandbox, on both directions of a link at once, within microseconds
+to a few milliseconds: the sockets stay open.
+
+Packets under way: propagation delay is the receiver's business, so nothing is between two ports.
+What a queue holds when a fault takes effect is lost, as in a switch whose port dies; a blackhole
+counts it as dropped, a cut does not. What has left the queue is delivered.
+"""
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_GETQDISC
+
+from testbed.fabric import requests, routes, shaping
+from testbed.fabric.layout import Layout
+from testbed.fabric.messages import LinkMessage, QdiscMessage
+from testbed.fabric.netlink import Netlink
+from testbed.model.errors import RunFailedError
+from testbed.model.topology import Link, Port, Topology
+
+RTEXT_FILTER_SKIP_STATS = 1 << 3
+CARRIER_TIMEOUT_NS = 1_000_000_000
+OPERSTATE_UP = "UP"
+
+
+class LinkControl:
+    """Breaks and mends links of the fabric of this sandbox."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Open nothing yet: a node's socket is opened when first used, and kept."""
+        self._layout = Layout(topology)
+        self._sockets: dict[str, Netlink] = {}
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for netlink in self._sockets.values():
+            netlink.close()
+        self._sockets.clear()
+
+    def __enter__(self) -> Self:
+        """Return the control."""
+        return self
+
+    def __exit__(
+        self,
+        _type: type[BaseException] | None,
+        _value: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        """Close the sockets."""
+        self.close()
+
+    def open(self, link: str) -> None:
+        """Open the sockets of a link's two nodes now, so that a later fault is quick."""
+        for port in self._link(link).ports:
+            self._netlink(port)
+
+    def blackhole(self, link: str, on: bool) -> None:
+        """Have both directions swallow every packet, silently, or stop doing so.
+
+        Carrier stays. What waits in the queues is lost and counted.
+
+        Raises:
+            NetlinkError: the kernel refused; the link is as it was, or half changed.
+        """
+        found = self._link(link)
+        for port in found.ports:
+            shape = shaping.shape_of(self._layout.topology, found, port)
+            change = (
+                shaping.blackhole(port.ifindex)
+                if on
+                else shaping.queue(port.ifindex, shape, replace=True)
+            )
+            self._netlink(port).send([change])
+
+    def cut(self, link: str) -> None:
+        """Take the carrier away at both ends.
+
+        The kernel forgets the routes and neighbours that go by the two ports, so the nodes answer
+        for those destinations as for unknown ones.
+        """
+        for port in self._link(link).ports:
+            self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=False)])
+
+    def restore(self, link: str) -> None:
+        """Give the carrier back, wait until both ports forward, and put the routes back.
+
+        Raises:
+            RunFailedError: a port got no carrier within a second, or a route did not come back.
+        """
+        ports = self._link(link).ports
+        for port in ports:
+            self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=True)])
+        deadline = time.monotonic_ns() + CARRIER_TIMEOUT_NS
+        for port in ports:
+            while self._read(port).get_attr("IFLA_OPERSTATE") != OPERSTATE_UP:
+                if time.monotonic_ns() > deadline:
+                    raise RunFailedError(f"{link}: {port.name} got no carrier within 1 s")
+        for port in ports:
+            wanted = routes.of_port(routes.expected(self._layout, port.node), port)
+            netlink = self._netlink(port)
+            netlink.send(routes.install(_lacking(wanted, netlink), self._layout.device_name))
+            lacking = _lacking(wanted, netlink)
+            if lacking.routes or lacking.neighbours:
+                raise RunFailedError(f"{link}: the routes of {port.name} did not come back")
+
+    def carrier(self, link: str) -> tuple[bool, bool]:
+        """Say whether each end has carrier, the lower first."""
+        lower, upper = (
+            bool(self._read(p).get_attr("IFLA_CARRIER")) for p in self._link(link).ports
+        )
+        return lower, upper
+
+    def dropped(self, link: str) -> tuple[int, int]:
+        """Packets that each direction's queue has dropped so far, the way up first."""
+        up, down = (self._drops(port) for port in self._link(link).ports)
+        return up, down
+
+    def _link(self, name: str) -> Link:
+        return self._layout.topology.links[name]
+
+    def _netlink(self, port: Port) -> Netlink:
+        name = port.node.name
+        if name not in self._sockets:
+            self._sockets[name] = Netlink.at(name)
+        return self._sockets[name]
+
+    def _read(self, port: Port) -> Any:
+        request = LinkMessage()
+        request["index"] = port.ifindex
+        request["attrs"] = [("IFLA_EXT_MASK", RTEXT_FILTER_SKIP_STATS)]
+        return self._netlink(port).get(request, RTM_GETLINK, f"read {port.name}")
+
+    def _drops(self, port: Port) -> int:
+        request = QdiscMessage()
+        request.update(index=port.ifindex, handle=shaping.HTB_HANDLE)
+        found = self._netlink(port).get(request, RTM_GETQDISC, f"read the queue of {port.name}")
+        return int(found.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
+
+
+def _lacking(wanted: routes.Tables, netlink: Netlink) -> routes.Tables:
+    """What a node's tables have not: a port that only lost its carrier has kept its routes."""
+    return routes.Tables(
+        wanted.routes - set(routes.read_routes(netlink)),
+        wanted.neighbours - set(routes.read_neighbours(netlink)),
+        frozenset(),
+    )

@@ -1,0 +1,111 @@
+"""rtnetlink messages: pyroute2's classes, with the gaps of pyroute2 0.9.7 filled here.
+
+pyroute2 knows neither the flavours nor the counters of seg6local routes, and drops what it does
+not know without a word: a uN route would become a plain End. It also drops size tables (`stab`)
+of queueing disciplines. The classes here are our own and change nothing in pyroute2's.
+"""
+
+from pyroute2.netlink import NLA_F_NESTED, nla, nlmsg
+from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
+from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
+from pyroute2.netlink.rtnl.ndmsg import ndmsg
+from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6_LOCAL, rtmsg_base
+from pyroute2.netlink.rtnl.tcmsg import tcmsg
+
+__all__ = [
+    "NEXT_CSID",
+    "SEG6_LOCAL_ACTION_END",
+    "AddressMessage",
+    "LinkMessage",
+    "Message",
+    "NeighbourMessage",
+    "QdiscMessage",
+    "RouteMessage",
+]
+
+SEG6_LOCAL_ACTION_END = 1
+NEXT_CSID = 1 << 4
+"""Flavour bit of NEXT-C-SID (RFC 9800): linux/seg6_local.h, SEG6_LOCAL_FLV_OP_NEXT_CSID."""
+
+Message = nlmsg
+LinkMessage = ifinfmsg
+AddressMessage = ifaddrmsg
+NeighbourMessage = ndmsg
+
+
+class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
+    """What a seg6local route does: linux/seg6_local.h."""
+
+    __slots__ = ()
+    nla_flags = NLA_F_NESTED
+    nla_map = (
+        (0, "SEG6_LOCAL_UNSPEC", "none"),
+        (1, "SEG6_LOCAL_ACTION", "uint32"),
+        (3, "SEG6_LOCAL_TABLE", "uint32"),
+        (7, "SEG6_LOCAL_OIF", "uint32"),
+        (9, "SEG6_LOCAL_VRFTABLE", "uint32"),
+        (10, "SEG6_LOCAL_COUNTERS", "counters"),
+        (11, "SEG6_LOCAL_FLAVORS", "flavors"),
+    )
+
+    class counters(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+        """Packets, bytes and errors of one SID."""
+
+        __slots__ = ()
+        nla_flags = NLA_F_NESTED
+        nla_map = (
+            ("SEG6_LOCAL_CNT_UNSPEC", "none"),
+            ("SEG6_LOCAL_CNT_PAD", "none"),
+            ("SEG6_LOCAL_CNT_PACKETS", "uint64"),
+            ("SEG6_LOCAL_CNT_BYTES", "uint64"),
+            ("SEG6_LOCAL_CNT_ERRORS", "uint64"),
+        )
+
+    class flavors(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+        """Flavours of an End behaviour, with the lengths of a compressed SID's parts in bits."""
+
+        __slots__ = ()
+        nla_flags = NLA_F_NESTED
+        nla_map = (
+            ("SEG6_LOCAL_FLV_UNSPEC", "none"),
+            ("SEG6_LOCAL_FLV_OPERATION", "uint32"),
+            ("SEG6_LOCAL_FLV_LCBLOCK_BITS", "uint8"),
+            ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", "uint8"),
+        )
+
+
+class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyped
+    """A route message that knows seg6local's flavours and counters."""
+
+    __slots__ = ()
+    encaps = {**rtmsg_base.encaps, LWTUNNEL_ENCAP_SEG6_LOCAL: Seg6Local}  # noqa: RUF012 - theirs
+
+
+class QdiscMessage(tcmsg):  # type: ignore[misc] # pyroute2 is untyped
+    """A message on a queueing discipline or its class, that knows size tables."""
+
+    __slots__ = ()
+    nla_map = (*tcmsg.nla_map[:-1], ("TCA_STAB", "stab"))
+    _nlmsg_base__compiled_nla = False  # inherited as true where pyroute2's own is in use already
+
+    class stab(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+        """Size table: how a packet's length is charged (linux/pkt_sched.h, tc_sizespec)."""
+
+        __slots__ = ()
+        nla_flags = NLA_F_NESTED
+        nla_map = (("TCA_STAB_UNSPEC", "none"), ("TCA_STAB_BASE", "base"))
+
+        class base(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+            """struct tc_sizespec."""
+
+            __slots__ = ()
+            fields = (
+                ("cell_log", "B"),
+                ("size_log", "B"),
+                ("cell_align", "h"),
+                ("overhead", "i"),
+                ("linklayer", "I"),
+                ("mpu", "I"),
+                ("mtu", "I"),
+                ("tsize", "I"),
+            )

@@ -1,0 +1,187 @@
+"""Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues."""
+
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from socket import AF_INET6
+from typing import Any
+
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
+from pyroute2.netlink.rtnl import (
+    RTM_NEWADDR,
+    RTM_NEWLINK,
+    RTM_NEWNEIGH,
+    RTM_NEWQDISC,
+    RTM_NEWROUTE,
+    RTM_NEWTCLASS,
+)
+
+from testbed.fabric.messages import (
+    AddressMessage,
+    LinkMessage,
+    Message,
+    NeighbourMessage,
+    QdiscMessage,
+    RouteMessage,
+)
+from testbed.fabric.netlink import Request
+
+IFF_UP = 0x1
+IFF_MULTICAST = 0x1000
+IFA_F_NODAD = 0x02
+IFA_F_PERMANENT = 0x80
+IFA_F_NOPREFIXROUTE = 0x200
+NUD_PERMANENT = 0x80
+RT_TABLE_MAIN = 254
+RTPROT_STATIC = 4
+RTN_UNICAST = 1
+LOOPBACK = 1
+"""ifindex of lo in every namespace."""
+
+_NEW = NLM_F_CREATE | NLM_F_EXCL
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """One end of a veth pair that is to be made.
+
+    Attributes:
+        name: its name.
+        ifindex: its index, the same number in no other namespace of the fabric.
+        mac: its MAC address.
+        netns: descriptor of the namespace in which it is to live.
+    """
+
+    name: str
+    ifindex: int
+    mac: str
+    netns: int
+
+
+def _request(
+    message: Message, kind: int, request_flags: int, what: str, /, **fields: Any
+) -> Request:
+    message.update(fields)
+    message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
+    message.encode()
+    return Request(bytes(message.data), what)
+
+
+def new_veth(one: Interface, other: Interface, mtu: int) -> Request:
+    """Make a veth pair, both ends down, without multicast: nothing is sent on its own."""
+
+    def end(interface: Interface) -> dict[str, Any]:
+        return {
+            "index": interface.ifindex,
+            "flags": 0,
+            "change": IFF_MULTICAST,
+            "attrs": [
+                ("IFLA_IFNAME", interface.name),
+                ("IFLA_ADDRESS", interface.mac),
+                ("IFLA_MTU", mtu),
+                ("IFLA_NET_NS_FD", interface.netns),
+                ("IFLA_NUM_TX_QUEUES", 1),
+                ("IFLA_NUM_RX_QUEUES", 1),
+            ],
+        }
+
+    fields = end(one)
+    peer = {"attrs": [("VETH_INFO_PEER", end(other))]}
+    info = [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]
+    fields["attrs"].append(("IFLA_LINKINFO", {"attrs": info}))
+    what = f"make link {one.name} - {other.name}"
+    return _request(LinkMessage(), RTM_NEWLINK, _NEW, what, **fields)
+
+
+def set_link(ifindex: int, name: str, *, up: bool) -> Request:
+    """Set a link up or down, and multicast off."""
+    what = f"set {name} {'up' if up else 'down'}"
+    fields = {"index": ifindex, "flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
+    return _request(LinkMessage(), RTM_NEWLINK, 0, what, **fields)
+
+
+def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
+    """Hold an address as a /128, without duplicate address detection or a route."""
+    return _request(
+        AddressMessage(),
+        RTM_NEWADDR,
+        _NEW,
+        f"add address {address}",
+        family=AF_INET6,
+        prefixlen=128,
+        index=ifindex,
+        attrs=[
+            ("IFA_LOCAL", str(address)),
+            ("IFA_ADDRESS", str(address)),
+            ("IFA_FLAGS", IFA_F_NODAD | IFA_F_PERMANENT | IFA_F_NOPREFIXROUTE),
+        ],
+    )
+
+
+def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
+    """Say for good which MAC address a next hop has."""
+    return _request(
+        NeighbourMessage(),
+        RTM_NEWNEIGH,
+        NLM_F_CREATE | NLM_F_REPLACE,
+        f"add neighbour {address} {mac} on interface {ifindex}",
+        family=AF_INET6,
+        ifindex=ifindex,
+        state=NUD_PERMANENT,
+        attrs=[("NDA_DST", str(address)), ("NDA_LLADDR", mac)],
+    )
+
+
+def new_route(
+    destination: IPv6Network, oif: int, attributes: list[tuple[str, Any]], what: str
+) -> Request:
+    """Add a static route to the main table."""
+    return _request(
+        RouteMessage(),
+        RTM_NEWROUTE,
+        _NEW,
+        f"add route {what}",
+        family=AF_INET6,
+        dst_len=destination.prefixlen,
+        table=RT_TABLE_MAIN,
+        proto=RTPROT_STATIC,
+        type=RTN_UNICAST,
+        attrs=[("RTA_DST", str(destination.network_address)), ("RTA_OIF", oif), *attributes],
+    )
+
+
+def new_qdisc(
+    ifindex: int,
+    kind: str,
+    *,
+    handle: int,
+    parent: int,
+    attributes: list[tuple[str, Any]],
+    replace: bool = False,
+) -> Request:
+    """Attach a queueing discipline, or put it in the place of another."""
+    return _request(
+        QdiscMessage(),
+        RTM_NEWQDISC,
+        NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL),
+        f"attach {kind} to interface {ifindex}",
+        index=ifindex,
+        handle=handle,
+        parent=parent,
+        attrs=[("TCA_KIND", kind), *attributes],
+    )
+
+
+def new_class(
+    ifindex: int, kind: str, *, handle: int, parent: int, attributes: list[tuple[str, Any]]
+) -> Request:
+    """Add a class to a queueing discipline."""
+    return _request(
+        QdiscMessage(),
+        RTM_NEWTCLASS,
+        _NEW,
+        f"add {kind} class to interface {ifindex}",
+        index=ifindex,
+        handle=handle,
+        parent=parent,
+        attrs=[("TCA_KIND", kind), *attributes],
+    )

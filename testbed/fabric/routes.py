@@ -1,0 +1,253 @@
+"""What a node's tables hold, as values: expected from the model, read back from the kernel.
+
+5f00:0:1000::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 count dev usid
+5f00:0:2001::/48 via fe80::1 dev p0_t0_0-u1
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from ipaddress import IPv6Address, IPv6Network
+from socket import AF_INET6
+from typing import Any
+
+from pyroute2.netlink.rtnl import RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE
+from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6_LOCAL
+
+from testbed.fabric import requests
+from testbed.fabric.layout import Layout
+from testbed.fabric.messages import (
+    NEXT_CSID,
+    SEG6_LOCAL_ACTION_END,
+    AddressMessage,
+    NeighbourMessage,
+    RouteMessage,
+)
+from testbed.fabric.netlink import Netlink, Request
+from testbed.model.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
+from testbed.model.topology import Node, Port
+
+
+@dataclass(frozen=True, slots=True)
+class Seg6LocalAction:
+    """What a seg6local route does with a packet (RFC 8986; flavours: RFC 9800).
+
+    Attributes:
+        action: number of the behaviour, 1 for End.
+        flavours: bits of its flavours.
+        block_bits: length of the locator block.
+        node_bits: length of the uSID, by which the address is shifted.
+        counted: whether the route counts its packets.
+    """
+
+    action: int
+    flavours: int
+    block_bits: int
+    node_bits: int
+    counted: bool
+
+    def __str__(self) -> str:
+        """Show it as iproute2 does."""
+        name = "End" if self.action == SEG6_LOCAL_ACTION_END else f"number {self.action}"
+        text = f"encap seg6local action {name}"
+        if self.flavours == NEXT_CSID:
+            text += f" flavors next-csid lblen {self.block_bits} nflen {self.node_bits}"
+        elif self.flavours:
+            text += f" flavors {self.flavours:#x}"
+        return text + (" count" if self.counted else "")
+
+
+UN = Seg6LocalAction(SEG6_LOCAL_ACTION_END, NEXT_CSID, BLOCK_BITS, USID_BITS, counted=True)
+"""uN: End with NEXT-C-SID, shifting the uSIDs behind the block by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An entry of the main table.
+
+    Attributes:
+        destination: the prefix.
+        oif: index of the interface that it leaves by.
+        via: the next hop's link-local address, or None.
+        action: what a seg6local route does, or None.
+    """
+
+    destination: IPv6Network
+    oif: int
+    via: IPv6Address | None = None
+    action: Seg6LocalAction | None = None
+
+    def text(self, device: Callable[[int], str]) -> str:
+        """Show it as iproute2 does; `device` names an interface."""
+        via = f" via {self.via}" if self.via else ""
+        action = f" {self.action}" if self.action else ""
+        return f"{self.destination}{action}{via} dev {device(self.oif)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NeighbourEntry:
+    """A permanent neighbour.
+
+    Attributes:
+        address: the next hop's address.
+        ifindex: the interface that it is reached by.
+        mac: its MAC address.
+        permanent: whether the entry never expires.
+    """
+
+    address: IPv6Address
+    ifindex: int
+    mac: str
+    permanent: bool = True
+
+    def text(self, device: Callable[[int], str]) -> str:
+        """Show it as iproute2 does; `device` names an interface."""
+        state = "PERMANENT" if self.permanent else "not permanent"
+        return f"neighbour {self.address} dev {device(self.ifindex)} lladdr {self.mac} {state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """All routes, neighbours and addresses of a node."""
+
+    routes: frozenset[Route]
+    neighbours: frozenset[NeighbourEntry]
+    addresses: frozenset[IPv6Address]
+
+    def lines(self, device: Callable[[int], str]) -> list[str]:
+        """Every entry as text, in a fixed order."""
+        return [
+            *(f"address {one}" for one in sorted(self.addresses)),
+            *(r.text(device) for r in sorted(self.routes, key=lambda r: (r.destination, r.oif))),
+            *(
+                n.text(device)
+                for n in sorted(self.neighbours, key=lambda n: (n.ifindex, n.address))
+            ),
+        ]
+
+
+# --- expected ---------------------------------------------------------------------------------
+
+
+def expected(layout: Layout, node: Node) -> Tables:
+    """What a node's tables must hold, by the model."""
+    plan = node_routes(layout.topology, node)
+    routes = [Route(one.locator, one.port.ifindex, via=LINK_LOCAL) for one in plan.neighbours]
+    if plan.un is not None:
+        routes.append(Route(plan.un, layout.sid_device(node).ifindex, action=UN))
+    neighbours = frozenset(
+        NeighbourEntry(LINK_LOCAL, one.port.ifindex, one.via.mac) for one in plan.neighbours
+    )
+    return Tables(frozenset(routes), neighbours, frozenset(plan.local))
+
+
+def of_port(tables: Tables, port: Port) -> Tables:
+    """The entries that go by one port: those that the kernel forgets when it is set down."""
+    return Tables(
+        frozenset(route for route in tables.routes if route.oif == port.ifindex),
+        frozenset(entry for entry in tables.neighbours if entry.ifindex == port.ifindex),
+        frozenset(),
+    )
+
+
+def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
+    """Yield the requests that write tables: neighbours first, as routes use them."""
+    for entry in tables.neighbours:
+        yield requests.new_neighbour(entry.address, entry.ifindex, entry.mac)
+    for address in tables.addresses:
+        yield requests.new_address(address)
+    for route in tables.routes:
+        what = route.text(device)
+        yield requests.new_route(route.destination, route.oif, _attributes(route), what)
+
+
+def _attributes(route: Route) -> list[tuple[str, Any]]:
+    if route.action is None:
+        return [("RTA_GATEWAY", str(route.via))] if route.via else []
+    zero = [(f"SEG6_LOCAL_CNT_{counter}", 0) for counter in ("PACKETS", "BYTES", "ERRORS")]
+    flavours = [
+        ("SEG6_LOCAL_FLV_OPERATION", route.action.flavours),
+        ("SEG6_LOCAL_FLV_LCBLOCK_BITS", route.action.block_bits),
+        ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", route.action.node_bits),
+    ]
+    action = [
+        ("SEG6_LOCAL_ACTION", route.action.action),
+        ("SEG6_LOCAL_COUNTERS", {"attrs": zero}),
+        ("SEG6_LOCAL_FLAVORS", {"attrs": flavours}),
+    ]
+    return [
+        ("RTA_ENCAP_TYPE", LWTUNNEL_ENCAP_SEG6_LOCAL),
+        ("RTA_ENCAP", {"attrs": action}),
+    ]
+
+
+# --- read back --------------------------------------------------------------------------------
+
+
+def read(netlink: Netlink) -> Tables:
+    """Read a node's main table, its neighbours and the addresses that it holds."""
+    return Tables(
+        frozenset(read_routes(netlink)),
+        frozenset(read_neighbours(netlink)),
+        frozenset(_read_addresses(netlink)),
+    )
+
+
+def dump_routes(netlink: Netlink) -> list[Any]:
+    """Dump the IPv6 main table as messages."""
+    request = RouteMessage()
+    request.update(family=AF_INET6, table=requests.RT_TABLE_MAIN)
+    return netlink.dump(request, RTM_GETROUTE)
+
+
+def read_routes(netlink: Netlink) -> Iterator[Route]:
+    """Read the routes of the main table."""
+    for message in dump_routes(netlink):
+        destination, via = message.get_attr("RTA_DST"), message.get_attr("RTA_GATEWAY")
+        yield Route(
+            IPv6Network((destination or "::", message["dst_len"])),
+            message.get_attr("RTA_OIF") or 0,
+            via=IPv6Address(via) if via else None,
+            action=_action(message),
+        )
+
+
+def _action(message: Any) -> Seg6LocalAction | None:
+    if message.get_attr("RTA_ENCAP_TYPE") != LWTUNNEL_ENCAP_SEG6_LOCAL:
+        return None
+    encap = message.get_attr("RTA_ENCAP")
+    flavours = encap.get_attr("SEG6_LOCAL_FLAVORS")
+
+    def bits(name: str) -> int:
+        return 0 if flavours is None else flavours.get_attr(f"SEG6_LOCAL_FLV_{name}") or 0
+
+    return Seg6LocalAction(
+        encap.get_attr("SEG6_LOCAL_ACTION"),
+        bits("OPERATION"),
+        bits("LCBLOCK_BITS"),
+        bits("LCNODE_FN_BITS"),
+        counted=encap.get_attr("SEG6_LOCAL_COUNTERS") is not None,
+    )
+
+
+def read_neighbours(netlink: Netlink) -> Iterator[NeighbourEntry]:
+    """Read the IPv6 neighbours; the kernel's own entries for multicast are left out."""
+    request = NeighbourMessage()
+    request["family"] = AF_INET6
+    for message in netlink.dump(request, RTM_GETNEIGH):
+        address = IPv6Address(message.get_attr("NDA_DST"))
+        if not address.is_multicast:
+            yield NeighbourEntry(
+                address,
+                message["ifindex"],
+                message.get_attr("NDA_LLADDR") or "",
+                permanent=bool(message["state"] & requests.NUD_PERMANENT),
+            )
+
+
+def _read_addresses(netlink: Netlink) -> Iterator[IPv6Address]:
+    request = AddressMessage()
+    request["family"] = AF_INET6
+    for message in netlink.dump(request, RTM_GETADDR):
+        address = IPv6Address(message.get_attr("IFA_ADDRESS"))
+        if not address.is_loopback:
+            yield address

@@ -1,0 +1,40 @@
+"""What the machine lacks is named, with a remedy."""
+
+import os
+import time
+
+import pytest
+
+from testbed.fabric import capabilities
+from testbed.fabric.capabilities import Attempt
+from testbed.model.errors import ExitStatus, MachineError
+
+
+@pytest.mark.root
+def test_this_machine_can_build_a_fabric_and_says_so_quickly() -> None:
+    """Where the other tests run, nothing is missing (measured: 20 ms)."""
+    start = time.perf_counter()
+    assert capabilities.probe() == []
+    assert time.perf_counter() - start < 1
+
+
+@pytest.mark.root
+def test_what_fails_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By trying: an attempt that the kernel refuses."""
+
+    def refuse() -> None:
+        raise OSError("Operation not supported")
+
+    attempts = (Attempt("wings", "grow some", refuse), Attempt("later", "", lambda: None))
+    monkeypatch.setattr(capabilities, "_attempts", lambda: attempts)
+    with pytest.raises(MachineError) as failure:
+        capabilities.require()
+    assert str(failure.value) == "wings: Operation not supported\n  remedy: grow some"
+    assert failure.value.exit_status is ExitStatus.MACHINE_CANNOT
+
+
+def test_without_root_the_remedy_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is tried."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (missing,) = capabilities.probe()
+    assert "root" in missing.remedy

@@ -1,0 +1,55 @@
+"""Counters of directions and SIDs: exact, and cheap enough to sample."""
+
+import socket
+import time
+
+import pytest
+
+from testbed.fabric.fabric import Fabric
+from testbed.model.addressing import Path
+from testbed.model.topology import Topology
+from tests.sandbox import run_in_sandbox
+
+from .packets import encapsulated, raw_socket
+
+pytestmark = pytest.mark.root
+
+
+def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) -> None:
+    """Ten packets on one path: ten on its four directions and three SIDs."""
+    one, other = tiny.hosts
+
+    def act() -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
+        with Fabric(tiny) as fabric, fabric.counters() as counters:
+            data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(1000))
+            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+                for _ in range(10):
+                    sender.sendto(data, (to, 0))
+            time.sleep(0.2)
+            found = counters.directions()
+            assert counters.link_of("h0>p1_t0_0") == "h0--p1_t0_0"
+            return (
+                {name: (v.packets, v.bytes) for name, v in found.items() if v.packets},
+                {node.name: v.packets for node, v in counters.sids().items() if v.packets},
+            )
+
+    directions, sids = run_in_sandbox(act)
+    way = ("h0>p1_t0_0", "p1_t0_0>p1_t1_0", "p1_t1_0>p1_t0_1", "p1_t0_1>h1")
+    assert directions == dict.fromkeys(way, (10, 10 * (14 + 40 + 40 + 1000)))
+    assert sids == {"p1_t0_0": 10, "p1_t1_0": 10, "p1_t0_1": 10}
+
+
+def test_a_sample_of_the_default_fabric_takes_a_small_part_of_250_ms(
+    four_planes: Topology,
+) -> None:
+    """CPU time of one sample (measured: 2.6 ms)."""
+
+    def act() -> float:
+        with Fabric(four_planes) as fabric, fabric.counters() as counters:
+            assert len(counters.directions()) == 2 * len(four_planes.links)
+            start = time.process_time()
+            for _ in range(20):
+                counters.directions()
+            return (time.process_time() - start) / 20
+
+    assert run_in_sandbox(act) < 0.025

@@ -1,0 +1,154 @@
+"""Faults on links: what stops, what goes on, what is said, and what comes back."""
+
+import socket
+import time
+
+import pytest
+
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_control import LinkControl
+from testbed.model.addressing import Path
+from testbed.model.topology import Topology
+from tests.sandbox import run_in_sandbox
+
+from .packets import arrives, encapsulated, raw_socket
+
+pytestmark = pytest.mark.root
+
+LINK = "p0_t0_0--p0_t1_1"
+NIC_LINK = "h0--p1_t0_0"
+
+
+@pytest.mark.parametrize(("link", "path"), [(LINK, Path(0, 1)), (NIC_LINK, Path(1, 0))])
+def test_a_blackhole_swallows_both_ways_and_carrier_stays(
+    tiny: Topology, link: str, path: Path
+) -> None:
+    """Silently: carrier up, drops counted on both directions; other paths go on; healing heals."""
+    one, other = tiny.hosts
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            assert arrives(tiny, one, other, path)
+            control.blackhole(link, True)
+            assert not arrives(tiny, one, other, path)
+            assert not arrives(tiny, other, one, path)
+            assert control.carrier(link) == (True, True)
+            assert control.dropped(link) == (1, 1)
+            assert arrives(tiny, one, other, Path(0, 0))
+            control.blackhole(link, False)
+            assert arrives(tiny, one, other, path)
+            assert arrives(tiny, other, one, path)
+            fabric.verify()
+            fabric.sweep()
+
+    run_in_sandbox(act)
+
+
+def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
+    """Of a second's worth of packets some have left; all others are dropped at once."""
+    one, other = tiny.hosts
+    count = 300
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, fabric.counters() as counters, LinkControl(tiny) as control:
+            control.open(NIC_LINK)
+            data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(4000))
+            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+                for _ in range(count):
+                    sender.sendto(data, (to, 0))
+            control.blackhole(NIC_LINK, True)
+            left = counters.directions()["h0>p1_t0_0"].packets
+            time.sleep(0.1)
+            after = counters.directions()["h0>p1_t0_0"]
+            assert after.packets == left
+            assert 0 < left < count
+            assert after.dropped == control.dropped(NIC_LINK)[0] == count - left
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.parametrize(("link", "path"), [(LINK, Path(0, 1)), (NIC_LINK, Path(1, 0))])
+def test_a_cut_takes_carrier_at_both_ends_and_restoring_brings_routes_back(
+    tiny: Topology, link: str, path: Path
+) -> None:
+    """Every time, not only the first, and without harm to the switch's other ports."""
+    one, other = tiny.hosts
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            for _ in range(3):
+                assert control.carrier(link) == (True, True)
+                assert arrives(tiny, one, other, path)
+                control.cut(link)
+                assert control.carrier(link) == (False, False)
+                assert not arrives(tiny, one, other, path, wait_s=0.1)
+                assert not arrives(tiny, other, one, path, wait_s=0.1)
+                assert arrives(tiny, one, other, Path(0, 0))
+                control.restore(link)
+            fabric.verify()
+            fabric.sweep()
+
+    run_in_sandbox(act)
+
+
+def test_no_cut_takes_more_than_its_own_link(tiny: Topology) -> None:
+    """Each link in turn: exactly the paths over it are lost."""
+    one, other = tiny.hosts
+    ways = [Path(plane, t1) for plane in range(2) for t1 in range(2)]
+
+    def act() -> dict[str, list[Path]]:
+        lost = {}
+        with Fabric(tiny), LinkControl(tiny) as control:
+            for link in tiny.links:
+                control.cut(link)
+                lost[link] = [
+                    way for way in ways if not arrives(tiny, one, other, way, wait_s=0.05)
+                ]
+                control.restore(link)
+        return lost
+
+    for name, found in run_in_sandbox(act).items():
+        link = tiny.links[name]
+        t1 = link.upper.node.index
+        assert found == [
+            way for way in ways if way.plane == link.plane and (not link.is_fabric or way.t1 == t1)
+        ]
+
+
+def test_doing_it_twice_changes_nothing_more(tiny: Topology) -> None:
+    """Every fault and every healing may be repeated, and they may overlap."""
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            for on in (True, True, False, False):
+                control.blackhole(LINK, on)
+            control.cut(LINK)
+            control.blackhole(LINK, True)
+            control.cut(LINK)
+            control.restore(LINK)
+            control.blackhole(LINK, False)
+            control.restore(LINK)
+            fabric.verify()
+            fabric.sweep()
+
+    run_in_sandbox(act)
+
+
+def test_faults_take_milliseconds(tiny: Topology) -> None:
+    """Once the sockets are open; generous bounds for a busy machine."""
+
+    def act() -> tuple[float, float]:
+        with Fabric(tiny), LinkControl(tiny) as control:
+            control.open(LINK)
+            start = time.perf_counter()
+            control.blackhole(LINK, True)
+            swapped = time.perf_counter() - start
+            control.blackhole(LINK, False)
+            start = time.perf_counter()
+            control.cut(LINK)
+            control.restore(LINK)
+            return swapped, time.perf_counter() - start
+
+    swapped, cut_and_restored = run_in_sandbox(act)
+    assert swapped < 0.05
+    assert cut_and_restored < 0.25

@@ -1,0 +1,77 @@
+"""Requests in packed buffers: carried out in order, refused by name."""
+
+from ipaddress import IPv6Address, IPv6Network
+
+import pytest
+
+from testbed.fabric import requests, routes
+from testbed.fabric.messages import RouteMessage
+from testbed.fabric.namespaces import create_netns
+from testbed.fabric.netlink import Netlink, NetlinkError
+from tests.sandbox import run_in_sandbox
+
+
+def addresses(count: int) -> list[IPv6Address]:
+    """So many addresses."""
+    return [IPv6Address("2001:db8::") + i for i in range(count)]
+
+
+@pytest.mark.root
+def test_a_refused_request_is_named_and_the_others_are_carried_out() -> None:
+    """With the namespace, what it was about and the kernel's reason."""
+
+    def act() -> tuple[str, int]:
+        create_netns("here")
+        with Netlink.at("here") as netlink:
+            one, two, three = map(requests.new_address, addresses(3))
+            with pytest.raises(NetlinkError) as failure:
+                netlink.send([one, two, one, three])
+            return str(failure.value), len(routes.read(netlink).addresses)
+
+    text, count = run_in_sandbox(act)
+    assert text.startswith("here: add address 2001:db8::: File exists")
+    assert count == 3
+
+
+@pytest.mark.root
+def test_the_kernels_own_words_are_passed_on() -> None:
+    """Extended acknowledgements say more than an errno."""
+
+    def act() -> str:
+        create_netns("here")
+        with Netlink.at("here") as netlink:
+            route = routes.Route(IPv6Network("2001:db8::/48"), 77)
+            tables = routes.Tables(frozenset((route,)), frozenset(), frozenset())
+            with pytest.raises(NetlinkError) as failure:
+                netlink.send(routes.install(tables, str))
+            return str(failure.value)
+
+    assert "add route 2001:db8::/48 dev 77: No such device" in run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_thousands_of_requests_go_in_several_buffers() -> None:
+    """More than one send takes, and all of them arrive."""
+
+    def act() -> int:
+        create_netns("here")
+        with Netlink.at("here") as netlink:
+            netlink.send(map(requests.new_address, addresses(6000)))
+            return len(routes.read(netlink).addresses)
+
+    assert run_in_sandbox(act) == 6000
+
+
+def test_un_routes_keep_flavours_and_counters_through_encoding() -> None:
+    """What pyroute2's own class drops without a word."""
+    tables = routes.Tables(
+        frozenset((routes.Route(IPv6Network("5f00:0:1000::/48"), 7, action=routes.UN),)),
+        frozenset(),
+        frozenset(),
+    )
+    (request,) = routes.install(tables, str)
+    message = RouteMessage(request.data)
+    message.decode()
+    encap = message.get_attr("RTA_ENCAP")
+    assert encap.get_attr("SEG6_LOCAL_FLAVORS").get_attr("SEG6_LOCAL_FLV_OPERATION") == 16
+    assert encap.get_attr("SEG6_LOCAL_COUNTERS").get_attr("SEG6_LOCAL_CNT_PACKETS") == 0

@@ -1,0 +1,111 @@
+"""A link carries its configured rate, and its queue drops what does not fit."""
+
+import socket
+import time
+from collections.abc import Mapping
+from statistics import median
+
+import pytest
+
+from testbed.fabric.counters import Counters, Direction
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.shaping import NIC_QUEUE_BDP, SWITCH_QUEUE_BDP, shape_of
+from testbed.model.addressing import Path
+from testbed.model.topology import Topology
+from tests.sandbox import run_in_sandbox
+
+from .packets import encapsulated, raw_socket
+
+
+def test_switch_queues_are_short_and_nic_queues_deep(tiny: Topology) -> None:
+    """In BDPs; the rate is the dilated one."""
+    link = tiny.links["h0--p0_t0_0"]
+    assert shape_of(tiny, link, link.lower).queue_bytes == NIC_QUEUE_BDP * tiny.bdp_bytes
+    assert shape_of(tiny, link, link.upper).queue_bytes == SWITCH_QUEUE_BDP * tiny.bdp_bytes
+    assert shape_of(tiny, link, link.lower).rate_bps == 10_000_000
+
+
+def sample(counters: Counters) -> tuple[int, Mapping[str, Direction]]:
+    """Read the counters at a known moment: again while something else had the CPU meanwhile."""
+    while True:
+        start, found, end = time.monotonic_ns(), counters.directions(), time.monotonic_ns()
+        if end - start < 3_000_000:
+            return (start + end) // 2, found
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("dilation", [10_000, 2_000])
+def test_the_rate_is_within_2_percent(dilation: int) -> None:
+    """Full packets at 10 and 50 Mb/s, on every link of a path: the median of three windows."""
+    tiny = Topology(
+        name="x", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, dilation=dilation
+    )
+    one, other = tiny.hosts
+    path = ("h0>p0_t0_0", "p0_t0_0>p0_t1_0", "p0_t1_0>p0_t0_1", "p0_t0_1>h1")
+
+    def measure() -> list[list[float]]:
+        with Fabric(tiny) as fabric, fabric.counters() as counters:
+            data, to = encapsulated(tiny, one, other, Path(0, 0), bytes(tiny.wire_bytes - 94))
+            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+                for _ in range(round(2.5 * tiny.port_rate_bps / 8 / tiny.wire_bytes)):
+                    sender.sendto(data, (to, 0))
+            rates = []
+            time.sleep(0.1)
+            for _ in range(3):
+                start, before = sample(counters)
+                time.sleep(0.7)
+                end, after = sample(counters)
+                rates.append(
+                    [(after[way].bytes - before[way].bytes) * 8e9 / (end - start) for way in path]
+                )
+            return rates
+
+    for windows in zip(*run_in_sandbox(measure), strict=True):
+        assert median(windows) == pytest.approx(tiny.port_rate_bps, rel=0.02)
+
+
+@pytest.mark.root
+def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) -> None:
+    """As iproute2 reads them: 10 Mb/s, 1 ms of it, and packets charged as long as they are."""
+
+    def read() -> tuple[str, str]:
+        with Fabric(tiny) as fabric:
+            node = fabric.net["p0_t0_0"]
+            return (
+                node.pexec("tc -d qdisc show dev p0_t0_0-u0")[0],
+                node.pexec("tc -d class show dev p0_t0_0-u0")[0],
+            )
+
+    qdiscs, classes = run_in_sandbox(read)
+    assert "qdisc htb 1: root" in qdiscs
+    assert "linklayer ethernet" in qdiscs
+    assert f"qdisc bfifo 20: parent 1:20 limit {SWITCH_QUEUE_BDP * tiny.bdp_bytes}b" in qdiscs
+    assert "rate 10Mbit ceil 10Mbit linklayer ethernet burst 1250b" in classes
+
+
+@pytest.mark.root
+def test_a_full_switch_queue_drops_the_tail_and_counts_it() -> None:
+    """Two hosts send at once to a third: the last link drops about half of what is too much."""
+    topology = Topology(name="x", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=3)
+    dst = topology.hosts[2]
+    count = 400
+
+    def send() -> tuple[int, int, int]:
+        with Fabric(topology) as fabric, fabric.counters() as counters:
+            for src in topology.hosts[:2]:
+                data, to = encapsulated(topology, src, dst, Path(0, None), bytes(4000))
+                with raw_socket(src, socket.IPPROTO_RAW) as sender:
+                    for _ in range(count):
+                        sender.sendto(data, (to, 0))
+            last = None
+            while (now := counters.directions()) != last:
+                last = now
+                time.sleep(0.3)
+            found = now["p0_t0_0>h2"]
+            sent = now["h0>p0_t0_0"].packets + now["h1>p0_t0_0"].packets
+            return sent, found.packets, found.dropped
+
+    sent, carried, dropped = run_in_sandbox(send)
+    assert sent == 2 * count
+    assert dropped > 0
+    assert carried + dropped == sent
