@@ -25,7 +25,10 @@ __all__ = ["command_line", "main"]
 def main() -> None:
     """Run the command line; every error becomes a message and an exit status."""
     try:
-        command_line()(prog_name="testbed")
+        try:
+            command_line()(prog_name="testbed")
+        finally:
+            sys.stdout.flush()  # here, where a reader that has gone is no error
     except InputError as error:
         for problem in error.problems:
             say_error(str(problem))

@@ -100,9 +100,6 @@ def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
 
     plans = plan_endpoints(scenario, Path())
     used = [
-        crossed(qp, host)
-        for host, plan in plans.items()
-        for qp in plan.qps
-        if qp.sends is not None
+        crossed(qp, host) for host, plan in plans.items() for qp in plan.qps if qp.sends is not None
     ]
     return tuple(topology.links[name] for name in sorted(set.intersection(*used)))
