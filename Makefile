@@ -1,0 +1,46 @@
+# Two commands on a fresh machine: `make run-scenario` and `make test` (as root, or with sudo).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+SCENARIO ?= link-failure
+RESULTS ?= results
+ARGS ?=
+
+OWNED := scripts/owned.sh
+# Matplotlib's font cache: in the home directory root's would stay behind.
+export MPLCONFIGDIR := $(CURDIR)/.setup/matplotlib
+
+.PHONY: help
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo
+	@echo 'SCENARIO=link-failure  a name from scenarios/ or a path    RESULTS=results  where runs are written'
+	@echo 'ARGS="..."             more arguments for the command      PYTHON=...       the interpreter for .venv'
+
+.PHONY: run-scenario
+run-scenario: setup ## run one scenario and write its report (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run "$(SCENARIO)" --results "$(RESULTS)" $(ARGS)
+
+.PHONY: test
+test: setup ## run all tests (root: without it the tests that need it are skipped)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(ARGS)
+
+.PHONY: lint
+lint: setup ## check style and types
+	@$(OWNED) . -- .venv/bin/ruff check
+	@$(OWNED) . -- .venv/bin/ruff format --check
+	@$(OWNED) . -- .venv/bin/mypy
+
+.PHONY: bench
+bench: setup ## measure what this machine carries (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed bench $(ARGS)
+
+.PHONY: setup
+setup: ## install what is missing: system packages (root), .venv; the others do this first
+	@$(OWNED) . -- scripts/setup.sh
+
+.PHONY: clean
+clean: ## remove .venv, .setup and caches; results stay
+	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find testbed tests -name __pycache__ -prune -exec rm -rf {} +

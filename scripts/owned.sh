@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# owned.sh DIRECTORY... -- COMMAND...
+# Runs COMMAND; under sudo, what it makes as root in the DIRECTORIES then goes to whoever called sudo.
+set -euo pipefail
+
+directories=()
+while [[ $1 != -- ]]; do
+  directories+=("$1")
+  shift
+done
+shift
+
+if ((EUID != 0)) || [[ ${SUDO_UID:-0} == 0 ]]; then exec "$@"; fi
+
+since=$(date +%s)
+for directory in "${directories[@]}"; do
+  [[ -e $directory ]] || install -d -o "$SUDO_UID" -g "$SUDO_GID" "$directory"
+done
+
+# shellcheck disable=SC2317  # the trap calls it
+hand_back() {
+  local directory
+  for directory in "${directories[@]}"; do
+    # only in the caller's own directories, and there only what is root's and new
+    if [[ $(stat -c %u "$directory") == "$SUDO_UID" ]]; then
+      find "$directory" -xdev -path "$directory/.git" -prune -o -uid 0 -newerct "@$since" \
+        -exec chown -h "$SUDO_UID:$SUDO_GID" {} +
+    fi
+  done
+}
+trap hand_back EXIT
+
+# In the background, because only then a signal reaches us while it runs; Ctrl-C reaches it by itself.
+(
+  trap - INT
+  exec "$@"
+) <&0 &
+child=$!
+trap 'kill -TERM $child 2>/dev/null || true' TERM HUP
+trap : INT
+status=0
+wait "$child" || status=$?
+while kill -0 "$child" 2>/dev/null; do # a signal ends `wait`, but not yet the command
+  status=0
+  wait "$child" || status=$?
+done
+exit "$status"

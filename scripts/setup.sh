@@ -1,0 +1,247 @@
+#!/usr/bin/env bash
+# Makes this machine ready for the testbed: system packages (apt), then .venv from uv.lock.
+# Looks at what is there each time and does only what is missing; with nothing to do it takes 0.1 s.
+#   PYTHON=/path/to/python3   the interpreter for .venv
+# Exit status 3: this machine cannot be made ready as it is; the message says what is wanted.
+set -euo pipefail
+
+# package | what shows that it is there
+required=(
+  "iproute2|has ip"
+  "python3|has_python"
+  "python3-venv|can_have_uv"
+)
+# package | what shows that it is there | what a run does without it
+optional=(
+  "openvswitch-switch|has ovs-vswitchd ovsdb-server|every fault goes through the link itself, none through OpenFlow"
+)
+stays_off=" openvswitch-switch " # of these, a service that we bring does not start at boot either
+
+uv_version=0.13.8 # what is fetched where there is no uv
+uv_oldest=0.8     # what is good enough where there is one
+
+cd "$(dirname "$0")/.."
+state=$PWD/.setup
+mkdir -p "$state"
+export PATH=$PATH:/usr/sbin:/sbin # Debian keeps ip and ovs-vswitchd off a user's PATH
+
+say() { echo "setup: $*" >&2; }
+fail() {
+  say "$*"
+  exit 3
+}
+has() {
+  local command
+  for command; do command -v "$command" >/dev/null || return 1; done
+}
+
+# ---- system packages ---------------------------------------------------------------------------
+
+is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
+
+# Package scripts start services through these two programs. Apt runs in a mount namespace of its own
+# where both do nothing: no service starts, and nothing is left behind, not even if this is killed.
+without_starting_services() {
+  if ! unshare --mount true 2>/dev/null; then
+    "$@" # in a container's build, whose policy-rc.d forbids it (apt_install looks)
+    return
+  fi
+  printf '#!/bin/sh\nexit 0\n' >"$state/start-nothing"
+  chmod +x "$state/start-nothing"
+  # shellcheck disable=SC2016  # for the inner shell to expand
+  unshare --mount bash -euc '
+    for starter in /usr/bin/deb-systemd-invoke /usr/sbin/invoke-rc.d; do
+      [[ ! -e $starter ]] || mount --bind "$0" "$starter"
+    done
+    exec "$@"' "$state/start-nothing" "$@"
+}
+
+# .setup/installing-PACKAGE stands while apt works on it, so that after a kill the next setup finishes
+# it; it says `turn-off` where the service is ours to turn off.
+mark() {
+  local package=$1 marker=$state/installing-$1
+  if [[ -e $marker ]]; then return; fi
+  if [[ $stays_off == *" $package "* ]] && ! is_installed "$package"; then
+    echo turn-off >"$marker"
+  else
+    : >"$marker"
+  fi
+}
+
+apt_run() {
+  # NEEDRESTART_SUSPEND: Ubuntu's apt hook would restart services of the user's.
+  without_starting_services env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
+    "$@" >>"$state/apt.log" 2>&1
+}
+
+lists_updated=''
+apt_install() {
+  local package
+  say "installing $* (log: .setup/apt.log)"
+  if ! unshare --mount true 2>/dev/null && ! [[ -x /usr/sbin/policy-rc.d ]]; then
+    say "nothing here (mount namespaces, policy-rc.d) would keep apt from starting services:" \
+      "install $* by hand"
+    return 1
+  fi
+  if ! [[ $lists_updated ]]; then
+    apt-get -q update >"$state/apt.log" 2>&1 ||
+      say "apt-get update failed; going on with the package lists there are"
+    lists_updated=1
+  fi
+  for package; do
+    apt-cache show --no-all-versions "$package" >/dev/null 2>&1 || {
+      say "apt knows no package $package (is a part of the archive switched off in its sources?)"
+      return 1
+    }
+  done
+
+  if compgen -G "$state/installing-*" >/dev/null; then
+    apt_run dpkg --configure -a || true # dpkg wants this after a kill; if it fails, apt-get will tell
+  fi
+  for package; do mark "$package"; done
+  apt_run apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" || {
+    tail -n 10 "$state/apt.log" >&2
+    say "apt-get could not install $*"
+    for package; do is_installed "$package" || rm "$state/installing-$package"; done
+    return 1
+  }
+  for package; do
+    if [[ $(<"$state/installing-$package") == turn-off ]]; then
+      apt_run update-rc.d "$package" disable || say "could not turn off the service $package"
+    fi
+    rm "$state/installing-$package"
+  done
+}
+
+# Why nothing can be installed; empty if apt can be used.
+obstacle() {
+  if ! has apt-get; then
+    echo "There is no apt here: install it (Debian's name) by hand, then say make again."
+  elif ((EUID != 0)); then
+    echo "Installing it needs root: sudo make setup"
+  fi
+}
+
+# The names of those of the given lines that are missing.
+missing() {
+  local line package check
+  for line; do
+    IFS='|' read -r package check _ <<<"$line"
+    if ! eval "$check" || [[ -e $state/installing-$package ]]; then echo "$package"; fi
+  done
+}
+
+install_packages() {
+  local lacking package line why
+  mapfile -t lacking < <(missing "${required[@]}")
+  if ((${#lacking[@]})); then
+    [[ ! $(obstacle) ]] || fail "missing: ${lacking[*]}. $(obstacle)"
+    apt_install "${lacking[@]}" || exit 3
+  fi
+  for line in "${optional[@]}"; do
+    [[ $(missing "$line") ]] || continue
+    IFS='|' read -r package _ why <<<"$line"
+    if [[ $(obstacle) ]]; then
+      say "going on without $package: $why. $(obstacle)"
+    elif [[ -e $state/failed-$package ]]; then
+      say "going on without $package: $why. To try again: rm .setup/failed-$package"
+    elif ! apt_install "$package"; then
+      touch "$state/failed-$package"
+      say "going on without $package: $why"
+    fi
+  done
+}
+
+# ---- Python ------------------------------------------------------------------------------------
+
+python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; }
+
+# The system's own Python first: .venv should not hang on somebody's pyenv.
+find_python() {
+  local python
+  for python in ${PYTHON:-/usr/bin/python3 python3.13 python3.12 python3.11 python3}; do
+    if has "$python" && python_fits "$python"; then
+      command -v "$python"
+      return
+    fi
+  done
+  return 1
+}
+
+# A Python that does not fit counts as there: apt has no other to offer, and make_venv tells.
+has_python() { find_python >/dev/null || has python3 || [[ ${PYTHON:-} ]]; }
+
+# The path of a uv that will do.
+find_uv() {
+  local found
+  if has uv && found=$(uv --version 2>/dev/null) && sort -CV <<<"$uv_oldest"$'\n'"${found#uv }"; then
+    command -v uv
+  elif [[ -x $state/uv/bin/uv ]]; then
+    echo "$state/uv/bin/uv"
+  else
+    return 1
+  fi
+}
+has_uv() { find_uv >/dev/null; }
+can_have_uv() {
+  local python
+  if has_uv; then return; fi
+  if python=$(find_python); then "$python" -c 'import ensurepip' 2>/dev/null; else has_python; fi
+}
+
+# Somebody's own package index, if uv or pip has been told of one.
+package_index() {
+  local index=${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-${PIP_INDEX_URL:-}}} python
+  for python in "$state/uv/bin/python" "$1"; do
+    [[ $index ]] || index=$("$python" -m pip config list 2>/dev/null |
+      sed -n "s/^\(global\|install\)\.index-url='\(.*\)'$/\2/p" | tail -n 1) || true
+  done
+  echo "$index"
+}
+
+fetch_uv() {
+  local index
+  say "fetching uv $uv_version into .setup/"
+  "$1" -m venv --clear "$state/uv"
+  index=$(package_index "$1")
+  "$state/uv/bin/python" -m pip install --quiet --no-cache-dir --disable-pip-version-check \
+    ${index:+--index-url "$index"} "uv==$uv_version"
+}
+
+make_venv() {
+  local python uv index
+  python=$(find_python) || fail "Python 3.11, 3.12 or 3.13 is wanted, and ${PYTHON:-python3} is" \
+    "$("${PYTHON:-python3}" --version 2>/dev/null || echo missing). With another one: make setup PYTHON=/path/to/it"
+  has_uv || fetch_uv "$python"
+  uv=$(find_uv)
+  # A .venv that works keeps its Python, unless another one is asked for.
+  if [[ ! ${PYTHON:-} ]] && python_fits .venv/bin/python; then python=$PWD/.venv/bin/python; fi
+
+  export UV_PYTHON_DOWNLOADS=never                  # the machine's Python or none
+  export UV_CACHE_DIR=${UV_CACHE_DIR:-$state/cache} # under sudo nothing of root's lands in ~/.cache
+  if [[ -e ${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} ]]; then
+    export UV_SYSTEM_CERTS=1                        # trust what this machine trusts
+  fi
+  # The index plays no part in whether all is there.
+  if env -u UV_DEFAULT_INDEX -u UV_INDEX_URL "$uv" sync --check --locked --offline --python "$python" \
+    >/dev/null 2>&1; then return; fi
+
+  say "installing the Python packages of uv.lock into .venv ($("$python" --version))"
+  index=$(package_index "$python")
+  if [[ $index ]]; then
+    # uv.lock holds PyPI's own addresses; another index gives the same versions, by the same hashes.
+    "$uv" venv --quiet --allow-existing --python "$python" .venv
+    env -u UV_DEFAULT_INDEX -u UV_INDEX_URL \
+      "$uv" export --quiet --frozen --output-file "$state/requirements.txt" >/dev/null
+    "$python" -c 'import tomllib; print("\n".join(
+      tomllib.load(open("pyproject.toml", "rb"))["tool"]["uv"]["build-constraint-dependencies"]))' \
+      >"$state/build-constraints.txt" # `uv pip` does not look there itself
+    "$uv" pip sync --quiet --python .venv/bin/python --default-index "$index" \
+      --build-constraints "$state/build-constraints.txt" "$state/requirements.txt"
+  else
+    "$uv" sync --quiet --locked --python "$python"
+  fi
+}
+
+install_packages
+make_venv
