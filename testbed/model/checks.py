@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import pairwise
 
-from testbed.model.addressing import Path, links_of_path, paths
+from testbed.model.addressing import links_of_path, paths
 from testbed.model.errors import Problem
 from testbed.model.ev_set import choose_evs, ev_count
 from testbed.model.scenario import Fault, Scenario
@@ -211,8 +211,16 @@ def buffer_bytes(scenario: Scenario) -> int:
     return len(scenario.flows) * workload.message_size * (workload.depth + 4)
 
 
-_FlowPaths = dict[tuple[str, str], tuple[frozenset[str], ...]]
-"""For every flow the paths of its EVs, each as the names of its links."""
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """One path of a flow: the names of its links, and whether an active EV takes it."""
+
+    links: frozenset[str]
+    active: bool
+
+
+_FlowPaths = dict[tuple[str, str], tuple[_Way, ...]]
+"""For every flow the distinct paths of its EVs."""
 
 
 def _flow_paths(scenario: Scenario) -> _FlowPaths:
@@ -223,9 +231,13 @@ def _flow_paths(scenario: Scenario) -> _FlowPaths:
         evs = choose_evs(
             topology, a, b, evs=transport.evs, backups=transport.backups, seed=scenario.seed
         )
-        ways: dict[Path, None] = dict.fromkeys(ev.path for ev in evs)
+        active = {ev.path for ev in evs if ev.active}
         found[src, dst] = tuple(
-            frozenset(link.name for link in links_of_path(topology, a, b, way)) for way in ways
+            _Way(
+                frozenset(link.name for link in links_of_path(topology, a, b, path)),
+                path in active,
+            )
+            for path in dict.fromkeys(ev.path for ev in evs)
         )
     return found
 
@@ -282,6 +294,15 @@ def _message_remarks(scenario: Scenario) -> Iterator[Remark]:
             f"{show_size(workload.message_size)} take {show_duration(one_ns)} at full rate: fewer "
             f"than {MIN_MESSAGES} messages complete in {show_duration(scenario.duration)}",
         )
+    behind = (workload.depth - 1) * workload.message_size
+    bdp_bytes = topology.planes * topology.bdp_bytes
+    if behind < bdp_bytes:
+        yield Remark(
+            "workload.depth",
+            f"while one message completes the others hold {show_size(behind)}, less than a host's "
+            f"bandwidth-delay product ({show_size(bdp_bytes)}): the workload, not the fabric, "
+            "limits goodput",
+        )
 
 
 def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
@@ -301,11 +322,18 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
 
 
 def _target_remarks(scenario: Scenario, flows: _FlowPaths) -> Iterator[Remark]:
-    used = frozenset[str]().union(*(way for ways in flows.values() for way in ways))
+    ways = [way for ways in flows.values() for way in ways]
+    used = frozenset[str]().union(*(way.links for way in ways))
+    active = frozenset[str]().union(*(way.links for way in ways if way.active))
     for i, fault in enumerate(scenario.timeline):
+        where = f"timeline[{i}].target"
         if fault.target not in used:
+            yield Remark(where, f"no EV of any flow goes over {fault.target}: no effect")
+        elif fault.target not in active:
             yield Remark(
-                f"timeline[{i}].target", f"no EV of any flow goes over {fault.target}: no effect"
+                where,
+                f"only backup EVs go over {fault.target} with seed {scenario.seed}: no data is "
+                "lost, and there is no detection to measure",
             )
 
 
@@ -317,7 +345,8 @@ def _last_path_remarks(scenario: Scenario, flows: _FlowPaths) -> Iterator[Remark
         severed = [
             f"{src} -> {dst}"
             for (src, dst), ways in flows.items()
-            if all(way & down for way in ways) and any(fault.target in way for way in ways)
+            if all(way.links & down for way in ways)
+            and any(fault.target in way.links for way in ways)
         ]
         if severed:
             yield Remark(

@@ -179,7 +179,8 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     before half an RTT: until then arrivals are packets that crossed the link in time), the first
     time that it is not, and stays so for RECOVERY_HOLD_RTTS, is the recovery. So its own
     averaging, up to RECOVERY_PACKETS packets' time, is part of it, and it is never flattered.
-    0 if goodput never fell below the mark; None if it did not come back by `until`.
+    0 if goodput never fell below the mark while the fault was in force: what comes after healing
+    is the return to service, not recovery. None if it did not come back by `until`.
     """
     rtt = data.base_rtt_s
     now = np.arange(during.start + rtt / 2, until, rtt / RECOVERY_STEPS_PER_RTT)
@@ -192,7 +193,7 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     below = np.flatnonzero(~good)
     if not now.size:
         return None
-    if not below.size:
+    if not below.size or now[below[0]] > during.end:
         return 0.0
     hold = round(RECOVERY_HOLD_RTTS * RECOVERY_STEPS_PER_RTT)
     # The last point of each time below the mark that is followed by long enough above it.

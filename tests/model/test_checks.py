@@ -214,3 +214,19 @@ def test_names_are_suggested_only_where_they_are_similar() -> None:
 
 def test_odd_fabrics_have_no_remarks_either() -> None:
     assert _told(_scenario(topology=ODD, pairs=[["h0", "h5"]])) == {}
+
+
+def test_a_fault_that_only_backups_would_feel_is_remarked() -> None:
+    faults = [_fault(f"p0_t0_0--p0_t1_{j}") for j in range(4)]
+    (index,) = {
+        j
+        for j in range(4)
+        if "timeline[0].target" in _told(_scenario(faults[j], bidirectional=False))
+    }
+    told = _told(_scenario(faults[index], bidirectional=False))
+    assert "only backup EVs" in told["timeline[0].target"]
+
+
+def test_a_workload_too_shallow_to_fill_the_fabric_is_remarked() -> None:
+    assert "workload.depth" in _told(_scenario(message_size="256 KiB", depth=3))
+    assert "workload.depth" not in _told(_scenario(message_size="256 KiB", depth=4))

@@ -303,7 +303,7 @@ def test_a_burst_does_not_pass_for_recovery(measure: Measure) -> None:
     dark = tuple(
         Failure(f"p{plane}_t0_0--p{plane}_t1_{t1}", at=3.0, until=4.0, detect=None)
         for plane in range(2)
-        for t1 in range(4)
+        for t1 in range(3)
     )
     summary, _ = measure(Plan(failures=dark, duration=7.0))
     recovered = summary.faults[0].recovery_ms
@@ -332,3 +332,15 @@ def test_a_stumble_before_the_fault_can_show_is_not_the_dip(
     for flow in summary.faults[0].flows:
         assert flow.recovery_ms is not None
         assert flow.recovery_ms > 200
+
+
+def test_a_dip_after_healing_is_not_the_fault_s_recovery(measure: Measure, tmp_path: Path) -> None:
+    """A dead NIC link leaves goodput at what survives; it lags only when the link is back."""
+    failure = Failure("h0--p2_t0_0", at=2.0, until=4.0)
+    summary, _ = measure(Plan(failures=(failure,), duration=7.0))
+    data = load_run(tmp_path / "run")
+    t = pl.col("t")
+    kept = data.tables["arrivals"].filter(~t.is_between(4.1, 4.6) | (pl.col("plane") != 0))
+    lagging = replace(data, tables={**data.tables, "arrivals": kept})
+    lagged = summarise(lagging, flow_tables(lagging))
+    assert lagged.faults[0].recovery_ms == summary.faults[0].recovery_ms == 0
