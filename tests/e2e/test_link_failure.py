@@ -50,8 +50,8 @@ def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
     assert summary["verdict"] != "invalid", summary["reasons"]
     (fault,) = summary["faults"]
     assert (fault["kind"], fault["target"]) == (kind, LINK)
-    assert 0 <= fault["effective_s"] - fault["requested_s"] < 0.05
-    assert 3.5 <= fault["healed_s"] < 3.6
+    assert 0 <= fault["effective_s"] - fault["requested_s"] < 0.25
+    assert 3.5 <= fault["healed_s"] < 3.75
 
 
 def test_a_run_leaves_a_complete_directory(testbed: CommandLine) -> None:

@@ -18,9 +18,13 @@ UNDER_SUDO = {**os.environ, "SUDO_UID": str(CALLER), "SUDO_GID": str(CALLER)}
 
 
 def make(*arguments: str) -> str:
-    """What `make` prints; raises where it fails."""
+    """What `make` prints, whatever make itself runs this test; raises where it fails."""
+    inherited = {"MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS", "SCENARIO", "RESULTS", "ARGS"}
+    environment = {name: value for name, value in os.environ.items() if name not in inherited}
     command = ["make", "--no-print-directory", "-C", str(ROOT), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
 
 
 def test_help_is_the_default_and_lists_every_target() -> None:
