@@ -19,13 +19,16 @@ from testbed.mrc.events import (
     Spurious,
 )
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
-from testbed.mrc.message import Completion, CompletionStatus
+from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
+from testbed.mrc.nscc import CcProfile, Nscc
 from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.state import QpState, QpStateError
 from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet, decode
 
 __all__ = [
     "AccessError",
     "Arrival",
+    "CcProfile",
     "Completion",
     "CompletionStatus",
     "CongestionControl",
@@ -45,10 +48,14 @@ __all__ = [
     "MemoryRegion",
     "MemoryTable",
     "MessageDelivered",
+    "Nscc",
     "Packet",
     "Placed",
     "QpConfig",
+    "QpState",
+    "QpStateError",
     "QueuePair",
+    "ReceiveCompletion",
     "Spurious",
     "decode",
     "respond",

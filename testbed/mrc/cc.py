@@ -16,6 +16,12 @@ class CongestionControl(Protocol):
     def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
         """Take in a loss of `lost` bytes."""
 
+    def reset(self) -> None:
+        """Begin anew: the queue pair has been reset."""
+
+    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+        """Take in what the responder asks in a SACK: `rcv_cwnd_pen` (0-127), `restore_cwnd`."""
+
 
 class FixedWindow:
     """A window that never changes: for fabrics whose load is known, and for tests."""
@@ -34,4 +40,10 @@ class FixedWindow:
         """Change nothing."""
 
     def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+        """Change nothing."""
+
+    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+        """Change nothing."""
+
+    def reset(self) -> None:
         """Change nothing."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from testbed.mrc.constants import MPR_UNIT, DscpClasses
+from testbed.mrc.constants import MAX_MPR, MPR_UNIT, DscpClasses
 from testbed.mrc.ev import EvProfile
 
 
@@ -13,6 +13,8 @@ class QpConfig:
     Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
     `cwnd` (the fixed congestion window) are in bytes, `mpr` in units of 128 PSNs. A SACK is sent
     for every `sack_packets` data packets or `sack_delay` base RTTs after the first unreported one.
+    At most `max_immediates` WRITEs with immediate are outstanding (MRC transport has such a bound,
+    beside that on packets; its value is not public).
     Silence is answered by `tail_probes` probes, then by timeouts, `linear_retries` of linear and
     `exponential_retries` of doubling length, then by failure.
 
@@ -31,6 +33,7 @@ class QpConfig:
     first_psn: int = 0
     peer_first_psn: int = 0
     mpr: int = 8
+    max_immediates: int = 64
     sack_packets: int = 8
     sack_delay: float = 1 / 16
     tail_probes: int = 2
@@ -53,10 +56,12 @@ class QpConfig:
             raise ValueError("an IPv6 address has 16 bytes")
         if self.mtu < 1 or self.cwnd < self.mtu:
             raise ValueError("the window must hold at least one packet of at least one byte")
-        if not 1 <= self.mpr <= 255:  # noqa: PLR2004 - one byte on the wire
-            raise ValueError(f"mpr must be 1 to 255 units of {MPR_UNIT} PSNs, not {self.mpr}")
+        if not 1 <= self.mpr <= MAX_MPR:
+            raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {self.mpr}")
         if self.sack_packets < 1 or self.sack_delay < 0:
             raise ValueError("sack_packets must be at least 1 and sack_delay not negative")
+        if self.max_immediates < 1:
+            raise ValueError(f"max_immediates must be at least 1, not {self.max_immediates}")
         if self.tail_probes < 1:
             raise ValueError(f"tail_probes must be at least 1, not {self.tail_probes}")
         if min(self.linear_retries, self.exponential_retries) < 0:
@@ -85,3 +90,4 @@ class Counters:
     sacks_sent: int = 0
     nacks_sent: int = 0
     misdirected: int = 0
+    wrong_state: int = 0

@@ -24,6 +24,9 @@ MSN_BITS: Final = 16
 MPR_UNIT: Final = 128
 """PSNs in one unit of the responder window, MPR (OCP MRC 1.0)."""
 
+MAX_MPR: Final = 255
+"""One byte on the wire."""
+
 SACK_BITMAP_BITS: Final = 64
 
 RCVD_BYTES_UNIT: Final = 256
@@ -49,7 +52,9 @@ class Opcode(IntEnum):
     WRITE_FIRST = 0xC6
     WRITE_MIDDLE = 0xC7
     WRITE_LAST = 0xC8
+    WRITE_LAST_IMMEDIATE = 0xC9
     WRITE_ONLY = 0xCA
+    WRITE_ONLY_IMMEDIATE = 0xCB
     ENDPOINT_REQUEST = 0xD8
     ENDPOINT_RESPONSE = 0xD9
     SACK = 0xDC

@@ -6,6 +6,10 @@ EV is condemned (ASSUMED_BAD) is lent to a backup of the same plane that has ans
 the owner has answered enough probes in a row it takes its slot back. (MRC paper, section 2, gives
 the states, the substitution within the plane and the probing; slots are ours.)
 
+How many probes are enough is not public. Here a path that loses some of its packets, answers a few
+probes by luck and is condemned again soon after needs twice as many the next time, up to a bound;
+each `forgiveness` that it then works takes one doubling back.
+
 Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
 `max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
@@ -40,12 +44,17 @@ class EvEntry:
 class EvProfile:
     """The EVs of a queue pair and how they are treated. Intervals are in smoothed RTTs.
 
+    A condemned EV returns after `probe_successes` answers in a row, doubled (to at most
+    `max_probe_successes`) for each time that it was condemned within `forgiveness` of its return.
+
     Raises:
         ValueError: no active EV, an EV twice, or a number out of its range.
     """
 
     entries: tuple[EvEntry, ...]
     probe_successes: int = 3
+    max_probe_successes: int = 24
+    forgiveness: float = 64.0
     probe_interval: float = 1.0
     backup_probe_interval: float = 8.0
     probe_timeout: float = 1.5
@@ -60,6 +69,8 @@ class EvProfile:
             raise ValueError("an EV stands twice in the profile")
         if min(self.probe_interval, self.backup_probe_interval, self.probe_timeout) <= 0:
             raise ValueError("probe intervals and the probe timeout must be positive")
+        if self.max_probe_successes < 1 or self.forgiveness <= 0:
+            raise ValueError("max_probe_successes and the forgiveness of probes must be positive")
         if self.probe_successes < 1 or self.ev_min_active < 0:
             raise ValueError("probe_successes must be at least 1, ev_min_active at least 0")
         if not 0 < self.max_condemned_share <= 1:
@@ -78,6 +89,10 @@ class Path:
     slot: "_Slot | None" = None
     verified: bool = False
     successes: int = 0
+    relapses: int = 0
+    relapsed: bool = False
+    unplugged: bool = False
+    returned_ns: int | None = None
     blamed: int = 0
     probe_id: int | None = None
     probe_sent_ns: int = 0
@@ -94,6 +109,7 @@ class _Plane:
     slots: list[_Slot] = field(default_factory=list)
     paths: list[Path] = field(default_factory=list)
     cursor: int = 0
+    down: bool = False
 
 
 class EvEngine:
@@ -173,6 +189,7 @@ class EvEngine:
         if path is not None:
             return path
         allowed = [path for path in self._paths.values() if path.state is not EvState.DENIED]
+        allowed = [path for path in allowed if self.usable(path.ev)] or allowed
         if not allowed:
             return None
         self._probe_turn += 1
@@ -181,6 +198,15 @@ class EvEngine:
     def __getitem__(self, ev: int) -> Path:
         """Return the path of `ev`; KeyError if it is not in the profile."""
         return self._paths[ev]
+
+    def __contains__(self, ev: int) -> bool:
+        """Whether `ev` is in the profile."""
+        return ev in self._paths
+
+    def usable(self, ev: int) -> bool:
+        """Whether anything may be sent on `ev`: not denied, its plane's ports up."""
+        path = self._paths[ev]
+        return path.state is not EvState.DENIED and not self._plane_of[path.plane].down
 
     def states(self) -> dict[int, EvState]:
         """Return the state of every EV."""
@@ -221,7 +247,9 @@ class EvEngine:
         if path is None or path.blamed == 0:
             return
         path.blamed -= 1
-        if path.blamed == 0 and path.state is EvState.ASSUMED_BAD:
+        plane = self._plane_of[path.plane]
+        if path.blamed == 0 and path.state is EvState.ASSUMED_BAD and not plane.down:
+            path.relapses -= path.relapsed
             self._rehabilitate(path, "spurious loss", now_ns)
 
     def deny(self, ev: int, now_ns: int) -> None:
@@ -237,6 +265,46 @@ class EvEngine:
         if path.state is EvState.DENIED:
             self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
             self._schedule(path, now_ns)
+
+    def set_down(self, planes: frozenset[int], now_ns: int) -> list[int]:
+        """Take these planes, and no others, out of use: their ports are down.
+
+        Their EVs leave the rotation at once, brakes or not, and are not probed. When a plane is up
+        again, an EV that had been good returns with the first probe that is answered. Returns the
+        EVs of the planes that newly went down.
+        """
+        gone: list[int] = []
+        for number, plane in self._plane_of.items():
+            if plane.down == (number in planes):
+                continue
+            plane.down = not plane.down
+            if plane.down:
+                gone += [path.ev for path in plane.paths]
+                self._unplug(plane, now_ns)
+            else:
+                self._replug(plane, now_ns)
+        return gone
+
+    def _unplug(self, plane: _Plane, now_ns: int) -> None:
+        for path in plane.paths:
+            slot, path.slot = path.slot, None
+            if slot is not None:
+                slot.occupant = None
+                self._active -= 1
+                path.unplugged = True
+                self._change(path, EvState.ASSUMED_BAD, "port down", now_ns)
+            path.verified = False
+            path.successes = 0
+            path.probe_id = None
+            path.deadline_ns = NEVER
+
+    def _replug(self, plane: _Plane, now_ns: int) -> None:
+        for path in plane.paths:
+            if path.unplugged:
+                path.unplugged = False
+                path.successes = self._enough(path) - 1
+            if path.state is not EvState.DENIED:
+                self._schedule(path, now_ns)
 
     # Probing
 
@@ -261,13 +329,17 @@ class EvEngine:
                 continue
             if path.probe_id is not None:
                 self._fail_probe(path, now_ns)
-            self._probe_id = (self._probe_id + 1) % _PROBE_IDS
-            path.probe_id = self._probe_id
+            path.probe_id = self.take_probe_id()
             path.probe_sent_ns = now_ns
             path.deadline_ns = now_ns + int(self._profile.probe_timeout * self._rtt.smoothed_ns)
             due.append((path.ev, path.probe_id))
         self._deadline_ns = min(path.deadline_ns for path in self._paths.values())
         return due
+
+    def take_probe_id(self) -> int:
+        """Return an id for a probe that no other probe of late has."""
+        self._probe_id = (self._probe_id + 1) % _PROBE_IDS
+        return self._probe_id
 
     def probe_answered(self, ev: int, probe_id: int, now_ns: int) -> None:
         """Take in the answer to a probe."""
@@ -277,7 +349,8 @@ class EvEngine:
         path.probe_id = None
         path.successes += 1
         if path.state is EvState.ASSUMED_BAD:
-            if path.successes >= self._profile.probe_successes:
+            if path.successes >= self._enough(path):
+                path.returned_ns = now_ns
                 self._rehabilitate(path, "probes answered", now_ns)
             else:
                 self._schedule(path, self._next_probe(path, self._profile.probe_interval, now_ns))
@@ -293,9 +366,30 @@ class EvEngine:
         path.successes = 0
         path.verified = False
         if path.state is EvState.GOOD:
+            self._relapse(path, now_ns)
             self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
 
+    def _enough(self, path: Path) -> int:
+        """Return how many answers in a row bring `path` back."""
+        least = self._profile.probe_successes
+        return min(least << path.relapses, max(least, self._profile.max_probe_successes))
+
+    def _relapse(self, path: Path, now_ns: int) -> None:
+        """Count a condemnation that comes soon after the return, forget old ones."""
+        path.relapsed = False
+        if path.returned_ns is None:
+            return
+        patience_ns = int(self._profile.forgiveness * self._rtt.smoothed_ns)
+        worked = (now_ns - path.returned_ns) // patience_ns
+        path.relapses = max(0, path.relapses - worked)
+        if worked == 0 and self._enough(path) < self._profile.max_probe_successes:
+            path.relapses += 1
+            path.relapsed = True
+
     def _schedule(self, path: Path, at_ns: int) -> None:
+        if self._plane_of[path.plane].down:
+            path.deadline_ns = NEVER
+            return
         path.deadline_ns = at_ns
         self._deadline_ns = min(self._deadline_ns, at_ns)
 
@@ -318,6 +412,8 @@ class EvEngine:
         path.verified = False
         path.successes = 0
         path.probe_id = None
+        if state is EvState.ASSUMED_BAD:
+            self._relapse(path, now_ns)
         if slot is not None:
             slot.occupant = path.slot = None
             self._active -= 1

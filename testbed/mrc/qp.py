@@ -9,15 +9,19 @@ from random import Random
 
 from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import Counters, QpConfig
-from testbed.mrc.constants import ECN_CE, DscpClasses
+from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, DscpClasses, EndpointOp
 from testbed.mrc.datagram import Arrival, Datagram
 from testbed.mrc.ev import NEVER, EvEngine
 from testbed.mrc.events import Event, EvState
 from testbed.mrc.memory import MemoryTable
-from testbed.mrc.message import Completion
+from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
+from testbed.mrc.nscc import PENALTY_UNIT
+from testbed.mrc.ports import PortStatus
 from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
+from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire import (
     Control,
     EndpointRequest,
@@ -33,6 +37,7 @@ from testbed.mrc.wire import (
 
 _VA_END = 1 << 64
 _LENGTH_END = 1 << 32
+_IMMEDIATE_END = 1 << 32
 
 
 def _seal(packet: Control, dscp: int) -> Datagram:
@@ -56,25 +61,72 @@ def respond(request: EndpointRequest, dscp: DscpClasses) -> Datagram:
 
 
 class QueuePair:
-    """One end of a reliable connection: RDMA WRITEs out, the peer's WRITEs into `memory`."""
+    """One end of a reliable connection: RDMA WRITEs out, the peer's WRITEs into `memory`.
+
+    It begins in RTS, ready for both, unless told otherwise.
+    """
 
     def __init__(
         self,
         config: QpConfig,
         memory: MemoryTable,
         congestion: CongestionControl | None = None,
+        *,
+        state: QpState = QpState.RTS,
     ) -> None:
         self.config = config
-        self.counters = Counters()
         self.congestion = congestion if congestion is not None else FixedWindow(config.cwnd)
+        self._memory = memory
+        self._state = state
+        self._running = takes_arrivals(state)
+        self._begin()
+
+    def _begin(self) -> None:
+        config = self.config
+        self.counters = Counters()
         self.rtt = RttEstimator(config.base_rtt_ns)
         self._events: list[Event] = []
         rng = Random(config.seed)  # noqa: S311 - repeatable, not secret
         self._engine = EvEngine(config.ev_profile, self.rtt, rng, self._events)
+        self._ports = PortStatus(self.rtt)
+        self._reverse = ReversePaths(self._engine, self.rtt, rng)
         self._requester = Requester(
-            config, self._engine, self.rtt, self.congestion, self._events, self.counters
+            config,
+            self._engine,
+            self.rtt,
+            self.congestion,
+            self._events,
+            self.counters,
+            self._reverse,
+            self._ports,
         )
-        self._responder = Responder(config, memory, self._events, self.counters)
+        self._responder = Responder(
+            config, self._memory, self._events, self.counters, self._reverse
+        )
+
+    @property
+    def state(self) -> QpState:
+        """The state; ERROR as soon as the transport has given up."""
+        return QpState.ERROR if self._requester.failed else self._state
+
+    def modify(self, state: QpState) -> None:
+        """Change the state, as the verbs `modify_qp` does.
+
+        ERROR flushes what is posted: its completions say so. RESET forgets everything, unpolled
+        completions, events and counters too; the PSNs begin again where the configuration says.
+
+        Raises:
+            QpStateError: no such transition.
+        """
+        if not may_become(self.state, state):
+            raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
+        if state is QpState.ERROR:
+            self._requester.fail(CompletionStatus.FLUSHED)
+        elif state is QpState.RESET:
+            self.congestion.reset()
+            self._begin()
+        self._state = state
+        self._running = takes_arrivals(state)
 
     def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
         """Queue an RDMA WRITE of `payload` (bytes) to `remote_va` under `rkey`.
@@ -84,23 +136,53 @@ class QueuePair:
 
         Raises:
             ValueError: the message or the addresses do not fit the wire's fields.
+            QpStateError: the QP is in RESET, INIT or RTR.
         """
+        self._post(wr_id, payload, remote_va, rkey, None)
+
+    def post_write_imm(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    ) -> None:
+        """Queue an RDMA WRITE that also completes at the peer, with 32 bits of `immediate` data.
+
+        The peer's `poll_recv_cq` returns it once this WRITE and all before it are in its memory
+        (OCP MRC 1.0). Otherwise as `post_write`.
+
+        Raises:
+            ValueError: the message, the addresses or the immediate do not fit the wire's fields.
+            QpStateError: the QP is in RESET, INIT or RTR.
+        """
+        if not 0 <= immediate < _IMMEDIATE_END:
+            raise ValueError(f"immediate data has 32 bits, {immediate} does not fit")
+        self._post(wr_id, payload, remote_va, rkey, immediate)
+
+    def _post(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int | None
+    ) -> None:
+        if self.state not in (QpState.RTS, QpState.ERROR):
+            raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         if payload.itemsize != 1 or not payload.contiguous:
             raise ValueError("the payload must be a contiguous view of bytes")
         if len(payload) >= _LENGTH_END or not 0 <= rkey < _LENGTH_END:
             raise ValueError("a message is shorter than 2^32 bytes, an rkey less than 2^32")
         if not 0 <= remote_va <= _VA_END - len(payload):
             raise ValueError("the message must end within the 64-bit address space")
-        self._requester.post_write(wr_id, payload, remote_va, rkey)
+        self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:
         """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`.
 
+        A PORT_STATUS_UPDATE is for the QP whose peer asks (`packet.requester_qpn`), and is to be
+        answered by `respond` besides.
+
         Raises:
-            ValueError: an endpoint request, which is for `respond`.
+            ValueError: an EV probe, which is for `respond`.
         """
         if packet.source != self.config.peer_address:
             self.counters.misdirected += 1
+            return
+        if not self._running or self._requester.failed:
+            self.counters.wrong_state += 1
             return
         now_ns = arrival.rx_ns
         if isinstance(packet, Write):
@@ -115,10 +197,14 @@ class QueuePair:
             self._responder.on_probe(packet)
         elif isinstance(packet, TrimmedWrite):
             self._responder.on_trimmed(
-                packet, last_hop=arrival.dscp == self.config.dscp.trimmed_lasthop
+                packet,
+                last_hop=arrival.dscp == self.config.dscp.trimmed_lasthop,
+                now_ns=now_ns,
             )
+        elif packet.op is EndpointOp.PORT_STATUS_UPDATE:
+            self._on_peer_ports(packet, now_ns)
         else:
-            raise ValueError("endpoint requests are answered by respond(), not by a queue pair")  # noqa: TRY004 - the type is right, the place is not
+            raise ValueError("endpoint requests are answered by respond(), not by a queue pair")
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` datagrams to send now: control, retransmissions, new data.
@@ -126,6 +212,8 @@ class QueuePair:
         Call it after everything that has arrived went through `receive`: it is here that losses
         are judged.
         """
+        if not self._running or self._requester.failed:
+            return []
         self._requester.on_time(now_ns)
         datagrams: list[Datagram] = []
         control = self.config.dscp.control
@@ -143,12 +231,18 @@ class QueuePair:
 
         A time that has passed (0, for one) means that something waits to be sent now.
         """
+        if not self._running or self._requester.failed:
+            return None
         deadline_ns = min(self._responder.deadline_ns, self._requester.deadline_ns)
         return None if deadline_ns == NEVER else deadline_ns
 
     def poll_cq(self) -> list[Completion]:
         """Return the completions since the last call, in the order of posting."""
         return self._requester.take_completions()
+
+    def poll_recv_cq(self) -> list[ReceiveCompletion]:
+        """Return the peer's WRITEs with immediate that completed here since the last call."""
+        return self._responder.take_receive_completions()
 
     def events(self) -> list[Event]:
         """Return what happened since the last call, for observers."""
@@ -159,12 +253,39 @@ class QueuePair:
     @property
     def failed(self) -> bool:
         """Whether the QP is in state ERROR."""
-        return self._requester.failed
+        return self.state is QpState.ERROR
 
     @property
     def flight(self) -> int:
         """Payload bytes in flight."""
         return self._requester.flight
+
+    def set_mpr(self, mpr: int) -> None:
+        """Advertise another responder window, `mpr` units of 128 PSNs, in SACKs from now on.
+
+        What the old window allowed is still taken. (MRC transport: the window may be advertised
+        dynamically.)
+
+        Raises:
+            ValueError: not 1 to 255. A closed window is not offered: what opens it could be lost.
+        """
+        if not 1 <= mpr <= MAX_MPR:
+            raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {mpr}")
+        self._responder.set_mpr(mpr)
+
+    def set_window_penalty(self, penalty: int, *, restore: bool = False) -> None:
+        """Ask the peer, in every SACK from now on, to give up `penalty` / 128 of its window.
+
+        For a responder that cannot keep up; 0 ends it. With `restore` the peer is told as well to
+        return to the window that it had before (MRC transport: `rcv_cwnd_pen`, `restore_cwnd`).
+
+        Raises:
+            ValueError: the penalty does not fit 7 bits.
+        """
+        if not 0 <= penalty < PENALTY_UNIT:
+            raise ValueError(f"a window penalty lies in 0 to 127, not {penalty}")
+        self._responder.window_penalty = penalty
+        self._responder.restore_cwnd = restore
 
     def ev_states(self) -> dict[int, EvState]:
         """Return the state of every EV."""
@@ -173,6 +294,34 @@ class QueuePair:
     def active_evs(self) -> frozenset[int]:
         """Return the EVs of the active set."""
         return self._engine.active()
+
+    def reverse_evs(self) -> dict[int, int]:
+        """Return the EV of each plane that last proved to reach the peer: SACKs may go there."""
+        return self._reverse.evs()
+
+    def port_down(self, plane: int, now_ns: int) -> None:
+        """The own port of `plane` lost its carrier: leave the plane at once and tell the peer.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        if self._ports.set_local(plane, down=True, now_ns=now_ns):
+            self._requester.ports_changed(now_ns)
+
+    def port_up(self, plane: int, now_ns: int) -> None:
+        """The own port of `plane` has a carrier again: probe its EVs, use them, tell the peer.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        if self._ports.set_local(plane, down=False, now_ns=now_ns):
+            self._requester.ports_changed(now_ns)
+
+    def _on_peer_ports(self, update: EndpointRequest, now_ns: int) -> None:
+        if update.requester_qpn != self.config.peer_qpn:
+            self.counters.misdirected += 1
+        elif self._ports.set_peer(update.port_mask, update.request_id):
+            self._requester.ports_changed(now_ns)
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order. KeyError if it is not known."""

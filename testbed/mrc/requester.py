@@ -19,8 +19,10 @@ from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
 from testbed.mrc.message import Completion, CompletionStatus, Message
+from testbed.mrc.ports import PortStatus
 from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
 from testbed.mrc.retry import Remedy, RetryTimer
+from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.wire import (
     EndpointRequest,
@@ -51,6 +53,8 @@ class Requester:
         congestion: CongestionControl,
         events: list[Event],
         counters: Counters,
+        reverse: ReversePaths,
+        ports: PortStatus,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -58,6 +62,8 @@ class Requester:
         self._congestion = congestion
         self._events = events
         self._counters = counters
+        self._reverse = reverse
+        self._ports = ports
         self._detector = LossDetector(rtt)
         self._retry = RetryTimer(
             rtt,
@@ -76,6 +82,7 @@ class Requester:
         self._posted: deque[Message] = deque()
         self._in_progress: deque[Message] = deque()
         self._messages = 0
+        self._immediates = 0
         self._order = 0
         self._flight = 0
         self._probes: dict[int, tuple[int, int]] = {}
@@ -92,8 +99,10 @@ class Requester:
 
     # Posting and completing
 
-    def post_write(self, wr_id: int, payload: memoryview, va: int, rkey: int) -> None:
-        message = Message(self._messages, wr_id, payload, va, rkey)
+    def post_write(
+        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None = None
+    ) -> None:
+        message = Message(self._messages, wr_id, payload, va, rkey, immediate)
         self._messages += 1
         if self.failed:
             self._complete(message, CompletionStatus.FLUSHED)
@@ -108,7 +117,7 @@ class Requester:
         message.payload = _RELEASED
         self._completions.append(Completion(message.wr_id, status, message.number, message.length))
 
-    def _fail(self, status: CompletionStatus) -> None:
+    def fail(self, status: CompletionStatus) -> None:
         """Put the QP into ERROR: the oldest message bears the status, the others are flushed."""
         self.failed = True
         self._detector.lose_all()
@@ -133,6 +142,8 @@ class Requester:
         cack = unwrap_psn(sack.cack_psn, oldest - 1)
         if cack >= self._next_seq:
             return
+        if cack >= oldest - 1 and sack.mpr:
+            self._window = sack.mpr * MPR_UNIT
         acked = self._newly_acked(cack, cack + sack.sack_offset, sack.bitmap)
         if sack.probe_reply:
             self._on_probe_reply(sack, now_ns)
@@ -142,6 +153,7 @@ class Requester:
             self._engine.skip(sack.reflected_ev, "ECN", now_ns)
         elif sack.mark is EvMark.ALWAYS_SKIP:
             self._engine.blame(sack.reflected_ev, "peer asks to skip it", now_ns)
+        self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
         if acked:
             self._take_in(acked, cack, sack, now_ns)
 
@@ -193,6 +205,7 @@ class Requester:
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None:
             self._rtt.sample(rtt_ns)
+            self._reverse.proved(sack.reflected_ev, rtt_ns, now_ns)
         self._detector.delivered(delivered, now_ns)
         self._retry.progressed(now_ns)
         self._congestion.on_sack(
@@ -200,7 +213,9 @@ class Requester:
         )
         in_progress = self._in_progress
         while in_progress and -1 < in_progress[0].last_seq < self._oldest_seq:
-            self._complete(in_progress.popleft(), CompletionStatus.SUCCESS)
+            message = in_progress.popleft()
+            self._immediates -= message.immediate is not None
+            self._complete(message, CompletionStatus.SUCCESS)
 
     def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:
         probe = self._probes.pop(sack.ack_psn_offset & _PROBE_ID_MASK, None)
@@ -239,7 +254,7 @@ class Requester:
         ):
             return
         if nack.reason is NackReason.UNEXP_EVENT:
-            self._fail(CompletionStatus.REMOTE_ACCESS_ERROR)
+            self.fail(CompletionStatus.REMOTE_ACCESS_ERROR)
             return
         self._retry.progressed(now_ns)
         transmission.done = True
@@ -252,14 +267,24 @@ class Requester:
 
     def on_response(self, response: EndpointResponse, now_ns: int) -> None:
         if response.op is EndpointOp.EV_PROBE:
+            self._reverse.probe_answered(response.reflected_ev, response.request_id, now_ns)
             self._engine.probe_answered(response.reflected_ev, response.request_id, now_ns)
+        else:
+            self._ports.answered(response.request_id)
+
+    def ports_changed(self, now_ns: int) -> None:
+        """Act on a changed port, own or peer's: what is in flight there is judged soon."""
+        for ev in self._engine.set_down(self._ports.down, now_ns):
+            self._detector.fell_silent(ev)
 
     # Time
 
     @property
     def deadline_ns(self) -> int:
         """When `transmit` has something to do: 0 for now, `NEVER` if nothing but arrivals can."""
-        deadline_ns = self._engine.deadline_ns
+        deadline_ns = min(
+            self._engine.deadline_ns, self._reverse.deadline_ns, self._ports.deadline_ns
+        )
         if self.failed:
             return NEVER
         if self._control or self._may_send():
@@ -293,6 +318,12 @@ class Requester:
         if not self._posted or self._next_seq - self._oldest_seq >= self._window - 1:
             return None
         message = self._posted[0]
+        if (
+            message.immediate is not None
+            and message.offset == 0
+            and self._immediates >= self._config.max_immediates
+        ):
+            return None
         return min(self._mtu, message.length - message.offset)
 
     def on_time(self, now_ns: int) -> None:
@@ -309,24 +340,34 @@ class Requester:
             self._probing = True
             self._engine.start(now_ns)
         for ev, probe_id in self._engine.due_probes(now_ns):
-            self._counters.ev_probes += 1
-            self._control.append(
-                EndpointRequest(
-                    self._config.local_address,
-                    self._config.peer_address,
-                    ev,
-                    EndpointOp.EV_PROBE,
-                    probe_id,
-                    self._config.qpn,
-                    0,
-                )
-            )
+            self._probe_ev(ev, probe_id)
+        reverse = self._reverse.due_probe(now_ns, outbound=bool(self._unacked))
+        if reverse is not None:
+            self._probe_ev(*reverse)
+        update_id = self._ports.due_update(now_ns)
+        if update_id is not None:
+            path = self._engine.pick_for_probe(now_ns)
+            if path is not None:
+                self._ask(path.ev, EndpointOp.PORT_STATUS_UPDATE, update_id)
         self._stuck = False
+
+    def _probe_ev(self, ev: int, probe_id: int) -> None:
+        self._counters.ev_probes += 1
+        self._ask(ev, EndpointOp.EV_PROBE, probe_id)
+
+    def _ask(self, ev: int, op: EndpointOp, request_id: int) -> None:
+        config = self._config
+        mask = self._ports.mask if op is EndpointOp.PORT_STATUS_UPDATE else 0
+        self._control.append(
+            EndpointRequest(
+                config.local_address, config.peer_address, ev, op, request_id, config.qpn, mask
+            )
+        )
 
     def _break_silence(self, now_ns: int) -> None:
         remedy = self._retry.expire(now_ns)
         if remedy is Remedy.GIVE_UP:
-            self._fail(CompletionStatus.RETRY_EXCEEDED)
+            self.fail(CompletionStatus.RETRY_EXCEEDED)
         elif remedy is Remedy.TIMEOUT:
             self._counters.timeouts += 1
             for transmission in self._detector.lose_all():
@@ -410,6 +451,7 @@ class Requester:
         self._next_seq = seq + 1
         if offset == 0:
             self._in_progress.append(message)
+            self._immediates += message.immediate is not None
         message.offset = offset + length
         if message.offset == message.length:
             message.last_seq = seq
@@ -448,8 +490,15 @@ class Requester:
         message = transmission.message
         offset, length, seq = transmission.offset, transmission.length, transmission.seq
         end = offset + length
+        immediate: int | None = None
         if end == message.length:
-            opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
+            immediate = message.immediate
+            if immediate is None:
+                opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
+            elif offset == 0:
+                opcode = Opcode.WRITE_ONLY_IMMEDIATE
+            else:
+                opcode = Opcode.WRITE_LAST_IMMEDIATE
         else:
             opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
         repeated = transmission.previous is not None
@@ -473,5 +522,6 @@ class Requester:
             message.length,
             payload,
             dscp,
+            immediate,
         )
         return Datagram(ev, dscp, header, payload, trailer, seq, repeated)

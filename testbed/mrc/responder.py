@@ -17,13 +17,26 @@ from testbed.mrc.constants import (
 from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable
+from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.psn import unwrap_msn, unwrap_psn, wrap_psn
+from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1
-_LAST_OPCODES: Final = (Opcode.WRITE_LAST, Opcode.WRITE_ONLY)
+_LAST_OPCODES: Final = frozenset(
+    (
+        Opcode.WRITE_LAST,
+        Opcode.WRITE_ONLY,
+        Opcode.WRITE_LAST_IMMEDIATE,
+        Opcode.WRITE_ONLY_IMMEDIATE,
+    )
+)
 _RCVD_BYTES_MASK: Final = (1 << 24) - 1
+_EARLY_EVERY: Final = 3
+"""One SACK in so many comes a packet early. If each came after 8 packets, it would always be one of
+the same plane that triggers it, where planes are 2, 4 or 8, and no other plane's delay be known."""
+
 _SWEEP_EVERY: Final = 2
 """One SACK in so many is accompanied by one of the sweep (see `Responder._report`)."""
 
@@ -41,29 +54,40 @@ class _Trigger:
 class Responder:
     """Receives what the peer's requester sends.
 
-    A packet outside the window [cack + 1, cack + MPR) above is dropped silently: no requester that
-    heeds the window sends one. (Sources disagree on whether to NACK it.) One below it, or repeated,
-    is answered at once, since the peer seems not to know that it arrived.
+    A packet above the window [cack + 1, cack + MPR) is dropped silently: no requester that heeds
+    the window sends one. (Sources disagree on whether to NACK it.) One below it, or repeated, is
+    answered at once, since the peer seems not to know that it arrived. The window may change; what
+    it once allowed stays allowed, as the packet may be on its way.
 
     A WRITE that memory refuses is answered by a NACK with UNEXP_EVENT: how MRC names a remote
     access error is not public.
     """
 
     def __init__(
-        self, config: QpConfig, memory: MemoryTable, events: list[Event], counters: Counters
+        self,
+        config: QpConfig,
+        memory: MemoryTable,
+        events: list[Event],
+        counters: Counters,
+        reverse: ReversePaths,
     ) -> None:
         self._config = config
         self._memory = memory
         self._events = events
         self._counters = counters
+        self._reverse = reverse
         self._cack = config.peer_first_psn - 1
-        self._window = config.mpr * MPR_UNIT
+        self._mpr = config.mpr
+        self._edge = self._cack + config.mpr * MPR_UNIT
         self._received = 0  # bit i: cack + 1 + i has been placed
-        self._ends: list[tuple[int, int, int, int, int]] = []
+        self._ends: list[tuple[int, int, int, int, int, int | None]] = []
+        self._receive_completions: list[ReceiveCompletion] = []
         self._delivered = 0
         self._rcvd_bytes = 0
         self._fresh: list[int] = []
         self._unreported = 0
+        self._patience = config.sack_packets
+        self._since_early = 0
         self._newest: _Trigger | None = None
         self._triggers: list[_Trigger] = []
         self._deadline_ns = NEVER
@@ -71,6 +95,8 @@ class Responder:
         self._sweep = 0
         self._sacks = 0
         self._outbox: deque[Sack | Nack] = deque()
+        self.window_penalty = 0
+        self.restore_cwnd = False
 
     @property
     def deadline_ns(self) -> int:
@@ -79,14 +105,19 @@ class Responder:
             return 0
         return self._deadline_ns
 
+    def set_mpr(self, mpr: int) -> None:
+        """Advertise a window of `mpr` units of 128 PSNs from the next SACK on."""
+        self._mpr = mpr
+
     def on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
         """Place a WRITE packet and see to its acknowledgement."""
         counters = self._counters
         counters.data_received += 1
+        self._reverse.data_came(now_ns)
         cack = self._cack
         seq = unwrap_psn(packet.psn, cack + 1)
         position = seq - cack - 1
-        if position >= self._window - 1:
+        if seq >= self._edge:
             counters.out_of_window += 1
             return
         if position < 0 or self._received >> position & 1:
@@ -99,14 +130,15 @@ class Responder:
                 self._memory.place(packet.rkey, packet.va, payload)
             except AccessError:
                 counters.refused += 1
-                self._nack(packet, NackReason.UNEXP_EVENT)
+                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
                 return
             counters.bytes_placed += size
             self._rcvd_bytes += size
             if packet.opcode in _LAST_OPCODES:
                 length = packet.dma_length
                 start = packet.va + size - length
-                heappush(self._ends, (seq, packet.msn, start, packet.rkey, length))
+                end = (seq, packet.msn, start, packet.rkey, length, packet.immediate)
+                heappush(self._ends, end)
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
@@ -117,13 +149,15 @@ class Responder:
             seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE
         )
         if (
-            self._unreported >= self._config.sack_packets
+            self._unreported >= self._patience
             or ecn
             or packet.retransmitted
             or packet.ack_request
             or size == 0
         ):
             self._triggers.append(trigger)
+            self._since_early = (self._since_early + 1) % _EARLY_EVERY
+            self._patience = self._config.sack_packets - (self._since_early == 0)
             self._unreported = 0
             self._deadline_ns = NEVER
         else:
@@ -131,12 +165,14 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
-    def on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool) -> None:
+    def on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool, now_ns: int) -> None:
         """Ask for a packet whose payload a switch has cut off."""
         self._counters.trimmed_received += 1
-        position = unwrap_psn(packet.psn, self._cack + 1) - self._cack - 1
-        if 0 <= position < self._window - 1 and not self._received >> position & 1:
-            self._nack(packet, NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED)
+        seq = unwrap_psn(packet.psn, self._cack + 1)
+        position = seq - self._cack - 1
+        if position >= 0 and seq < self._edge and not self._received >> position & 1:
+            reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
+            self._nack(packet, reason, now_ns)
 
     def on_probe(self, probe: ReliabilityProbe) -> None:
         """Report the whole window: the SACK with `probe_reply` comes last."""
@@ -145,8 +181,9 @@ class Responder:
         above = range(
             first + SACK_BITMAP_BITS, first + self._received.bit_length(), SACK_BITMAP_BITS
         )
-        self._outbox.extend(self._sack(trigger, start) for start in above)
-        self._outbox.append(self._sack(trigger, first, probe_id=probe.probe_id))
+        ev = trigger.ev
+        self._outbox.extend(self._sack(trigger, start, ev) for start in above)
+        self._outbox.append(self._sack(trigger, first, ev, probe_id=probe.probe_id))
 
     def transmit(self, now_ns: int) -> deque[Sack | Nack]:
         """Return the queue of what is to be sent now; the caller pops what it sends."""
@@ -155,7 +192,7 @@ class Responder:
             self._unreported = 0
             self._deadline_ns = NEVER
         if self._triggers:
-            self._report()
+            self._report(now_ns)
         return self._outbox
 
     def _advance(self, now_ns: int) -> None:
@@ -165,12 +202,18 @@ class Responder:
         self._cack += run
         ends = self._ends
         while ends and ends[0][0] <= self._cack:
-            _, msn, va, rkey, length = heappop(ends)
+            _, msn, va, rkey, length, immediate = heappop(ends)
             message = unwrap_msn(msn, self._delivered)
             self._delivered = message + 1
             self._events.append(MessageDelivered(message, va, rkey, length, now_ns))
+            if immediate is not None:
+                self._receive_completions.append(ReceiveCompletion(message, immediate, length))
 
-    def _report(self) -> None:
+    def take_receive_completions(self) -> list[ReceiveCompletion]:
+        completions, self._receive_completions = self._receive_completions, []
+        return completions
+
+    def _report(self, now_ns: int) -> None:
         """Queue SACKs that tell of every packet received since the last ones.
 
         Each bitmap ends at the newest packet it has to report, so that in steady flow a packet is
@@ -199,8 +242,9 @@ class Responder:
         triggers = self._triggers
         for index in range(max(len(triggers), len(starts))):
             trigger = triggers[index] if index < len(triggers) else self._unmarked(triggers[-1])
+            start = starts[index] if index < len(starts) else newest
             self._outbox.append(
-                self._sack(trigger, starts[index] if index < len(starts) else newest)
+                self._sack(trigger, start, self._reverse.for_sack(trigger.ev, now_ns))
             )
         triggers.clear()
 
@@ -208,39 +252,40 @@ class Responder:
     def _unmarked(trigger: _Trigger) -> _Trigger:
         return _Trigger(trigger.seq, trigger.ev, trigger.tx_timestamp, EvMark.NONE)
 
-    def _sack(self, trigger: _Trigger, start: int, probe_id: int | None = None) -> Sack:
+    def _sack(self, trigger: _Trigger, start: int, ev: int, probe_id: int | None = None) -> Sack:
         config = self._config
         cack = self._cack
         self._counters.sacks_sent += 1
+        self._edge = max(self._edge, cack + self._mpr * MPR_UNIT)
         offset = trigger.seq - cack if probe_id is None else probe_id
         return Sack(
             source=config.local_address,
             destination=config.peer_address,
-            ev=trigger.ev,
+            ev=ev,
             qpn=config.peer_qpn,
             mark=trigger.mark,
             probe_reply=probe_id is not None,
             ack_psn_offset=((offset + 0x8000) & 0xFFFF) - 0x8000,
             reflected_ev=trigger.ev,
             cack_psn=wrap_psn(cack),
-            mpr=config.mpr,
+            mpr=self._mpr,
             sack_offset=start - cack,
             bitmap=self._received >> (start - cack - 1) & _BITMAP_MASK,
             tx_timestamp=trigger.tx_timestamp,
             ooo_count=min(self._received.bit_count(), _MAX_OOO_COUNT),
-            restore_cwnd=False,
-            rcv_cwnd_pen=0,
+            restore_cwnd=self.restore_cwnd,
+            rcv_cwnd_pen=self.window_penalty,
             rcvd_bytes=self._rcvd_bytes // RCVD_BYTES_UNIT & _RCVD_BYTES_MASK,
         )
 
-    def _nack(self, packet: Write | TrimmedWrite, reason: NackReason) -> None:
+    def _nack(self, packet: Write | TrimmedWrite, reason: NackReason, now_ns: int) -> None:
         config = self._config
         self._counters.nacks_sent += 1
         self._outbox.append(
             Nack(
                 source=config.local_address,
                 destination=config.peer_address,
-                ev=packet.ev,
+                ev=self._reverse.for_nack(packet.ev, now_ns),
                 qpn=config.peer_qpn,
                 reason=reason,
                 reflected_ev=packet.ev,

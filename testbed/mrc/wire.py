@@ -48,6 +48,7 @@ BTH_BYTES: Final = 12
 METH_BYTES: Final = 4
 TSETH_BYTES: Final = 4
 RETH_BYTES: Final = 16
+IMMDT_BYTES: Final = 4
 SETH_BYTES: Final = 36
 """SETH with its CC_STATE."""
 NETH_BYTES: Final = 20
@@ -80,9 +81,13 @@ _FTYPE_TIMESTAMP: Final = 1
 _BTH_BYTE4: Final = IPV6_BYTES + UDP_BYTES + 4
 _MASKED_START: Final = b"\xff" * 8 + b"\x6f\xff\xff\xff"
 
-_WRITE_OPCODES: Final = frozenset(
-    (Opcode.WRITE_FIRST, Opcode.WRITE_MIDDLE, Opcode.WRITE_LAST, Opcode.WRITE_ONLY)
-)
+_IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
+_WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
+    Opcode.WRITE_FIRST,
+    Opcode.WRITE_MIDDLE,
+    Opcode.WRITE_LAST,
+    Opcode.WRITE_ONLY,
+}
 
 
 class DecodeReason(Enum):
@@ -108,7 +113,10 @@ class DecodeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's."""
+    """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
+
+    `immediate` (32 bits) is there in the last packet of a WRITE with immediate, and only there.
+    """
 
     source: bytes
     destination: bytes
@@ -125,6 +133,7 @@ class Write:
     rkey: int
     dma_length: int
     payload: Buffer
+    immediate: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,15 +270,18 @@ def encode_write(
     dma_length: int,
     payload: Buffer,
     dscp: int,
+    immediate: int | None = None,
 ) -> tuple[bytes, bytes]:
     """Return the header of a WRITE packet and its trailer (padding and iCRC).
 
     The arguments are the fields of `Write` and the DSCP of the inner header, which repeats the
-    outer one.
+    outer one. The immediate goes with the opcodes that have one, and with no other.
     """
     size = len(payload)
     pad = -size & 3
     length = UDP_BYTES + BTH_BYTES + METH_BYTES + TSETH_BYTES + RETH_BYTES + size + pad + ICRC_BYTES
+    if immediate is not None:
+        length += IMMDT_BYTES
     flags = FLAG_TIMESTAMP
     if ack_request:
         flags |= FLAG_ACK_REQUEST
@@ -299,6 +311,8 @@ def encode_write(
         rkey,
         dma_length,
     )
+    if immediate is not None:
+        header += immediate.to_bytes(IMMDT_BYTES, "big")
     crc = _icrc(header, payload)
     if pad:
         padding = bytes(pad)
@@ -424,7 +438,10 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
     is_write = opcode in _WRITE_OPCODES
     if is_write:
         pad = flags >> 4 & 3
-        if total < WRITE_OVERHEAD_BYTES + pad:
+        payload_start = WRITE_HEADER_BYTES
+        if opcode in _IMMEDIATE_OPCODES:
+            payload_start += IMMDT_BYTES
+        if total < payload_start + pad + ICRC_BYTES:
             raise DecodeError(DecodeReason.TRUNCATED)
     else:
         extension = _EXTENSION_BYTES.get(opcode)
@@ -457,7 +474,10 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             va,
             rkey,
             dma_length,
-            packet[WRITE_HEADER_BYTES : total - ICRC_BYTES - pad],
+            packet[payload_start : total - ICRC_BYTES - pad],
+            int.from_bytes(packet[WRITE_HEADER_BYTES:payload_start], "big")
+            if payload_start != WRITE_HEADER_BYTES
+            else None,
         )
     try:
         return _CONTROL_DECODERS[opcode](packet, source, destination, ev, qpn, word8 & 0xFFFFFF)

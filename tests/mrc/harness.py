@@ -9,6 +9,7 @@ from random import Random
 from testbed.mrc import (
     Arrival,
     Completion,
+    CongestionControl,
     Datagram,
     DecodeError,
     EndpointRequest,
@@ -22,6 +23,7 @@ from testbed.mrc import (
     decode,
     respond,
 )
+from testbed.mrc.constants import EndpointOp
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -92,6 +94,7 @@ class Network:
         burst: int = 64,
         cwnd: int = 160 * 4096,
         base_rtt_ns: int = 130 * MS,
+        congestion: Callable[[], CongestionControl] | None = None,
         **options: object,
     ) -> None:
         self.rng = Random(seed)
@@ -128,7 +131,7 @@ class Network:
                     "peer_first_psn": psns[1 - side],
                 },
             )
-            qps.append(QueuePair(config, memory))
+            qps.append(QueuePair(config, memory, congestion() if congestion else None))
         self.qps = (qps[0], qps[1])
         self._heap: list[tuple[int, int, int, bytes, Arrival, bool]] = []
         self._ties = count()
@@ -163,6 +166,8 @@ class Network:
             self.decode_errors += 1
             return
         if isinstance(packet, EndpointRequest):
+            if packet.op is EndpointOp.PORT_STATUS_UPDATE:
+                self.qps[side].receive(packet, arrival)
             self._launch(side, respond(packet, self.dscp))
         else:
             assert packet.qpn == self.qps[side].config.qpn

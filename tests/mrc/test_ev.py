@@ -133,6 +133,46 @@ def test_a_condemned_ev_is_probed_about_every_rtt() -> None:
     assert 9 <= sum(1 for _, ev in bench.probed if ev == 1) <= 16
 
 
+def condemn_and_wait(bench: Bench, ev: int) -> float:
+    """Condemn a living EV and return how many RTTs it stays away."""
+    assert bench.blame(ev)
+    since_ns = bench.now_ns
+    while bench.engine.states()[ev] is EvState.ASSUMED_BAD:
+        bench.live(0.1)
+    return (bench.now_ns - since_ns) / RTT_NS
+
+
+def test_an_ev_that_relapses_needs_twice_as_many_answers_up_to_a_bound() -> None:
+    bench = started(make_profile(probe_successes=2, max_probe_successes=12))
+    waits = [condemn_and_wait(bench, 1) for _ in range(6)]
+    assert [round(wait) for wait in waits] == [1, 3, 7, 11, 11, 11]
+
+
+def test_relapses_are_forgiven_one_by_one() -> None:
+    bench = started(make_profile(probe_successes=2, max_probe_successes=16, forgiveness=20))
+    for _ in range(4):
+        condemn_and_wait(bench, 1)
+    bench.live(41)
+    assert round(condemn_and_wait(bench, 1)) == 3
+    bench.live(21)
+    assert round(condemn_and_wait(bench, 1)) == 1
+
+
+def test_a_spurious_loss_is_no_relapse() -> None:
+    bench = started(make_profile(probe_successes=2))
+    condemn_and_wait(bench, 1)
+    for _ in range(3):
+        bench.blame(1)
+        bench.engine.absolve(1, bench.now_ns)
+    assert round(condemn_and_wait(bench, 1)) == 3
+
+
+def test_a_bound_below_the_first_number_changes_nothing() -> None:
+    bench = started(make_profile(probe_successes=5, max_probe_successes=1))
+    waits = [round(condemn_and_wait(bench, 1)) for _ in range(3)]
+    assert waits == [4, 4, 4]
+
+
 def test_answers_that_come_too_late_do_not_count() -> None:
     bench = Bench(make_profile(probe_successes=1))
     bench.blame(1)
@@ -232,6 +272,8 @@ def test_an_unknown_ev_changes_nothing() -> None:
         {"probe_successes": 0},
         {"probe_interval": 0.0},
         {"max_condemned_share": 0.0},
+        {"max_probe_successes": 0},
+        {"forgiveness": 0.0},
     ],
 )
 def test_profiles_that_cannot_work_are_refused(broken: dict[str, object]) -> None:
@@ -242,7 +284,7 @@ def test_profiles_that_cannot_work_are_refused(broken: dict[str, object]) -> Non
 
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["blame", "skip", "absolve", "deny", "allow", "pick", "live"]),
+        st.sampled_from(["blame", "skip", "absolve", "deny", "allow", "pick", "live", "ports"]),
         st.integers(0, 63),
     ),
     max_size=80,
@@ -280,7 +322,8 @@ def test_invariants(
         assert all(sum(1 for ev in in_use if ev & 7 == plane) <= active for plane in range(planes))
         assert all(states[ev] in (EvState.GOOD, EvState.SKIP) for ev in in_use)
         assert all(states[ev] is not EvState.SKIP for ev in evs if ev not in in_use)
-        if not any(step == "deny" for step, _ in steps):
+        assert all(engine.usable(ev) for ev in in_use)
+        if not any(step in ("deny", "ports") for step, _ in steps):
             assert len(in_use) >= min(floor, planes * active)
         for event in bench.events:
             assert isinstance(event, EvChanged)
@@ -288,7 +331,7 @@ def test_invariants(
             told[event.ev] = (event.new, event.active)
         bench.events.clear()
         assert told == {ev: (states[ev], ev in in_use) for ev in evs}
-        waiting = [ev for ev in evs if states[ev] is EvState.ASSUMED_BAD]
+        waiting = [ev for ev in evs if states[ev] is EvState.ASSUMED_BAD and engine.usable(ev)]
         assert not waiting or engine.deadline_ns < NEVER
 
 
@@ -304,6 +347,9 @@ def take_step(bench: Bench, step: str, ev: int, number: int) -> None:
         engine.deny(ev, bench.now_ns)
     elif step == "allow":
         engine.allow(ev, bench.now_ns)
+    elif step == "ports":
+        down = frozenset(plane for plane in range(4) if number >> plane & 1)
+        engine.set_down(down, bench.now_ns)
     elif step == "live":
         bench.live(0.1 * (number % 20))
     else:

@@ -126,7 +126,7 @@ def test_unequal_paths_are_learned() -> None:
     check_success(network, 600)
     spurious = [event for event in network.events[0] if isinstance(event, Spurious)]
     assert len(spurious) == network.qps[0].counters.lost <= 40
-    assert all(event.time_ns < 1 * S for event in spurious)
+    assert sum(event.time_ns > 1 * S for event in spurious) <= 8
     assert len(network.qps[0].active_evs()) == 12
 
 
@@ -165,6 +165,21 @@ def test_a_lossy_ev_is_replaced_and_goodput_held() -> None:
     check_success(network, 600)
     assert network.now_ns < 1.05 * 4800 * 4238 * 8 / 40e6 * S + 2 * RTT_NS
     assert all(event.ev == 9 for event in network.events[0] if isinstance(event, Lost))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_lossy_ev_comes_back_a_handful_of_times_and_no_more(seed: int) -> None:
+    network = Network(make_profile(planes=2), port_bps=10e6, seed=seed, cwnd=80 * 4096)
+    network.paths[9].loss = 0.2
+    write_all(network, 1500)
+    assert network.now_ns > 20 * S
+    condemned = [
+        event
+        for event in network.events[0]
+        if isinstance(event, EvChanged) and event.new is EvState.ASSUMED_BAD
+    ]
+    assert {event.ev for event in condemned} == {9}
+    assert len(condemned) <= 6
 
 
 def test_a_total_outage_is_survived() -> None:

@@ -1,12 +1,17 @@
 """The responder: when it sends SACKs, what they say, what it refuses."""
 
+from random import Random
+
 import pytest
 
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
 from testbed.mrc.constants import EvMark, NackReason, Opcode
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import Placed
 from testbed.mrc.psn import unwrap_psn
 from testbed.mrc.responder import Responder
+from testbed.mrc.reverse import ReversePaths
+from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
@@ -34,7 +39,10 @@ class Bench:
             peer_first_psn=FIRST,
             mpr=mpr,
         )
-        self.responder = Responder(config, memory, self.events, self.counters)
+        rtt = RttEstimator(config.base_rtt_ns)
+        engine = EvEngine(config.ev_profile, rtt, Random(1), self.events)
+        reverse = ReversePaths(engine, rtt, Random(1))
+        self.responder = Responder(config, memory, self.events, self.counters, reverse)
         self.length = length
 
     def write(
@@ -180,6 +188,17 @@ def test_in_steady_flow_several_sacks_report_each_packet() -> None:
     assert all(sum(index in reported(sack) for sack in sacks) >= 7 for index in range(1, 170))
 
 
+@pytest.mark.parametrize("planes", range(1, 9))
+def test_every_plane_triggers_sacks(planes: int) -> None:
+    bench = Bench()
+    triggers: list[int] = []
+    for index in range(400):
+        bench.write(index, ev=index % planes)
+        triggers += [sack.reflected_ev for sack in bench.sacks()]
+    counts = [triggers.count(plane) for plane in range(planes)]
+    assert min(counts) > len(triggers) / planes / 2
+
+
 def test_a_probe_is_answered_by_the_whole_window() -> None:
     bench = Bench()
     arrived = set(range(2, 900, 3))
@@ -235,7 +254,7 @@ def test_a_trimmed_packet_is_nacked_unless_it_is_here(last_hop: bool, reason: Na
     for index in (0, 1, 2000):
         psn = (FIRST + index) & 0xFFFFFF
         trimmed = TrimmedWrite(ADDRESSES[1], ADDRESSES[0], 5, 1, psn, 0, 42)
-        bench.responder.on_trimmed(trimmed, last_hop=last_hop)
+        bench.responder.on_trimmed(trimmed, last_hop=last_hop, now_ns=0)
     nacks = bench.nacks()
     assert [(n.nack_psn, n.reason, n.reflected_ev, n.tx_timestamp) for n in nacks] == [
         (FIRST, reason, 5, 42)

@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from testbed.mrc import CompletionStatus, MessageDelivered
+from testbed.mrc import CcProfile, CompletionStatus, MessageDelivered, Nscc
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 
@@ -29,6 +29,11 @@ def path_models(draw: st.DrawFn) -> PathModel:
     )
 
 
+def window() -> Nscc:
+    """A small one, so that it matters."""
+    return Nscc(CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=5e5, mss=MTU, dilation=1e4))
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.data(),
@@ -39,6 +44,8 @@ def path_models(draw: st.DrawFn) -> PathModel:
     back_sizes=st.lists(st.integers(0, 3000), max_size=4),
     first_psn=st.sampled_from([0, 5, (1 << 24) - 20]),
     mpr=st.sampled_from([1, 8]),
+    nscc=st.booleans(),
+    flaps=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=4),
     seed=st.integers(0, 1 << 16),
 )
 def test_everything_arrives(
@@ -50,6 +57,8 @@ def test_everything_arrives(
     back_sizes: list[int],
     first_psn: int,
     mpr: int,
+    nscc: bool,
+    flaps: list[tuple[int, int]],
     seed: int,
 ) -> None:
     """Every byte arrives, completions are exact and in order, and nothing is sent without end."""
@@ -64,6 +73,7 @@ def test_everything_arrives(
         first_psn=first_psn,
         mpr=mpr,
         exponential_retries=12,
+        congestion=window if nscc else None,
     )
     rng = Random(seed)
     posted: tuple[list[int], list[int]] = (sizes, back_sizes)
@@ -75,6 +85,11 @@ def test_everything_arrives(
             network.qps[side].post_write(wr_id, memoryview(payload), VA + va, RKEY)
             expected[1 - side][va : va + size] = payload
             va += size + 7
+    for number, (side, plane) in enumerate(flaps):
+        network.run((100 + 100 * number) * MS)
+        network.qps[side].port_down(plane, network.now_ns)
+        network.run((150 + 100 * number) * MS)
+        network.qps[side].port_up(plane, network.now_ns)
     network.run(
         300 * S,
         lambda: all(len(network.completions[side]) == len(posted[side]) for side in (0, 1)),

@@ -2,6 +2,7 @@
 
 import struct
 from contextlib import suppress
+from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -56,6 +57,13 @@ writes = st.builds(
     dma_length=u32,
     payload=st.binary(max_size=300),
 )
+immediate_writes = st.builds(
+    replace,
+    writes,
+    opcode=st.sampled_from([Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE]),
+    immediate=u32,
+)
+writes = writes | immediate_writes
 controls: st.SearchStrategy[Control] = st.one_of(
     st.builds(
         Sack,
@@ -140,6 +148,7 @@ def write_bytes(write: Write, dscp: int = 10) -> bytes:
         write.dma_length,
         write.payload,
         dscp,
+        write.immediate,
     )
     return header + bytes(write.payload) + trailer
 
@@ -249,6 +258,15 @@ def test_layout_of_a_write() -> None:
     assert packet[68:84] == bytes.fromhex("1122334455667788 99aabbcc 00000100")
     assert packet[84:-4] == bytes(range(256))
     assert (WRITE_HEADER_BYTES, WRITE_OVERHEAD_BYTES, TRIMMED_BYTES) == (84, 88, 68)
+
+
+def test_layout_of_a_write_with_immediate() -> None:
+    write = replace(a_write(), opcode=Opcode.WRITE_ONLY_IMMEDIATE, immediate=0x01020304)
+    packet = write_bytes(write)
+    assert packet[4:6] == packet[44:46] == struct.pack("!H", 308)
+    assert packet[48] == 0xCB
+    assert packet[80:88] == bytes.fromhex("00000100 01020304")
+    assert packet[88:-4] == bytes(range(256))
 
 
 def test_layout_of_a_sack() -> None:

@@ -1,0 +1,279 @@
+"""NSCC: a congestion window on ECN and queueing delay, clocked by SACKs.
+
+Parameters have the names of the OCP MRC API; MRC's defaults are not public, so `CcProfile.derive`
+takes those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
+
+- no ECN, delay below target: proportional increase, and fast increase while there is no queue;
+- no ECN, delay at target or above: fair (additive) increase;
+- ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
+- ECN, delay below target: no change, the spray reacts;
+- quick adapt: after a loss, a trim or an extreme delay, and if little was achieved in the last
+  RTT, the window becomes what was achieved; what was in flight then is not held against it.
+
+MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never shows as ECN.
+Therefore one rule is ours, after the delay-based decrease of Swift (Kumar et al., SIGCOMM 2020):
+
+- no ECN, *average* delay above target: the multiplicative decrease of the ECN rule. In between
+  (the sample is high, the average not yet) the window holds; fair increase is left to the time
+  before the average has risen above half of the target.
+
+With trimming, congestion trims and a packet lost whole tells of a broken path, which the EVs answer
+to; so only without trimming does such a loss shrink the window by what was lost.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+_BITS: Final = 8
+_NS: Final = 1_000_000_000
+_REFERENCE_BDP: Final = 150_000
+"""Bytes: 100 Gbit/s x 12 us, the network that uet-htsim's constants are scaled from."""
+
+_REFERENCE_RTT_NS: Final = 12_000
+_NO_QUEUE_SHIFT: Final = 3
+"""A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but an idle path here
+has the serialisation of a few hops in it."""
+
+PENALTY_UNIT: Final = 128
+"""A window penalty (`rcv_cwnd_pen`, 7 bits) of p takes p / 128 of the window. The unit is ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class CcProfile:
+    """The parameters of NSCC (names: OCP MRC API). Sizes in bytes, times in ns.
+
+    `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` in bytes per RTT;
+    `fi_scale` multiplies the bytes acknowledged, `gamma` the relative excess of delay,
+    `max_md_jump` is the smallest factor of one decrease. Quick adapt runs when less than
+    `max_cwnd >> qa_gate` was achieved, on loss, trim or a delay above `qa_threshold`, unless
+    `disable_qa`. Increases are granted every `adjust_bytes_threshold` or
+    `adjust_period_threshold`. `delay_alpha` is the weight of one packet in the average delay.
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    base_rtt: int
+    target_delay: int
+    alpha: float
+    eta: float
+    fi: float
+    fi_scale: float
+    max_cwnd: int
+    mss: int
+    qa_threshold: int
+    adjust_bytes_threshold: int
+    adjust_period_threshold: int
+    trimming: bool = True
+    gamma: float = 0.8
+    max_md_jump: float = 0.5
+    qa_gate: int = 3
+    delay_alpha: float = 0.0125
+    disable_qa: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if min(self.base_rtt, self.target_delay, self.mss) <= 0:
+            raise ValueError("base_rtt, target_delay and mss must be positive")
+        if self.max_cwnd < self.mss:
+            raise ValueError(f"max_cwnd must hold a packet, not {self.max_cwnd} bytes")
+        if min(self.alpha, self.eta, self.fi, self.fi_scale, self.gamma) < 0:
+            raise ValueError("alpha, eta, fi, fi_scale and gamma must not be negative")
+        if not 0 < self.max_md_jump <= 1 or not 0 < self.delay_alpha <= 1:
+            raise ValueError("max_md_jump and delay_alpha must lie in (0, 1]")
+        if min(self.qa_gate, self.adjust_bytes_threshold, self.adjust_period_threshold) < 0:
+            raise ValueError("qa_gate and the adjust thresholds must not be negative")
+
+    @classmethod
+    def derive(
+        cls,
+        *,
+        base_rtt_ns: int,
+        rate_bps: float,
+        mss: int = 4096,
+        trimming: bool = True,
+        dilation: float = 1.0,
+    ) -> Self:
+        """Return uet-htsim's defaults for a host of `rate_bps` (all its ports) and a base RTT.
+
+        `dilation` says how many times slower than real the clock runs: `base_rtt_ns` contains it,
+        the constants of the simulator do not.
+
+        Raises:
+            ValueError: the bandwidth-delay product does not hold a packet.
+        """
+        bdp = rate_bps * base_rtt_ns / _BITS / _NS
+        target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
+        a = bdp / _REFERENCE_BDP
+        b = target_ns / (_REFERENCE_RTT_NS * dilation)
+        return cls(
+            base_rtt=base_rtt_ns,
+            target_delay=target_ns,
+            alpha=4 * mss * a * b / target_ns,
+            eta=0.15 * mss * a,
+            fi=5 * mss * a,
+            fi_scale=0.25 * a,
+            max_cwnd=int(1.5 * bdp),
+            mss=mss,
+            qa_threshold=4 * target_ns,
+            adjust_bytes_threshold=8 * mss,
+            adjust_period_threshold=base_rtt_ns,
+            trimming=trimming,
+        )
+
+
+class Nscc:
+    """The window of one queue pair. It begins at its maximum, as uet-htsim's does."""
+
+    def __init__(self, profile: CcProfile) -> None:
+        self.profile = profile
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin anew, with the largest window."""
+        self.average_delay_ns = 0.0
+        self._window = float(self.profile.max_cwnd)
+        self._increase = 0.0
+        self._since_adjusted = 0
+        self._adjusted_ns = 0
+        self._decreased_ns = -self.profile.base_rtt - 1
+        self._idle_acked = 0
+        self._fast = False
+        self._achieved = 0
+        self._epoch_ends_ns = 0
+        self._adapt = False
+        self._to_ignore = 0
+        self._penalty = 0
+        self._before_penalty = 0.0
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight: never less than a packet."""
+        window = self._window * (PENALTY_UNIT - self._penalty) / PENALTY_UNIT
+        return max(int(window), self.profile.mss)
+
+    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+        """Take in a SACK; one that measured no RTT counts its bytes and decides nothing."""
+        profile = self.profile
+        self._achieved += acked
+        self._since_adjusted += acked
+        stale = self._to_ignore > 0
+        self._to_ignore = max(0, self._to_ignore - acked)
+        if rtt_ns is None:
+            return
+        delay_ns = max(0, rtt_ns - profile.base_rtt)
+        self._average(delay_ns, acked)
+        congested = ecn or delay_ns >= profile.target_delay
+        if self._quick_adapt(now_ns, extreme=delay_ns > profile.qa_threshold) or (
+            stale and congested
+        ):
+            self._forget_increase()
+            return
+        if not congested:
+            self._increase_proportionally(acked, delay_ns)
+        elif delay_ns >= profile.target_delay:
+            self._no_longer_idle()
+            if ecn or self.average_delay_ns > profile.target_delay:
+                self._decrease(now_ns)
+            elif self.average_delay_ns < profile.target_delay / 2:
+                self._increase += profile.fi * acked
+        self._grant(now_ns)
+
+    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+        """Take in a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
+        profile = self.profile
+        self._adapt = True
+        self._to_ignore = max(0, self._to_ignore - lost)
+        if trimmed:  # a queue at its trimming threshold, about one BDP
+            self._average(profile.base_rtt, lost)
+            self._no_longer_idle()
+        if self._quick_adapt(now_ns, extreme=False):
+            self._forget_increase()
+        elif trimmed or not profile.trimming:
+            self._bound(self._window - lost)
+
+    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+        """Heed the responder: give up `penalty` / 128 of the window, as long as it says so.
+
+        A penalised window does not grow. With `restore` it is at least what it was when the penalty
+        began. What the fields mean in detail is not public.
+        """
+        if penalty and not self._penalty:
+            self._before_penalty = self._window
+        self._penalty = penalty
+        if restore and self._before_penalty:
+            self._bound(max(self._window, self._before_penalty))
+            self._before_penalty = 0.0
+
+    def _average(self, delay_ns: int, acked: int) -> None:
+        """Weigh a sample with the packets it stands for, as one sample a packet would."""
+        packets = max(1.0, acked / self.profile.mss)
+        weight = 1 - (1 - self.profile.delay_alpha) ** packets
+        self.average_delay_ns += weight * (delay_ns - self.average_delay_ns)
+
+    def _quick_adapt(self, now_ns: int, *, extreme: bool) -> bool:
+        profile = self.profile
+        if profile.disable_qa or now_ns <= self._epoch_ends_ns:
+            return False
+        adapt = (
+            self._epoch_ends_ns != 0
+            and (self._adapt or extreme)
+            and self._achieved < profile.max_cwnd >> profile.qa_gate
+        )
+        if adapt:
+            self._to_ignore = int(self._window)
+            self._bound(min(self._window, self._achieved))
+        self._adapt = False
+        self._achieved = 0
+        self._epoch_ends_ns = now_ns + profile.base_rtt + profile.target_delay
+        return adapt
+
+    def _increase_proportionally(self, acked: int, delay_ns: int) -> None:
+        profile = self.profile
+        if delay_ns < profile.base_rtt >> _NO_QUEUE_SHIFT:
+            self._idle_acked += acked
+            if self._fast or self._idle_acked > self._window:
+                self._fast = True
+                if not self._penalty:
+                    self._bound(self._window + acked * profile.fi_scale)
+                return
+        else:
+            self._no_longer_idle()
+        self._increase += profile.alpha * acked * (profile.target_delay - delay_ns)
+
+    def _no_longer_idle(self) -> None:
+        self._idle_acked = 0
+        self._fast = False
+
+    def _decrease(self, now_ns: int) -> None:
+        profile = self.profile
+        average_ns = self.average_delay_ns
+        if average_ns <= profile.target_delay or now_ns - self._decreased_ns <= profile.base_rtt:
+            return
+        excess = (average_ns - profile.target_delay) / average_ns
+        self._bound(self._window * max(1 - profile.gamma * excess, profile.max_md_jump))
+        self._decreased_ns = now_ns
+
+    def _grant(self, now_ns: int) -> None:
+        profile = self.profile
+        elapsed_ns = now_ns - self._adjusted_ns
+        if (
+            self._since_adjusted <= profile.adjust_bytes_threshold
+            and elapsed_ns <= profile.adjust_period_threshold
+        ):
+            return
+        if not self._penalty:
+            increase = self._increase / self._window
+            if elapsed_ns >= profile.adjust_period_threshold:
+                increase += profile.eta
+            self._bound(self._window + increase)
+        if elapsed_ns >= profile.adjust_period_threshold:
+            self._adjusted_ns = now_ns
+        self._forget_increase()
+
+    def _forget_increase(self) -> None:
+        self._increase = 0.0
+        self._since_adjusted = 0
+
+    def _bound(self, window: float) -> None:
+        self._window = min(max(window, float(self.profile.mss)), float(self.profile.max_cwnd))

@@ -1,0 +1,164 @@
+"""Damaged and forged packets by the thousand: nothing raises, nothing is written where it must not.
+
+`TESTBED_SOAK=1 pytest tests/mrc/test_fuzz.py` throws a million instead of fifty thousand.
+"""
+
+import os
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from testbed.mrc import (
+    Arrival,
+    CcProfile,
+    DecodeError,
+    DscpClasses,
+    EndpointRequest,
+    MemoryRegion,
+    MemoryTable,
+    Nscc,
+    QpState,
+    QueuePair,
+    decode,
+    respond,
+)
+from testbed.mrc.constants import EndpointOp
+from testbed.mrc.wire import TRIMMED_BYTES, WRITE_HEADER_BYTES, _icrc
+
+from .harness import MS, RKEY, VA, Network, PathModel, make_profile
+
+GUARD = 4096
+REGION = 1 << 16
+MTU = 256
+DSCP = DscpClasses()
+
+
+def real_packets() -> tuple[list[bytes], list[bytes]]:
+    """What the two ends of a bad network send each other: what side 0 gets, what side 1 gets."""
+    network = Network(
+        make_profile(planes=2),
+        default=lambda: PathModel(loss=0.1, trim=0.1, mark=0.1),
+        mtu=MTU,
+        cwnd=64 * MTU,
+    )
+    for qp in network.qps:
+        for wr_id in range(8):
+            qp.post_write(wr_id, memoryview(bytes(1000)), VA, RKEY)
+            qp.post_write_imm(wr_id, memoryview(bytes(700)), VA, RKEY, 0)
+    network.run(3000 * MS)
+    packets: tuple[list[bytes], list[bytes]] = ([], [])
+    for sent in network.sent:
+        data = sent.datagram.join()
+        packets[1 - sent.side].append(data)
+        if sent.datagram.is_data:
+            packets[1 - sent.side].append(data[:TRIMMED_BYTES])
+        elif isinstance(packet := decode(data), EndpointRequest):
+            packets[sent.side].append(respond(packet, DSCP).join())
+    return packets
+
+
+def mutate(rng: Random, packet: bytes, *, sealed: bool) -> bytearray:
+    """Change some bits, bytes or the length; `sealed`: headers only, under an iCRC that fits."""
+    damaged = bytearray(packet)
+    end = min(len(damaged), WRITE_HEADER_BYTES) if sealed else len(damaged)
+    for _ in range(rng.choice((1, 1, 2, 4, 16))):
+        position = rng.randrange(48 if sealed and rng.random() < 0.9 else 0, end)
+        if rng.random() < 0.5:
+            damaged[position] ^= 1 << rng.randrange(8)
+        else:
+            damaged[position] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    if not sealed:
+        if rng.random() < 0.1:
+            del damaged[rng.randrange(len(damaged)) :]
+        elif rng.random() < 0.05:
+            damaged += rng.randbytes(rng.randrange(1, 64))
+    elif len(damaged) > TRIMMED_BYTES:
+        damaged[-4:] = _icrc(damaged[:-4], b"").to_bytes(4, "little")
+    return damaged
+
+
+class Target:
+    """A live queue pair over guarded memory full of zeros."""
+
+    def __init__(self, seed: int) -> None:
+        self.buffer = bytearray(b"\xa5" * GUARD + bytes(REGION) + b"\xa5" * GUARD)
+        memory = MemoryTable()
+        view = memoryview(self.buffer)[GUARD : GUARD + REGION]
+        memory.register(MemoryRegion(RKEY, VA, view))
+        config = Network(make_profile(planes=2), mtu=MTU, seed=seed).qps[0].config
+        profile = CcProfile.derive(base_rtt_ns=config.base_rtt_ns, rate_bps=20e6, dilation=1e4)
+        self.qp = QueuePair(config, memory, Nscc(profile))
+        self.now_ns = 0
+        self.taken = self.resets = 0
+
+    def throw(self, packet: bytearray, dscp: int) -> None:
+        self.now_ns += MS // 4
+        trimmed = dscp in (DSCP.trimmed, DSCP.trimmed_lasthop)
+        try:
+            decoded = decode(memoryview(packet), trimmed=trimmed)
+        except DecodeError:
+            return
+        self.taken += 1
+        if isinstance(decoded, EndpointRequest):
+            assert respond(decoded, DSCP).join()
+            if decoded.op is not EndpointOp.PORT_STATUS_UPDATE:
+                return
+        self.qp.receive(decoded, Arrival(self.now_ns & 3, dscp, self.now_ns))
+
+    def live(self) -> None:
+        """Send, poll, and come back from ERROR as a user would."""
+        qp = self.qp
+        assert len(qp.transmit(self.now_ns, 64)) <= 64
+        deadline = qp.next_deadline()
+        assert deadline is None or deadline >= 0
+        qp.events()
+        qp.poll_cq()
+        qp.poll_recv_cq()
+        if qp.failed:
+            self.resets += 1
+            for state in (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS):
+                qp.modify(state)
+        if qp.flight == 0:
+            qp.post_write(0, memoryview(bytes(20 * MTU)), VA, RKEY)
+            qp.post_write_imm(0, memoryview(bytes(10)), VA, RKEY, 1)
+
+    def guards_hold(self) -> bool:
+        guard = b"\xa5" * GUARD
+        return self.buffer[:GUARD] == guard == self.buffer[-GUARD:]
+
+
+def classes() -> Iterator[int]:
+    while True:
+        yield from (DSCP.trimmable, DSCP.control, DSCP.trimmed, DSCP.trimmable_retx)
+        yield from (DSCP.trimmable, DSCP.control, DSCP.trimmed_lasthop)
+
+
+def fuzz(packets: int, *, sealed: bool, seed: int) -> Target:
+    rng = Random(seed)
+    target = Target(seed)
+    corpus = real_packets()[0]
+    for number, dscp in zip(range(packets), classes(), strict=False):
+        target.throw(mutate(rng, rng.choice(corpus), sealed=sealed), dscp)
+        if number % 8 == 0:
+            target.live()
+    return target
+
+
+def check(packets: int) -> None:
+    damaged = fuzz(packets // 2, sealed=False, seed=1)
+    assert 0 < damaged.taken < packets // 4
+    assert damaged.guards_hold()
+    assert not any(damaged.buffer[GUARD:-GUARD])
+    forged = fuzz(packets // 2, sealed=True, seed=2)
+    assert forged.taken > packets // 8
+    assert forged.guards_hold()
+
+
+def test_mutated_packets() -> None:
+    check(50_000)
+
+
+@pytest.mark.skipif("TESTBED_SOAK" not in os.environ, reason="a soak: set TESTBED_SOAK=1")
+def test_a_million_mutated_packets() -> None:
+    check(1_000_000)

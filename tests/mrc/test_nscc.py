@@ -1,0 +1,327 @@
+"""NSCC: each rule by itself, and then windows that meet in a port."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.mrc import CcProfile, Nscc
+
+from .harness import MS, Network, S, make_profile
+from .star import Star
+from .test_path_death import DEATH_NS
+from .test_qp import check_success, write_all
+
+RTT_NS = 130 * MS
+PORT_BPS = 10e6
+MSS = 4096
+PROFILE = CcProfile.derive(base_rtt_ns=RTT_NS, rate_bps=2 * PORT_BPS, dilation=10_000)
+BDP = 2 * PORT_BPS * 0.13 / 8
+ATTAINABLE_BPS = 2 * PORT_BPS * 4096 / 4238
+
+
+def window_at(window: int, profile: CcProfile = PROFILE) -> Nscc:
+    """A window brought down to `window` by trims, long before time 0, its average delay zero."""
+    nscc = Nscc(replace(profile, disable_qa=True))
+    nscc.on_loss(nscc.window - window, trimmed=True, now_ns=-100 * S)
+    nscc.average_delay_ns = 0.0
+    return nscc
+
+
+def feed(nscc: Nscc, delay_ns: int, *, rtts: float, ecn: bool = False, start_ns: int = 0) -> None:
+    """A window of packets each RTT, in SACKs of 8."""
+    now_ns, end_ns = start_ns, start_ns + int(rtts * RTT_NS)
+    while now_ns < end_ns:
+        nscc.on_sack(8 * MSS, RTT_NS + delay_ns, ecn=ecn, now_ns=now_ns)
+        now_ns += 8 * MSS * RTT_NS // nscc.window
+
+
+def test_the_defaults_are_those_of_uet_htsim() -> None:
+    """At its reference network, 100 Gbit/s and 12 us, every scaling factor is known."""
+    profile = CcProfile.derive(base_rtt_ns=12_000, rate_bps=100e9, mss=4096)
+    assert profile.target_delay == 9000
+    assert profile.max_cwnd == 225_000
+    assert profile.alpha == pytest.approx(4 * 4096 * 0.75 / 9000)
+    assert profile.eta == pytest.approx(0.15 * 4096)
+    assert profile.fi == pytest.approx(5 * 4096)
+    assert profile.fi_scale == pytest.approx(0.25)
+    assert (profile.gamma, profile.max_md_jump, profile.qa_gate) == (0.8, 0.5, 3)
+    assert profile.qa_threshold == 4 * 9000
+    assert profile.adjust_bytes_threshold == 8 * 4096
+    assert profile.adjust_period_threshold == 12_000
+    untrimmed = CcProfile.derive(base_rtt_ns=12_000, rate_bps=100e9, trimming=False)
+    assert untrimmed.target_delay == 12_000
+
+
+def test_dilation_changes_times_and_nothing_else() -> None:
+    real = CcProfile.derive(base_rtt_ns=12_000, rate_bps=100e9)
+    slow = CcProfile.derive(base_rtt_ns=120_000_000, rate_bps=10e6, dilation=10_000)
+    assert slow.max_cwnd == real.max_cwnd
+    assert slow.fi == pytest.approx(real.fi)
+    assert slow.alpha * slow.target_delay == pytest.approx(real.alpha * real.target_delay)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"target_delay": 0},
+        {"max_cwnd": 1},
+        {"gamma": -1.0},
+        {"max_md_jump": 0.0},
+        {"delay_alpha": 2.0},
+        {"qa_gate": -1},
+    ],
+)
+def test_profiles_that_cannot_work_are_refused(broken: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        replace(PROFILE, **broken)  # type: ignore[arg-type]
+
+
+def test_it_begins_at_its_maximum() -> None:
+    assert Nscc(PROFILE).window == PROFILE.max_cwnd == int(1.5 * BDP)
+
+
+def test_below_target_the_window_grows_in_proportion_to_what_is_left() -> None:
+    growth = []
+    for delay_ns in (PROFILE.target_delay * 3 // 4, PROFILE.target_delay // 4):
+        nscc = window_at(200_000)
+        feed(nscc, delay_ns, rtts=2)
+        growth.append(nscc.window - 200_000)
+    assert growth[0] > 0
+    assert 2 < growth[1] / growth[0] < 4
+
+
+def test_without_a_queue_the_window_doubles_within_a_few_rtts() -> None:
+    nscc = window_at(50_000)
+    feed(nscc, 0, rtts=6)
+    assert nscc.window == PROFILE.max_cwnd
+
+
+def test_a_high_sample_before_the_average_follows_is_fair_increase() -> None:
+    nscc = window_at(200_000)
+    feed(nscc, PROFILE.target_delay, rtts=0.9)
+    assert 200_000 < nscc.window < 200_000 + 2 * PROFILE.fi
+
+
+@pytest.mark.parametrize("ecn", [False, True])
+def test_an_average_above_target_halves_at_most_and_once_an_rtt(ecn: bool) -> None:
+    nscc = window_at(400_000)
+    nscc.average_delay_ns = 100.0 * PROFILE.target_delay
+    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=0)
+    assert nscc.window == 200_000
+    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=RTT_NS)
+    assert nscc.window == 200_000
+    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=RTT_NS + 1)
+    assert 100_000 <= nscc.window < 102_000
+
+
+def test_a_decrease_is_in_proportion_to_the_excess() -> None:
+    nscc = window_at(400_000)
+    nscc.average_delay_ns = 1.25 * PROFILE.target_delay
+    nscc.on_sack(MSS, RTT_NS + int(1.25 * PROFILE.target_delay), ecn=True, now_ns=0)
+    assert nscc.window == pytest.approx(400_000 * (1 - 0.8 * 0.2), rel=0.01)
+
+
+def test_a_mark_without_delay_leaves_the_window_to_the_spray() -> None:
+    nscc = window_at(200_000)
+    feed(nscc, PROFILE.target_delay // 2, rtts=0.5, ecn=True)
+    assert nscc.window == 200_000
+
+
+def test_a_trim_takes_its_bytes_and_a_broken_path_nothing() -> None:
+    nscc = window_at(200_000)
+    nscc.on_loss(MSS, trimmed=True, now_ns=0)
+    assert nscc.window == 200_000 - MSS
+    nscc.on_loss(MSS, trimmed=False, now_ns=0)
+    assert nscc.window == 200_000 - MSS
+
+
+def test_without_trimming_a_drop_takes_its_bytes() -> None:
+    nscc = window_at(200_000, replace(PROFILE, trimming=False))
+    nscc.on_loss(MSS, trimmed=False, now_ns=0)
+    assert nscc.window == 200_000 - MSS
+
+
+def test_quick_adapt_takes_what_was_achieved_and_forgives_what_was_in_flight() -> None:
+    nscc = Nscc(PROFILE)
+    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
+    nscc.on_sack(9 * MSS, RTT_NS, ecn=False, now_ns=2)
+    nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+    assert nscc.window == 9 * MSS
+    nscc.average_delay_ns = 4.0 * PROFILE.target_delay
+    nscc.on_sack(MSS, 4 * RTT_NS, ecn=True, now_ns=4 * RTT_NS)
+    assert nscc.window == 9 * MSS
+
+
+def test_quick_adapt_keeps_out_when_enough_was_achieved_or_it_is_off() -> None:
+    for profile, achieved in ((PROFILE, PROFILE.max_cwnd // 4), (None, MSS)):
+        nscc = Nscc(profile or replace(PROFILE, disable_qa=True))
+        nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
+        nscc.on_sack(achieved, RTT_NS, ecn=False, now_ns=2)
+        nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+        assert nscc.window == PROFILE.max_cwnd - MSS
+
+
+def test_a_penalty_takes_its_share_and_stops_growth() -> None:
+    nscc = window_at(200_000)
+    nscc.on_penalty(32, restore=False)
+    assert nscc.window == 150_000
+    feed(nscc, 0, rtts=4)
+    assert nscc.window == 150_000
+    nscc.on_penalty(127, restore=False)
+    assert nscc.window == MSS
+    nscc.on_penalty(0, restore=False)
+    assert nscc.window == 200_000
+
+
+def test_restore_brings_back_what_was_before_the_penalty_once() -> None:
+    nscc = window_at(200_000)
+    nscc.on_penalty(64, restore=False)
+    nscc.on_loss(100_000, trimmed=True, now_ns=0)
+    assert nscc.window == 50_000
+    nscc.on_penalty(0, restore=True)
+    assert nscc.window == 200_000
+    nscc.on_loss(100_000, trimmed=True, now_ns=0)
+    nscc.on_penalty(0, restore=True)
+    assert nscc.window == 100_000
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["sack", "loss", "penalty"]),
+            st.integers(0, 1 << 20),
+            st.one_of(st.none(), st.integers(0, 10 * S)),
+            st.booleans(),
+            st.integers(0, RTT_NS),
+        ),
+        max_size=60,
+    )
+)
+def test_the_window_stays_within_its_bounds(
+    steps: list[tuple[str, int, int | None, bool, int]],
+) -> None:
+    nscc = Nscc(PROFILE)
+    now_ns = 0
+    for step, size, rtt_ns, flag, elapsed_ns in steps:
+        now_ns += elapsed_ns
+        if step == "sack":
+            nscc.on_sack(size, rtt_ns, ecn=flag, now_ns=now_ns)
+        elif step == "loss":
+            nscc.on_loss(size, trimmed=flag, now_ns=now_ns)
+        else:
+            nscc.on_penalty(size & 127, restore=flag)
+        assert MSS <= nscc.window <= PROFILE.max_cwnd
+
+
+def star(flows: int) -> Star:
+    """That many hosts writing to host 0."""
+    return Star(
+        make_profile(planes=2),
+        [(host, 0) for host in range(1, flows + 1)],
+        lambda: Nscc(PROFILE),
+        port_bps=PORT_BPS,
+    )
+
+
+def goodputs(network: Star, start_s: float, end_s: float) -> list[float]:
+    """Of each flow, as a share of what the receiver's ports attain."""
+    return [
+        flow.goodput_bps(int(start_s * S), int(end_s * S)) / ATTAINABLE_BPS
+        for flow in network.flows
+    ]
+
+
+def jain(shares: list[float]) -> float:
+    return sum(shares) ** 2 / len(shares) / sum(share * share for share in shares)
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[int(len(values) * share)]
+
+
+def test_a_single_flow_has_the_line_rate() -> None:
+    network = star(1)
+    network.load(network.flows[0])
+    network.run(5 * S)
+    assert goodputs(network, 1, 5)[0] >= 0.97
+    assert network.trimmed == network.dropped == 0
+
+
+@pytest.mark.parametrize("late_s", [0, 4])
+def test_two_flows_share_a_port_fairly(late_s: int) -> None:
+    network = star(2)
+    network.load(network.flows[0])
+    network.run(late_s * S)
+    network.load(network.flows[1])
+    network.run((late_s + 8) * S)
+    shares = goodputs(network, late_s + 4, late_s + 8)
+    assert jain(shares) >= 0.98
+    assert sum(shares) >= 0.97
+    assert network.dropped == 0
+
+
+def test_a_sevenfold_incast_loses_nothing_and_keeps_the_queue_short() -> None:
+    network = star(7)
+    for flow in network.flows:
+        network.load(flow)
+    network.run(3 * S)
+    start = len(network.backlog)
+    network.run(13 * S)
+    assert network.dropped == 0
+    assert sum(flow.sender.counters.lost for flow in network.flows) == 0
+    assert quantile(network.backlog, 0.99) <= 1.55
+    assert quantile(network.backlog[start:], 0.99) <= 1.0
+    shares = goodputs(network, 3, 13)
+    assert sum(shares) >= 0.97
+    assert jain(shares) >= 0.95
+
+
+def test_a_dead_path_costs_nothing_that_lasts() -> None:
+    network = star(1)
+    network.load(network.flows[0])
+    network.dead[9] = (DEATH_NS, 100 * S)
+    network.run(5 * S)
+    assert network.swallowed > 0
+    assert goodputs(network, 3, 5)[0] >= 0.97
+    assert network.flows[0].sender.congestion.window > BDP
+
+
+def test_after_an_outage_of_every_path_the_window_recovers() -> None:
+    network = star(1)
+    network.load(network.flows[0])
+    for entry in make_profile(planes=2).entries:
+        network.dead[entry.ev] = (2 * S, 4 * S)
+    network.run(10 * S)
+    assert goodputs(network, 7, 10)[0] >= 0.97
+
+
+def test_a_penalised_sender_slows_down_and_comes_back() -> None:
+    network = star(1)
+    flow = network.flows[0]
+    network.load(flow)
+    network.run(3 * S)
+    flow.receiver.set_window_penalty(96)
+    network.run(6 * S)
+    flow.receiver.set_window_penalty(0, restore=True)
+    network.run(9 * S)
+    before, during, after = (goodputs(network, at, at + 2)[0] for at in (1, 4, 7))
+    assert before >= 0.97
+    assert 0.3 < during < 0.4
+    assert after >= 0.97
+
+
+@pytest.mark.parametrize("penalty", [-1, 128])
+def test_a_penalty_has_seven_bits(penalty: int) -> None:
+    network = Network(make_profile())
+    with pytest.raises(ValueError, match="127"):
+        network.qps[0].set_window_penalty(penalty)
+
+
+def test_a_fixed_window_does_not_heed_a_penalty() -> None:
+    network = Network(make_profile(), port_bps=10e6)
+    network.qps[1].set_window_penalty(127)
+    write_all(network, 30)
+    check_success(network, 30)
+    assert network.qps[0].congestion.window == 160 * 4096

@@ -1,0 +1,181 @@
+"""Port status: a plane leaves and returns with its port, at both ends."""
+
+from itertools import pairwise
+
+import pytest
+
+from testbed.mrc import EvChanged, EvState, MessageDelivered
+from testbed.mrc.constants import EndpointOp
+from testbed.mrc.ev import NEVER
+from testbed.mrc.ports import PortStatus
+from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.wire import EndpointRequest, decode
+
+from .harness import RKEY, VA, Network, S, make_profile
+from .test_ev import Bench, started
+from .test_qp import RTT_NS
+
+PLANE = 2
+
+
+def loaded(messages: int = 900) -> Network:
+    network = Network(make_profile(), port_bps=10e6)
+    for wr_id in range(messages):
+        network.qps[0].post_write(wr_id, memoryview(bytes(1 << 15)), VA, RKEY)
+    network.run(1 * S)
+    return network
+
+
+def unplug(network: Network, side: int, until_ns: int) -> None:
+    """The cable of `side` in PLANE is pulled: nothing passes either way; the QP hears of it."""
+    for ev, path in network.paths.items():
+        if ev & 7 == PLANE:
+            path.dead = [(network.now_ns, until_ns)]
+    network.qps[side].port_down(PLANE, network.now_ns)
+
+
+def finish(network: Network, messages: int = 900) -> None:
+    network.run(60 * S, lambda: len(network.completions[0]) == messages)
+    assert len(network.completions[0]) == messages
+
+
+def updates(network: Network, side: int) -> list[EndpointRequest]:
+    packets = [
+        decode(sent.datagram.join())
+        for sent in network.sent
+        if sent.side == side and not sent.datagram.is_data
+    ]
+    return [
+        packet
+        for packet in packets
+        if isinstance(packet, EndpointRequest) and packet.op is EndpointOp.PORT_STATUS_UPDATE
+    ]
+
+
+def test_the_own_ports_plane_carries_nothing_from_that_moment() -> None:
+    network = loaded()
+    down_ns = network.now_ns
+    unplug(network, 0, 100 * S)
+    finish(network)
+    late = [s for s in network.data_sent() if s.time_ns > down_ns]
+    assert {s.datagram.ev & 7 for s in late} == {0, 1, 3}
+    assert not any(s.datagram.ev & 7 == PLANE for s in network.sent if s.time_ns > down_ns + RTT_NS)
+    delivered = [e.time_ns for e in network.events[1] if isinstance(e, MessageDelivered)]
+    assert max(after - before for before, after in pairwise(delivered)) < 2 * RTT_NS
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_peer_is_told_and_leaves_the_plane_too(side: int) -> None:
+    network = loaded()
+    unplug(network, side, 100 * S)
+    network.run(network.now_ns + 2 * RTT_NS)
+    for qp in network.qps:
+        assert all(ev & 7 != PLANE for ev in qp.active_evs())
+    network.sent.clear()
+    network.run(network.now_ns + 2 * RTT_NS)
+    assert all(sent.datagram.ev & 7 != PLANE for sent in network.sent)
+    finish(network)
+
+
+def test_the_update_says_which_port_and_is_sent_once_if_answered() -> None:
+    network = loaded()
+    unplug(network, 0, 100 * S)
+    finish(network)
+    (update,) = updates(network, 0)
+    assert update.port_mask == 1 << PLANE
+    assert update.requester_qpn == network.qps[0].config.qpn
+    assert update.ev & 7 != PLANE
+
+
+def test_an_unanswered_update_is_repeated() -> None:
+    network = loaded()
+    for path in network.paths.values():
+        path.dead = [(network.now_ns, network.now_ns + S)]
+    network.qps[0].port_down(PLANE, network.now_ns)
+    finish(network)
+    assert 2 < len(updates(network, 0)) < 12
+    assert all(ev & 7 != PLANE for ev in network.qps[1].active_evs())
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_the_plane_returns_with_the_port(side: int) -> None:
+    network = loaded()
+    up_ns = network.now_ns + S
+    unplug(network, side, up_ns)
+    network.run(up_ns)
+    network.qps[side].port_up(PLANE, up_ns)
+    finish(network)
+    back = min(
+        s.time_ns for s in network.data_sent() if s.time_ns > up_ns and s.datagram.ev & 7 == PLANE
+    )
+    assert back - up_ns < 3 * RTT_NS
+    assert len(network.qps[0].active_evs()) == 12
+    assert [update.port_mask for update in updates(network, side)] == [1 << PLANE, 0]
+
+
+def test_losing_and_returning_is_told_to_observers() -> None:
+    bench = started(make_profile())
+    bench.events.clear()
+    bench.engine.set_down(frozenset({1}), bench.now_ns)
+    changes = [event for event in bench.events if isinstance(event, EvChanged)]
+    assert {(e.plane, e.new, e.reason, e.active) for e in changes} == {
+        (1, EvState.ASSUMED_BAD, "port down", False)
+    }
+    assert len(changes) == 3
+    bench.probed.clear()
+    bench.live(5)
+    assert all(ev & 7 != 1 for _, ev in bench.probed)
+    bench.engine.set_down(frozenset(), bench.now_ns)
+    bench.live(1)
+    assert len(bench.engine.active()) == 12
+
+
+def test_an_ev_that_was_bad_before_has_to_prove_itself() -> None:
+    bench = started(make_profile(backups=0))
+    bench.dead = {1}
+    bench.blame(1)
+    bench.live(2)
+    bench.engine.set_down(frozenset({1}), bench.now_ns)
+    bench.dead = set()
+    bench.engine.set_down(frozenset(), bench.now_ns)
+    bench.live(1)
+    assert 1 not in bench.engine.active()
+    bench.live(3)
+    assert 1 in bench.engine.active()
+
+
+def test_with_every_port_down_nothing_is_picked() -> None:
+    bench = Bench(make_profile(planes=2))
+    bench.engine.set_down(frozenset({0, 1}), 0)
+    assert bench.engine.pick(0) is None
+    assert bench.engine.pick_for_probe(0) is not None
+
+
+def test_old_updates_change_nothing() -> None:
+    ports = PortStatus(RttEstimator(RTT_NS))
+    assert ports.set_peer(0b100, 0xFFFF)
+    assert ports.set_peer(0, 0)
+    assert not ports.set_peer(0b100, 0xFFFF)
+    assert ports.down == frozenset()
+
+
+def test_only_the_last_update_is_repeated_until_answered() -> None:
+    ports = PortStatus(RttEstimator(RTT_NS))
+    assert ports.due_update(0) is None
+    assert ports.set_local(1, down=True, now_ns=0)
+    assert not ports.set_local(1, down=True, now_ns=0)
+    first = ports.due_update(0)
+    assert first is not None
+    assert ports.due_update(0) is None
+    assert ports.set_local(1, down=False, now_ns=1)
+    ports.answered(first)
+    second = ports.due_update(1)
+    assert second is not None
+    ports.answered(second)
+    assert ports.deadline_ns == NEVER
+
+
+@pytest.mark.parametrize("plane", [-1, 32])
+def test_a_port_that_does_not_exist_is_refused(plane: int) -> None:
+    with pytest.raises(ValueError, match="31"):
+        Network(make_profile()).qps[0].port_down(plane, 0)
