@@ -42,5 +42,5 @@ setup: ## install what is missing: system packages (root), .venv; the others do 
 
 .PHONY: clean
 clean: ## remove .venv, .setup and caches; results stay
-	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis testbed/fabric/bpf/*.bpf.o
 	find testbed tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Makes this machine ready for the testbed: system packages (apt), then .venv from uv.lock.
+# Makes this machine ready for the testbed: system packages (apt), the link model's BPF programs, then
+# .venv from uv.lock.
 # Looks at what is there each time and does only what is missing; with nothing to do it takes 0.1 s.
 #   PYTHON=/path/to/python3   the interpreter for .venv
 # Exit status 3: this machine cannot be made ready as it is; the message says what is wanted.
@@ -11,9 +12,15 @@ required=(
   "python3|has_python"
   "python3-venv|can_have_uv"
 )
+no_link_model="links have a rate and a queue that drops its tail, no ECN, trimming, priorities or graded faults"
 # package | what shows that it is there | what a run does without it
 optional=(
   "openvswitch-switch|has ovs-vswitchd ovsdb-server|every fault goes through the link itself, none through OpenFlow"
+  "iputils-ping|has ping|there is no ping and no pingall at the prompt of testbed shell"
+  "clang|has clang|$no_link_model"
+  "libbpf-dev|has_header bpf/bpf_helpers.h|$no_link_model"
+  "linux-libc-dev|has_header linux/bpf.h|$no_link_model"
+  "libbpf1|has_libbpf|$no_link_model"
 )
 stays_off=" openvswitch-switch " # of these, a service that we bring does not start at boot either
 
@@ -113,6 +120,9 @@ apt_install() {
   done
 }
 
+has_header() { [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]; }
+has_libbpf() { ldconfig -p | grep -q 'libbpf\.so\.1 '; }
+
 # Why nothing can be installed; empty if apt can be used.
 obstacle() {
   if ! has apt-get; then
@@ -150,6 +160,21 @@ install_packages() {
       say "going on without $package: $why"
     fi
   done
+}
+
+# ---- the link model ----------------------------------------------------------------------------
+
+build_link_model() {
+  local sources=testbed/fabric/bpf object=testbed/fabric/bpf/linkmodel.bpf.o
+  if [[ $object -nt $sources/linkmodel.bpf.c && $object -nt $sources/linkmodel.h ]]; then return; fi
+  if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then return; fi # told above
+  say "building the link model"
+  if clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -I"/usr/include/$(uname -m)-linux-gnu" \
+    -c "$sources/linkmodel.bpf.c" -o "$state/linkmodel.bpf.o"; then
+    mv "$state/linkmodel.bpf.o" "$object"
+  else
+    say "clang could not build the link model: $no_link_model"
+  fi
 }
 
 # ---- Python ------------------------------------------------------------------------------------
@@ -244,4 +269,5 @@ make_venv() {
 }
 
 install_packages
+build_link_model
 make_venv

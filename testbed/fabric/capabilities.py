@@ -4,40 +4,108 @@ Nothing is concluded from a version. Every attempt makes the real thing and read
 a kernel may accept a route and drop its flavour without a word.
 """
 
+import ctypes
 import json
 import os
+import platform
 import socket
-from collections.abc import Callable
-from dataclasses import dataclass
-from ipaddress import IPv6Network
+import struct
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
-from testbed.fabric import namespaces, requests, routes, shaping
+from pyroute2.netlink.rtnl import TC_H_ROOT
+
+from testbed.fabric import libbpf, namespaces, requests, routes, shaping
 from testbed.fabric.layout import SID_DEVICE
-from testbed.fabric.netlink import Netlink, NetlinkError
+from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED
+from testbed.fabric.netlink import Netlink
 from testbed.fabric.requests import Interface
 from testbed.model.addressing import Role, locator, usid
-from testbed.model.errors import MachineError
+from testbed.model.errors import MachineError, TestbedError
 from testbed.model.topology import LINK_MTU
 
 _NODE = "probe"
+_IPPROTO_MPTCP = 262
+_SYS_BPF = {"x86_64": 321}
+_SYS_BPF_GENERIC = 280
+"""Number of bpf(2): asm-generic/unistd.h, but for the architectures with tables of their own."""
+
+_BPF_PROG_LOAD = 5
+_BPF_PROG_TYPE_SCHED_CLS = 3
+_PASS_ALL = struct.pack("=BBhiBBhi", 0xB7, 0, 0, -1, 0x95, 0, 0, 0)
+"""r0 = TC_ACT_UNSPEC; exit."""
+
 _IFINDEX, _PEER_IFINDEX = 100, 101
 _KERNELS = "Ubuntu 24.04, Debian 12 or 13, Fedora 41, or any kernel from 6.1 on with their options"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One thing that the fabric needs.
+    """One thing that this machine may be able to do.
 
     Attributes:
         name: what it is, short.
         remedy: what to install or change where it is missing.
-        run: does it; raises OSError or NetlinkError, or returns what is wrong.
+        run: does it; raises OSError or TestbedError, or returns what is wrong.
+        needed_for: what cannot be done without it.
+        required: whether nothing at all can be run without it.
     """
 
     name: str
     remedy: str
     run: Callable[[], str | None]
+    needed_for: str = "every run"
+    required: bool = True
+
+    def try_it(self) -> "Finding":
+        """Do it and tell how it went."""
+        try:
+            wrong = self.run()
+        except (OSError, TestbedError) as error:
+            wrong = str(error).split("\n", maxsplit=1)[0]
+        return self._found(wrong)
+
+    def not_tried(self, reason: str) -> "Finding":
+        """Tell that what it builds on is missing."""
+        return self._found(f"not tried: {reason}")
+
+    def _found(self, wrong: str | None) -> "Finding":
+        remedy = "" if wrong is None else self.remedy
+        return Finding(
+            self.name, wrong is None, wrong or "", self.needed_for, remedy, required=self.required
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """How an attempt went.
+
+    Attributes:
+        name: what was tried.
+        ok: whether this machine can do it.
+        detail: what is wrong, or what was measured.
+        needed_for: what cannot be done without it.
+        remedy: what to install or change; empty where nothing need be.
+        required: whether nothing at all can be run without it.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    needed_for: str
+    remedy: str
+    required: bool
+
+
+_ROOT = Attempt("root", "run as root, such as with sudo", lambda: None)
+_SANDBOX = Attempt(
+    "PID, network and mount namespaces",
+    "run outside a container, or in a privileged one (docker run --privileged)",
+    lambda: None,
+)
 
 
 def require() -> None:
@@ -52,34 +120,54 @@ def require() -> None:
 
 
 def probe() -> list[MachineError]:
-    """Try all that a fabric needs and return what is missing, the most basic first."""
+    """Try all that a fabric needs and return what is missing first, if anything is."""
+    missing = next((found for found in examine(_attempts()) if not found.ok), None)
+    if missing is None:
+        return []
+    return [MachineError(f"{missing.name}: {missing.detail}", missing.remedy)]
+
+
+def examine(attempts: Sequence[Attempt]) -> list[Finding]:
+    """Make attempts in a throwaway sandbox, after root and the sandbox itself.
+
+    They are made in their order, in the sandbox's own namespaces. Each builds on the required ones
+    before it: where one of those fails, the rest is not tried.
+    """
     if os.geteuid() != 0:
-        return [MachineError("namespaces need root", "run as root, such as with sudo")]
+        reason = "it needs root"
+        root = _ROOT._found("namespaces need it")  # noqa: SLF001 - of this module
+        return [root, *(attempt.not_tried(reason) for attempt in (_SANDBOX, *attempts))]
     reader, writer = os.pipe()
-    waiter = namespaces.start_sandbox(lambda: _report(writer))
+    sys.stdout.flush()
+    waiter = namespaces.start_sandbox(lambda: _report(attempts, writer))
     os.close(writer)
     with os.fdopen(reader) as pipe:
         answer = pipe.read()
     os.waitpid(waiter, 0)
     if not answer:
-        remedy = "run outside a container, or in a privileged one (docker run --privileged)"
-        return [MachineError("PID, network and mount namespaces cannot be made", remedy)]
-    return [MachineError(what, remedy) for what, remedy in json.loads(answer)]
+        sandbox = _SANDBOX._found("they cannot be made")  # noqa: SLF001 - of this module
+        rest = [attempt.not_tried("it needs namespaces") for attempt in attempts]
+        return [_ROOT.try_it(), sandbox, *rest]
+    found = [Finding(**one) for one in json.loads(answer)]
+    return [_ROOT.try_it(), _SANDBOX.try_it(), *found]
 
 
-def _report(writer: int) -> int:
-    missing = []
-    for attempt in _attempts():
-        try:
-            wrong = attempt.run()
-        except (OSError, NetlinkError) as error:
-            wrong = str(error)
-        if wrong is not None:
-            missing.append((f"{attempt.name}: {wrong}", attempt.remedy))
-            break  # the next attempts build on this one
+def _report(attempts: Sequence[Attempt], writer: int) -> int:
+    findings: list[Finding] = []
+    lacking = ""
+    for attempt in attempts:
+        found = attempt.not_tried(f"it needs {lacking}") if lacking else attempt.try_it()
+        findings.append(found)
+        if found.required and not found.ok and not lacking:
+            lacking = attempt.name
     with os.fdopen(writer, "w") as pipe:
-        json.dump(missing, pipe)
+        json.dump([asdict(found) for found in findings], pipe)
     return 0
+
+
+def everything() -> tuple[Attempt, ...]:
+    """All attempts that are made in a sandbox: what a fabric needs, then what goes beyond it."""
+    return (*_attempts(), *_more())
 
 
 def _attempts() -> tuple[Attempt, ...]:
@@ -96,6 +184,43 @@ def _attempts() -> tuple[Attempt, ...]:
         Attempt("HTB", "modprobe sch_htb, or install linux-modules-extra", _htb),
         Attempt("raw IPv6 sockets", "grant the container CAP_NET_RAW", _raw_sockets),
         Attempt("RPS", "a kernel with CONFIG_RPS, as every distribution has", _rps),
+    )
+
+
+def _more() -> tuple[Attempt, ...]:
+    ordinary = "ordinary traffic over the fabric: ping, iperf3, TCP"
+    kernel = f"a kernel that has it: {_KERNELS}"
+    return (
+        Attempt("End.DT6", kernel, _dt6, ordinary, required=False),
+        Attempt("encap.red", kernel, _encap_red, ordinary, required=False),
+        Attempt(
+            "cls_bpf",
+            "modprobe cls_bpf, or a kernel with CONFIG_NET_CLS_BPF; in a container, CAP_BPF",
+            _cls_bpf,
+            "the link model: ECN, trimming, loss, corruption",
+            required=False,
+        ),
+        Attempt(
+            "libbpf",
+            "apt install libbpf1, or dnf install libbpf",
+            _libbpf,
+            "loading the link model",
+            required=False,
+        ),
+        Attempt(
+            "netem",
+            "modprobe sch_netem, or install linux-modules-extra (kernel-modules-extra)",
+            _netem,
+            "propagation delay for the kernel's own stack",
+            required=False,
+        ),
+        Attempt(
+            "MPTCP",
+            "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP",
+            _mptcp,
+            "comparing with MPTCP",
+            required=False,
+        ),
     )
 
 
@@ -160,4 +285,82 @@ def _rps() -> str | None:
         (place / "class/net" / SID_DEVICE / "queues/rx-0/rps_cpus").write_text("1")
     finally:
         os.close(fd)
+    return None
+
+
+# --- beyond what a fabric needs ---------------------------------------------------------------
+
+
+def _install(wanted: routes.Route) -> str | None:
+    with Netlink.at(_NODE) as netlink:
+        netlink.send([routes.install_route(wanted, str)])
+        if wanted not in set(routes.read_routes(netlink)):
+            return "the kernel installed something else"
+    return None
+
+
+def _dt6() -> str | None:
+    return _install(routes.Route(IPv6Network("5f00:0:1::/48"), _IFINDEX, action=routes.DT6))
+
+
+def _encap_red() -> str | None:
+    segments = (IPv6Address("5f00:0:2::"),)
+    action = routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, segments)
+    return _install(routes.Route(IPv6Network("5f00:0:3::/48"), _IFINDEX, action=action))
+
+
+def _cls_bpf() -> str | None:
+    program = _load_program()
+    try:
+        with Netlink.at(_NODE) as netlink:
+            netlink.send(shaping.attach_model(_PEER_IFINDEX, program, program))
+    finally:
+        os.close(program)
+    return None
+
+
+def _load_program() -> int:
+    """Load a program that passes everything on, as small as they get; returns its descriptor."""
+    code = ctypes.create_string_buffer(_PASS_ALL)
+    licence = ctypes.create_string_buffer(b"GPL")
+    attributes = struct.pack(
+        "=IIQQ104x",
+        _BPF_PROG_TYPE_SCHED_CLS,
+        len(_PASS_ALL) // 8,
+        ctypes.addressof(code),
+        ctypes.addressof(licence),
+    )
+    number = _SYS_BPF.get(platform.machine(), _SYS_BPF_GENERIC)
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    fd = call(number, _BPF_PROG_LOAD, ctypes.c_char_p(attributes), len(attributes))
+    if fd < 0:
+        code_ = ctypes.get_errno()
+        raise OSError(code_, f"bpf: {os.strerror(code_)}")
+    return int(fd)
+
+
+def _libbpf() -> str | None:
+    ctypes.CDLL(libbpf.LIBRARY)
+    return None
+
+
+def _netem() -> str | None:
+    delay = struct.pack("=6I", 1000, 1000, 0, 0, 0, 0)  # struct tc_netem_qopt
+    with Netlink.at(_NODE) as netlink:
+        netlink.send(
+            [
+                requests.new_qdisc(
+                    _PEER_IFINDEX,
+                    "netem",
+                    handle=shaping.HTB_HANDLE,
+                    parent=TC_H_ROOT,
+                    attributes=[("TCA_OPTIONS", delay)],
+                )
+            ]
+        )
+    return None
+
+
+def _mptcp() -> str | None:
+    socket.socket(socket.AF_INET6, socket.SOCK_STREAM, _IPPROTO_MPTCP).close()
     return None

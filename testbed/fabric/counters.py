@@ -11,6 +11,7 @@ from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
 
 from testbed.fabric import routes, shaping
 from testbed.fabric.layout import Layout
+from testbed.fabric.link_model import LinkModel
 from testbed.fabric.messages import QdiscMessage
 from testbed.fabric.netlink import Netlink, attributes
 from testbed.model.topology import Node
@@ -22,7 +23,7 @@ TCA_STATS_QUEUE = 3
 _STATS_MESSAGE = struct.Struct("=16x4xI4x")  # header, family and padding, ifindex, filter mask
 _LINK_STATS = struct.Struct("=8xQ8xQ24xQ")  # tx packets, tx bytes, tx dropped of rtnl_link_stats64
 _QDISC_MESSAGE = struct.Struct("=16x4xiII4x")  # header, family and padding, ifindex, handle, parent
-_QUEUE_STATS = struct.Struct("=8xI")  # qlen, backlog, drops
+_QUEUE_STATS = struct.Struct("=4xII")  # qlen, backlog, drops
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +31,21 @@ class Direction:
     """What one direction of a link has carried so far.
 
     Attributes:
-        packets: packets that left the port.
+        packets: packets that arrived at the far port; without the link model: that left.
         bytes: their bytes, Ethernet header included.
-        dropped: packets lost before the wire: by a full queue or a blackhole, or by the
-            kernel's own receive backlog.
+        dropped: packets lost on the way: by a full queue or a fault; without the link model also
+            by the kernel's own receive backlog.
+        marked: packets that got an ECN mark at the sending port.
+        trimmed: packets that lost their payload there.
+        backlog_bytes: what waits there now.
     """
 
     packets: int
     bytes: int
     dropped: int
+    marked: int
+    trimmed: int
+    backlog_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +61,9 @@ class Counters:
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
     def __init__(self, layout: Layout) -> None:
-        """Open a socket in every namespace."""
+        """Open a socket in every namespace, and the link model if there is one."""
         self._layout = layout
+        self._model = LinkModel.open(layout.topology)
         self._netlinks = {node: Netlink.at(name) for name, node in layout.topology.nodes.items()}
         self._names = {
             near.ifindex: (link.name, f"{near.node.name}>{far.node.name}")
@@ -87,13 +95,22 @@ class Counters:
 
     def directions(self) -> Mapping[str, Direction]:
         """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
+        if self._model is not None:
+            counts = self._model.all_counts()
+            backlog = self._model.backlog_bytes().tolist()
+            return {
+                name: Direction(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, waiting)
+                for (name, n), waiting in zip(counts.items(), backlog, strict=True)
+            }
         found: dict[str, Direction] = {}
         for netlink in self._netlinks.values():
-            queue_drops = _queue_drops(netlink)
+            queues = _queues(netlink)
             for ifindex, (packets, size, lost) in _link_stats(netlink).items():
                 if ifindex in self._names:
-                    dropped = lost + queue_drops.get(ifindex, 0)
-                    found[self._names[ifindex][1]] = Direction(packets, size, dropped)
+                    waiting, dropped = queues.get(ifindex, (0, 0))
+                    found[self._names[ifindex][1]] = Direction(
+                        packets, size, lost + dropped, 0, 0, waiting
+                    )
         return found
 
     def sids(self) -> Mapping[Node, SidCount]:
@@ -131,8 +148,8 @@ def _link_stats(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
     return found
 
 
-def _queue_drops(netlink: Netlink) -> dict[int, int]:
-    """Packets dropped by each interface's shaping, by ifindex."""
+def _queues(netlink: Netlink) -> dict[int, tuple[int, int]]:
+    """Bytes that wait in each interface's shaping and packets dropped by it, by ifindex."""
     found = {}
     for data, start, end in netlink.dump_raw(QdiscMessage(), RTM_GETQDISC):
         ifindex, handle, _parent = _QDISC_MESSAGE.unpack_from(data, start)
@@ -142,5 +159,5 @@ def _queue_drops(netlink: Netlink) -> dict[int, int]:
             if kind == TCA_STATS2:
                 for inner, where, _ in attributes(data, first, last):
                     if inner == TCA_STATS_QUEUE:
-                        found[ifindex] = _QUEUE_STATS.unpack_from(data, where)[0]
+                        found[ifindex] = _QUEUE_STATS.unpack_from(data, where)
     return found

@@ -4,21 +4,23 @@ import os
 import socket
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.fabric import namespaces, offload, requests, routes, shaping
+from testbed.fabric import link_model, namespaces, offload, requests, routes, shaping
 from testbed.fabric.counters import Counters
 from testbed.fabric.layout import Layout, receive_cpu
+from testbed.fabric.link_model import LinkModel, Programs
 from testbed.fabric.net import FabricNet
 from testbed.fabric.netlink import Netlink, Request
 from testbed.fabric.nodes import NamespaceNode, write_sysctl
 from testbed.fabric.requests import Interface
 from testbed.fabric.sweep import sweep
 from testbed.fabric.verify import verify, wait_until_up
-from testbed.model.topology import LINK_MTU, Node, Port, Tier, Topology
+from testbed.model.errors import MachineError
+from testbed.model.topology import LINK_MTU, Link, Node, Port, Tier, Topology
 
 SYSFS = Path("/run/sys")
 """A node's view of /sys is mounted below, in the sandbox's own /run."""
@@ -30,16 +32,20 @@ class Fabric:
     Attributes:
         layout: the model and where its parts stand.
         net: the Mininet network: nodes, links, prompt.
+        link_model: what decides at every port and on every wire; None if this machine has it not:
+            links then have their rate and drop the tail of a full queue, no more.
+        link_model_missing: the reason for that.
         timings_s: how long each phase of building took, in seconds.
     """
 
-    def __init__(self, topology: Topology, wires: Collection[str] = ()) -> None:
+    def __init__(self, topology: Topology, wires: Collection[str] = (), *, seed: int = 1) -> None:
         """Say what to build.
 
         Args:
             topology: the fabric.
             wires: names of links whose ends meet in the sandbox's own namespace, as `w0a` and
                 `w0b` for the first, for Open vSwitch to patch.
+            seed: repeats the random choices of the link model.
 
         Raises:
             ValueError: a wire is no link of the fabric.
@@ -47,6 +53,9 @@ class Fabric:
         self.layout = Layout.of(topology, wires)
         self.timings_s: dict[str, float] = {}
         self.net: FabricNet
+        self.link_model: LinkModel | None = None
+        self.link_model_missing: MachineError | None = None
+        self._seed = seed
 
     @property
     def topology(self) -> Topology:
@@ -166,11 +175,15 @@ class Fabric:
         cpus = len(os.sched_getaffinity(0))
         allowed = sorted(os.sched_getaffinity(0))
         through_wires = {port for near, far in self._wire_ends() for port in (near, far)}
+        # A packet whose checksum a device is to fill in passes as intact, corrupted or not.
+        checksummed = through_wires | {
+            near for host in self.topology.hosts for near, _, _ in self.topology.adjacency[host]
+        }
 
         def tune(ports: dict[Port, int], sysfs: Path) -> None:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
                 for port in ports:
-                    extra = (offload.ETHTOOL_STXCSUM,) if port in through_wires else ()
+                    extra = (offload.ETHTOOL_STXCSUM,) if port in checksummed else ()
                     offload.switch_off(control, port.name, offload.SEGMENTATION + extra)
             offload.pin_receive_work(sysfs, {port.name: cpu for port, cpu in ports.items()})
 
@@ -190,14 +203,34 @@ class Fabric:
             tune(far_ends, SYSFS / "sandbox")
 
     def _shape(self) -> None:
-        for node in self.topology.nodes.values():
-            self._netlink(node).send(
-                request
-                for near, _, link in self.topology.adjacency[node]
-                for request in shaping.attach(
-                    near.ifindex, shaping.shape_of(self.topology, link, near)
+        with ExitStack() as stack:
+            try:
+                programs = stack.enter_context(link_model.load(self.topology, self._seed))
+                self.link_model = programs.model
+            except MachineError as error:
+                programs, self.link_model_missing = None, error
+            encoded: dict[shaping.Shape, tuple[Request, ...]] = {}
+            for node in self.topology.nodes.values():
+                self._netlink(node).send(
+                    requests.for_interface(request, near.ifindex)
+                    for near, _, link in self.topology.adjacency[node]
+                    for request in self._shape_requests(link, near, programs, encoded)
                 )
-            )
+
+    def _shape_requests(
+        self,
+        link: Link,
+        port: Port,
+        programs: Programs | None,
+        encoded: dict[shaping.Shape, tuple[Request, ...]],
+    ) -> tuple[Request, ...]:
+        shape = shaping.shape_of(self.topology, link, port)
+        if shape not in encoded:
+            found = list(shaping.attach(port.ifindex, shape, deep=programs is not None))
+            if programs is not None:
+                found += shaping.attach_model(port.ifindex, programs.port, programs.wire)
+            encoded[shape] = tuple(found)
+        return encoded[shape]
 
     def _set_up(self) -> None:
         for node in self.topology.nodes.values():

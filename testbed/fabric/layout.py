@@ -7,7 +7,10 @@ from functools import cached_property
 from testbed.model.topology import FIRST_IFINDEX, Link, Node, Port, Topology
 
 SID_DEVICE = "usid"
-"""Interface of a switch that its uN route belongs to."""
+"""Interface that a node's own SIDs belong to: a switch's uN, a host's End.DT6."""
+
+FIRST_HOST_SID_IFINDEX = 1 << 20
+"""Indexes of that interface on hosts, beyond those of any fabric that can be built."""
 
 
 @dataclass(frozen=True)
@@ -40,26 +43,30 @@ class Layout:
 
     @cached_property
     def _sid_devices(self) -> dict[Node, tuple[Port, Port]]:
-        first = self._first_spare_ifindex
+        firsts = (
+            (self._first_spare_ifindex, self.topology.switches),
+            (FIRST_HOST_SID_IFINDEX, self.topology.hosts),
+        )
         return {
             node: (
                 Port(node, SID_DEVICE, first + 2 * i),
                 Port(node, f"{SID_DEVICE}-peer", first + 2 * i + 1),
             )
-            for i, node in enumerate(self.topology.switches)
+            for first, nodes in firsts
+            for i, node in enumerate(nodes)
         }
 
-    def sid_device(self, switch: Node) -> Port:
-        """The interface that a switch's uN route belongs to.
+    def sid_device(self, node: Node) -> Port:
+        """The interface that a node's own SIDs belong to; a host has it for ordinary traffic only.
 
         A route disappears with its interface; this one has no cable that can be cut. (Linux has
         no SID on lo, and not every kernel has dummy interfaces, so it is a veth.)
         """
-        return self._sid_devices[switch][0]
+        return self._sid_devices[node][0]
 
-    def sid_device_peer(self, switch: Node) -> Port:
+    def sid_device_peer(self, node: Node) -> Port:
         """The other end of that veth, in the same namespace."""
-        return self._sid_devices[switch][1]
+        return self._sid_devices[node][1]
 
     def wire_ends(self, link: str) -> tuple[Port, Port]:
         """The far ends of an OpenFlow wire's two cables, those that Open vSwitch patches.
@@ -91,8 +98,11 @@ class Layout:
 def receive_cpu(topology: Topology, link: Link, cpus: int) -> int:
     """Which CPU does the receive work of a link's interfaces, 0 to cpus - 1.
 
-    One CPU for a link, so that a path does not reorder by itself; neighbouring paths alternate,
-    so that the planes, and the T1s within a plane, spread over the CPUs.
+    One CPU for a link, so that a path does not reorder by itself. Where the planes divide evenly
+    among the CPUs, all of a plane goes to one, as a packet that changes CPU at every hop costs an
+    interrupt each time. Elsewhere neighbouring paths alternate, so that the load still spreads.
     """
+    if topology.planes % cpus == 0:
+        return link.plane % cpus
     column = link.upper.node.index if link.is_fabric else topology.downlink(link.lower.node)
     return (link.plane + column) % cpus

@@ -23,7 +23,8 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
         Args:
             name: its name.
             ifindex: its index.
-            address: the node's own address, shown in Mininet's `dump`; empty for a switch.
+            address: the node's address for ordinary traffic in this port's plane, which Mininet
+                puts in the place of the node's name; empty for a switch.
             params: Mininet's.
         """
         self.ifindex = ifindex
@@ -36,7 +37,7 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
         return {}
 
     def updateIP(self) -> str:  # noqa: N802 - Mininet's name
-        """Return the node's own address; empty for a switch."""
+        """Return the node's address in this port's plane; empty for a switch."""
         return self._address
 
     def updateMAC(self) -> str:  # noqa: N802 - Mininet's name

@@ -1,20 +1,27 @@
 """rtnetlink messages: pyroute2's classes, with the gaps of pyroute2 0.9.7 filled here.
 
 pyroute2 knows neither the flavours nor the counters of seg6local routes, and drops what it does
-not know without a word: a uN route would become a plain End. It also drops size tables (`stab`)
-of queueing disciplines. The classes here are our own and change nothing in pyroute2's.
+not know without a word: a uN route would become a plain End. It makes `encap` of `encap.red`, which
+would put a segment routing header on the wire. It also drops size tables (`stab`) of queueing
+disciplines. The classes here are our own and change nothing in pyroute2's.
 """
 
 from pyroute2.netlink import NLA_F_NESTED, nla, nlmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
-from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6_LOCAL, rtmsg_base
+from pyroute2.netlink.rtnl.rtmsg import (
+    LWTUNNEL_ENCAP_SEG6,
+    LWTUNNEL_ENCAP_SEG6_LOCAL,
+    rtmsg_base,
+)
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 __all__ = [
     "NEXT_CSID",
+    "SEG6_IPTUN_MODE_ENCAP_RED",
     "SEG6_LOCAL_ACTION_END",
+    "SEG6_LOCAL_ACTION_END_DT6",
     "AddressMessage",
     "LinkMessage",
     "Message",
@@ -23,7 +30,11 @@ __all__ = [
     "RouteMessage",
 ]
 
+SEG6_IPTUN_MODE_ENCAP_RED = 3
+"""H.Encaps.Red (RFC 8986, section 5.2): linux/seg6_iptunnel.h."""
+
 SEG6_LOCAL_ACTION_END = 1
+SEG6_LOCAL_ACTION_END_DT6 = 7
 NEXT_CSID = 1 << 4
 """Flavour bit of NEXT-C-SID (RFC 9800): linux/seg6_local.h, SEG6_LOCAL_FLV_OP_NEXT_CSID."""
 
@@ -31,6 +42,14 @@ Message = nlmsg
 LinkMessage = ifinfmsg
 AddressMessage = ifaddrmsg
 NeighbourMessage = ndmsg
+
+
+class Seg6Encapsulation(nla):  # type: ignore[misc] # pyroute2 is untyped
+    """What a seg6 route puts around a packet: linux/seg6_iptunnel.h, struct seg6_iptunnel_encap."""
+
+    __slots__ = ()
+    nla_flags = NLA_F_NESTED
+    nla_map = ((0, "SEG6_IPTUNNEL_UNSPEC", "none"), (1, "SEG6_IPTUNNEL_SRH", "cdata"))
 
 
 class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
@@ -75,10 +94,14 @@ class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
 
 
 class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyped
-    """A route message that knows seg6local's flavours and counters."""
+    """A route message that knows seg6local's flavours and counters, and every mode of seg6."""
 
     __slots__ = ()
-    encaps = {**rtmsg_base.encaps, LWTUNNEL_ENCAP_SEG6_LOCAL: Seg6Local}  # noqa: RUF012 - theirs
+    encaps = {  # noqa: RUF012 - theirs
+        **rtmsg_base.encaps,
+        LWTUNNEL_ENCAP_SEG6: Seg6Encapsulation,
+        LWTUNNEL_ENCAP_SEG6_LOCAL: Seg6Local,
+    }
 
 
 class QdiscMessage(tcmsg):  # type: ignore[misc] # pyroute2 is untyped

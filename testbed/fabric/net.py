@@ -8,8 +8,8 @@ from mininet.topo import Topo
 from testbed.fabric.link_control import LinkControl
 from testbed.fabric.links import FabricIntf, FabricLink
 from testbed.fabric.nodes import FabricHost, FabricSwitch
-from testbed.model.addressing import nic_address
-from testbed.model.topology import Node, Tier, Topology
+from testbed.model.addressing import ordinary_address
+from testbed.model.topology import Link, Topology
 
 
 class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped
@@ -39,7 +39,7 @@ class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped
     def build(self, topology: Topology) -> None:
         """Add the model's nodes and links."""
         for host in topology.hosts:
-            self.addHost(host.name, ip=str(nic_address(topology, host)))
+            self.addHost(host.name, ip=str(ordinary_address(topology, host, 0)))
         for switch in topology.switches:
             self.addSwitch(switch.name, inNamespace=True)
         for link in topology.links.values():
@@ -51,13 +51,14 @@ class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped
                 intfName2=upper.name,
                 addr1=lower.mac,
                 addr2=upper.mac,
-                params1={"ifindex": lower.ifindex, "address": _own_address(topology, lower.node)},
+                params1={"ifindex": lower.ifindex, "address": _own_address(topology, link)},
                 params2={"ifindex": upper.ifindex},
             )
 
 
-def _own_address(topology: Topology, node: Node) -> str:
-    return str(nic_address(topology, node)) if node.tier is Tier.HOST else ""
+def _own_address(topology: Topology, link: Link) -> str:
+    """The host's address in the link's plane, which Mininet puts in the place of its name."""
+    return "" if link.is_fabric else str(ordinary_address(topology, link.lower.node, link.plane))
 
 
 class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped

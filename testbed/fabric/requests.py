@@ -1,18 +1,21 @@
 """Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues."""
 
+import struct
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
-from socket import AF_INET6
+from socket import AF_INET6, htons
 from typing import Any
 
 from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
 from pyroute2.netlink.rtnl import (
+    RTM_DELQDISC,
     RTM_NEWADDR,
     RTM_NEWLINK,
     RTM_NEWNEIGH,
     RTM_NEWQDISC,
     RTM_NEWROUTE,
     RTM_NEWTCLASS,
+    RTM_NEWTFILTER,
 )
 
 from testbed.fabric.messages import (
@@ -34,8 +37,13 @@ NUD_PERMANENT = 0x80
 RT_TABLE_MAIN = 254
 RTPROT_STATIC = 4
 RTN_UNICAST = 1
+ETH_P_ALL = 3
+TCA_BPF_FLAG_ACT_DIRECT = 1
 LOOPBACK = 1
 """ifindex of lo in every namespace."""
+
+_TC_IFINDEX_OFFSET = 20
+"""Where a tc message holds the ifindex: behind its header, the family and padding."""
 
 _NEW = NLM_F_CREATE | NLM_F_EXCL
 
@@ -99,6 +107,20 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     return _request(LinkMessage(), RTM_NEWLINK, 0, what, **fields)
 
 
+def one_packet_at_a_time(ifindex: int, name: str) -> Request:
+    """Have the kernel's TCP make single packets for an interface, none to be split later."""
+    return _request(
+        LinkMessage(),
+        RTM_NEWLINK,
+        0,
+        f"set gso_max_segs of {name}",
+        index=ifindex,
+        flags=0,
+        change=0,
+        attrs=[("IFLA_GSO_MAX_SEGS", 1)],
+    )
+
+
 def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
     """Hold an address as a /128, without duplicate address detection or a route."""
     return _request(
@@ -132,13 +154,18 @@ def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
 
 
 def new_route(
-    destination: IPv6Network, oif: int, attributes: list[tuple[str, Any]], what: str
+    destination: IPv6Network,
+    oif: int,
+    attributes: list[tuple[str, Any]],
+    what: str,
+    *,
+    replace: bool = False,
 ) -> Request:
-    """Add a static route to the main table."""
+    """Add a static route to the main table, or put it in the place of the one there is."""
     return _request(
         RouteMessage(),
         RTM_NEWROUTE,
-        _NEW,
+        NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL),
         f"add route {what}",
         family=AF_INET6,
         dst_len=destination.prefixlen,
@@ -171,6 +198,20 @@ def new_qdisc(
     )
 
 
+def delete_qdisc(ifindex: int, kind: str, *, handle: int, parent: int) -> Request:
+    """Take a queueing discipline off an interface."""
+    return _request(
+        QdiscMessage(),
+        RTM_DELQDISC,
+        0,
+        f"take {kind} off interface {ifindex}",
+        index=ifindex,
+        handle=handle,
+        parent=parent,
+        attrs=[("TCA_KIND", kind)],
+    )
+
+
 def new_class(
     ifindex: int, kind: str, *, handle: int, parent: int, attributes: list[tuple[str, Any]]
 ) -> Request:
@@ -185,3 +226,45 @@ def new_class(
         parent=parent,
         attrs=[("TCA_KIND", kind), *attributes],
     )
+
+
+def change_class(
+    ifindex: int, kind: str, *, handle: int, parent: int, attributes: list[tuple[str, Any]]
+) -> Request:
+    """Change a class of a queueing discipline."""
+    return _request(
+        QdiscMessage(),
+        RTM_NEWTCLASS,
+        0,
+        f"change {kind} class of interface {ifindex}",
+        index=ifindex,
+        handle=handle,
+        parent=parent,
+        attrs=[("TCA_KIND", kind), *attributes],
+    )
+
+
+def new_bpf_filter(ifindex: int, parent: int, fd: int, name: str) -> Request:
+    """Run a loaded BPF program on every packet of a hook of clsact; it says what becomes of it."""
+    options = [
+        ("TCA_BPF_FD", fd),
+        ("TCA_BPF_NAME", name),
+        ("TCA_BPF_FLAGS", TCA_BPF_FLAG_ACT_DIRECT),
+    ]
+    return _request(
+        QdiscMessage(),
+        RTM_NEWTFILTER,
+        _NEW,
+        f"attach the program {name} to interface {ifindex}",
+        index=ifindex,
+        parent=parent,
+        info=1 << 16 | htons(ETH_P_ALL),
+        attrs=[("TCA_KIND", "bpf"), ("TCA_OPTIONS", {"attrs": options})],
+    )
+
+
+def for_interface(request: Request, ifindex: int) -> Request:
+    """The same tc request for another interface: encoding one costs more than patching it."""
+    data = bytearray(request.data)
+    struct.pack_into("=i", data, _TC_IFINDEX_OFFSET, ifindex)
+    return Request(bytes(data), f"{request.what.rpartition(' ')[0]} {ifindex}")

@@ -2,8 +2,11 @@
 
 5f00:0:1000::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 count dev usid
 5f00:0:2001::/48 via fe80::1 dev p0_t0_0-u1
+5f00:0:3000:f006::/128 encap seg6local action End.DT6 table local count dev usid
+fd4d:5243:1::10/128 encap seg6 mode encap.red segs 1 [ 5f00:0:1000:... ] src fd4d:5243::10 dev usid
 """
 
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
@@ -11,13 +14,15 @@ from socket import AF_INET6
 from typing import Any
 
 from pyroute2.netlink.rtnl import RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE
-from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6_LOCAL
+from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
 from testbed.fabric import requests
 from testbed.fabric.layout import Layout
 from testbed.fabric.messages import (
     NEXT_CSID,
+    SEG6_IPTUN_MODE_ENCAP_RED,
     SEG6_LOCAL_ACTION_END,
+    SEG6_LOCAL_ACTION_END_DT6,
     AddressMessage,
     NeighbourMessage,
     RouteMessage,
@@ -25,6 +30,19 @@ from testbed.fabric.messages import (
 from testbed.fabric.netlink import Netlink, Request
 from testbed.model.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
 from testbed.model.topology import Node, Port
+
+RT_TABLE_LOCAL = 255
+"""The kernel's own table of the addresses that it holds."""
+
+_TABLES = {0: "", requests.RT_TABLE_MAIN: " table main", RT_TABLE_LOCAL: " table local"}
+_ACTIONS = {SEG6_LOCAL_ACTION_END: "End", SEG6_LOCAL_ACTION_END_DT6: "End.DT6"}
+_MODES = {0: "inline", 1: "encap", 2: "l2encap", SEG6_IPTUN_MODE_ENCAP_RED: "encap.red"}
+
+_ENCAPSULATION = struct.Struct("=iBBBBBBH")
+"""Mode and the fixed part of the segment routing header: linux/seg6.h, struct ipv6_sr_hdr."""
+
+_SRH_TYPE = 4
+_SEGMENT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +55,7 @@ class Seg6LocalAction:
         block_bits: length of the locator block.
         node_bits: length of the uSID, by which the address is shifted.
         counted: whether the route counts its packets.
+        table: where an inner packet is looked up (End.DT6), 0 for none.
     """
 
     action: int
@@ -44,11 +63,12 @@ class Seg6LocalAction:
     block_bits: int
     node_bits: int
     counted: bool
+    table: int = 0
 
     def __str__(self) -> str:
         """Show it as iproute2 does."""
-        name = "End" if self.action == SEG6_LOCAL_ACTION_END else f"number {self.action}"
-        text = f"encap seg6local action {name}"
+        text = f"encap seg6local action {_ACTIONS.get(self.action, f'number {self.action}')}"
+        text += _TABLES.get(self.table, f" table {self.table}")
         if self.flavours == NEXT_CSID:
             text += f" flavors next-csid lblen {self.block_bits} nflen {self.node_bits}"
         elif self.flavours:
@@ -60,6 +80,43 @@ UN = Seg6LocalAction(SEG6_LOCAL_ACTION_END, NEXT_CSID, BLOCK_BITS, USID_BITS, co
 """uN: End with NEXT-C-SID, shifting the uSIDs behind the block by one."""
 
 
+DT6 = Seg6LocalAction(SEG6_LOCAL_ACTION_END_DT6, 0, 0, 0, counted=True, table=RT_TABLE_LOCAL)
+"""End.DT6: take the outer header off and deliver the inner packet to this node's own stack."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encapsulation:
+    """What a seg6 route puts around a packet (RFC 8986, section 5).
+
+    Attributes:
+        mode: number of the mode, 3 for H.Encaps.Red: with one segment an outer IPv6 header only.
+        segments: the SIDs, the first of them to be visited first.
+    """
+
+    mode: int
+    segments: tuple[IPv6Address, ...]
+
+    def __str__(self) -> str:
+        """Show it as iproute2 does."""
+        mode = _MODES.get(self.mode, str(self.mode))
+        listed = " ".join(map(str, self.segments))
+        return f"encap seg6 mode {mode} segs {len(self.segments)} [ {listed} ]"
+
+    def encode(self) -> bytes:
+        """Encode it as the kernel's struct seg6_iptunnel_encap."""
+        last = len(self.segments) - 1
+        length = len(self.segments) * _SEGMENT_BYTES // 8
+        head = _ENCAPSULATION.pack(self.mode, 0, length, _SRH_TYPE, last, last, 0, 0)
+        return head + b"".join(one.packed for one in reversed(self.segments))
+
+    @classmethod
+    def decode(cls, data: bytes) -> "Encapsulation":
+        """Decode the kernel's struct seg6_iptunnel_encap."""
+        mode, _, _, _, _, last, _, _ = _ENCAPSULATION.unpack_from(data)
+        starts = range(_ENCAPSULATION.size + last * _SEGMENT_BYTES, 0, -_SEGMENT_BYTES)
+        return cls(mode, tuple(IPv6Address(data[i : i + _SEGMENT_BYTES]) for i in starts))
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """An entry of the main table.
@@ -68,19 +125,25 @@ class Route:
         destination: the prefix.
         oif: index of the interface that it leaves by.
         via: the next hop's link-local address, or None.
-        action: what a seg6local route does, or None.
+        action: what a seg6local or seg6 route does, or None.
+        source: the address that packets are sent from unless their socket has one, or None.
+        mtu: largest packet in bytes by the route's own word, encapsulation included; 0 for none.
     """
 
     destination: IPv6Network
     oif: int
     via: IPv6Address | None = None
-    action: Seg6LocalAction | None = None
+    action: Seg6LocalAction | Encapsulation | None = None
+    source: IPv6Address | None = None
+    mtu: int = 0
 
     def text(self, device: Callable[[int], str]) -> str:
         """Show it as iproute2 does; `device` names an interface."""
         via = f" via {self.via}" if self.via else ""
         action = f" {self.action}" if self.action else ""
-        return f"{self.destination}{action}{via} dev {device(self.oif)}"
+        source = f" src {self.source}" if self.source else ""
+        mtu = f" mtu {self.mtu}" if self.mtu else ""
+        return f"{self.destination}{action}{via} dev {device(self.oif)}{source}{mtu}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,27 +219,46 @@ def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
     for address in tables.addresses:
         yield requests.new_address(address)
     for route in tables.routes:
-        what = route.text(device)
-        yield requests.new_route(route.destination, route.oif, _attributes(route), what)
+        yield install_route(route, device)
 
 
-def _attributes(route: Route) -> list[tuple[str, Any]]:
-    if route.action is None:
-        return [("RTA_GATEWAY", str(route.via))] if route.via else []
+def install_route(route: Route, device: Callable[[int], str], *, replace: bool = False) -> Request:
+    """The request that writes one route, or puts it in the place of the one there is."""
+    attributes: list[tuple[str, Any]] = []
+    if route.via is not None:
+        attributes.append(("RTA_GATEWAY", str(route.via)))
+    if route.source is not None:
+        attributes.append(("RTA_PREFSRC", str(route.source)))
+    if route.mtu:
+        attributes.append(("RTA_METRICS", {"attrs": [("RTAX_MTU", route.mtu)]}))
+    if route.action is not None:
+        attributes += _encap_attributes(route.action)
+    what = route.text(device)
+    return requests.new_route(route.destination, route.oif, attributes, what, replace=replace)
+
+
+def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str, Any]]:
+    if isinstance(action, Encapsulation):
+        return [
+            ("RTA_ENCAP_TYPE", LWTUNNEL_ENCAP_SEG6),
+            ("RTA_ENCAP", {"attrs": [("SEG6_IPTUNNEL_SRH", action.encode())]}),
+        ]
     zero = [(f"SEG6_LOCAL_CNT_{counter}", 0) for counter in ("PACKETS", "BYTES", "ERRORS")]
-    flavours = [
-        ("SEG6_LOCAL_FLV_OPERATION", route.action.flavours),
-        ("SEG6_LOCAL_FLV_LCBLOCK_BITS", route.action.block_bits),
-        ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", route.action.node_bits),
-    ]
-    action = [
-        ("SEG6_LOCAL_ACTION", route.action.action),
-        ("SEG6_LOCAL_COUNTERS", {"attrs": zero}),
-        ("SEG6_LOCAL_FLAVORS", {"attrs": flavours}),
-    ]
+    attributes: list[tuple[str, Any]] = [("SEG6_LOCAL_ACTION", action.action)]
+    if action.table:
+        attributes.append(("SEG6_LOCAL_TABLE", action.table))
+    if action.counted:
+        attributes.append(("SEG6_LOCAL_COUNTERS", {"attrs": zero}))
+    if action.flavours:
+        flavours = [
+            ("SEG6_LOCAL_FLV_OPERATION", action.flavours),
+            ("SEG6_LOCAL_FLV_LCBLOCK_BITS", action.block_bits),
+            ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", action.node_bits),
+        ]
+        attributes.append(("SEG6_LOCAL_FLAVORS", {"attrs": flavours}))
     return [
         ("RTA_ENCAP_TYPE", LWTUNNEL_ENCAP_SEG6_LOCAL),
-        ("RTA_ENCAP", {"attrs": action}),
+        ("RTA_ENCAP", {"attrs": attributes}),
     ]
 
 
@@ -203,18 +285,23 @@ def read_routes(netlink: Netlink) -> Iterator[Route]:
     """Read the routes of the main table."""
     for message in dump_routes(netlink):
         destination, via = message.get_attr("RTA_DST"), message.get_attr("RTA_GATEWAY")
+        source, metrics = message.get_attr("RTA_PREFSRC"), message.get_attr("RTA_METRICS")
         yield Route(
             IPv6Network((destination or "::", message["dst_len"])),
             message.get_attr("RTA_OIF") or 0,
             via=IPv6Address(via) if via else None,
             action=_action(message),
+            source=IPv6Address(source) if source else None,
+            mtu=(metrics.get_attr("RTAX_MTU") or 0) if metrics is not None else 0,
         )
 
 
-def _action(message: Any) -> Seg6LocalAction | None:
-    if message.get_attr("RTA_ENCAP_TYPE") != LWTUNNEL_ENCAP_SEG6_LOCAL:
+def _action(message: Any) -> Seg6LocalAction | Encapsulation | None:
+    kind, encap = message.get_attr("RTA_ENCAP_TYPE"), message.get_attr("RTA_ENCAP")
+    if kind == LWTUNNEL_ENCAP_SEG6:
+        return Encapsulation.decode(encap.get_attr("SEG6_IPTUNNEL_SRH"))
+    if kind != LWTUNNEL_ENCAP_SEG6_LOCAL:
         return None
-    encap = message.get_attr("RTA_ENCAP")
     flavours = encap.get_attr("SEG6_LOCAL_FLAVORS")
 
     def bits(name: str) -> int:
@@ -226,6 +313,7 @@ def _action(message: Any) -> Seg6LocalAction | None:
         bits("LCBLOCK_BITS"),
         bits("LCNODE_FN_BITS"),
         counted=encap.get_attr("SEG6_LOCAL_COUNTERS") is not None,
+        table=encap.get_attr("SEG6_LOCAL_TABLE") or 0,
     )
 
 

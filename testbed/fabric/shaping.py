@@ -1,8 +1,13 @@
-"""The shape of a link direction: its rate by HTB, its queue behind it.
+"""The shape of a link direction: its rate by HTB, two queues behind it, strictly by class.
 
-    root HTB 1:  (size table: charge the bytes on the wire)
-      └─ class 1:20, the link's rate, burst of 1 ms
-           └─ 20: bfifo, or 30: blackhole while the direction swallows everything
+    clsact       the link model's programs: egress decides on what is sent, ingress is the wire
+    root HTB 1:  (size table: charge the bytes that are left after trimming)
+      └─ class 1:1, the link's rate, burst of 1 ms
+           ├─ class 1:10, up to that rate, served first ── 10: bfifo
+           └─ class 1:20, what is left of it            ── 20: bfifo, or 30: blackhole
+
+With the link model its fluid queue decides what is dropped, and the queues here are too deep to
+drop anything. Without it everything goes through 1:20, whose queue drops its tail.
 
 HTB paces but does not delay; propagation delay is the receiver's business. The burst is smaller
 than a full packet at slow rates, which HTB allows (its debt carries over) and TBF would not.
@@ -15,22 +20,36 @@ from dataclasses import dataclass
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
 from testbed.fabric.netlink import Request
-from testbed.fabric.requests import new_class, new_qdisc
-from testbed.model.topology import ETHERNET_HEADER, LINK_MTU, Link, Port, Tier, Topology
+from testbed.fabric.requests import change_class, delete_qdisc, new_bpf_filter, new_class, new_qdisc
+from testbed.model.topology import ETHERNET_HEADER, LINK_MTU, Link, Port, Topology
 
 HTB_HANDLE = 0x1_0000
-HTB_CLASS = 0x1_0020
+LINK_CLASS = 0x1_0001
+PRIORITY_CLASS = 0x1_0010
+ORDINARY_CLASS = 0x1_0020
+"""The last two are written into packets by bpf/linkmodel.bpf.c."""
+
+PRIORITY_QUEUE_HANDLE = 0x10_0000
 QUEUE_HANDLE = 0x20_0000
 BLACKHOLE_HANDLE = 0x30_0000
+CLSACT_HANDLE = 0xFFFF_0000
+CLSACT_PARENT = 0xFFFF_FFF1
+CLSACT_INGRESS = 0xFFFF_FFF2
+CLSACT_EGRESS = 0xFFFF_FFF3
 HTB_VERSION = 3
 LINKLAYER_ETHERNET = 1
 TICK_NS = 64
 """Unit of HTB's buffers: PSCHED_TICKS2NS in linux/net/pkt_sched.h."""
 
 BURST_NS = 1_000_000
-SWITCH_QUEUE_BDP = 4
+LEAST_RATE = 1000
+"""Bytes/s that the ordinary class has of its own, as HTB wants it to have some."""
+
 NIC_QUEUE_BDP = 256
 """A NIC does not drop what its own host sends: as deep as never matters."""
+
+DEEPER = 4
+"""How many times deeper than the fluid queue the kernel's is, where the fluid one decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,22 +59,38 @@ class Shape:
     Attributes:
         rate_bps: bits/s on the wire, Ethernet header included.
         queue_bytes: most bytes that wait for the wire; what comes then is dropped.
+        ecn_bytes: backlogs from which packets are marked at random, and all are; None: never.
+        trim_bytes: backlog from which a trimmable packet is trimmed; None: never.
     """
 
     rate_bps: int
     queue_bytes: int
+    ecn_bytes: tuple[int, int] | None = None
+    trim_bytes: int | None = None
 
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     """The shape of the direction that leaves a port."""
-    depth = NIC_QUEUE_BDP if sender.node.tier is Tier.HOST else SWITCH_QUEUE_BDP
-    return Shape(topology.rate_bps(link), max(depth * topology.bdp_bytes, LINK_MTU))
+    rate, bdp = topology.rate_bps(link), topology.link_bdp_bytes(link)
+    queue = topology.queue_of(link, sender)
+    if queue is None:
+        return Shape(rate, max(NIC_QUEUE_BDP * bdp, LINK_MTU))
+    ecn, trim = queue.ecn, queue.trim
+    return Shape(
+        rate,
+        queue.limit.in_bytes(bdp),
+        None if ecn is None else (ecn.min.in_bytes(bdp), ecn.max.in_bytes(bdp)),
+        None if trim is None else trim.in_bytes(bdp),
+    )
 
 
-def attach(ifindex: int, shape: Shape) -> Iterator[Request]:
-    """Yield the requests that shape what an interface sends."""
+def attach(ifindex: int, shape: Shape, *, deep: bool = False) -> Iterator[Request]:
+    """Yield the requests that shape what an interface sends.
+
+    `deep` says that the link model decides what is dropped.
+    """
     size_table = {"attrs": [("TCA_STAB_BASE", {"linklayer": LINKLAYER_ETHERNET})]}
-    init = {"version": HTB_VERSION, "rate2quantum": 10, "defcls": HTB_CLASS & 0xFFFF}
+    init = {"version": HTB_VERSION, "rate2quantum": 10, "defcls": ORDINARY_CLASS & 0xFFFF}
     yield new_qdisc(
         ifindex,
         "htb",
@@ -66,54 +101,97 @@ def attach(ifindex: int, shape: Shape) -> Iterator[Request]:
             ("TCA_STAB", size_table),
         ],
     )
-    yield new_class(
-        ifindex,
-        "htb",
-        handle=HTB_CLASS,
-        parent=HTB_HANDLE,
-        attributes=[("TCA_OPTIONS", {"attrs": _class_options(shape)})],
-    )
-    yield queue(ifindex, shape)
+    for handle, parent, options in _classes(shape.rate_bps):
+        yield new_class(
+            ifindex,
+            "htb",
+            handle=handle,
+            parent=parent,
+            attributes=[("TCA_OPTIONS", {"attrs": options})],
+        )
+    yield queue(ifindex, shape, deep=deep)
+    yield _fifo(ifindex, shape, PRIORITY_QUEUE_HANDLE, PRIORITY_CLASS, deep=deep, replace=False)
 
 
-def _class_options(shape: Shape) -> list[tuple[str, object]]:
-    bytes_per_s = shape.rate_bps // 8
+def attach_model(ifindex: int, port: int, wire: int) -> Iterator[Request]:
+    """Yield the requests that run the link model's two programs on an interface."""
+    yield new_qdisc(ifindex, "clsact", handle=CLSACT_HANDLE, parent=CLSACT_PARENT, attributes=[])
+    yield new_bpf_filter(ifindex, CLSACT_EGRESS, port, "port")
+    yield new_bpf_filter(ifindex, CLSACT_INGRESS, wire, "wire")
+
+
+def detach_model(ifindex: int) -> Request:
+    """The request that takes the link model's programs off an interface again."""
+    return delete_qdisc(ifindex, "clsact", handle=CLSACT_HANDLE, parent=CLSACT_PARENT)
+
+
+def change_rate(ifindex: int, rate_bps: int) -> Iterator[Request]:
+    """Yield the requests that give an interface another rate."""
+    for handle, parent, options in _classes(rate_bps):
+        yield change_class(
+            ifindex,
+            "htb",
+            handle=handle,
+            parent=parent,
+            attributes=[("TCA_OPTIONS", {"attrs": options})],
+        )
+
+
+_Options = list[tuple[str, object]]
+
+
+def _classes(rate_bps: int) -> Iterator[tuple[int, int, _Options]]:
+    """Yield (handle, parent, options) of the classes, parents first."""
+    rate = max(rate_bps // 8, 1)
+    yield LINK_CLASS, HTB_HANDLE, _class_options(rate, rate, 0)
+    yield PRIORITY_CLASS, LINK_CLASS, _class_options(rate, rate, 0)
+    yield ORDINARY_CLASS, LINK_CLASS, _class_options(min(LEAST_RATE, rate), rate, 1)
+
+
+def _class_options(rate: int, ceil: int, priority: int) -> _Options:
     most = (1 << 32) - 1
-    options: list[tuple[str, object]] = [
+    options: _Options = [
         (
             "TCA_HTB_PARMS",
             {
                 "rate_cell_log": 0,
                 "rate___reserved": LINKLAYER_ETHERNET,
                 "ceil___reserved": LINKLAYER_ETHERNET,
-                "rate": min(bytes_per_s, most),
-                "ceil": min(bytes_per_s, most),
+                "rate": min(rate, most),
+                "ceil": min(ceil, most),
                 "buffer": BURST_NS // TICK_NS,
                 "cbuffer": BURST_NS // TICK_NS,
                 "quantum": LINK_MTU + ETHERNET_HEADER,
+                "prio": priority,
             },
         )
     ]
-    if bytes_per_s > most:
-        options += [("TCA_HTB_RATE64", bytes_per_s), ("TCA_HTB_CEIL64", bytes_per_s)]
+    if ceil > most:
+        options += [("TCA_HTB_RATE64", rate), ("TCA_HTB_CEIL64", ceil)]
     return options
 
 
-def queue(ifindex: int, shape: Shape, *, replace: bool = False) -> Request:
+def queue(ifindex: int, shape: Shape, *, deep: bool = False, replace: bool = False) -> Request:
     """The queue before the wire: first in, first out, so many bytes."""
-    limit = struct.pack("=I", shape.queue_bytes)
+    return _fifo(ifindex, shape, QUEUE_HANDLE, ORDINARY_CLASS, deep=deep, replace=replace)
+
+
+def _fifo(
+    ifindex: int, shape: Shape, handle: int, parent: int, *, deep: bool, replace: bool
+) -> Request:
+    limit = min(shape.queue_bytes * (DEEPER if deep else 1), (1 << 32) - 1)
     return new_qdisc(
         ifindex,
         "bfifo",
-        handle=QUEUE_HANDLE,
-        parent=HTB_CLASS,
-        attributes=[("TCA_OPTIONS", limit)],
+        handle=handle,
+        parent=parent,
+        attributes=[("TCA_OPTIONS", struct.pack("=I", limit))],
         replace=replace,
     )
 
 
 def blackhole(ifindex: int) -> Request:
-    """Swallow all that an interface sends, instead of the queue.
+    """Swallow all that an interface sends, instead of the queue; for where no link model is.
 
     What waits in the queue is lost too, at once. Both are counted as drops of the root HTB.
     """
@@ -121,7 +199,7 @@ def blackhole(ifindex: int) -> Request:
         ifindex,
         "blackhole",
         handle=BLACKHOLE_HANDLE,
-        parent=HTB_CLASS,
+        parent=ORDINARY_CLASS,
         attributes=[],
         replace=True,
     )

@@ -20,6 +20,7 @@ disagree on which half goes where; this module is the only place that decides it
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from hashlib import blake2s
 from ipaddress import IPv6Address, IPv6Network
 
 from testbed.model.topology import Link, Node, Port, Tier, Topology
@@ -35,6 +36,9 @@ INDEX_MASK = (1 << PLANE_SHIFT) - 1
 
 NIC_PREFIX = IPv6Network("fd4d:5243::/32")
 """Where the NICs' own addresses lie: inner source and destination of every packet."""
+
+ORDINARY = 0x10
+"""Last 16 bits of a host's address for ordinary traffic in plane 0; the other planes' follow it."""
 
 EV_PLANE_MASK = 0x7
 EV_T1_SHIFT = 3
@@ -191,6 +195,37 @@ def links_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple
     up = topology.fabric_link(path.plane, topology.rack(src), path.t1)
     down = topology.fabric_link(path.plane, topology.rack(dst), path.t1)
     return first, up, down, last
+
+
+# --- ordinary traffic: what the kernel's own stack sends over the same paths --------------------
+
+
+def ordinary_address(topology: Topology, host: Node, plane: int) -> IPv6Address:
+    """A host's own address for TCP, MPTCP, ping: one for every plane."""
+    return nic_address(topology, host) - 1 + ORDINARY + plane
+
+
+def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:
+    """What is left of an ordinary packet's carrier at the host: its End.DT6 (RFC 8986, 4.6)."""
+    return address(node_usid(topology, host, plane), DT6_USID)
+
+
+def ordinary_carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
+    """The outer destination of ordinary traffic on a path: MRC's carrier and End.DT6 behind it."""
+    return address(*carrier_usids(topology, src, dst, path), DT6_USID)
+
+
+def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: int = 0) -> Path:
+    """The path that ordinary traffic takes in a plane unless told otherwise.
+
+    As with ECMP the T1 is a hash, here of the pair of hosts, so that pairs collide by chance and
+    both directions share a path; another seed makes other collisions.
+    """
+    if topology.rack(src) == topology.rack(dst):
+        return Path(plane, None)
+    low, high = sorted((src.index, dst.index))
+    hashed = blake2s(f"{seed} {plane} {low} {high}".encode(), digest_size=8).digest()
+    return Path(plane, int.from_bytes(hashed, "big") % topology.t1_per_plane)
 
 
 # --- entropy values ---------------------------------------------------------------------------

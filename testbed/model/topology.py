@@ -13,7 +13,8 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.model.units import Duration, Rate, parse_duration, parse_rate
+from testbed.model.queue import Queue, Queues
+from testbed.model.units import Duration, Rate, parse_duration, parse_rate, show_size
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names of topologies and scenarios: they become names of files."""
@@ -31,6 +32,7 @@ HEADERS = 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
 LINK_MTU = 9000
 MIN_BDP_PACKETS = 8
+MIN_THRESHOLD_PACKETS = 2
 
 FIRST_IFINDEX = 100
 """Interface indexes of the fabric begin here: below are lo and what a namespace brings."""
@@ -147,6 +149,7 @@ class Topology(_Model):
         default=None, description="of a T0-T1 link; that of a NIC port if not given"
     )
     delay: Delay = Delay()
+    queue: Annotated[Queues, Field(description="of the switches' ports")] = Queues()
     dilation: Annotated[
         float,
         Field(
@@ -163,7 +166,30 @@ class Topology(_Model):
                 f"a bandwidth-delay product of {MIN_BDP_PACKETS} packets or more a port "
                 f"(this fabric has {self.bdp_packets:.1f}): a higher port_rate or a longer delay"
             )
+        self._check_queues()
         return self
+
+    def _check_queues(self) -> None:
+        least = MIN_THRESHOLD_PACKETS * self.wire_bytes
+        for place, queue, bdp in (
+            ("t0_up", self.queue.t0_up, self._bdp_bytes(self.t0_t1_rate)),
+            ("t1_down", self.queue.t1_down, self._bdp_bytes(self.t0_t1_rate)),
+            ("last_hop", self.queue.last_hop, self.bdp_bytes),
+        ):
+            sizes = {key: depth.in_bytes(bdp) for key, depth in queue.depths().items()}
+            for key, depth in queue.depths().items():
+                where = f"queue.{place}.{key}"
+                if sizes[key] < least:
+                    raise ValueError(
+                        f"{where} of {MIN_THRESHOLD_PACKETS} full packets ({show_size(least)}) or "
+                        f"more (it is {depth}, {show_size(sizes[key])})"
+                    )
+                if sizes[key] > sizes["limit"]:
+                    raise ValueError(f"{where} ({depth}) within the limit ({queue.limit})")
+            if queue.ecn is not None and sizes["ecn.min"] > sizes["ecn.max"]:
+                raise ValueError(
+                    f"queue.{place}.ecn.min ({queue.ecn.min}) at or below max ({queue.ecn.max})"
+                )
 
     # --- rates and times as the emulation runs them -------------------------------------------
 
@@ -198,7 +224,24 @@ class Topology(_Model):
     @property
     def bdp_bytes(self) -> int:
         """Bandwidth-delay product of a NIC port over a T1 in bytes."""
-        return self.port_rate_bps * self.propagation_rtt_ns // (8 * 10**9)
+        return self._bdp_bytes(self.port_rate)
+
+    def _bdp_bytes(self, real_rate: int) -> int:
+        return round(real_rate / self.dilation) * self.propagation_rtt_ns // (8 * 10**9)
+
+    def link_bdp_bytes(self, link: Link) -> int:
+        """Bandwidth-delay product of a link over a T1 in bytes: what `BDP` is in its queues."""
+        return self._bdp_bytes(self.t0_t1_rate if link.is_fabric else self.port_rate)
+
+    def queue_of(self, link: Link, sender: Port) -> Queue | None:
+        """The queue of a switch's port to a link; None at a NIC, which does not drop its own."""
+        match sender.node.tier:
+            case Tier.HOST:
+                return None
+            case Tier.T1:
+                return self.queue.t1_down
+            case _:
+                return self.queue.t0_up if link.is_fabric else self.queue.last_hop
 
     @property
     def bdp_packets(self) -> float:

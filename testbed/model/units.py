@@ -7,6 +7,7 @@ into pydantic models.
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +30,9 @@ _RATES = {
 }
 _DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+_BDP = "BDP"
+_MAX_BDP = 1000
 
 
 def _parse(value: object, units: Mapping[str, int], example: str) -> int:
@@ -54,6 +58,42 @@ def parse_duration(value: object) -> int:
 def parse_size(value: object) -> int:
     """Parse a size into bytes."""
     return _parse(value, _SIZES, "1 MiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """Bytes in a queue: so many BDPs of its link, or so many bytes whatever the link.
+
+    Attributes:
+        number: BDPs or bytes.
+        in_bdp: whether it counts BDPs.
+    """
+
+    number: Decimal
+    in_bdp: bool
+
+    def in_bytes(self, bdp_bytes: int) -> int:
+        """The depth on a link of that bandwidth-delay product."""
+        return round(self.number * bdp_bytes) if self.in_bdp else int(self.number)
+
+    def __str__(self) -> str:
+        """Write it exactly, with its unit."""
+        if self.in_bdp:
+            return f"{self.number.normalize():f} BDP"
+        return _exactly(int(self.number), _SIZES)
+
+
+def parse_depth(value: object) -> Depth:
+    """Parse a queue's depth, in BDPs or bytes."""
+    if isinstance(value, Depth):
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    if match is not None and match[2] == _BDP:
+        number = Decimal(match[1])
+        if not 0 < number <= _MAX_BDP:
+            raise ValueError(f"more than 0 and at most {_MAX_BDP} BDP, such as '0.8 BDP'")
+        return Depth(number, in_bdp=True)
+    return Depth(Decimal(_parse(value, {_BDP: 1, **_SIZES}, "0.8 BDP")), in_bdp=False)
 
 
 def _show(number: float, units: Mapping[str, int], *names: str) -> str:
@@ -95,11 +135,20 @@ def _quantity(parse: Callable[[object], int], units: Mapping[str, int]) -> objec
     return Annotated[int, BeforeValidator(parse), write, schema]
 
 
+_DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
+
 if TYPE_CHECKING:
     Rate = int
     Duration = int
     Size = int
+    QueueDepth = Depth
 else:
+    QueueDepth = Annotated[
+        Depth,
+        BeforeValidator(parse_depth),
+        PlainSerializer(str, return_type=str),
+        WithJsonSchema({"type": "string", "pattern": _DEPTH_PATTERN}),
+    ]
     Rate = _quantity(parse_rate, _RATES)
     Duration = _quantity(parse_duration, _DURATIONS)
     Size = _quantity(parse_size, _SIZES)

@@ -15,7 +15,8 @@ def test_every_interface_has_its_own_index_and_a_name_that_linux_takes(
     wires = ("p0_t0_0--p0_t1_0", "h0--p0_t0_0")
     layout = Layout.of(four_planes, wires)
     names = layout.device_names
-    expected = 1 + 2 * len(four_planes.links) + 2 * len(four_planes.switches) + 2 * len(wires)
+    sid_devices = 2 * (len(four_planes.switches) + len(four_planes.hosts))
+    expected = 1 + 2 * len(four_planes.links) + sid_devices + 2 * len(wires)
     assert len(names) == expected
     assert max(map(len, names.values())) <= 15
 

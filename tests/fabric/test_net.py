@@ -55,7 +55,7 @@ def test_net_nodes_links_and_dump(tiny: Topology) -> None:
     assert "h0 h0-p0:p0_t0_0-d0 h0-p1:p1_t0_0-d0" in text
     assert "p0_t0_0-u1<->p0_t1_1-d0 (OK OK)" in text
     assert text.count("(OK OK)") == len(tiny.links)
-    assert "<FabricHost h1: h1-p0:fd4d:5243:1::1,h1-p1:fd4d:5243:1::1" in text
+    assert "<FabricHost h1: h1-p0:fd4d:5243:1::10,h1-p1:fd4d:5243:1::11" in text
 
 
 @pytest.mark.root

@@ -3,13 +3,15 @@
 import socket
 import time
 from collections.abc import Mapping
+from pathlib import Path as FilePath
 from statistics import median
 
 import pytest
 
+from testbed.fabric import link_model
 from testbed.fabric.counters import Counters, Direction
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.shaping import NIC_QUEUE_BDP, SWITCH_QUEUE_BDP, shape_of
+from testbed.fabric.shaping import DEEPER, NIC_QUEUE_BDP, shape_of
 from testbed.model.addressing import Path
 from testbed.model.topology import Topology
 from tests.sandbox import run_in_sandbox
@@ -21,7 +23,7 @@ def test_switch_queues_are_short_and_nic_queues_deep(tiny: Topology) -> None:
     """In BDPs; the rate is the dilated one."""
     link = tiny.links["h0--p0_t0_0"]
     assert shape_of(tiny, link, link.lower).queue_bytes == NIC_QUEUE_BDP * tiny.bdp_bytes
-    assert shape_of(tiny, link, link.upper).queue_bytes == SWITCH_QUEUE_BDP * tiny.bdp_bytes
+    assert shape_of(tiny, link, link.upper).queue_bytes == 4 * tiny.bdp_bytes
     assert shape_of(tiny, link, link.lower).rate_bps == 10_000_000
 
 
@@ -79,13 +81,25 @@ def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) ->
     qdiscs, classes = run_in_sandbox(read)
     assert "qdisc htb 1: root" in qdiscs
     assert "linklayer ethernet" in qdiscs
-    assert f"qdisc bfifo 20: parent 1:20 limit {SWITCH_QUEUE_BDP * tiny.bdp_bytes}b" in qdiscs
-    assert "rate 10Mbit ceil 10Mbit linklayer ethernet burst 1250b" in classes
+    deeper = 1 if link_model.missing() else DEEPER
+    assert f"qdisc bfifo 20: parent 1:20 limit {deeper * 4 * tiny.bdp_bytes}b" in qdiscs
+    assert f"qdisc bfifo 10: parent 1:10 limit {deeper * 4 * tiny.bdp_bytes}b" in qdiscs
+    lines = {line.split()[2]: line for line in classes.splitlines()}
+    for number in ("1:1", "1:10"):
+        assert "rate 10Mbit ceil 10Mbit linklayer ethernet burst 1250b" in lines[number]
+    assert "prio 0" in lines["1:10"]
+    assert "prio 1" in lines["1:20"]
+    assert "rate 8Kbit ceil 10Mbit" in lines["1:20"]
 
 
 @pytest.mark.root
-def test_a_full_switch_queue_drops_the_tail_and_counts_it() -> None:
+@pytest.mark.parametrize("modelled", [True, False])
+def test_a_full_switch_queue_drops_the_tail_and_counts_it(
+    modelled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
+) -> None:
     """Two hosts send at once to a third: the last link drops about half of what is too much."""
+    if not modelled:
+        monkeypatch.setattr(link_model, "OBJECT", tmp_path / "none.bpf.o")
     topology = Topology(name="x", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=3)
     dst = topology.hosts[2]
     count = 400

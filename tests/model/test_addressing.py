@@ -193,6 +193,65 @@ def test_real_size_evs_reach_every_path() -> None:
     assert reached == set(addressing.paths(REAL, src, dst))
 
 
+# --- ordinary traffic ---------------------------------------------------------------------------
+
+
+def test_real_size_ordinary_addresses_are_unique_and_nobody_elses() -> None:
+    planes = range(REAL.planes)
+    addresses = {
+        addressing.ordinary_address(REAL, host, plane) for host in REAL.hosts for plane in planes
+    }
+    assert len(addresses) == 131_072 * 8
+    assert all(one in addressing.NIC_PREFIX for one in addresses)
+    assert not addresses & {addressing.nic_address(REAL, host) for host in REAL.hosts}
+    corner = addressing.ordinary_address(REAL, REAL.host(131_071), 7)
+    assert addressing.host_of_nic(REAL, corner) is None
+
+
+@given(host_pairs(big), st.data())
+def test_an_ordinary_carrier_goes_mrcs_way_and_ends_in_end_dt6(
+    drawn: tuple[Topology, Node, Node], data: st.DataObject
+) -> None:
+    topology, src, dst = drawn
+    path = data.draw(st.sampled_from(addressing.paths(topology, src, dst)))
+    ordinary = addressing.ordinary_carrier(topology, src, dst, path)
+    carrier = addressing.carrier(topology, src, dst, path)
+    assert ordinary != carrier
+    with pytest.raises(ValueError, match="not a carrier"):
+        addressing.path_of_carrier(topology, ordinary)
+    hops = addressing.switch_count(path)
+    for _ in range(hops):
+        assert int(ordinary) >> 64 + 16 == int(carrier) >> 64 + 16  # what switches look at
+        ordinary, carrier = _shifted(ordinary), _shifted(carrier)
+    assert carrier == addressing.address(addressing.node_usid(topology, dst, path.plane))
+    assert ordinary == addressing.dt6_sid(topology, dst, path.plane)
+    assert ordinary != carrier
+
+
+@given(host_pairs(topologies()), st.integers(0, 3))
+def test_the_default_path_of_ordinary_traffic_is_the_same_both_ways(
+    drawn: tuple[Topology, Node, Node], seed: int
+) -> None:
+    topology, src, dst = drawn
+    assume(src != dst)
+    for plane in range(topology.planes):
+        path = addressing.ordinary_path(topology, src, dst, plane, seed)
+        assert path.plane == plane
+        assert path in addressing.paths(topology, src, dst)
+        assert path == addressing.ordinary_path(topology, dst, src, plane, seed)
+
+
+def test_default_paths_spread_over_the_t1s_and_change_with_the_seed() -> None:
+    pairs = [(REAL.host(a), REAL.host(300 + b)) for a in range(16) for b in range(16)]
+
+    def t1s(seed: int) -> list[int | None]:
+        return [addressing.ordinary_path(REAL, a, b, 3, seed).t1 for a, b in pairs]
+
+    assert len(set(t1s(0))) > 128  # 256 draws of 256: 162 different ones are expected
+    assert t1s(0) == t1s(0)
+    assert t1s(0) != t1s(1)
+
+
 # --- entropy values -----------------------------------------------------------------------------
 
 

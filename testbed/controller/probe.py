@@ -1,0 +1,39 @@
+"""Does Ryu run here? Tried: it is started as for a run, and must listen for a switch."""
+
+import socket
+import tempfile
+from pathlib import Path
+
+from testbed.controller.plan import OPENFLOW_PORT, ControllerPlan
+from testbed.controller.process import ControllerProcess
+from testbed.fabric import requests
+from testbed.fabric.netlink import Netlink
+from testbed.model.errors import RunFailedError
+from testbed.model.topology import Topology
+
+_TIMEOUT_S = 10.0
+
+
+def try_ryu() -> str | None:
+    """Start the controller in this sandbox and connect to it; returns what is wrong. About 1 s.
+
+    Raises:
+        OSError: nobody listens.
+    """
+    with Netlink("the sandbox") as netlink:
+        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+    topology = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
+    with tempfile.TemporaryDirectory(prefix="controller-") as scratch:
+        directory = Path(scratch)
+        controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
+        try:
+            controller.wait_for("ready", _TIMEOUT_S)
+            socket.create_connection(("127.0.0.1", OPENFLOW_PORT), _TIMEOUT_S).close()
+            controller.stop()
+        except RunFailedError as error:
+            said = (directory / "controller.log").read_text().splitlines()
+            return said[-1] if said else str(error)
+        finally:
+            controller.process.kill()
+            controller.process.wait()
+    return None

@@ -1,0 +1,189 @@
+"""A fabric as a picture: planes side by side, T1s above T0s above the hosts that join them."""
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from testbed.model.topology import Link, Node, Tier, Topology
+from testbed.model.units import show_rate
+from testbed.results.figures.style import GREY, PLANES, PNG_DPI, YELLOW, style
+
+HEIGHT = {Tier.HOST: 0.0, Tier.T0: 1.5, Tier.T1: 3.0}
+SWITCH_PITCH = 1.0
+"""From one switch to the next; a host's pitch follows from the width of the whole."""
+
+_PLANE_GAP = 0.6
+_MIN_HOST_PITCH, _MAX_HOST_PITCH = 0.75, 2.5
+_HALF_BOX = 0.16
+_INCHES = 0.72
+"""Of the picture for one unit of the drawing."""
+
+_MIN_WIDTH_IN, _MAX_WIDTH_IN = 6.0, 40.0
+_DARK_YELLOW = "#C2B000"
+_SMALL_FONT, _FONT = 6.0, 7.5
+
+
+def draw(topology: Topology, file: Path) -> None:
+    """Draw a fabric into a PNG or SVG file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with style():
+        places = _places(topology)
+        right = max(x for x, _ in places.values())
+        width = min(max((right + 1.6) * _INCHES, _MIN_WIDTH_IN), _MAX_WIDTH_IN)
+        figure = Figure(figsize=(width, 4.6), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        axes.set_axis_off()
+        axes.set_xlim(-0.9, right + 0.9)
+        axes.set_ylim(-0.75, HEIGHT[Tier.T1] + 0.85)
+        unit_in = width / (right + 1.8)
+        for link in topology.links.values():
+            _draw_link(axes, topology, link, places)
+        for node, (x, y) in places.items():
+            _draw_node(axes, topology, node, x, y, unit_in)
+        _draw_planes(axes, topology, places)
+        _draw_racks(axes, topology, places)
+        axes.set_title(_title(topology))
+        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(topology, file))
+
+
+def _colour(plane: int) -> str:
+    """The plane's colour as in every figure, but for yellow, which lines are too thin for."""
+    return _DARK_YELLOW if PLANES[plane] == YELLOW else PLANES[plane]
+
+
+def _metadata(topology: Topology, file: Path) -> dict[str, str | None]:
+    """Nothing that differs from one drawing to the next of the same fabric."""
+    return {"Title": topology.name} | ({"Date": None} if file.suffix == ".svg" else {})
+
+
+def _title(topology: Topology) -> str:
+    planes = "1 plane" if topology.planes == 1 else f"{topology.planes} planes"
+    return (
+        f"{topology.name}: {planes} of {topology.t0_per_plane} T0 and {topology.t1_per_plane} T1, "
+        f"{len(topology.hosts)} hosts\nports of {show_rate(topology.port_rate)}, "
+        f"T0-T1 links of {show_rate(topology.t0_t1_rate)}"
+    )
+
+
+# --- where things stand -------------------------------------------------------------------------
+
+
+def _places(topology: Topology) -> dict[Node, tuple[float, float]]:
+    """The middle of every node; rows are centred over one another."""
+    wide = SWITCH_PITCH * max(topology.t0_per_plane, topology.t1_per_plane)
+    places = {}
+    for switch in topology.switches:
+        count = topology.t0_per_plane if switch.tier is Tier.T0 else topology.t1_per_plane
+        x = switch.plane * (wide + _PLANE_GAP) + wide / count * (switch.index + 0.5)
+        places[switch] = x, HEIGHT[switch.tier]
+    whole = topology.planes * (wide + _PLANE_GAP) - _PLANE_GAP
+    steps = max(len(topology.hosts) - 1 + topology.t0_per_plane - 1, 1)  # a gap between racks
+    step = min(max((whole - SWITCH_PITCH) / steps, _MIN_HOST_PITCH), _MAX_HOST_PITCH)
+    offset = (whole - step * (len(topology.hosts) + topology.t0_per_plane - 2)) / 2
+    for host in topology.hosts:
+        places[host] = offset + step * (host.index + topology.rack(host)), HEIGHT[Tier.HOST]
+    least = min(x for x, _ in places.values())
+    return {node: (x - least, y) for node, (x, y) in places.items()}
+
+
+# --- drawing ------------------------------------------------------------------------------------
+
+
+def _draw_link(
+    axes: Axes, topology: Topology, link: Link, places: dict[Node, tuple[float, float]]
+) -> None:
+    (x0, y0), (x1, y1) = places[link.lower.node], places[link.upper.node]
+    if not link.is_fabric:
+        x0 += _port_offset(topology, link.plane)
+    axes.plot(
+        (x0, x1),
+        (y0 + _HALF_BOX, y1 - _HALF_BOX),
+        color=_colour(link.plane),
+        linewidth=1.1 if link.is_fabric else 0.9,
+        alpha=0.9 if link.is_fabric else 0.65,
+        solid_capstyle="round",
+        zorder=1,
+    )
+
+
+def _port_offset(topology: Topology, plane: int) -> float:
+    """Where on a host's upper edge the port of a plane is."""
+    return 0.0 if topology.planes == 1 else (plane / (topology.planes - 1) - 0.5) * 0.44
+
+
+def _draw_node(
+    axes: Axes, topology: Topology, node: Node, x: float, y: float, unit_in: float
+) -> None:
+    is_host = node.tier is Tier.HOST
+    half = 0.3 if is_host else 0.43
+    box = FancyBboxPatch(
+        (x - half, y - _HALF_BOX),
+        2 * half,
+        2 * _HALF_BOX,
+        boxstyle=f"round,pad=0,rounding_size={0.12 if is_host else 0.03}",
+        facecolor="white",
+        edgecolor=GREY if is_host else _colour(node.plane),
+        linewidth=1.1,
+        zorder=2,
+    )
+    axes.add_patch(box)
+    size = _FONT if unit_in * 2 * half > 0.5 or is_host else _SMALL_FONT  # noqa: PLR2004 - inches
+    axes.text(x, y, node.name, ha="center", va="center_baseline", fontsize=size, zorder=3)
+    if is_host:
+        for plane in range(topology.planes):
+            port = x + _port_offset(topology, plane)
+            axes.plot(port, y + _HALF_BOX, "s", markersize=2.6, color=_colour(plane), zorder=3)
+
+
+def _draw_planes(axes: Axes, topology: Topology, places: dict[Node, tuple[float, float]]) -> None:
+    for plane in range(topology.planes):
+        switches = [node for node in topology.switches if node.plane == plane]
+        xs = [places[node][0] for node in switches]
+        left, right = min(xs) - 0.6, max(xs) + 0.6
+        low, high = HEIGHT[Tier.T0] - 0.38, HEIGHT[Tier.T1] + 0.7
+        axes.add_patch(
+            FancyBboxPatch(
+                (left, low),
+                right - left,
+                high - low,
+                boxstyle="round,pad=0,rounding_size=0.12",
+                facecolor=_colour(plane),
+                edgecolor="none",
+                alpha=0.09,
+                zorder=0,
+            )
+        )
+        axes.text(
+            (left + right) / 2,
+            high - 0.2,
+            f"plane {plane}",
+            ha="center",
+            va="center",
+            fontsize=8.5,
+            fontweight="bold",
+        )
+
+
+def _draw_racks(axes: Axes, topology: Topology, places: dict[Node, tuple[float, float]]) -> None:
+    y = HEIGHT[Tier.HOST] - _HALF_BOX - 0.12
+    for rack in range(topology.t0_per_plane):
+        first = topology.host(rack * topology.hosts_per_t0)
+        last = topology.host((rack + 1) * topology.hosts_per_t0 - 1)
+        left, right = places[first][0] - 0.3, places[last][0] + 0.3
+        axes.plot((left, right), (y, y), color=GREY, linewidth=1.0)
+        axes.text(
+            (left + right) / 2,
+            y - 0.1,
+            f"rack {rack}",
+            ha="center",
+            va="top",
+            fontsize=7.5,
+            color=GREY,
+        )

@@ -1,0 +1,145 @@
+"""Mininet's prompt in a live fabric, with ordinary traffic on its paths."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from mininet.log import error, lg, output
+
+from testbed.fabric.capture import LinkCapture
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.net import FabricCLI, FabricNet
+from testbed.fabric.ordinary import OrdinaryTraffic
+from testbed.fabric.terminal import run_in_terminal
+from testbed.model.addressing import paths
+from testbed.model.errors import TestbedError
+from testbed.model.topology import Node, Topology
+
+_INTERRUPTED = 130
+
+
+class FabricShell(FabricCLI):
+    """Mininet's prompt, which also knows paths."""
+
+    doc_header = "Commands (<host> COMMAND runs one in a host: h0 ping h4)"
+
+    def __init__(self, net: FabricNet, ordinary: OrdinaryTraffic) -> None:
+        """Read commands from standard input until it ends: a terminal, a pipe or a file."""
+        self._ordinary = ordinary
+        if os.isatty(0):
+            super().__init__(net)
+            return
+        # Mininet hands what it can read to the command that runs; the lines of a script are
+        # commands, each to be read after the one before has ended.
+        reader, silent = os.pipe()
+        with os.fdopen(reader) as keyboard:
+            super().__init__(net, stdin=keyboard, script=os.devnull)
+            for line in sys.stdin:
+                if self.onecmd(line):
+                    break
+        os.close(silent)
+
+    def do_path(self, line: str) -> None:
+        """Show the paths that packets take from one host to another, or choose one.
+
+        Usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3
+        It holds for SRC's packets to DST's address in the path's plane.
+        """
+        words = line.split()
+        hosts = [self._host(word) for word in words[:2]]
+        src, dst = (*hosts, None, None)[:2]
+        if src is None or dst is None or src == dst or len(words) > 3:  # noqa: PLR2004 - three words
+            error("usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3\n")
+            return
+        topology = self._ordinary.topology
+        if len(words) > 2:  # noqa: PLR2004 - the third word
+            known = {path.name: path for path in paths(topology, src, dst)}
+            if words[2] not in known:
+                error(f"no path {words[2]}: one of {' '.join(known)}\n")
+                return
+            self._ordinary.use_path(src, dst, known[words[2]])
+        for plane in range(topology.planes):
+            output(f"{self._ordinary.path(src, dst, plane).name} ")
+        output("\n")
+
+    def do_mptcp(self, line: str) -> None:
+        """Have MPTCP connections to and from hosts get a subflow in every plane.
+
+        Usage: mptcp HOST..., before the connections are made. A program that does not ask for
+        MPTCP itself is run by `mptcpize run`.
+        """
+        for word in line.split():
+            host = self._host(word)
+            if host is None:
+                error(f"no host {word}\n")
+                return
+            self._ordinary.announce_planes(host)
+
+    def onecmd(self, line: str) -> bool:
+        """Carry out a line; what goes wrong is told, and the prompt goes on."""
+        try:
+            return bool(super().onecmd(line))
+        except TestbedError as wrong:
+            error(f"{wrong}\n")
+            return False
+        finally:
+            sys.stdout.flush()
+
+    def _host(self, name: str) -> Node | None:
+        node = self._ordinary.topology.nodes.get(name)
+        return node if node in self._ordinary.topology.hosts else None
+
+
+def run_shell(topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None]) -> int:
+    """Build a fabric, give the user its prompt, and return the exit status.
+
+    Args:
+        topology: the fabric.
+        pcaps: files to capture links to, by the links' names.
+        say: told what the user should know, a line at a time.
+    """
+    return run_in_terminal(lambda: _first_process(topology, pcaps, say))
+
+
+def _first_process(
+    topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None]
+) -> int:
+    lg.handlers[0].setStream(sys.stdout)
+    try:
+        with ExitStack() as stack:
+            fabric = stack.enter_context(Fabric(topology))
+            fabric.verify()
+            fabric.sweep()
+            ordinary = stack.enter_context(OrdinaryTraffic(topology))
+            ordinary.install()
+            for link, file in pcaps.items():
+                stack.callback(_stop, LinkCapture(topology.links[link], file), say)
+            if os.isatty(0):
+                say(_welcome(topology))
+            FabricShell(fabric.net, ordinary)
+    except TestbedError as wrong:
+        say(f"error: {wrong}")
+        return wrong.exit_status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    finally:
+        sys.stdout.flush()
+    return os.EX_OK
+
+
+def _welcome(topology: Topology) -> str:
+    first, last = topology.hosts[0].name, topology.hosts[-1].name
+    return (
+        f"{topology.name}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+        f"{len(topology.links)} links. Ordinary traffic has no propagation delay here.\n"
+        f"Try: {first} ping -c3 {last}    path {first} {last}    pingall    net    help    "
+        "Ctrl-D ends it"
+    )
+
+
+def _stop(capture: LinkCapture, say: Callable[[str], None]) -> None:
+    lost = capture.stop()
+    also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
+    say(f"{capture.link.name}: {capture.file}{also}")

@@ -1,0 +1,69 @@
+"""The queues of switch ports: how much they hold, when they mark and when they trim."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.model.units import Depth, QueueDepth, parse_depth
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Ecn(_Model):
+    """Random early marking; a step where both are the same."""
+
+    min: QueueDepth = Field(
+        default=parse_depth("0.2 BDP"), description="backlog from which packets are marked"
+    )
+    max: QueueDepth = Field(
+        default=parse_depth("0.8 BDP"), description="backlog from which all are marked"
+    )
+
+
+class Queue(_Model):
+    """The queue of a switch port; BDPs are those of the link behind it.
+
+    Defaults are the Ultra Ethernet guidance: ECN from 0.2 to 0.8 BDP, trimming from 1 BDP on.
+    """
+
+    limit: QueueDepth = Field(
+        default=parse_depth("4 BDP"), description="what it holds; the rest is dropped"
+    )
+    ecn: Annotated[Ecn | None, Field(description="when it marks; null: never")] = Ecn()
+    trim: Annotated[
+        QueueDepth | None,
+        Field(description="backlog from which trimmable packets lose their payload; null: never"),
+    ] = parse_depth("1 BDP")
+
+    def depths(self) -> dict[str, Depth]:
+        """Every threshold that it has, by its key path."""
+        found = {"limit": self.limit}
+        if self.ecn is not None:
+            found |= {"ecn.min": self.ecn.min, "ecn.max": self.ecn.max}
+        if self.trim is not None:
+            found["trim"] = self.trim
+        return found
+
+
+class LastHopQueue(Queue):
+    """The queue of a T0's port to a host.
+
+    It does not mark: a mark then means uneven load inside the fabric, never incast (MRC paper,
+    section 3). DCQCN wants it on.
+    """
+
+    ecn: Annotated[Ecn | None, Field(description="when it marks; null: never")] = None
+    trim: Annotated[
+        QueueDepth | None,
+        Field(description="backlog from which trimmable packets lose their payload; null: never"),
+    ] = parse_depth("1.5 BDP")
+
+
+class Queues(_Model):
+    """The queues of a fabric by where they stand."""
+
+    t0_up: Queue = Field(default=Queue(), description="of a T0's port to a T1")
+    t1_down: Queue = Field(default=Queue(), description="of a T1's port to a T0")
+    last_hop: LastHopQueue = Field(default=LastHopQueue(), description="of a T0's port to a host")

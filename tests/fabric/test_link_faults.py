@@ -1,0 +1,215 @@
+"""Graded faults on the wire: which packets they hit, and that they hit no other."""
+
+import os
+import socket
+import time
+
+import pytest
+
+from testbed.fabric import link_model, namespaces
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_control import LinkControl
+from testbed.model.addressing import Path, ev_for_path
+from testbed.model.topology import Topology
+from testbed.mrc.constants import DscpClasses
+from testbed.mrc.wire import DecodeError, decode
+from tests.sandbox import run_in_sandbox
+
+from .flood import Receiver, Stream, in_background, psn_of, send, until
+from .packets import raw_socket
+
+pytestmark = pytest.mark.root
+
+DSCP = DscpClasses()
+NIC_LINK = "h0--p0_t0_0"
+NIC = "h0>p0_t0_0"
+LINK = "p0_t0_0--p0_t1_1"
+UP = "p0_t0_0>p0_t1_1"
+NOT_COVERED = {0, 1, 2, 3, 7, 46, 47, 52}
+"""Bytes of an inner packet that the iCRC does not cover: traffic class, flow label, hop limit, UDP
+checksum and byte 4 of the BTH (and the version, which is the protocol's name)."""
+
+
+@pytest.fixture(autouse=True)
+def _has_the_link_model() -> None:
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+
+
+def lost(topology: Topology, ppm: int, count: int, seed: int) -> tuple[set[int], int]:
+    """Which of so many packets a lossy link loses, and how many it says that it lost."""
+    one, other = topology.hosts
+
+    def act() -> tuple[set[int], int]:
+        stream = Stream(topology, one, other)
+        with (
+            Fabric(topology, seed=seed) as fabric,
+            LinkControl(topology) as control,
+            Receiver(other) as receiver,
+        ):
+            control.loss(NIC_LINK, ppm)
+            send(one, [stream.packet(psn, DSCP.trimmable, 64) for psn in range(count)])
+            arrived = {psn_of(arrival.packet) for arrival in receiver.arrivals()}
+            assert fabric.link_model is not None
+            counts = fabric.link_model.counts(NIC)
+            assert counts.offered == count
+            assert counts.packets == len(arrived)
+            return set(range(count)) - arrived, counts.lost
+
+    return run_in_sandbox(act)
+
+
+def test_random_loss_has_its_rate_and_repeats_with_the_seed(tiny: Topology) -> None:
+    """Packet by packet; another seed loses others."""
+    count, ppm = 4000, 50_000
+    first, said = lost(tiny, ppm, count, seed=1)
+    assert len(first) == said
+    assert len(first) == pytest.approx(count * 0.05, abs=5 * (count * 0.05 * 0.95) ** 0.5)
+    assert lost(tiny, ppm, count, seed=1)[0] == first
+    assert lost(tiny, ppm, count, seed=2)[0] != first
+
+
+def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
+    """Behind the outer header, anywhere; a third of the packets, the others arrive intact."""
+    one, other = tiny.hosts
+    stream, count = Stream(tiny, one, other), 600
+    sent = [stream.packet(psn, DSCP.trimmable, 400) for psn in range(count)]
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
+            control.corrupt(NIC_LINK, 333_333)
+            places = []
+            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+                for data, to in sent:
+                    sender.sendto(data, to)
+                    arrival = next(receiver.arrivals())
+                    inner = data[40:]
+                    flipped = int.from_bytes(arrival.packet, "big") ^ int.from_bytes(inner, "big")
+                    if not flipped:
+                        decode(arrival.packet)
+                        continue
+                    assert flipped.bit_count() == 1
+                    place = len(inner) - 1 - (flipped.bit_length() - 1) // 8
+                    places.append(place)
+                    if place not in NOT_COVERED:
+                        with pytest.raises(DecodeError):
+                            decode(arrival.packet)
+            assert fabric.link_model is not None
+            counts = fabric.link_model.counts(NIC)
+            assert counts.corrupted == len(places)
+            assert len(places) == pytest.approx(count / 3, abs=5 * (count * 2 / 9) ** 0.5)
+            assert min(places) < 100
+            assert max(places) > 400
+
+    run_in_sandbox(act)
+
+
+def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
+    """All packets of one EV, of all that use the link; then of a group of EVs by a mask."""
+    one, other = tiny.hosts
+    stream = Stream(tiny, one, other)
+    through, around = ev_for_path(Path(0, 1)), ev_for_path(Path(0, 0))
+    evs = [through, around, through | 1 << 12, through | 5 << 16]
+
+    def arrived(receiver: Receiver) -> list[int]:
+        send(
+            one,
+            [stream.packet(psn, DSCP.trimmable, 64, evs[psn % 4]) for psn in range(80)],
+        )
+        return sorted(psn_of(arrival.packet) for arrival in receiver.arrivals())
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
+            control.ev_loss(LINK, 1_000_000, value=through)
+            # The fourth has the same path bits: more entropy is not in the flow label.
+            assert arrived(receiver) == [psn for psn in range(80) if psn % 4 in (1, 2)]
+            assert fabric.link_model is not None
+            assert fabric.link_model.counts(UP).path_lost == 40
+            control.ev_loss(LINK, 1_000_000, value=1 << 12, mask=1 << 12)
+            assert arrived(receiver) == [psn for psn in range(80) if psn % 4 != 2]
+            control.ev_loss(LINK, 500_000, value=through)
+            some = arrived(receiver)
+            assert 40 < len(some) < 80
+            assert {psn for psn in range(80) if psn % 4 in (1, 2)} <= set(some)
+            control.heal(LINK)
+            assert arrived(receiver) == list(range(80))
+
+    run_in_sandbox(act)
+
+
+def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: Topology) -> None:
+    """Under traffic: a process that only entered the sandbox swallows, and lets pass again."""
+    one, other = tiny.hosts
+    stream = Stream(tiny, one, other)
+    data = stream.packet(0, DSCP.trimmable, 64)
+    go, went = os.pipe(), os.pipe()
+
+    def keep_sending() -> None:
+        end = time.monotonic() + 1.5
+        with raw_socket(one, socket.IPPROTO_RAW) as sender:
+            while time.monotonic() < end:
+                sender.sendto(*data)
+                time.sleep(0.0002)
+
+    def fault_process() -> None:
+        with LinkControl(tiny) as control:
+            control.open(NIC_LINK)
+            for on in (True, False):
+                os.read(go[0], 1)
+                control.blackhole(NIC_LINK, on)
+                os.write(went[1], b".")
+
+    def act() -> None:
+        with Fabric(tiny) as fabric:
+            model = fabric.link_model
+            assert model is not None
+            way = model.index(NIC)
+            arrived = model.records["packets"]
+            swallowed = model.records["blackholed_packets"]
+            with in_background(keep_sending, fault_process):
+                assert until(lambda: bool(arrived[way] > 50))
+                os.write(go[1], b".")
+                os.read(went[0], 1)
+                time.sleep(0.001)
+                before, gone = int(arrived[way]), int(swallowed[way])
+                time.sleep(0.2)
+                assert arrived[way] == before
+                assert swallowed[way] > gone
+                os.write(go[1], b".")
+                os.read(went[0], 1)
+                time.sleep(0.001)
+                gone = int(swallowed[way])
+                time.sleep(0.2)
+                assert swallowed[way] == gone
+                assert arrived[way] > before
+            assert until(
+                lambda: bool(arrived[way] + swallowed[way] == model.records["offered_packets"][way])
+            )
+
+    run_in_sandbox(act)
+
+
+def test_a_cut_empties_the_queue_that_the_model_keeps(tiny: Topology) -> None:
+    """After restoring, the port's backlog begins at nothing, as the kernel's queue does."""
+    one, other = tiny.hosts
+    data = Stream(tiny, one, other).packet(0, DSCP.trimmable, 4096)
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            model = fabric.link_model
+            assert model is not None
+            nic = model.index(NIC)
+            send(one, [data] * 100)
+            assert model.backlog_bytes()[nic] > 50 * tiny.wire_bytes
+            control.cut(NIC_LINK)
+            control.restore(NIC_LINK)
+            assert model.backlog_bytes()[nic] == 0
+            assert model.records["packets"][nic] < 50
+
+    run_in_sandbox(act)
+
+
+def test_only_the_sandbox_sees_its_model() -> None:
+    """The memory's name is in a file system of the sandbox's own."""
+    assert not link_model.PINNED.exists()
+    assert namespaces.NETNS_DIR.parent == link_model.BPF_DIRECTORY.parent

@@ -1,0 +1,383 @@
+"""The link model in the kernel: what becomes of real packets, counted and compared."""
+
+import re
+import socket
+import struct
+import time
+from collections import Counter
+from pathlib import Path as FilePath
+from statistics import median
+from typing import Any
+
+import pytest
+
+from testbed.fabric import link_model
+from testbed.fabric.counters import _queues
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_control import LinkControl
+from testbed.fabric.link_model import DIRECTION
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.shaping import shape_of
+from testbed.model.addressing import Path
+from testbed.model.errors import MachineError
+from testbed.model.topology import Topology
+from testbed.mrc.constants import ECN_CE, DscpClasses
+from testbed.mrc.wire import TRIMMED_BYTES, TrimmedWrite, Write, decode
+from tests.sandbox import run_in_sandbox
+
+from .flood import Receiver, Stream, in_background, psn_of, send, until
+from .packets import arrives, encapsulated, raw_socket
+
+DSCP = DscpClasses()
+OUTER = 14 + 40
+
+
+@pytest.fixture(autouse=True)
+def _has_the_link_model(request: pytest.FixtureRequest) -> None:
+    if request.node.get_closest_marker("root") and (missing := link_model.missing()):
+        pytest.skip(str(missing))
+
+
+def dumbbell(dilation: float = 10_000, hosts: int = 2, **queue: Any) -> Topology:
+    """Two racks joined by one T1: all that crosses shares one link each way."""
+    return Topology.model_validate(
+        {
+            "name": "dumbbell",
+            "planes": 1,
+            "t0_per_plane": 2,
+            "t1_per_plane": 1,
+            "hosts_per_t0": hosts,
+            "dilation": dilation,
+            "queue": queue,
+        }
+    )
+
+
+UPLINK = "p0_t0_0>p0_t1_0"
+
+
+def test_the_layout_is_that_of_the_header() -> None:
+    """Field by field, in order; every program works on the same memory."""
+    source = (FilePath(link_model.SOURCES) / "linkmodel.h").read_text()
+    body = re.search(r"struct direction \{(.*?)\n\};", source, re.DOTALL)
+    assert body is not None
+    code = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL)
+    fields = re.findall(r"(?:__u64|struct epoch) (\w+)(?:\[\d+\])?;", code)
+    assert fields == list(DIRECTION.names or ())
+    assert DIRECTION.itemsize % 64 == 0
+
+
+@pytest.mark.root
+def test_the_model_knows_every_direction(tiny: Topology) -> None:
+    """By the names that the counters use, configured as the topology says."""
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, fabric.counters() as counters:
+            model = fabric.link_model
+            assert model is not None
+            assert fabric.link_model_missing is None
+            assert set(model.names) == set(counters.directions())
+            for link in tiny.links.values():
+                for port in link.ports:
+                    record = model.records[model.index(port)]
+                    shape = shape_of(tiny, link, port)
+                    assert record["limit_bytes"] == shape.queue_bytes
+                    assert record["epochs"][0]["rate"] == shape.rate_bps // 8
+                    assert record["kept_bytes"] == TRIMMED_BYTES
+            fabric.verify()
+            fabric.sweep()
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_every_one_of_100000_packets_is_accounted_for() -> None:
+    """Two hosts overload an uplink: what is marked, trimmed and dropped is what is received."""
+    topology = dumbbell(dilation=2_500, t0_up={"limit": "1 BDP"})
+    count, size = 50_000, 300
+    classes = (DSCP.trimmable, DSCP.no_trim, DSCP.trimmable_retx, DSCP.control)
+    pattern = [classes[0]] * 14 + [classes[1]] * 4 + [classes[2], classes[3]]
+    sources, sinks = topology.hosts[:2], topology.hosts[2:]
+
+    def flood(number: int) -> None:
+        stream = Stream(topology, sources[number], sinks[0])
+        psns = range(number * count, (number + 1) * count)
+        send(
+            sources[number],
+            (stream.packet(psn, pattern[psn % len(pattern)], size) for psn in psns),
+        )
+
+    def act() -> None:
+        with Fabric(topology) as fabric, Receiver(sinks[0]) as receiver:
+            model = fabric.link_model
+            assert model is not None
+            got: Counter[str] = Counter()
+            seen = set()
+            with in_background(lambda: flood(0), lambda: flood(1)):
+                for arrival in receiver.arrivals(silence_s=1.5):
+                    dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & 3
+                    inner = int.from_bytes(arrival.packet[:2], "big") >> 4 & 0xFF
+                    assert inner == arrival.traffic_class
+                    psn = psn_of(arrival.packet)
+                    seen.add(psn)
+                    trimmed = dscp in (DSCP.trimmed, DSCP.trimmed_lasthop)
+                    got["trimmed"] += trimmed
+                    got["marked"] += ecn == ECN_CE
+                    got["all"] += 1
+                    if trimmed:
+                        assert len(arrival.packet) == TRIMMED_BYTES
+                    else:
+                        assert dscp == pattern[psn % len(pattern)]
+                        assert isinstance(decode(arrival.packet), Write)
+            assert len(seen) == got["all"], "no packet twice"
+            found = model.all_counts()
+            uplink = found[UPLINK]
+            full = uplink.full + uplink.full_priority
+            assert uplink.offered == 2 * count
+            assert uplink.packets == got["all"] == 2 * count - full
+            assert uplink.trimmed == got["trimmed"] == sum(one.trimmed for one in found.values())
+            # A stumble of the machine lets the next queue see a burst, and mark a few as well.
+            assert uplink.marked <= got["marked"] == sum(one.marked for one in found.values())
+            whole = OUTER + TRIMMED_BYTES + 16 + size + 4
+            assert uplink.trimmed_off_bytes == uplink.trimmed * (16 + size + 4)
+            assert uplink.offered_bytes - uplink.bytes == uplink.trimmed_off_bytes + full * whole
+            assert min(uplink.trimmed, uplink.marked, uplink.full) > 100
+            assert uplink.peak_bytes <= 2 * topology.bdp_bytes + 2 * whole  # both CPUs at once
+            assert not model.backlog_bytes().any()
+            assert kernel_drops(topology) == 0
+
+    run_in_sandbox(act, timeout_s=120)
+
+
+def kernel_drops(topology: Topology) -> int:
+    """Packets that the queues behind the model have dropped."""
+    total = 0
+    for name in topology.nodes:
+        with Netlink.at(name) as netlink:
+            total += sum(dropped for _, dropped in _queues(netlink).values())
+    return total
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("dscp", [DSCP.control, DSCP.trimmed, DSCP.trimmable_retx])
+def test_priority_classes_overtake(dscp: int) -> None:
+    """Of 60 data packets that wait, all but the first few are overtaken."""
+    topology = dumbbell()
+    one, other = topology.hosts[0], topology.hosts[-1]
+    stream = Stream(topology, one, other)
+
+    def act() -> list[int]:
+        with Fabric(topology), Receiver(other) as receiver:
+            data = [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(60)]
+            send(one, [*data, stream.packet(60, dscp, 64)])
+            return [psn_of(arrival.packet) for arrival in receiver.arrivals()]
+
+    order = run_in_sandbox(act)
+    assert sorted(order) == list(range(61))
+    assert order.index(60) < 20
+    assert [psn for psn in order if psn != 60] == list(range(60)), "its own class stays in order"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("last_hop", [True, False])
+def test_trimmed_packets_are_well_formed(last_hop: bool) -> None:
+    """Lengths and class of both headers; decodable, with the PSN; no mark on the last hop."""
+    topology = dumbbell()
+    near_and_far = (topology.hosts[0], topology.hosts[2])
+    sources = near_and_far if last_hop else topology.hosts[:2]
+    sink = topology.hosts[3]
+    direction = "p0_t0_1>h3" if last_hop else UPLINK
+    count = 120
+
+    def act() -> None:
+        with Fabric(topology) as fabric, Receiver(sink) as receiver:
+            for number, source in enumerate(sources):
+                stream = Stream(topology, source, sink)
+                psns = range(number * count, (number + 1) * count)
+                send(source, [stream.packet(psn, DSCP.trimmable, 4096) for psn in psns])
+            trimmed, whole = {}, {}
+            for arrival in receiver.arrivals():
+                dscp = arrival.traffic_class >> 2
+                if dscp == DSCP.trimmable:
+                    whole[psn_of(arrival.packet)] = arrival
+                    continue
+                assert dscp == (DSCP.trimmed_lasthop if last_hop else DSCP.trimmed)
+                word, length = struct.unpack_from("!IH", arrival.packet)
+                assert word >> 20 & 0xFF == arrival.traffic_class
+                assert length == len(arrival.packet) - 40 == TRIMMED_BYTES - 40
+                assert struct.unpack_from("!HH", arrival.packet, 44) == (length, 0)
+                hint = decode(arrival.packet, trimmed=True)
+                assert isinstance(hint, TrimmedWrite)
+                trimmed[hint.psn] = hint
+            assert fabric.link_model is not None
+            counts = fabric.link_model.counts(direction)
+            assert trimmed.keys() | whole.keys() == set(range(2 * count))
+            assert len(trimmed) == counts.trimmed > 10
+            assert counts.trimmed_off_bytes == counts.trimmed * (4096 + 16 + 4)
+            marked = sum(arrival.traffic_class & 3 == ECN_CE for arrival in whole.values())
+            assert marked == counts.marked
+            assert (marked == 0) is last_hop
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
+    """Whatever the protocol: it waits in the same queue and is dropped when that is full."""
+    topology = dumbbell(last_hop={"limit": "1 BDP", "trim": "0.5 BDP"})
+    sink = topology.hosts[1]
+    count = 100
+
+    def act() -> None:
+        with Fabric(topology) as fabric, Receiver(sink) as receiver:
+            model = fabric.link_model
+            assert model is not None
+            out = model.index("p0_t0_0>h1")
+            model.set_rate("p0_t0_0>h1", 80_000)
+            stream = Stream(topology, topology.hosts[0], sink)
+            send(
+                topology.hosts[0],
+                [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(count)],
+            )
+            assert until(lambda: bool(model.records["offered_packets"][out] == count))
+            no_udp, to = encapsulated(topology, topology.hosts[0], sink, Path(0, None), bytes(4100))
+            send(topology.hosts[0], [(no_udp, (to, 0))])
+            assert until(lambda: bool(model.records["offered_packets"][out] == count + 1))
+            counts = model.counts("p0_t0_0>h1")
+            assert counts.trimmed == 0
+            fits = topology.bdp_bytes // topology.wire_bytes
+            received = sum(1 for _ in receiver.arrivals())
+            assert received == pytest.approx(fits, abs=2)
+            assert counts.full == count + 1 - received
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_marks_follow_the_ramp() -> None:
+    """The share of packets marked at a backlog held still, from below the ramp to above it."""
+    topology = dumbbell()
+    one, other = topology.hosts[0], topology.hosts[-1]
+    low, high = 20_000, 80_000
+    samples = 1000
+
+    def act() -> dict[int, int]:
+        data, to = Stream(topology, one, other).packet(0, DSCP.no_trim, 64)
+        found = {}
+        with Fabric(topology) as fabric, raw_socket(one, socket.IPPROTO_RAW) as sender:
+            model = fabric.link_model
+            assert model is not None
+            record = model.records[model.index("h0>p0_t0_0")]
+            record["ecn_min_bytes"], record["ecn_max_bytes"] = low, high
+            model.set_rate("h0>p0_t0_0", 8)  # 1 byte/s: the backlog is what is written there
+            served = int(record["epochs"][int(record["epoch"])]["served_bytes"])
+            for backlog in (0, low - 100, 35_000, 50_000, 65_000, high + 100):
+                before = int(record["marked_packets"])
+                for _ in range(samples):
+                    record["finish"] = served + backlog
+                    sender.sendto(data, to)
+                found[backlog] = int(record["marked_packets"]) - before
+        return found
+
+    found = run_in_sandbox(act)
+    assert found[0] == found[low - 100] == 0
+    assert found[high + 100] == samples
+    for backlog in (35_000, 50_000, 65_000):
+        share = (backlog - low) / (high - low)
+        deviation = (samples * share * (1 - share)) ** 0.5
+        assert found[backlog] == pytest.approx(samples * share, abs=5 * deviation)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("rate_mbps", [10, 50, 200])
+def test_the_rate_is_within_1_percent(rate_mbps: int) -> None:
+    """Of what arrives over a link that always has work: the median of three windows."""
+    topology = dumbbell(dilation=100_000 / rate_mbps)
+    one, other = topology.hosts[0], topology.hosts[-1]
+    wire_bytes = topology.wire_bytes
+    assert topology.port_rate_bps == rate_mbps * 10**6
+
+    def act() -> list[float]:
+        rates = []
+        count = round(1.9 * topology.port_rate_bps / 8 / wire_bytes)
+        packet = Stream(topology, one, other).packet(0, DSCP.no_trim, 4096)
+        with Fabric(topology) as fabric:
+            model = fabric.link_model
+            assert model is not None
+            way = model.index("h0>p0_t0_0")
+            with in_background(lambda: send(one, [packet] * count)):
+                time.sleep(0.1)
+                for _ in range(3):
+                    start, before = time.monotonic_ns(), int(model.records["bytes"][way])
+                    time.sleep(0.5)
+                    end, after = time.monotonic_ns(), int(model.records["bytes"][way])
+                    rates.append((after - before) * 8e9 / (end - start))
+            assert kernel_drops(topology) == 0
+        return rates
+
+    # The count of packets in a window of 0.5 s is whole: 147 at 10 Mb/s, 0.7 % a packet.
+    assert median(run_in_sandbox(act)) == pytest.approx(topology.port_rate_bps, rel=0.01)
+
+
+@pytest.mark.root
+def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
+    """Bytes stay bytes when the rate changes; they then leave at the new rate."""
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            model = fabric.link_model
+            assert model is not None
+            nic = model.index("h0>p0_t0_0")
+            data = Stream(tiny, *tiny.hosts).packet(0, DSCP.no_trim, 4096)
+            send(tiny.hosts[0], [data] * 100)
+            before = int(model.backlog_bytes()[nic])
+            control.degrade("h0--p0_t0_0", 1_000_000)
+            start, after = time.monotonic_ns(), int(model.backlog_bytes()[nic])
+            carried = int(model.records["bytes"][nic])
+            assert 0 < before - after < 100_000
+            time.sleep(1)
+            took = (time.monotonic_ns() - start) / 1e9
+            assert after - int(model.backlog_bytes()[nic]) == pytest.approx(125_000, rel=0.05)
+            rate = (int(model.records["bytes"][nic]) - carried) * 8 / took
+            assert rate == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
+            control.heal("h0--p0_t0_0")
+            assert until(lambda: bool(model.records["packets"][nic] == 100))
+            assert until(lambda: not model.backlog_bytes().any())
+
+    run_in_sandbox(act)
+
+
+@pytest.mark.root
+def test_without_the_model_a_fabric_has_rate_and_tail_drop(
+    tiny: Topology, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
+) -> None:
+    """And says what is missing; cut and blackhole work all the same, graded faults say why not."""
+    monkeypatch.setattr(link_model, "OBJECT", tmp_path / "none.bpf.o")
+    one, other = tiny.hosts
+
+    def act() -> None:
+        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+            assert fabric.link_model is None
+            assert "not built" in str(fabric.link_model_missing)
+            fabric.verify()
+            fabric.sweep()
+            control.blackhole("h0--p0_t0_0", True)
+            assert not arrives(tiny, one, other, Path(0, 0))
+            assert control.dropped("h0--p0_t0_0") == (1, 0)
+            control.blackhole("h0--p0_t0_0", False)
+            assert arrives(tiny, one, other, Path(0, 0))
+            with pytest.raises(MachineError, match="without the link model"):
+                control.loss("h0--p0_t0_0", 1)
+
+    run_in_sandbox(act)
+    assert "not built" in str(link_model.missing())
+
+
+def test_a_file_that_is_no_object_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
+) -> None:
+    """With a message, not with libbpf's on stderr."""
+    broken = tmp_path / "broken.bpf.o"
+    broken.write_bytes(b"not an object")
+    monkeypatch.setattr(link_model, "OBJECT", broken)
+    assert "cannot be read" in str(link_model.missing())
