@@ -10,12 +10,17 @@ import typer
 
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
+from testbed.cli.doctor import doctor
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
 from testbed.cli.screen import say_error
+from testbed.cli.shell import shell
+from testbed.cli.simulate import simulate
+from testbed.cli.topo import topo
+from testbed.cli.trace import trace
 from testbed.cli.validate import validate
 from testbed.model.errors import ExitStatus, InputError, TestbedError
 
@@ -55,12 +60,17 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     app.command()(run)
+    app.command()(simulate)
     app.command()(report)
     app.command("list")(list_)
     app.command()(validate)
     app.command()(paths)
+    app.command()(trace)
+    app.command()(topo)
+    app.command()(shell)
     app.command()(schema)
     app.command()(bench)
+    app.command()(doctor)
     app.command()(clean)
     return app
 

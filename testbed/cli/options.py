@@ -6,4 +6,8 @@ from typing import Annotated
 import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Pcap = Annotated[
+    list[str] | None,
+    typer.Option("--pcap", metavar="LINK", help="Capture a link, both ways; may be repeated."),
+]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where runs are written.")]

@@ -26,7 +26,7 @@ def paths(
     from testbed.loading import load_topology
 
     fabric = load_topology(topology)
-    found = _paths(fabric, *_hosts(fabric, SRC=src, DST=dst))
+    found = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
     if as_json:
         say_json(found)
         return
@@ -37,7 +37,12 @@ def paths(
     stdout().print(table)
 
 
-def _hosts(topology: "Topology", **names: str) -> "list[Node]":
+def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
+    """The hosts that arguments name.
+
+    Raises:
+        InputError: the fabric has no such host.
+    """
     from testbed.model.checks import unknown_host
     from testbed.model.errors import InputError
 

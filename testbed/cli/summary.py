@@ -29,7 +29,8 @@ def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
     from rich.text import Text
 
     console.print(
-        f"{summary.scenario}, seed {summary.seed}: {summary.duration_s:g} s, base RTT "
+        f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
+        f"{summary.duration_s:g} s, base RTT "
         f"{summary.base_rtt_us / 1000:.1f} ms ({summary.base_rtt_real_us:.1f} us real)",
         style="bold",
     )
@@ -70,7 +71,8 @@ def _faults(summary: "Summary") -> "RenderableType":
     table = Table()
     table.add_column("fault", style="cyan")
     table.add_column("")
-    for heading in ("emulated", "base RTTs", "real"):
+    ran = "simulated" if summary.simulated else "emulated"
+    for heading in (ran, "base RTTs", "real"):
         table.add_column(heading, justify="right")
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"

@@ -6,20 +6,21 @@ sees it. The loop therefore never waits for packets, only for times; it wakes a 
 second, drains the socket, and processes all that has become due.
 """
 
+import gc
 import heapq
 import json
 import os
 import select
 import socket
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.health import HealthLog
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.endpoint.port_scheduler import PortScheduler
-from testbed.endpoint.sockets import HostSockets
-from testbed.model.addressing import nic_address, path_of_ev
+from testbed.endpoint.sockets import HostSockets, Received
+from testbed.model.addressing import nic_address
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
 from testbed.mrc import (
     Arrival,
@@ -45,7 +46,7 @@ from testbed.results.records import Recorder, raw_path
 from testbed.workloads.pattern import Pattern
 from testbed.workloads.write_bw import Checker, Sender, Slots
 
-TICKS_PER_RTT = 128
+TICKS_PER_RTT = 40
 """The loop wakes at most this often per base RTT: waking up is what costs on a small machine."""
 
 POLLS_PER_DELAY = 8
@@ -111,14 +112,9 @@ def _open_tables(plan: EndpointPlan) -> _Tables:
     )
 
 
-@dataclass(order=True, slots=True)
-class _Held:
-    """An arrival that is still on its way, as far as the core knows."""
-
-    due_ns: int
-    order: int
-    packet: bytes = field(compare=False)
-    traffic_class: int = field(compare=False)
+_Held = tuple[int, int, Received]
+"""When the core may see an arrival that is still on its way as far as the core knows; its number
+among arrivals, for order; the arrival."""
 
 
 class Endpoint:
@@ -221,23 +217,21 @@ class Endpoint:
                 wake_ns = now_ns()
 
     def _drain(self) -> None:
+        held, delay_ns, offset_ns = self._held, self._delay_ns, self._offset_ns
         for received in self._sockets.receive():
-            switches = HOP_LIMIT - received.hop_limit
-            due_ns = received.realtime_ns - self._offset_ns + self._delay_ns[switches]
+            due_ns = received.realtime_ns - offset_ns + delay_ns[HOP_LIMIT - received.hop_limit]
             self._arrived += 1
-            heapq.heappush(
-                self._held, _Held(due_ns, self._arrived, received.packet, received.traffic_class)
-            )
+            heapq.heappush(held, (due_ns, self._arrived, received))
 
     def _process_due(self, now: int) -> None:
         held = self._held
-        while held and held[0].due_ns <= now:
-            arrival = heapq.heappop(held)
+        while held and held[0][0] <= now:
+            due_ns, _, arrival = heapq.heappop(held)
             seen_ns = now_ns()
-            self._health.lag(seen_ns - arrival.due_ns)
+            self._health.lag(seen_ns - due_ns)
             self._receive(arrival, seen_ns)
 
-    def _receive(self, arrival: _Held, now: int) -> None:
+    def _receive(self, arrival: Received, now: int) -> None:
         dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & _ECN_MASK
         try:
             packet = decode(memoryview(arrival.packet), trimmed=dscp in self._trimmed)
@@ -252,10 +246,13 @@ class Endpoint:
             self._strays += 1
             return
         connection.qp.receive(packet, Arrival(ecn, dscp, now))
-        self._observe(connection)
 
     def _observe(self, connection: _Connection) -> None:
-        """Write down what the core did; the checker looks before the next packet is placed."""
+        """Write down what the core did.
+
+        Once a round, after sending: a slot of the receiver's memory is not written again before the
+        peer has heard that its message is complete, so the checker never comes too late.
+        """
         plan, tables = connection.plan, self._tables
         for event in connection.qp.events():
             match event:
@@ -263,7 +260,7 @@ class Endpoint:
                     tables.arrivals.append(
                         event.time_ns,
                         plan.receives,
-                        self._plane(plan, event.ev),
+                        self._carriers.to(connection.peer, event.ev, self._dscp.control).plane,
                         event.ev,
                         event.seq,
                         event.size,
@@ -303,9 +300,6 @@ class Endpoint:
                 case _:
                     pass  # the other direction's events of a queue pair that is used one way
 
-    def _plane(self, plan: QpPlan, ev: int) -> int:
-        return path_of_ev(self._plan.topology, self._plan.host, plan.peer, ev).plane
-
     def _work(self, now: int) -> None:
         """Keep the workload going, and say when the last WRITE has completed."""
         if self._start_ns is not None and now >= self._start_ns:
@@ -332,14 +326,15 @@ class Endpoint:
         room = self._ports.room(now)
         for connection in self._connections.values():
             for datagram in connection.qp.transmit(now, room):
-                self._transmit(datagram, connection.peer, now)
+                plane = self._transmit(datagram, connection.peer, now)
                 if datagram.is_data:
                     room -= 1
-                self._record_sent(connection, datagram, now)
+                self._record_sent(connection, datagram, plane, now)
             self._observe(connection)
         self._ports_full_until_ns = self._ports.next_room_ns(now) if room <= 0 else 0
 
-    def _transmit(self, datagram: Datagram, peer: bytes, now: int) -> None:
+    def _transmit(self, datagram: Datagram, peer: bytes, now: int) -> int:
+        """Hand a packet to the kernel; returns the plane that it goes through."""
         carrier = self._carriers.to(peer, datagram.ev, datagram.dscp)
         inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
         outer = carrier.outer_header(inner)
@@ -347,8 +342,11 @@ class Endpoint:
         self._sockets.send(
             outer, datagram.header, datagram.payload, datagram.trailer, carrier.address
         )
+        return carrier.plane
 
-    def _record_sent(self, connection: _Connection, datagram: Datagram, now: int) -> None:
+    def _record_sent(
+        self, connection: _Connection, datagram: Datagram, plane: int, now: int
+    ) -> None:
         plan = connection.plan
         if datagram.seq is None or plan.sends is None:
             if self._workload:
@@ -361,7 +359,7 @@ class Endpoint:
         self._tables.transmissions.append(
             now,
             plan.sends,
-            self._plane(plan, datagram.ev),
+            plane,
             datagram.ev,
             datagram.seq,
             len(datagram.payload),
@@ -371,7 +369,7 @@ class Endpoint:
     def _next_wake_ns(self, now: int) -> int:
         wake_ns = now + self._poll_ns
         if self._held:
-            wake_ns = min(wake_ns, self._held[0].due_ns)
+            wake_ns = min(wake_ns, self._held[0][0])
         if self._ports_full_until_ns:
             wake_ns = min(wake_ns, self._ports_full_until_ns)
         for connection in self._connections.values():
@@ -481,6 +479,8 @@ class Endpoint:
 
 def run_endpoint(plan: EndpointPlan, control: socket.socket) -> int:
     """Be the endpoint of a host until the parent says finish; returns the exit status."""
+    gc.freeze()
+    gc.disable()  # nothing here makes cycles; a collection would stop the loop at a bad moment
     endpoint = Endpoint(plan, control)
     control.send(b'{"ready": true}')
     endpoint.run()

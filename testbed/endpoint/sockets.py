@@ -8,7 +8,9 @@ its outer header to the kernel, which tells traffic class, hop limit and receive
 import socket
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
+
+from testbed.endpoint.recvmmsg import Batch
 
 SO_TIMESTAMPNS = 35
 SO_SNDBUFFORCE = 32
@@ -17,6 +19,8 @@ SO_RXQ_OVFL = 40
 IPPROTO_IPV6_IN_IPV6 = 41
 BUFFER_BYTES = 8 << 20
 MAX_PACKET = 9000
+BATCH = 64
+"""Most packets taken from the socket with one system call."""
 
 _TIMESPEC = struct.Struct("@qq")
 _INT = struct.Struct("@i")
@@ -26,8 +30,7 @@ _ANCILLARY_BYTES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):
     """One inner packet and what its outer header and the kernel said.
 
     Attributes:
@@ -56,6 +59,7 @@ class HostSockets:
         self._in.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         self._in.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         self._in.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
+        self._batch = Batch(BATCH, MAX_PACKET, _ANCILLARY_BYTES)
         self.send_errors = 0
         self.overflowed = 0
 
@@ -78,25 +82,28 @@ class HostSockets:
 
     def receive(self) -> Iterator[Received]:
         """Yield every packet that waits in the socket, without blocking."""
-        receive = self._in.recvmsg
-        while True:
-            try:
-                packet, ancillary, _, _ = receive(MAX_PACKET, _ANCILLARY_BYTES)
-            except BlockingIOError:
-                return
-            traffic_class = hop_limit = realtime_ns = 0
-            for level, kind, data in ancillary:
-                if level == socket.IPPROTO_IPV6:
-                    if kind == socket.IPV6_TCLASS:
-                        traffic_class = _INT.unpack(data)[0]
-                    else:
-                        hop_limit = _INT.unpack(data)[0]
-                elif kind == SO_TIMESTAMPNS:
-                    seconds, nanoseconds = _TIMESPEC.unpack(data)
-                    realtime_ns = seconds * 1_000_000_000 + nanoseconds
+        batch, fd = self._batch, self._in.fileno()
+        count = BATCH
+        while count == BATCH:
+            count = batch.fill(fd)
+            for number in range(count):
+                yield self._received(batch, number)
+
+    def _received(self, batch: Batch, number: int) -> Received:
+        traffic_class = hop_limit = realtime_ns = 0
+        for level, kind, start in batch.ancillary(number):
+            if level == socket.IPPROTO_IPV6:
+                (value,) = _INT.unpack_from(batch.control, start)
+                if kind == socket.IPV6_TCLASS:
+                    traffic_class = value
                 else:
-                    self.overflowed = _U32.unpack(data)[0]
-            yield Received(packet, traffic_class, hop_limit, realtime_ns)
+                    hop_limit = value
+            elif kind == SO_TIMESTAMPNS:
+                seconds, nanoseconds = _TIMESPEC.unpack_from(batch.control, start)
+                realtime_ns = seconds * 1_000_000_000 + nanoseconds
+            else:
+                (self.overflowed,) = _U32.unpack_from(batch.control, start)
+        return Received(batch.packet(number), traffic_class, hop_limit, realtime_ns)
 
     def close(self) -> None:
         """Close both sockets."""

@@ -4,6 +4,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
-from testbed.experiment.layout import RAW
+from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.planning import Flow, fair_share_bps, flows_of, plan_endpoints
 from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
 from testbed.experiment.progress import Progress
+from testbed.fabric.capture import LinkCapture
 from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch
@@ -49,6 +51,7 @@ class _Run:
     switch: OpenVSwitch | None
     progress: Progress
     endpoints: list[EndpointProcess] = field(default_factory=list)
+    captures: list[LinkCapture] = field(default_factory=list)
 
     def unexplained_drops(self) -> dict[str, int]:
         """Cumulative counters of what the kernel loses beside the fabric's own queues."""
@@ -57,9 +60,21 @@ class _Run:
 
 
 def run_in_sandbox(
-    scenario: Scenario, directory: Path, progress: Progress, *, openvswitch: bool
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress,
+    captured: Collection[str] = (),
+    *,
+    openvswitch: bool,
 ) -> None:
     """Run a scenario from an empty sandbox to raw records and `run.json`.
+
+    Args:
+        scenario: what to run.
+        directory: the run directory.
+        progress: told what it is doing.
+        captured: links whose packets are written to pcap files, from the endpoints' first on.
+        openvswitch: whether there is one.
 
     Raises:
         RunFailedError: a process died, a fault did not take effect, or data did not drain.
@@ -69,6 +84,9 @@ def run_in_sandbox(
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
         run = _build(scenario, directory, progress, stack, openvswitch=openvswitch)
+        for link in captured:
+            file = directory / PCAPS / f"{link}.pcap"
+            run.captures.append(LinkCapture(scenario.topology.links[link], file))
         progress("starting the endpoints", 0.08)
         for host, plan in plan_endpoints(scenario, raw).items():
             run.endpoints.append(start_endpoint(plan, directory / "logs" / f"{host.name}.log"))
@@ -92,7 +110,7 @@ def _build(
 ) -> _Run:
     logs = directory / "logs"
     wires = choose_wires(scenario.timeline, openvswitch=openvswitch)
-    fabric = stack.enter_context(Fabric(scenario.topology, wires))
+    fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     plan = ControllerPlan(scenario.topology, scenario.timeline, wires, directory)
     controller = ControllerProcess.start(plan, logs)
     switch = None
@@ -141,15 +159,32 @@ def _watch(run: _Run, t0_ns: int) -> None:
             _check_alive(run)
             done = max(now - t0_ns, 0) / run.scenario.duration
             run.progress("running", 0.15 + 0.75 * done)
-            time.sleep(min(LINK_SAMPLE_S, (t_end_ns - now) / NS_PER_S))
+            machine.timer_late(_sleep(min(LINK_SAMPLE_S, (t_end_ns - now) / NS_PER_S)))
         _sample_links(counters, links, now_ns())
     machine.sample(now_ns(), run.unexplained_drops())
+
+
+def _sleep(seconds: float) -> int:
+    """Sleep; returns how many ns later than asked for it ended."""
+    end_ns = now_ns() + round(seconds * NS_PER_S)
+    time.sleep(seconds)
+    return now_ns() - end_ns
 
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
     for direction, count in counters.directions().items():
         link = counters.link_of(direction)
-        links.append(now, link, direction, count.packets, count.bytes, count.dropped)
+        links.append(
+            now,
+            link,
+            direction,
+            count.packets,
+            count.bytes,
+            count.dropped,
+            count.marked,
+            count.trimmed,
+            count.backlog_bytes,
+        )
 
 
 def _check_alive(run: _Run) -> None:
@@ -204,6 +239,7 @@ def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int)
         "bin_s": base_rtt_ns / 4 / NS_PER_S,
         "flows": described,
         "hosts": reports,
+        "captures": {one.link.name: {"lost_frames": one.stop()} for one in run.captures},
         "fabric_timings_s": run.fabric.timings_s,
         "datapath": run.switch.datapath if run.switch is not None else None,
     }

@@ -2,3 +2,6 @@
 
 RAW = "raw"
 """Where processes record while the run lasts."""
+
+PCAPS = "pcaps"
+"""Where captured links' packets are, one file a link."""

@@ -8,6 +8,9 @@ INTERVAL_NS = 1_000_000_000
 _IDLE_COLUMNS = (3, 4)
 """idle and iowait in /proc/stat."""
 
+ALL_CPUS = "cpu"
+"""The line of /proc/stat about all CPUs."""
+
 
 class MachineSampler:
     """Appends a line a second about the whole machine to health.jsonl."""
@@ -15,7 +18,12 @@ class MachineSampler:
     def __init__(self, path: Path, now_ns: int) -> None:
         self._path = path
         self._since_ns = now_ns
-        self._cpu = _cpu_times()
+        self._cpus = cpu_times()
+        self._timer_late_ns = 0
+
+    def timer_late(self, late_ns: int) -> None:
+        """Take note of how much later than asked for a sleep ended."""
+        self._timer_late_ns = max(self._timer_late_ns, late_ns)
 
     @property
     def due_ns(self) -> int:
@@ -24,26 +32,37 @@ class MachineSampler:
 
     def sample(self, now_ns: int, drops: dict[str, int]) -> None:
         """Write a line for the time since the last; `drops` are cumulative counters."""
-        busy, total = (new - old for new, old in zip(_cpu_times(), self._cpu, strict=True))
+        cpus = cpu_times()
+        spent = {
+            name: tuple(new - old for new, old in zip(cpus[name], self._cpus[name], strict=True))
+            for name in cpus.keys() & self._cpus.keys()  # a CPU may come or go
+        }
+        shares = {name: busy / total if total else 0.0 for name, (busy, total) in spent.items()}
         line = {
             "t_ns": now_ns,
             "process": "machine",
             "interval_ns": now_ns - self._since_ns,
             "cpus": os.cpu_count(),
-            "busy_share": busy / total if total else 0.0,
+            "busy_share": shares.pop(ALL_CPUS),
+            "cores": dict(sorted(shares.items())),
+            "timer_late_ns": self._timer_late_ns,
             "drops": {"softnet": _softnet_drops(), **drops},
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        self._since_ns = now_ns
-        self._cpu = _cpu_times()
+        self._since_ns, self._cpus, self._timer_late_ns = now_ns, cpus, 0
 
 
-def _cpu_times() -> tuple[int, int]:
-    """Busy and total time of all CPUs since boot, in ticks."""
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    ticks = [int(field) for field in fields]
-    return sum(ticks) - sum(ticks[column] for column in _IDLE_COLUMNS), sum(ticks)
+def cpu_times() -> dict[str, tuple[int, int]]:
+    """Busy and total time since boot, in ticks, of `cpu` (all of them), `cpu0`, `cpu1`..."""
+    found = {}
+    for line in Path("/proc/stat").read_text().splitlines():
+        name, *fields = line.split()
+        if name.startswith(ALL_CPUS):
+            ticks = [int(field) for field in fields[:8]]
+            idle = sum(ticks[column] for column in _IDLE_COLUMNS)
+            found[name] = sum(ticks) - idle, sum(ticks)
+    return found
 
 
 def _softnet_drops() -> int:

@@ -7,6 +7,7 @@ import subprocess
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed.fabric import link_model
 from testbed.fabric.openvswitch import Availability
 from testbed.model.scenario import Scenario
 
@@ -23,17 +24,24 @@ def write_manifest(directory: Path, scenario: Scenario, switch: Availability) ->
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": platform.machine(),
-        "cpu": _cpu_model(),
+        "cpu": cpu_model(),
         "cpus": os.cpu_count(),
         "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
         "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
-        "link_model": "HTB rate and tail drop: no ECN, no trimming, no priority",
+        "link_model": _link_model(),
         "git": _git_state(),
     }
     (directory / "manifest.json").write_text(json.dumps(content, indent=1))
 
 
-def _cpu_model() -> str:
+def _link_model() -> str:
+    missing = link_model.missing()
+    if missing is None:
+        return "tc-BPF: ECN, trimming, priority, faults; HTB: rate"
+    return f"HTB rate and tail drop: no ECN, no trimming, no priority ({missing.what})"
+
+
+def cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -51,7 +59,7 @@ def _git_state() -> dict[str, str | bool] | None:
 
 def _git(*arguments: str) -> str:
     done = subprocess.run(  # noqa: S603 - the arguments are ours
-        ["git", "-C", str(_PROJECT), *arguments],  # noqa: S607 - the user's own git
+        ["git", "--no-optional-locks", "-C", str(_PROJECT), *arguments],  # noqa: S607 - the user's own git
         capture_output=True,
         text=True,
         check=True,

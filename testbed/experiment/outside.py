@@ -5,9 +5,10 @@ import os
 import pickle
 import shutil
 import signal
+from collections.abc import Collection
 from pathlib import Path
 
-from testbed.experiment.layout import RAW
+from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress
 from testbed.fabric import openvswitch
@@ -20,8 +21,12 @@ from testbed.results.records import collect
 _ERROR_FILE = "error.pickle"
 
 
-def run_experiment(scenario: Scenario, directory: Path, progress: Progress) -> None:
+def run_experiment(
+    scenario: Scenario, directory: Path, progress: Progress, captured: Collection[str] = ()
+) -> None:
     """Run a scenario and leave its records in a run directory, not yet analysed.
+
+    What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it.
 
     Nothing of the run survives this call, however it ends: all of it lives in a sandbox of
     namespaces that ends with its first process.
@@ -37,7 +42,11 @@ def run_experiment(scenario: Scenario, directory: Path, progress: Progress) -> N
     (directory / "logs").mkdir(exist_ok=True)
     reader, writer = os.pipe()
     wires = switch.datapath is not None
-    waiter = start_sandbox(lambda: _first_process(scenario, directory, writer, wires=wires))
+    if captured:
+        (directory / PCAPS).mkdir()
+    waiter = start_sandbox(
+        lambda: _first_process(scenario, directory, writer, captured, wires=wires)
+    )
     os.close(writer)
     try:
         with os.fdopen(reader) as lines:
@@ -76,7 +85,9 @@ def _raise_error_of(directory: Path) -> None:
     raise error
 
 
-def _first_process(scenario: Scenario, directory: Path, writer: int, *, wires: bool) -> int:
+def _first_process(
+    scenario: Scenario, directory: Path, writer: int, captured: Collection[str], *, wires: bool
+) -> int:
     """Run the experiment as PID 1 of the sandbox; returns its exit status."""
     log = os.open(directory / "logs" / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -91,7 +102,7 @@ def _first_process(scenario: Scenario, directory: Path, writer: int, *, wires: b
     from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415 - Mininet loads slowly
 
     try:
-        run_in_sandbox(scenario, directory, progress, openvswitch=wires)
+        run_in_sandbox(scenario, directory, progress, captured, openvswitch=wires)
     except TestbedError as error:
         (directory / _ERROR_FILE).write_bytes(pickle.dumps(error))
         return error.exit_status

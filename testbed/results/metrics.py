@@ -78,6 +78,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         scenario=data.scenario.name,
         description=data.scenario.description.strip(),
         run=data.directory.name,
+        simulated=data.simulated,
         seed=data.scenario.seed,
         dilation=dilation,
         duration_s=data.run.duration_s,

@@ -142,9 +142,12 @@ LINKS = Table(
         ("packets", Kind.I64),
         ("bytes", Kind.I64),
         ("dropped", Kind.I64),
+        ("marked", Kind.I64),
+        ("trimmed", Kind.I64),
+        ("backlog_bytes", Kind.I64),
     ),
 )
-"""The counters of a link direction (`a>b`), cumulative, sampled."""
+"""The counters of a link direction (`a>b`), cumulative, sampled, and what waits at its port."""
 
 TABLES = (ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, LINKS)
 

@@ -83,7 +83,7 @@ class HealthSample(_Record):
     """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
 
     `drops` are cumulative counters of drops that no fault explains. `busy_share` is of all
-    `cpus`, 0 to 1.
+    `cpus`, 0 to 1; `cores` the same for each. `timer_late_ns` is how late the worst sleep ended.
     """
 
     t_ns: int
@@ -94,6 +94,8 @@ class HealthSample(_Record):
     cpu_ns: int | None = None
     cpus: int | None = None
     busy_share: float | None = None
+    cores: dict[str, float] = Field(default_factory=dict)
+    timer_late_ns: int | None = None
     drops: dict[str, int] = Field(default_factory=dict)
 
 
@@ -113,6 +115,11 @@ class RunData:
     def topology(self) -> Topology:
         """The fabric of the run."""
         return self.scenario.topology
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the run took place in virtual time, as its manifest says."""
+        return self.manifest.get("simulated") is True
 
     @property
     def base_rtt_s(self) -> float:

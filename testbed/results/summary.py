@@ -157,11 +157,12 @@ class FaultSummary(FaultMetrics):
 
 
 class Summary(_Model):
-    """One run."""
+    """One run. `simulated`: in virtual time, on no real machine."""
 
     scenario: str
     description: str
     run: str
+    simulated: bool = False
     seed: int
     dilation: float
     duration_s: float

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
+import polars as pl
+
 from testbed.results.run_data import NS, HealthSample, RunData
 from testbed.results.summary import FlowSummary, Integrity, State
 
@@ -24,6 +26,15 @@ LAG_MAX_INVALID_RTT = 1.0
 CPU_DEGRADED = 0.85
 CPU_INVALID = 0.97
 """Busy share of all CPUs over the run: above it queues form in the machine, not in the fabric."""
+
+ONE_CPU_DEGRADED = 0.95
+"""Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
+
+TIMER_LATE_DEGRADED_RTT = 0.25
+"""Latest end of a sleep of an ordinary process: what paces and samples runs as late as this."""
+
+RATE_EXCEEDED_DEGRADED = 0.01
+"""A link direction carried more than its rate by this share, over the run: HTB does not pace."""
 
 CORE_DEGRADED = 0.90
 """CPU share of one endpoint process, which can use one core: close to 1 it is the bottleneck."""
@@ -68,8 +79,10 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     """Judge a run."""
     during = [s for s in data.health if 0 <= s.t_ns - data.run.t0_ns <= data.run.duration_s * NS]
     found = [
-        *_lag(during, data.run.base_rtt_ns),
+        *(() if data.simulated else _lag(during, data.run.base_rtt_ns)),
         *_cpu(during),
+        *_timers(during, data.run.base_rtt_ns),
+        *_rates(data),
         *_drops(data.health, sum(flow.packets_sent for flow in flows)),
         *_reordering(data, flows),
         *_faults(data),
@@ -120,6 +133,17 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
         level = _grade(mean, CPU_DEGRADED, CPU_INVALID)
         if level:
             yield level, f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
+    for name in sorted({name for sample in samples for name in sample.cores}):
+        known = [(s.cores[name], s.interval_ns) for s in samples if name in s.cores]
+        mean = sum(share * weight for share, weight in known) / sum(weight for _, weight in known)
+        if mean > ONE_CPU_DEGRADED:
+            yield (
+                _Level.DEGRADED,
+                (
+                    f"{name} alone was {mean:.0%} busy; above {ONE_CPU_DEGRADED:.0%} the links "
+                    "whose receive work it does wait for it"
+                ),
+            )
     used: dict[str, list[HealthSample]] = {}
     for sample in samples:
         if sample.cpu_ns is not None:
@@ -134,6 +158,37 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
                     "the bottleneck instead of the fabric"
                 ),
             )
+
+
+def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
+    late = max((s.timer_late_ns or 0 for s in samples), default=0)
+    if late > TIMER_LATE_DEGRADED_RTT * base_rtt_ns:
+        yield (
+            _Level.DEGRADED,
+            (
+                f"a timer fired {late / 1e6:.1f} ms late, {late / base_rtt_ns:.0%} of a base RTT; "
+                f"up to {TIMER_LATE_DEGRADED_RTT:.0%} is allowed"
+            ),
+        )
+
+
+def _rates(data: RunData) -> _Found:
+    """Look for links faster than they should be: what they carried from first to last sample."""
+    links = data.tables["links"]
+    carried = links.group_by("link", "direction").agg(
+        size=pl.col("bytes").max() - pl.col("bytes").min(),
+        seconds=pl.col("t").max() - pl.col("t").min(),
+    )
+    worst, where = 0.0, ""
+    for link, direction, size, seconds in carried.iter_rows():
+        rate = data.topology.rate_bps(data.topology.links[link])
+        if seconds > 0 and size * 8 / seconds / rate > worst:
+            worst, where = size * 8 / seconds / rate, direction
+    if worst > 1 + RATE_EXCEEDED_DEGRADED:
+        yield (
+            _Level.DEGRADED,
+            f"{where} carried {worst:.1%} of its rate: the kernel did not pace it",
+        )
 
 
 def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:

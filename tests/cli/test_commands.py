@@ -222,7 +222,18 @@ def test_help_is_quick_and_names_every_command() -> None:
             - before.children_user
             - before.children_system,
         )
-    for command in ("run", "report", "list", "validate", "paths", "schema", "clean"):
+    for command in (
+        "run",
+        "report",
+        "list",
+        "validate",
+        "paths",
+        "schema",
+        "clean",
+        "shell",
+        "topo",
+        "trace",
+    ):
         assert re.search(rf"^  {command} ", shown.stdout, re.MULTILINE)
     assert best < 0.3
 

@@ -93,7 +93,12 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Have a run do what the test says and come to the summary that it says."""
 
     def play(experiment: Experiment = _records, summary: Summary | None = None) -> None:
-        monkeypatch.setattr("testbed.experiment.run_experiment", experiment)
+        monkeypatch.setattr(
+            "testbed.experiment.run_experiment",
+            lambda scenario, directory, progress, _captured: experiment(
+                scenario, directory, progress
+            ),
+        )
         monkeypatch.setattr(
             "testbed.results.analyse.analyse", lambda _: _summary() if summary is None else summary
         )
@@ -313,3 +318,24 @@ def test_a_run_that_is_on_is_not_cleaned(call: Call, play: Play) -> None:
     play(experiment)
     call("run", "link-failure")
     assert len(left) == 1
+
+
+def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
+    call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    play()
+
+    def run(scenario: Scenario, directory: Path, progress: Progress, captured: list[str]) -> None:
+        asked.extend(captured)
+        _records(scenario, directory, progress)
+
+    monkeypatch.setattr("testbed.experiment.run_experiment", run)
+    wrong = call("run", "link-failure", "--pcap", "p0_t0_0--p0_t1_9")
+    assert wrong.status == 2
+    assert "--pcap: found p0_t0_0--p0_t1_9, expected a link of clos-4plane" in wrong.err
+    assert not Path("results").exists()
+    links = ["p0_t0_0--p0_t1_1", "h0--p0_t0_0"]
+    options = [word for link in (*links, links[0]) for word in ("--pcap", link)]
+    assert call("run", "link-failure", *options).status == 0
+    assert asked == links

@@ -66,8 +66,8 @@ def test_a_loss_that_proved_spurious_is_one_row(tmp_path: Path) -> None:
 def test_a_row_cut_short_by_a_kill_is_left_out(tmp_path: Path) -> None:
     path = raw_path(tmp_path, "h0", LINKS)
     with Recorder(path, LINKS) as recorder:
-        recorder.append(T0_NS, "h0--p0_t0_0", "h0>p0_t0_0", 1, 4242, 0)
-        recorder.append(T0_NS + 1, "h0--p0_t0_0", "h0>p0_t0_0", 2, 8484, 0)
+        recorder.append(T0_NS, "h0--p0_t0_0", "h0>p0_t0_0", 1, 4242, 0, 0, 0, 0)
+        recorder.append(T0_NS + 1, "h0--p0_t0_0", "h0>p0_t0_0", 2, 8484, 0, 0, 0, 0)
     path.write_bytes(path.read_bytes()[:-3])
     assert to_frame([path], LINKS, T0_NS)["packets"].to_list() == [1]
 

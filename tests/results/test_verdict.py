@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from testbed.results.metrics import flow_tables, summarise
@@ -23,7 +24,7 @@ def verdict_of(directory: Path) -> Summary:
 
 def rewrite_health(directory: Path, **changes: Any) -> None:
     """Change fields of the samples of h0 (or, for `busy_share`, of the machine)."""
-    process = "machine" if "busy_share" in changes else "h0"
+    process = "machine" if changes.keys() & {"busy_share", "cores", "timer_late_ns"} else "h0"
     path = directory / "health.jsonl"
     samples = [json.loads(line) for line in path.read_text().splitlines()]
     for sample in samples:
@@ -52,6 +53,8 @@ def test_a_quiet_machine_is_trusted(run: Path) -> None:
         ({"lag_max_ns": 140_000_000}, "invalid", ["107% of a base RTT"]),
         ({"busy_share": 0.9}, "degraded", ["90% busy"]),
         ({"busy_share": 0.99}, "invalid", ["99% busy"]),
+        ({"cores": {"cpu0": 0.5, "cpu1": 0.97}}, "degraded", ["cpu1 alone was 97% busy"]),
+        ({"timer_late_ns": 40_000_000}, "degraded", ["a timer fired 40.0 ms late"]),
         ({"cpu_ns": 960_000_000}, "degraded", ["h0 used 96% of a core"]),
     ],
 )
@@ -84,6 +87,31 @@ def test_a_machine_that_was_not_watched_is_not_trusted(run: Path) -> None:
     summary = verdict_of(run)
     assert summary.verdict == "degraded"
     assert "was not recorded" in summary.reasons[0]
+
+
+@pytest.mark.parametrize(("share", "state"), [(1.0, "trusted"), (1.02, "degraded")])
+def test_a_link_faster_than_its_rate(run: Path, share: float, state: str) -> None:
+    data = load_run(run)
+    link, direction = "h0--p0_t0_0", "p0_t0_0>h0"
+    rate = data.topology.rate_bps(data.topology.links[link])
+    times = [0.0, 1.0, 5.0]
+    links = pl.DataFrame(
+        {
+            "t": times,
+            "link": [link] * 3,
+            "direction": [direction] * 3,
+            "packets": [0, 1, 2],
+            "bytes": [1000 + round(share * rate / 8 * t) for t in times],
+            "dropped": [0, 0, 0],
+        }
+    )
+    fast = replace(data, tables={**data.tables, "links": links})
+    summary = summarise(fast, flow_tables(fast))
+    assert summary.verdict == state, summary.reasons
+    if state == "degraded":
+        assert summary.reasons == (
+            f"{direction} carried 102.0% of its rate: the kernel did not pace it",
+        )
 
 
 def test_reordering_within_a_path(run: Path) -> None:

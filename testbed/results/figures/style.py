@@ -89,16 +89,19 @@ def new_figure(height_in: float) -> Figure:
 
 
 def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
-    """Write a figure as SVG and PNG, marked where the run is not trusted."""
+    """Write a figure as SVG and PNG, marked where the run is simulated or not trusted."""
+    kind = "simulated run" if summary.simulated else "run"
     if summary.verdict != "trusted":
         reason = f": {summary.reasons[0]}" if summary.reasons else ""
         figure.suptitle(
-            textwrap.fill(f"{summary.verdict.upper()} RUN{reason}", MARK_COLUMNS),
+            textwrap.fill(f"{summary.verdict} {kind}".upper() + reason, MARK_COLUMNS),
             fontsize=7.5,
             fontweight="bold",
             color="white",
             bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
         )
+    elif summary.simulated:
+        figure.suptitle(kind, fontsize=7.5, fontstyle="italic", color=GREY)
     directory.mkdir(exist_ok=True)
     metadata = {"Date": None, "Title": stem, "Creator": "mrc-testbed"}
     figure.savefig(directory / f"{stem}.svg", metadata=metadata)

@@ -1,0 +1,109 @@
+"""What every command that makes a run shares: its inputs checked, its end told, however it ends."""
+
+import signal
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+import typer
+
+from testbed.cli.clean import is_complete, remove
+from testbed.cli.screen import say_error
+from testbed.model.errors import InputError, MachineError, Problem, RunFailedError, TestbedError
+
+if TYPE_CHECKING:
+    from testbed.results.run_directory import RunDirectory
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MANIFEST = "manifest.json"
+"""What is known before anything has run."""
+
+_SIGNALLED = 128
+"""Added to a signal's number it makes the exit status, as shells do it."""
+
+
+class _Stopped(KeyboardInterrupt):
+    """A signal asks the run to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def require_seed(seed: int) -> None:
+    """Check a seed given on the command line.
+
+    Raises:
+        InputError: it is out of range.
+    """
+    from testbed.model.scenario import MAX_SEED
+
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError([Problem("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")])
+
+
+def require_memory(needed: int) -> None:
+    """Check that so many bytes of memory are available.
+
+    Raises:
+        MachineError: they are not.
+    """
+    from testbed.model.units import show_size
+
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    known = dict(line.split(":") for line in lines)
+    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    if needed > available:
+        raise MachineError(
+            f"the messages of this scenario take {show_size(needed)} of memory, "
+            f"{show_size(available)} are available",
+            "fewer pairs, a smaller message_size or depth, or a machine with more memory",
+        )
+
+
+@contextmanager
+def signals_stop() -> Iterator[None]:
+    """Have SIGINT, SIGTERM and SIGHUP end the run in order; what is ignored stays so (nohup)."""
+
+    def stop(number: int, _: FrameType | None) -> NoReturn:
+        raise _Stopped(number)
+
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop) for number in heard}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
+    """Where the run does not end well, say what is left of it; nothing is where nothing ran."""
+    try:
+        yield
+    except _Stopped as stopped:
+        say_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
+        raise typer.Exit(_SIGNALLED + stopped.number) from None
+    except TestbedError as error:
+        say_error(f"{error}\n  {_left(directory)}")
+        raise typer.Exit(error.exit_status) from None
+    except Exception as error:
+        place = directory.write("logs/traceback.log", traceback.format_exc())
+        raise RunFailedError(
+            f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_left(directory)}"
+        ) from error
+
+
+def _left(directory: "RunDirectory") -> str:
+    directory.give_to_user()
+    if is_complete(directory):
+        return f"all of its records are kept: testbed report {directory.path}"
+    files = (path for path in directory.path.rglob("*") if path.is_file())
+    if any(path.stat().st_size for path in files if path.name != _MANIFEST):
+        return f"kept so far (testbed clean removes it): {directory.path}"
+    remove(directory)
+    return "nothing was recorded, nothing is kept"

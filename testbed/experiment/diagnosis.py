@@ -1,0 +1,122 @@
+"""All that a machine can and cannot do for the testbed, found by trying."""
+
+import os
+import shutil
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.controller.probe import try_ryu
+from testbed.fabric import capabilities, openvswitch
+from testbed.fabric.capabilities import Attempt, Finding
+
+LEAST_MEMORY = 1 << 30
+"""Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
+
+ENOUGH_CORES = 2
+"""What the default fabric at its default dilation is made for."""
+
+LATE_TIMER_NS = 1_000_000
+"""Timers later than this, in the median, shift times by 0.01 of the default base RTT."""
+
+_TIMER_TRIES = 50
+_TIMER_NS = 1_000_000
+
+_TOOLS = (
+    ("clang", "apt install clang libbpf-dev", "building the link model (not running it)"),
+    ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`, the labs"),
+    ("tcpdump", "apt install tcpdump", "captures and `testbed trace` on live links"),
+)
+_DATAPATHS = (
+    ("system", "Open vSwitch, kernel datapath", "modprobe openvswitch", "many OpenFlow wires"),
+    (
+        "netdev",
+        "Open vSwitch, user-space datapath",
+        openvswitch.REMEDY,
+        "faults through OpenFlow where the kernel has no datapath; else without OpenFlow",
+    ),
+)
+
+
+def diagnose() -> list[Finding]:
+    """Try everything; takes about three seconds."""
+    ryu = Attempt(
+        "Ryu", "make setup (uv sync), which installs Ryu and eventlet", try_ryu, "every run"
+    )
+    return [
+        *capabilities.examine((*capabilities.everything(), ryu)),
+        *_open_vswitch(),
+        *(_tool(*one) for one in _TOOLS),
+        _cores(),
+        _memory(),
+        _clock(),
+        _timers(),
+    ]
+
+
+def _open_vswitch() -> Iterator[Finding]:
+    for datapath, name, general, needed_for in _DATAPATHS:
+        if os.geteuid() != 0:
+            found = openvswitch.Availability(None, "not tried: it needs root", "run as root")
+        else:
+            found = openvswitch.available((datapath,))
+        ok = found.datapath == datapath
+        if ok:
+            detail, remedy = "", ""
+        elif "not installed" in found.reason or os.geteuid() != 0:
+            detail, remedy = found.reason, found.remedy
+        else:
+            detail, remedy = found.remedy, general  # ovs-vswitchd's own words
+        yield Finding(name, ok, detail, needed_for, remedy, required=False)
+
+
+def _tool(name: str, remedy: str, needed_for: str) -> Finding:
+    place = shutil.which(name)
+    detail = place or "not installed"
+    return Finding(
+        name, place is not None, detail, needed_for, "" if place else remedy, required=False
+    )
+
+
+def _cores() -> Finding:
+    cores = len(os.sched_getaffinity(0))
+    ok = cores >= ENOUGH_CORES
+    remedy = "" if ok else "a topology with a larger dilation, or fewer flows"
+    return Finding(
+        "cores", ok, f"{cores} of this machine may be used", "load", remedy, required=False
+    )
+
+
+def _memory() -> Finding:
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    known = dict(line.split(":") for line in lines)
+    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    ok = available >= LEAST_MEMORY
+    remedy = "" if ok else f"free memory until {LEAST_MEMORY >> 30} GiB are available"
+    detail = f"{available / (1 << 30):.1f} GiB available"
+    return Finding("memory", ok, detail, "the default scenarios", remedy, required=False)
+
+
+def _clock() -> Finding:
+    resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9)
+    ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
+    remedy = "" if ok else "a kernel with high-resolution timers"
+    detail = f"CLOCK_MONOTONIC counts in steps of {resolution_ns} ns"
+    return Finding("clock", ok, detail, "every timestamp", remedy, required=False)
+
+
+def _timers() -> Finding:
+    late = sorted(timer_overshoot_ns() for _ in range(_TIMER_TRIES))
+    middle = statistics.median(late)
+    ok = middle <= LATE_TIMER_NS
+    remedy = "" if ok else "end other programs, or use a machine whose host is less busy"
+    detail = f"late by {middle / 1e3:.0f} us in the median, {late[-1] / 1e3:.0f} us at worst"
+    return Finding("timers", ok, detail, "pacing, deadlines", remedy, required=False)
+
+
+def timer_overshoot_ns() -> int:
+    """How much later than asked for a sleep of a millisecond ends, in ns."""
+    asked = time.monotonic_ns() + _TIMER_NS
+    time.sleep(_TIMER_NS / 1e9)
+    return time.monotonic_ns() - asked

@@ -1,0 +1,25 @@
+"""The same MRC core on a fabric in virtual time: no root, no clock, one seed.
+
+engine    a heap of events
+packet    what crosses the fabric
+link      one direction of a link: a port with its queues, and the wire behind it
+fabric    the directions of a topology, the routes over them, faults
+host      what drives the queue pairs of one host
+run       a scenario from beginning to end, into a run directory
+"""
+
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric
+from testbed.sim.link import Counts, LinkDirection, Shape
+from testbed.sim.run import Outcome, Simulation, simulate
+
+__all__ = [
+    "Counts",
+    "Engine",
+    "Fabric",
+    "LinkDirection",
+    "Outcome",
+    "Shape",
+    "Simulation",
+    "simulate",
+]

@@ -1,0 +1,441 @@
+"""One direction of a link: the sending port with its two queues, and the wire behind it.
+
+It decides as the emulation's link model does (testbed/fabric/bpf/linkmodel.bpf.c): a packet sees
+the bytes before it in its own queue, what is in service among them; it is trimmed, dropped or
+marked by them as it comes; priority classes go first; faults sit on the wire, so that a lost packet
+has used its share of the link, and what waits when a blackhole begins is swallowed as it leaves.
+"""
+
+from collections import deque
+from dataclasses import dataclass
+from heapq import heappush
+from math import ceil
+from random import Random
+
+from testbed.model.topology import Link, Port, Tier, Topology
+from testbed.mrc import DscpClasses
+from testbed.mrc.constants import ECN_CE
+from testbed.sim.engine import Engine
+from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
+
+NEVER = 1 << 62
+NS_PER_S = 1_000_000_000
+_RANDOM_BITS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a direction behaves.
+
+    Attributes:
+        rate_bps: bits/s on the wire, Ethernet header included.
+        limit_bytes: most bytes that wait in a queue.
+        trim_bytes: backlog from which a packet of a trimmable class is trimmed.
+        ecn_min_bytes: backlog from which packets are marked, with a probability that rises to 1 ...
+        ecn_max_bytes: ... here; a step where both are the same.
+        last_hop: whether it leads from a T0 to a host.
+        before_ns: delay between the port and the wire (a sending NIC's).
+        behind_ns: delay between the wire and the next queue or host.
+    """
+
+    rate_bps: int
+    limit_bytes: int = NEVER
+    trim_bytes: int = NEVER
+    ecn_min_bytes: int = NEVER
+    ecn_max_bytes: int = NEVER
+    last_hop: bool = False
+    before_ns: int = 0
+    behind_ns: int = 0
+
+
+def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
+    """The shape of the direction that leaves a port.
+
+    The delay of the NICs lies half at either end, that of a switch before its queue: the sum over
+    a path is `topology.one_way_ns`.
+    """
+    both_nics_ns = topology.one_way_ns(0)
+    switch_ns = topology.one_way_ns(1) - both_nics_ns
+    bdp = topology.link_bdp_bytes(link)
+    queue = topology.queue_of(link, sender)
+    to_host = not link.is_fabric and sender.node.tier is Tier.T0
+    rate_bps = topology.rate_bps(link)
+    if queue is None:  # a NIC does not drop what its own host sends
+        return Shape(rate_bps, before_ns=both_nics_ns // 2, behind_ns=switch_ns)
+    ecn, trim = queue.ecn, queue.trim
+    return Shape(
+        rate_bps,
+        queue.limit.in_bytes(bdp),
+        NEVER if trim is None else trim.in_bytes(bdp),
+        NEVER if ecn is None else ecn.min.in_bytes(bdp),
+        NEVER if ecn is None else ecn.max.in_bytes(bdp),
+        last_hop=to_host,
+        behind_ns=both_nics_ns - both_nics_ns // 2 if to_host else switch_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What a direction has done so far, in packets unless the name says bytes.
+
+    Attributes:
+        offered: came to the sending port.
+        offered_bytes: their bytes, Ethernet header included.
+        packets: arrived at the receiving port, trimmed ones among them.
+        bytes: their bytes.
+        marked: got an ECN mark here.
+        trimmed: lost their payload here.
+        trimmed_off_bytes: what they lost.
+        full: dropped, the queue being full.
+        full_priority: the same in the priority queue.
+        lost: dropped by random loss.
+        blackholed: swallowed by a blackhole.
+        cut: dropped, there being no carrier.
+        corrupted: arrived with a bit flipped.
+        queued: wait at the port now.
+        on_wire: have left the queue and not arrived yet.
+        peak_bytes: greatest backlog of both queues.
+    """
+
+    offered: int
+    offered_bytes: int
+    packets: int
+    bytes: int
+    marked: int
+    trimmed: int
+    trimmed_off_bytes: int
+    full: int
+    full_priority: int
+    lost: int
+    blackholed: int
+    cut: int
+    corrupted: int
+    queued: int
+    on_wire: int
+    peak_bytes: int
+
+    @property
+    def dropped(self) -> int:
+        """All that will not arrive."""
+        return self.full + self.full_priority + self.lost + self.blackholed + self.cut
+
+
+class Outages:
+    """The stretches of time in which a wire was dark; those long past are forgotten."""
+
+    def __init__(self) -> None:
+        self._from_ns: list[int] = []
+        self._until_ns: list[int] = []
+
+    def begin(self, now_ns: int, memory_ns: int) -> None:
+        """Begin one; forget those that ended more than `memory_ns` ago."""
+        if self._until_ns[-1:] == [NEVER]:
+            return
+        while self._until_ns and self._until_ns[0] < now_ns - memory_ns:
+            del self._from_ns[0], self._until_ns[0]
+        self._from_ns.append(now_ns)
+        self._until_ns.append(NEVER)
+
+    def end(self, now_ns: int) -> None:
+        """End it."""
+        if self._until_ns[-1:] == [NEVER]:
+            self._until_ns[-1] = now_ns
+
+    def cover(self, time_ns: int) -> bool:
+        """Whether the wire was dark then."""
+        return any(
+            begin <= time_ns < end for begin, end in zip(self._from_ns, self._until_ns, strict=True)
+        )
+
+
+class LinkDirection:
+    """A port, its queues and the wire behind it.
+
+    Attributes:
+        name: `p0_t0_0>p0_t1_2`.
+        shape: how it was set up; `set_rate` may have changed the rate since.
+    """
+
+    __slots__ = (
+        "_behind_ns",
+        "_blackholes",
+        "_bytes",
+        "_clean",
+        "_corrupt",
+        "_corruption",
+        "_cuts",
+        "_dark",
+        "_events",
+        "_free_ns",
+        "_high",
+        "_high_bytes",
+        "_in_service_high",
+        "_loss",
+        "_losses",
+        "_low",
+        "_low_bytes",
+        "_marks",
+        "_ns_per_byte",
+        "_offered",
+        "_offered_bytes",
+        "_order",
+        "_packets",
+        "_peak_bytes",
+        "_priority",
+        "_serving",
+        "_started",
+        "_tallies",
+        "_trimmable",
+        "_trimmed_dscp",
+        "_way_ns",
+        "name",
+        "shape",
+    )
+
+    def __init__(
+        self, name: str, shape: Shape, engine: Engine, dscp: DscpClasses, seed: int
+    ) -> None:
+        """Set it up: empty, without faults. Each kind of chance has a stream of its own."""
+        self.name = name
+        self.shape = shape
+        self._events = engine.events
+        self._order = engine.order
+        self._ns_per_byte = 8 * NS_PER_S / shape.rate_bps
+        self._behind_ns = shape.behind_ns
+        self._way_ns = shape.before_ns + shape.behind_ns
+        self._priority = frozenset(
+            (dscp.control, dscp.trimmable_retx, dscp.trimmed, dscp.trimmed_lasthop)
+        )
+        self._trimmable = frozenset((dscp.trimmable, dscp.trimmable_retx))
+        self._trimmed_dscp = dscp.trimmed_lasthop if shape.last_hop else dscp.trimmed
+        self._high: deque[Packet] = deque()
+        self._low: deque[Packet] = deque()
+        self._high_bytes = self._low_bytes = 0.0
+        self._peak_bytes = 0.0
+        self._free_ns = 0.0
+        self._in_service_high = False
+        self._serving = False
+        self._clean = True
+        self._dark = False
+        self._loss = self._corruption = 0.0
+        self._blackholes = Outages()
+        self._cuts = Outages()
+        self._marks, self._losses, self._corrupt = (
+            Random(f"{seed}/{name}/{stream}")  # noqa: S311 - repeatable chance
+            for stream in ("ecn", "loss", "corrupt")
+        )
+        self._offered = self._offered_bytes = self._packets = self._bytes = self._started = 0
+        self._tallies = dict.fromkeys(
+            (
+                "marked",
+                "trimmed",
+                "trimmed_off_bytes",
+                "full",
+                "full_priority",
+                "lost",
+                "blackholed",
+                "cut",
+                "cut_on_wire",
+                "corrupted",
+            ),
+            0,
+        )
+
+    # --- the port -----------------------------------------------------------------------------
+
+    def offer(self, now_ns: int, packet: Packet) -> None:
+        """Take in a packet that is to leave by this port."""
+        size = packet.size
+        self._offered += 1
+        self._offered_bytes += size
+        free_ns = self._free_ns
+        # Times are whole ns, service is not: the rate is kept by counting on from the last end.
+        free_ns = max(free_ns, now_ns)
+        if free_ns >= now_ns + 1 or self._serving or self._dark:
+            self._enqueue(now_ns, packet)
+            return
+        self._in_service_high = packet.dscp in self._priority
+        self._free_ns = free_ns = free_ns + size * self._ns_per_byte
+        self._started += 1
+        heappush(
+            self._events,
+            (int(free_ns) + self._way_ns, next(self._order), self._arrive, packet),
+        )
+
+    def _enqueue(self, now_ns: int, packet: Packet) -> None:
+        """Decide what becomes of a packet that may have to wait."""
+        if self._dark:
+            self._tallies["cut"] += 1
+            return
+        shape, size, dscp = self.shape, packet.size, packet.dscp
+        high = dscp in self._priority
+        residue = (self._free_ns - now_ns) / self._ns_per_byte  # of what is in service
+        ahead = self._high_bytes if high else self._low_bytes
+        if high is self._in_service_high and residue > 0:
+            ahead += residue
+        if (
+            ahead + size > shape.trim_bytes
+            and dscp in self._trimmable
+            and size > TRIMMED_WIRE_BYTES
+        ):
+            size, high = self._trim(packet), True
+            ahead = self._high_bytes
+            if self._in_service_high and residue > 0:
+                ahead += residue
+        if ahead + size > shape.limit_bytes:
+            self._tallies["full_priority" if high else "full"] += 1
+            return
+        if ahead >= shape.ecn_min_bytes and packet.ecn not in (0, ECN_CE) and self._draw(ahead):
+            packet.ecn = ECN_CE
+            self._tallies["marked"] += 1
+        if high:
+            self._high.append(packet)
+            self._high_bytes += size
+        else:
+            self._low.append(packet)
+            self._low_bytes += size
+        backlog = self._high_bytes + self._low_bytes + residue
+        self._peak_bytes = max(self._peak_bytes, backlog)
+        if not self._serving:
+            self._serving = True
+            at_ns = max(ceil(self._free_ns), now_ns)
+            heappush(self._events, (at_ns, next(self._order), self._serve, None))
+
+    def _trim(self, packet: Packet) -> int:
+        """Cut a packet's payload off; returns its size now."""
+        tallies = self._tallies
+        tallies["trimmed"] += 1
+        tallies["trimmed_off_bytes"] += packet.size - TRIMMED_WIRE_BYTES
+        packet.trim(self._trimmed_dscp)
+        return packet.size
+
+    def _draw(self, ahead: float) -> bool:
+        """Whether to mark a packet that finds so many bytes before it, at least the minimum."""
+        least, most = self.shape.ecn_min_bytes, self.shape.ecn_max_bytes
+        return ahead >= most or self._marks.random() * (most - least) < ahead - least
+
+    def _serve(self, now_ns: int, _: object) -> None:
+        """Begin to send the next packet: the port is free."""
+        if self._high:
+            packet = self._high.popleft()
+            self._high_bytes -= packet.size
+            self._in_service_high = True
+        elif self._low:
+            packet = self._low.popleft()
+            self._low_bytes -= packet.size
+            self._in_service_high = False
+        else:  # a cut has emptied the queues
+            self._serving = False
+            return
+        begin_ns = self._free_ns if self._free_ns > now_ns - 1 else now_ns
+        self._free_ns = free_ns = begin_ns + packet.size * self._ns_per_byte
+        self._started += 1
+        events, order = self._events, self._order
+        heappush(events, (int(free_ns) + self._way_ns, next(order), self._arrive, packet))
+        if self._high or self._low:
+            heappush(events, (ceil(free_ns), next(order), self._serve, None))
+        else:
+            self._serving = False
+
+    # --- the wire -----------------------------------------------------------------------------
+
+    def _arrive(self, now_ns: int, packet: Packet) -> None:
+        """Hand a packet that has crossed the wire to the next port, or to the host."""
+        if not self._clean and not self._survives(now_ns - self._behind_ns, packet):
+            return
+        self._packets += 1
+        self._bytes += packet.size
+        hop = packet.hop = packet.hop + 1
+        route = packet.route
+        if hop < len(route):
+            route[hop].offer(now_ns, packet)
+        else:
+            packet.deliver(now_ns, packet)
+
+    def _survives(self, left_ns: int, packet: Packet) -> bool:
+        """Do what the wire does to a packet that left the port at that time."""
+        tallies = self._tallies
+        if self._cuts.cover(left_ns):
+            tallies["cut"] += 1
+            tallies["cut_on_wire"] += 1
+            return False
+        if self._blackholes.cover(left_ns):
+            tallies["blackholed"] += 1
+            return False
+        if self._loss and self._losses.random() < self._loss:
+            tallies["lost"] += 1
+            return False
+        if self._corruption and self._corrupt.random() < self._corruption:
+            packet.flip(self._corrupt.getrandbits(_RANDOM_BITS))
+            tallies["corrupted"] += 1
+        return True
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def set_blackhole(self, now_ns: int, *, on: bool) -> None:
+        """Swallow what leaves the port from now on, or no longer."""
+        self._clean = False
+        if on:
+            self._blackholes.begin(now_ns, self._way_ns)
+        else:
+            self._blackholes.end(now_ns)
+
+    def set_cut(self, now_ns: int, *, on: bool) -> None:
+        """Take the carrier away, and what waits and is being sent with it; or bring it back."""
+        self._clean = False
+        self._dark = on
+        if not on:
+            self._cuts.end(now_ns)
+            return
+        self._cuts.begin(now_ns, self._way_ns)
+        self._tallies["cut"] += len(self._high) + len(self._low)
+        self._high.clear()
+        self._low.clear()
+        self._high_bytes = self._low_bytes = 0
+
+    def set_loss(self, probability: float) -> None:
+        """Lose packets at random from now on."""
+        self._clean = False
+        self._loss = probability
+
+    def set_corruption(self, probability: float) -> None:
+        """Flip a bit of packets at random from now on."""
+        self._clean = False
+        self._corruption = probability
+
+    def set_rate(self, rate_bps: int) -> None:
+        """Send at another rate from the next packet on."""
+        self._ns_per_byte = 8 * NS_PER_S / rate_bps
+
+    # --- what it has done ---------------------------------------------------------------------
+
+    @property
+    def packets(self) -> int:
+        """Packets that have arrived at the receiving port."""
+        return self._packets
+
+    @property
+    def bytes(self) -> int:
+        """Their bytes, Ethernet header included."""
+        return self._bytes
+
+    def backlog_bytes(self, now_ns: int) -> int:
+        """Bytes that wait at the port, what is in service among them."""
+        residue = max(self._free_ns - now_ns, 0) / self._ns_per_byte
+        return int(self._high_bytes + self._low_bytes + residue)
+
+    @property
+    def counts(self) -> Counts:
+        """All counters."""
+        tallies = dict(self._tallies)
+        gone = tallies["lost"] + tallies["blackholed"] + tallies.pop("cut_on_wire")
+        return Counts(
+            offered=self._offered,
+            offered_bytes=self._offered_bytes,
+            packets=self._packets,
+            bytes=self._bytes,
+            queued=len(self._high) + len(self._low),
+            on_wire=self._started - self._packets - gone,
+            peak_bytes=int(self._peak_bytes),
+            **tallies,
+        )

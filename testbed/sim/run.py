@@ -1,0 +1,373 @@
+"""A scenario in virtual time, from beginning to end."""
+
+import gc
+import json
+import platform
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from testbed.endpoint.planning import Flow, fair_share_bps, flows_of, plan_endpoints
+from testbed.model.addressing import nic_address
+from testbed.model.scenario import FaultKind, Scenario
+from testbed.model.topology import PAYLOAD_MTU, Node
+from testbed.results import records
+from testbed.results.records import Recorder, collect, raw_path
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric
+from testbed.sim.host import BINS_PER_RTT, Host, Tables
+from testbed.sim.link import NS_PER_S, Counts
+
+Progress = Callable[[str, float], None]
+
+RAW = "raw"
+SETTLE_RTTS = 2
+"""Round trips between the measurement of the base RTT and the start, as in the emulation."""
+
+DRAIN_RTTS = 60
+"""How long the last WRITEs may take to complete, as in the emulation."""
+
+LINK_SAMPLE_RTTS = 2
+SLICES = 50
+"""Times that a run tells how far it is."""
+
+_RTT_TIMEOUT = 100
+
+
+@dataclass(frozen=True, slots=True)
+class FlowOutcome:
+    """What became of one flow. `errors` are how WRITEs failed, if any did."""
+
+    flow: int
+    src: str
+    dst: str
+    transport: str
+    attainable_bps: float
+    bytes_sent: int
+    bytes_completed: int
+    bytes_verified: int
+    bytes_lost: int
+    bytes_corrupted: int
+    packets_sent: int
+    packets_lost: int
+    packets_retransmitted: int
+    errors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FaultOutcome:
+    """When a fault was in force, in the fields of `faults.jsonl`: to the ns, so no interval.
+
+    `proof` counts the packets that the link dropped for it, by direction.
+    """
+
+    index: int
+    kind: str
+    target: str
+    actuator: str
+    asked_ns: int
+    effective_after_ns: int
+    effective_ns: int
+    heal_asked_ns: int | None
+    heal_after_ns: int | None
+    healed_ns: int | None
+    proof: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a simulated run came to.
+
+    Attributes:
+        t0_ns: when the workload started, in virtual time.
+        base_rtt_ns: from handing a full packet to a port to processing its SACK, idle fabric.
+        duration_ns: of the workload.
+        flows: every flow.
+        faults: every fault that took effect.
+        counts: every link direction in use.
+        packet_hops: packets times link directions that they arrived over.
+    """
+
+    t0_ns: int
+    base_rtt_ns: int
+    duration_ns: int
+    flows: tuple[FlowOutcome, ...]
+    faults: tuple[FaultOutcome, ...]
+    counts: Mapping[str, Counts]
+    packet_hops: int
+
+
+class Simulation:
+    """A scenario on a fabric in virtual time.
+
+    Attributes:
+        engine: its time.
+        fabric: its links; faults beyond the scenario's timeline can be scheduled on it.
+        hosts: those that take part.
+    """
+
+    def __init__(self, scenario: Scenario, raw: Path | None = None) -> None:
+        """Set everything up at time 0; records go to `raw`, if given, until `close`."""
+        self.scenario = scenario
+        self.engine = Engine()
+        self.fabric = Fabric(scenario.topology, self.engine, scenario.seed)
+        self.hosts: dict[Node, Host] = {}
+        self._files = ExitStack()
+        by_address: dict[bytes, Host] = {}
+        for node, plan in plan_endpoints(scenario, raw or Path()).items():
+            tables = self._files.enter_context(Tables(raw, node.name))
+            host = Host(plan, self.engine, self.fabric, by_address, tables)
+            self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host
+        self._links: Recorder | None = None
+        if raw is not None:
+            path = raw_path(raw, "fabric", records.LINKS)
+            self._links = self._files.enter_context(Recorder(path, records.LINKS))
+        self._flows = flows_of(scenario)
+        self._faults: dict[int, FaultOutcome] = {}
+        self._before: dict[int, dict[str, int]] = {}
+        self._bin_ns = max(scenario.topology.propagation_rtt_ns // BINS_PER_RTT, 1)
+        self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
+
+    def close(self) -> None:
+        """Finish the records."""
+        self._files.close()
+
+    def run(self, progress: Progress | None = None) -> Outcome:
+        """Measure the base RTT, run the workload and the timeline, wait for the last WRITEs."""
+        tell = progress if progress is not None else _say_nothing
+        engine = self.engine
+        with _no_collection():
+            base_rtt_ns = self._measure_base_rtt()
+            t0_ns = engine.now_ns + SETTLE_RTTS * base_rtt_ns
+            end_ns = t0_ns + self.scenario.duration
+            self._schedule(t0_ns, end_ns)
+            for step in range(SLICES):
+                tell("simulating", step / SLICES)
+                engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
+            tell("draining", 1.0)
+            drain_ns = end_ns + DRAIN_RTTS * base_rtt_ns
+            while engine.now_ns < drain_ns and not all(h.idle for h in self.hosts.values()):
+                engine.run(engine.now_ns + base_rtt_ns)
+        return self._outcome(t0_ns, base_rtt_ns)
+
+    def _measure_base_rtt(self) -> int:
+        """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""
+        topology = self.scenario.topology
+        across = (f for f in self._flows if topology.rack(f.src) != topology.rack(f.dst))
+        flow = next(across, self._flows[0])
+        host = self.hosts[flow.src]
+        sender = next(
+            c.sender for c in host.connections.values() if c.sender and c.sender.flow == flow.number
+        )
+        engine = self.engine
+        sent_ns = engine.now_ns
+        sender.post(PAYLOAD_MTU)
+        host.wake(sent_ns)
+        limit_ns = sent_ns + _RTT_TIMEOUT * topology.propagation_rtt_ns
+        while not sender.idle and engine.now_ns < limit_ns:
+            engine.step()
+        return engine.now_ns - sent_ns
+
+    def _schedule(self, t0_ns: int, end_ns: int) -> None:
+        engine = self.engine
+        for host in self.hosts.values():
+            engine.at(t0_ns, host.set_workload, True)
+            engine.at(end_ns, host.set_workload, False)
+        for index, fault in enumerate(self.scenario.timeline):
+            engine.at(t0_ns + fault.until, self._heal, index)
+        for index, fault in enumerate(self.scenario.timeline):
+            engine.at(t0_ns + fault.at, self._inject, index)
+        if self._links is not None:
+            engine.at(engine.now_ns, self._sample_qps, None)
+            engine.at(engine.now_ns, self._sample_links, end_ns)
+
+    # --- faults -------------------------------------------------------------------------------
+
+    def _inject(self, now_ns: int, index: int) -> None:
+        fault = self.scenario.timeline[index]
+        self._before[index] = self._dropped(index)
+        self._set(index, on=True)
+        self._faults[index] = FaultOutcome(
+            index=index,
+            kind=fault.kind.value,
+            target=fault.target,
+            actuator="simulator",
+            asked_ns=now_ns,
+            effective_after_ns=now_ns,
+            effective_ns=now_ns,
+            heal_asked_ns=None,
+            heal_after_ns=None,
+            healed_ns=None,
+            proof={},
+        )
+
+    def _heal(self, now_ns: int, index: int) -> None:
+        self._set(index, on=False)
+        self._faults[index] = replace(
+            self._faults[index],
+            heal_asked_ns=now_ns,
+            heal_after_ns=now_ns,
+            healed_ns=now_ns,
+            proof=self._proof(index),
+        )
+
+    def _set(self, index: int, *, on: bool) -> None:
+        fault = self.scenario.timeline[index]
+        if fault.kind is FaultKind.CUT:
+            self.fabric.set_cut(fault.target, on=on)
+        else:
+            self.fabric.set_blackhole(fault.target, on=on)
+
+    def _dropped(self, index: int) -> dict[str, int]:
+        directions = self.fabric.both(self.scenario.timeline[index].target)
+        return {d.name: d.counts.cut + d.counts.blackholed for d in directions}
+
+    def _proof(self, index: int) -> dict[str, int]:
+        before = self._before[index]
+        return {name: count - before[name] for name, count in self._dropped(index).items()}
+
+    # --- records ------------------------------------------------------------------------------
+
+    def _sample_qps(self, now_ns: int, _: object) -> None:
+        for host in self.hosts.values():
+            host.sample(now_ns)
+        self.engine.at(now_ns + self._bin_ns, self._sample_qps)
+
+    def _sample_links(self, now_ns: int, end_ns: int) -> None:
+        if self._links is None:
+            return
+        for link, direction in self.fabric:
+            counts = direction.counts
+            self._links.append(
+                now_ns,
+                link,
+                direction.name,
+                counts.packets,
+                counts.bytes,
+                counts.dropped,
+                counts.marked,
+                counts.trimmed,
+                direction.backlog_bytes(now_ns),
+            )
+        if now_ns < end_ns:
+            self.engine.at(min(now_ns + self._link_sample_ns, end_ns), self._sample_links, end_ns)
+
+    def _outcome(self, t0_ns: int, base_rtt_ns: int) -> Outcome:
+        counts = {direction.name: direction.counts for _, direction in self.fabric}
+        open_faults = (i for i, fault in self._faults.items() if fault.healed_ns is None)
+        for index in tuple(open_faults):
+            self._faults[index] = replace(self._faults[index], proof=self._proof(index))
+        return Outcome(
+            t0_ns=t0_ns,
+            base_rtt_ns=base_rtt_ns,
+            duration_ns=self.scenario.duration,
+            flows=tuple(self._flow(flow) for flow in self._flows),
+            faults=tuple(fault for _, fault in sorted(self._faults.items())),
+            counts=counts,
+            packet_hops=sum(one.packets for one in counts.values()),
+        )
+
+    def _flow(self, flow: Flow) -> FlowOutcome:
+        scenario = self.scenario
+        src, dst = self.hosts[flow.src], self.hosts[flow.dst]
+        sending = next(c for c in src.connections.values() if c.plan.sends == flow.number)
+        receiving = next(c for c in dst.connections.values() if c.plan.receives == flow.number)
+        sender, checker = sending.sender, receiving.checker
+        assert sender is not None  # noqa: S101 - a plan that sends has one
+        assert checker is not None  # noqa: S101 - a plan that receives has one
+        leaving = Counter(one.src for one in self._flows)[flow.src]
+        control_bps = src.control_bytes * 8 * NS_PER_S / scenario.duration / leaving
+        raw_bps = fair_share_bps(scenario, flow)
+        return FlowOutcome(
+            flow=flow.number,
+            src=flow.src.name,
+            dst=flow.dst.name,
+            transport=scenario.transport.kind,
+            attainable_bps=(raw_bps - control_bps) * PAYLOAD_MTU / scenario.topology.wire_bytes,
+            bytes_sent=sender.bytes_posted,
+            bytes_completed=sender.bytes_completed,
+            bytes_verified=checker.bytes_verified,
+            bytes_lost=sender.bytes_posted - checker.bytes_verified - checker.bytes_corrupted,
+            bytes_corrupted=checker.bytes_corrupted,
+            packets_sent=sending.packets_sent,
+            packets_lost=sending.packets_lost,
+            packets_retransmitted=sending.packets_retransmitted,
+            errors=tuple(sender.failed),
+        )
+
+
+def simulate(scenario: Scenario, directory: Path, progress: Progress | None = None) -> Outcome:
+    """Simulate a scenario and leave its records in a run directory, ready to be analysed.
+
+    The files are those of an emulated run; `manifest.json` says `"simulated": true`, and there is
+    no `health.jsonl`: no machine can be late or lose anything.
+
+    Raises:
+        FileExistsError: the directory holds records already.
+    """
+    _write_manifest(directory, scenario)
+    raw = directory / RAW
+    raw.mkdir()
+    simulation = Simulation(scenario, raw)
+    try:
+        outcome = simulation.run(progress)
+    finally:
+        simulation.close()
+    lines = [json.dumps(asdict(fault)) + "\n" for fault in outcome.faults]
+    (directory / "faults.jsonl").write_text("".join(lines))
+    content: dict[str, Any] = {
+        "t0_ns": outcome.t0_ns,
+        "duration_s": outcome.duration_ns / NS_PER_S,
+        "base_rtt_ns": outcome.base_rtt_ns,
+        "bin_s": outcome.base_rtt_ns / 4 / NS_PER_S,
+        "flows": [asdict(flow) for flow in outcome.flows],
+        "hosts": {
+            node.name: {
+                "control_bytes": host.control_bytes,
+                "decode_errors": host.decode_errors,
+                "strays": host.strays,
+            }
+            for node, host in simulation.hosts.items()
+        },
+        "packet_hops": outcome.packet_hops,
+        "links": {name: asdict(counts) for name, counts in outcome.counts.items()},
+    }
+    (directory / "run.json").write_text(json.dumps(content, indent=1))
+    collect(raw, directory, outcome.t0_ns)
+    shutil.rmtree(raw)
+    return outcome
+
+
+def _write_manifest(directory: Path, scenario: Scenario) -> None:
+    content = {
+        "simulated": True,
+        "scenario": scenario.model_dump(mode="json", by_alias=True),
+        "seed": scenario.seed,
+        "packages": {"mrc-testbed": version("mrc-testbed")},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "propagation_delay": "half of the NICs' at either end, a switch's before its queue",
+        "link_model": "simulated: rate, two queues by class, ECN, trimming, faults",
+    }
+    (directory / "manifest.json").write_text(json.dumps(content, indent=1))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep the cycle collector from walking a heap of packets in which there are no cycles."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _say_nothing(_what: str, _done: float) -> None:
+    pass

@@ -1,0 +1,105 @@
+"""What is missing is found by trying, and named with a remedy; status 3 if it is required."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.fabric import namespaces
+from tests.sandbox import run_in_sandbox
+
+TESTBED = Path(sys.executable).with_name("testbed")
+NOBODY = 65534
+
+
+def _doctor() -> tuple[int, dict[str, dict[str, Any]], bool]:
+    done = subprocess.run(
+        [TESTBED, "doctor", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout, done.stderr
+    answer = json.loads(done.stdout)
+    return done.returncode, {one["name"]: one for one in answer["findings"]}, answer["able"]
+
+
+def _hidden(*files: str) -> tuple[int, dict[str, dict[str, Any]], bool]:
+    """Ask the doctor where these files cannot be seen."""
+
+    def look() -> tuple[int, dict[str, dict[str, Any]], bool]:
+        for file in files:
+            namespaces.mount("/dev/null", file, "", namespaces.MS_BIND)
+        return _doctor()
+
+    return run_in_sandbox(look)
+
+
+@pytest.mark.root
+def test_this_machine_is_able_and_every_gap_has_a_remedy() -> None:
+    status, found, able = _doctor()
+    assert (status, able) == (0, True)
+    assert all(one["ok"] for one in found.values() if one["required"])
+    for one in found.values():
+        assert one["needed_for"]
+        assert one["ok"] != bool(one["remedy"]), one
+    assert {"root", "HTB", "Ryu", "End.DT6", "cls_bpf", "MPTCP", "clock", "timers"} <= set(found)
+
+
+@pytest.mark.root
+def test_without_open_vswitch_and_tools_runs_are_possible_and_it_says_what_is_lost() -> None:
+    hidden = {"clang": "/usr/bin/clang", "ovs": "/usr/sbin/ovs-vswitchd"}
+    there = {name: file for name, file in hidden.items() if Path(file).exists()}
+    status, found, able = _hidden(*there.values())
+    assert (status, able) == (0, True)
+    for datapath in ("kernel", "user-space"):
+        one = found[f"Open vSwitch, {datapath} datapath"]
+        assert not one["ok"]
+        assert "no ovs-vswitchd" in one["detail"]
+        assert "openvswitch" in one["remedy"]
+    assert not found["clang"]["ok"]
+    assert "install clang" in found["clang"]["remedy"]
+    assert found["cls_bpf"]["ok"]
+
+
+@pytest.mark.root
+def test_without_the_library_that_loads_bpf_it_says_so() -> None:
+    libraries = [str(one) for one in Path("/usr/lib").rglob("libbpf.so.1*") if not one.is_symlink()]
+    if not libraries:
+        pytest.skip("libbpf is not installed as a system library")
+    status, found, _ = _hidden(*libraries)
+    assert status == 0
+    assert not found["libbpf"]["ok"]
+    assert "libbpf" in found["libbpf"]["remedy"]
+
+
+@pytest.mark.root
+def test_nobody_is_told_that_root_is_needed() -> None:
+    """In a process that has given up root: what can be told without it is told."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            from testbed.experiment.diagnosis import diagnose  # noqa: PLC0415 - while still root
+
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            found = {one.name: (one.ok, one.required, one.detail) for one in diagnose()}
+            os.write(writer, json.dumps(found).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    assert ended == 0
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        found = json.load(pipe)
+    assert found["root"] == [False, True, "namespaces need it"]
+    for name in ("HTB", "Ryu", "Open vSwitch, user-space datapath"):
+        ok, _, detail = found[name]
+        assert not ok
+        assert detail == "not tried: it needs root"
+    assert found["cores"][0] is not None
+    assert found["clock"][0]

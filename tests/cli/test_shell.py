@@ -1,0 +1,145 @@
+"""`testbed shell`, typed at and piped into."""
+
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import Call
+
+COMMAND = [sys.executable, "-c", "from testbed.cli import main; main()", "shell", "clos-tiny"]
+PROMPT = b"mininet> "
+
+
+class Typist:
+    """Somebody at a terminal of their own, who runs a command in it."""
+
+    def __init__(self, *command: str) -> None:
+        self.pid, self.terminal = pty.fork()
+        if not self.pid:
+            os.execv(command[0], command)  # noqa: S606 - the test's own command
+        self.seen = b""
+
+    def until(self, *expected: bytes, timeout_s: float = 20) -> bytes:
+        """Read until all of this has been printed, in this order; return what was."""
+        deadline = time.monotonic() + timeout_s
+        pattern = re.compile(b".*?".join(map(re.escape, expected)), re.DOTALL)
+        while (found := pattern.search(self.seen)) is None:
+            ready, _, _ = select.select(
+                [self.terminal], [], [], max(deadline - time.monotonic(), 0)
+            )
+            assert ready, f"waited for {expected!r}, saw {self.seen!r}"
+            try:
+                data = os.read(self.terminal, 4096)
+            except OSError:
+                data = b""
+            assert data, f"it ended; waited for {expected!r}, saw {self.seen!r}"
+            self.seen += data
+        seen, self.seen = self.seen[: found.end()], self.seen[found.end() :]
+        return seen
+
+    def type(self, text: bytes) -> None:
+        os.write(self.terminal, text)
+
+    def ends(self, timeout_s: float = 20) -> int:
+        """Read until it has ended; return its exit status."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            ready, _, _ = select.select([self.terminal], [], [], 0.1)
+            if ready:
+                try:
+                    self.seen += os.read(self.terminal, 4096)
+                except OSError:
+                    break
+        _, status = os.waitpid(self.pid, 0)
+        return os.waitstatus_to_exitcode(status)
+
+
+@pytest.mark.root
+def test_ctrl_c_stops_the_command_and_not_the_fabric_and_ctrl_d_ends_it() -> None:
+    """As at Mininet's prompt; twice at the prompt itself as well."""
+    user = Typist(*COMMAND)
+    user.until(PROMPT)
+    user.type(b"h0 sleep 1000\n")
+    time.sleep(0.5)
+    user.type(b"\x03")
+    user.until(PROMPT)
+    user.type(b"\x03")
+    user.until(b"Interrupt", PROMPT)
+    user.type(b"\x03")
+    user.until(b"Interrupt", PROMPT)
+    user.type(b"h0 ip -6 route get fd4d:5243:1::11\n")
+    seen = user.until(b"dev usid", PROMPT)
+    assert b"encap.red segs 1 [ 5f00:0:1200:" in seen
+    user.type(b"h1 tty; echo size $(stty size < /dev/tty)\n")
+    user.until(b"/dev/pts/", b"size", PROMPT)
+    user.type(b"\x04")
+    assert user.ends() == 0
+
+
+@pytest.mark.root
+def test_the_terminal_is_as_before_and_a_signal_ends_the_fabric() -> None:
+    """A caller's shell gets its terminal back in the mode in which it gave it."""
+    script = (
+        "before=$(stty -g); " + " ".join(f"'{word}'" for word in COMMAND) + "; status=$?; "
+        '[ "$before" = "$(stty -g)" ] && echo the same, $status'
+    )
+    user = Typist("/bin/bash", "-c", script)
+    user.until(PROMPT)
+    (child,) = (
+        int(word) for word in Path(f"/proc/{user.pid}/task/{user.pid}/children").read_text().split()
+    )
+    os.kill(child, signal.SIGTERM)
+    user.until(b"the same, 143")
+    assert user.ends() == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not Path("/usr/bin/ping").exists(), reason="needs ping (iputils-ping)")
+def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
+    """Each line is a command, none is eaten by the command before it."""
+    link = "p1_t0_0--p1_t1_0"
+    called = subprocess.run(
+        [*COMMAND, "--pcap", link, "--directory", str(tmp_path)],
+        input="h0 ping -c1 -W1 h1\npath h0 h1 p1/t1_0\nh0 ping -c2 -i0.2 fd4d:5243:1::11\n"
+        "path h0 h1\npath h0 h1 p1/t1_7\npingall\nnet\nexit\nh0 echo too late\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "1 packets transmitted, 1 received" in called.stdout
+    assert "2 packets transmitted, 2 received" in called.stdout
+    assert "p1/t1_0" in called.stdout
+    assert "no path p1/t1_7: one of p0/t1_0 p1/t1_0 p0/t1_1 p1/t1_1" in called.stdout
+    assert "0% dropped (2/2 received)" in called.stdout
+    assert "h0 h0-p0:p0_t0_0-d0 h0-p1:p1_t0_0-d0" in called.stdout
+    assert "too late" not in called.stdout
+    assert called.stderr == f"{link}: {tmp_path / link}.pcap\n"
+    data = (tmp_path / f"{link}.pcap").read_bytes()
+    assert data[:4] == b"\x4d\x3c\xb2\xa1"  # a pcap with nanoseconds, little-endian
+    assert data.count(bytes.fromhex("5f00 0000 2200 1201 3200 f006")) >= 2  # on the way to T1 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--pcap", "h0--p9_t0_0"), "--pcap: found h0--p9_t0_0, expected a link of clos-tiny"),
+        (
+            ("--pcap", "h0--p0_t0_0", "--directory", "nowhere"),
+            "--directory: found nowhere, expected a directory",
+        ),
+    ],
+)
+def test_what_cannot_be_captured_is_told_at_once(
+    call: Call, arguments: tuple[str, ...], told: str
+) -> None:
+    called = call("shell", "clos-tiny", *arguments)
+    assert called.status == 2
+    assert told in called.err

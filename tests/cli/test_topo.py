@@ -1,0 +1,75 @@
+"""`testbed topo`: what it writes, and what it refuses."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from testbed.loading import load_topology
+
+from .conftest import Call
+
+
+def test_the_text_picture(call: Call) -> None:
+    assert call("topo", "clos-tiny").out == (
+        "clos-tiny: 2 planes, 2 hosts of 2 ports, 8 switches, 12 links\n"
+        "\n"
+        "            plane 0           plane 1\n"
+        "T1      p0_t1_0 p0_t1_1   p1_t1_0 p1_t1_1\n"
+        "               ><                ><\n"
+        "T0      p0_t0_0 p0_t0_1   p1_t0_0 p1_t0_1\n"
+        "               |                 |\n"
+        "hosts   h0  below p*_t0_0\n"
+        "hosts   h1  below p*_t0_1\n"
+        "\n"
+        "Each T0 is linked to each T1 of its plane (100 Gbit/s),\n"
+        "each host to its rack's T0 of every plane (100 Gbit/s).\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["dot", "mmd"])
+@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-1plane"])
+def test_graphs_have_every_link_once(call: Call, name: str, kind: str) -> None:
+    called = call("topo", name, "-o", f"x.{kind}")
+    assert (called.status, called.out) == (0, f"wrote x.{kind}\n")
+    found = re.findall(r"^  (\w+) --+ (\w+)$", Path(f"x.{kind}").read_text(), re.MULTILINE)
+    topology = load_topology(name)
+    assert len(found) == len(topology.links)
+    assert {frozenset(ends) for ends in found} == {
+        frozenset(port.node.name for port in link.ports) for link in topology.links.values()
+    }
+
+
+@pytest.mark.parametrize("name", ["clos-tiny", "clos-4plane", "clos-16host"])
+def test_pictures_name_every_node_and_are_the_same_each_time(call: Call, name: str) -> None:
+    topology = load_topology(name)
+    written = []
+    for _ in range(2):
+        assert call("topo", name, "--output", "x.svg").status == 0
+        written.append(Path("x.svg").read_text())
+    assert written[0] == written[1]
+    texts = set(re.findall(r">([^<>]+)</text>", written[0]))
+    assert set(topology.nodes) <= texts
+    assert {f"plane {plane}" for plane in range(topology.planes)} <= texts
+
+
+def test_a_png_is_one(call: Call) -> None:
+    assert call("topo", "clos-8plane", "-o", "x.png").status == 0
+    data = Path("x.png").read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20], "big") > 2 * int.from_bytes(data[20:24], "big") > 1000
+
+
+def test_what_cannot_be_written_or_drawn(call: Call) -> None:
+    assert "found x.gif, expected a name in .png, .svg, .dot, .mmd" in (
+        call("topo", "clos-tiny", "-o", "x.gif").err
+    )
+    for name in ("nowhere/x.dot", "nowhere/x.png"):
+        called = call("topo", "clos-tiny", "-o", name)
+        assert called.status == 2
+        assert f"--output: found {name}, expected a file to write" in called.err
+    text = "name: x\nplanes: 8\nt0_per_plane: 512\nt1_per_plane: 256\nhosts_per_t0: 256\n"
+    Path("x.yaml").write_text(text)
+    called = call("topo", "x.yaml")
+    assert called.status == 2
+    assert "found 2097152 links, expected at most 20000 links" in called.err

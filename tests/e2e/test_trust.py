@@ -1,0 +1,86 @@
+"""A run on a machine that does not keep up says so, in its verdict and in its exit status."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.model.errors import ExitStatus
+from tests.e2e.conftest import CommandLine
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+HOGS_PER_CPU = 2
+HOG = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+os.setpriority(os.PRIO_PROCESS, 0, -20)
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    pass
+"""
+
+
+@contextmanager
+def _overload(seconds: float) -> Iterator[None]:
+    """Keep every CPU busy with programs that go before all others, for so long at most."""
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", HOG, str(cpu), str(seconds)])
+        for cpu in sorted(os.sched_getaffinity(0))
+        for _ in range(HOGS_PER_CPU)
+    ]
+    try:
+        yield
+    finally:
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+
+
+def _wait_until_running(process: subprocess.Popen[str]) -> None:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "running" in line:
+            return
+    pytest.fail("the run did not start")
+
+
+def _health(run: Path, process: str) -> list[dict[str, Any]]:
+    lines = (run / "health.jsonl").read_text().splitlines()
+    return [one for one in map(json.loads, lines) if one["process"] == process]
+
+
+def test_an_overloaded_machine_invalidates_the_run(testbed: CommandLine) -> None:
+    scenario = testbed.scenario(duration="3 s")
+    process = testbed.start("run", scenario, "--results", testbed.results, "--json")
+    _wait_until_running(process)
+    with _overload(seconds=6):
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == ExitStatus.UNTRUSTED, err
+    answer = json.loads(out)
+    summary = answer["summary"]
+    assert answer["exit_status"] == ExitStatus.UNTRUSTED
+    assert summary["verdict"] == "invalid"
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert any("busy" in reason or "late" in reason for reason in summary["reasons"])
+    (run,) = testbed.results.glob("e2e/2*")
+    assert "invalid" in (run / "report.html").read_text()
+
+
+def test_a_quiet_run_is_not_invalid_and_was_watched(testbed: CommandLine) -> None:
+    summary = testbed.run(testbed.scenario(duration="3 s"))
+    assert summary["verdict"] in ("trusted", "degraded")
+    assert bool(summary["reasons"]) == (summary["verdict"] == "degraded")
+    samples = _health(Path(summary["run"]), "machine")
+    assert len(samples) >= 3
+    for sample in samples:
+        assert set(sample["cores"]) == {f"cpu{n}" for n in range(os.cpu_count() or 0)}
+        assert 0 <= sample["busy_share"] <= 1
+        assert sample["timer_late_ns"] >= 0
+        assert "softnet" in sample["drops"]

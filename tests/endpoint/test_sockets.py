@@ -1,0 +1,117 @@
+"""Real packets through the loopback of a sandbox: what the outer header said comes with each."""
+
+import struct
+import time
+from ipaddress import IPv6Address
+
+import pytest
+
+from testbed.endpoint.sockets import BATCH, HostSockets, Received
+from testbed.fabric import requests
+from testbed.fabric.namespaces import create_netns, enter_netns
+from testbed.fabric.netlink import Netlink
+from tests.sandbox import run_in_sandbox
+
+pytestmark = pytest.mark.root
+
+SELF = IPv6Address("::1")
+
+
+def _outer(inner: bytes, traffic_class: int, hop_limit: int) -> bytes:
+    word = 6 << 28 | traffic_class << 20 | 0x12345
+    return struct.pack("!IHBB16s16s", word, len(inner), 41, hop_limit, SELF.packed, SELF.packed)
+
+
+def _sockets() -> HostSockets:
+    create_netns("here")
+    with Netlink.at("here") as netlink:
+        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+    enter_netns("here")
+    return HostSockets()
+
+
+def _send(sockets: HostSockets, inner: bytes, traffic_class: int = 0, hop_limit: int = 64) -> None:
+    half = len(inner) // 2
+    outer = _outer(inner, traffic_class, hop_limit)
+    sockets.send(outer, inner[:half], memoryview(inner)[half:-4], inner[-4:], (str(SELF), 0))
+
+
+def _receive(sockets: HostSockets, count: int) -> list[Received]:
+    found: list[Received] = []
+    deadline = time.monotonic() + 5
+    while len(found) < count and time.monotonic() < deadline:
+        found += sockets.receive()
+    return found
+
+
+def test_a_packet_arrives_whole_with_its_class_hop_limit_and_time() -> None:
+    def exchange() -> tuple[Received, bytes, int, int]:
+        sockets = _sockets()
+        inner = bytes(range(256)) * 16
+        before = time.time_ns()
+        _send(sockets, inner, traffic_class=0x4B, hop_limit=61)
+        (received,) = _receive(sockets, 1)
+        return received, inner, before, time.time_ns()
+
+    received, inner, before, after = run_in_sandbox(exchange)
+    assert received.packet == inner
+    assert received.traffic_class == 0x4B
+    assert received.hop_limit == 61
+    assert before <= received.realtime_ns <= after
+
+
+def test_more_than_a_batch_arrives_in_order_each_with_its_own_words() -> None:
+    def exchange() -> list[tuple[int, int, int, int]]:
+        sockets = _sockets()
+        for number in range(2 * BATCH + 3):
+            inner = number.to_bytes(4, "big") * (10 + number)
+            _send(sockets, inner, traffic_class=number, hop_limit=255 - number)
+        return [
+            (len(one.packet), one.packet[3], one.traffic_class, one.hop_limit)
+            for one in _receive(sockets, 2 * BATCH + 3)
+        ]
+
+    expected = [(4 * (10 + n), n, n, 255 - n) for n in range(2 * BATCH + 3)]
+    assert run_in_sandbox(exchange) == expected
+
+
+def test_a_packet_taken_out_is_not_changed_by_later_ones() -> None:
+    def exchange() -> list[bytes]:
+        sockets = _sockets()
+        taken = []
+        for letter in b"abc":
+            _send(sockets, bytes([letter]) * 4200)
+            taken += _receive(sockets, 1)
+        return [one.packet for one in taken]
+
+    assert run_in_sandbox(exchange) == [b"a" * 4200, b"b" * 4200, b"c" * 4200]
+
+
+def test_what_the_socket_has_no_room_for_is_counted() -> None:
+    def exchange() -> tuple[int, int, int]:
+        sockets = _sockets()
+        sent = 4000
+        for _ in range(sent):
+            _send(sockets, bytes(8000))
+        received = len(_receive(sockets, sent - 1))
+        _send(sockets, bytes(8000))  # the count comes with the first packet after a gap
+        received += len(_receive(sockets, 1))
+        return sent + 1, received, sockets.overflowed
+
+    sent, received, overflowed = run_in_sandbox(exchange)
+    assert overflowed > 0
+    assert received + overflowed == sent
+
+
+def test_what_cannot_be_sent_is_counted_and_raises_nothing() -> None:
+    def exchange() -> int:
+        sockets = _sockets()
+        inner = bytes(100)
+        sockets.send(_outer(inner, 0, 64), inner, b"", b"", ("2001:db8::1", 0))
+        return sockets.send_errors
+
+    assert run_in_sandbox(exchange) == 1
+
+
+def test_an_empty_socket_does_not_block() -> None:
+    assert run_in_sandbox(lambda: list(_sockets().receive())) == []

@@ -1,0 +1,65 @@
+"""A single link direction with packets of chosen sizes and classes: what its tests share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.mrc import Datagram, DscpClasses
+from testbed.sim.engine import Engine
+from testbed.sim.link import LinkDirection, Shape
+from testbed.sim.packet import OUTER_BYTES, Packet
+
+DSCP = DscpClasses()
+BYTE_A_NS = 8_000_000_000
+"""A rate of one byte in a ns."""
+
+HEADER = 84
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """One packet at the far end: its number, when, how."""
+
+    number: int
+    at_ns: int
+    size: int
+    dscp: int
+    ecn: int
+    flips: int
+
+
+class OneLink:
+    """A direction, what is offered to it and what comes out."""
+
+    def __init__(self, shape: Shape, seed: int = 1) -> None:
+        self.engine = Engine()
+        self.link = LinkDirection("a>b", shape, self.engine, DSCP, seed)
+        self.arrived: list[Arrived] = []
+        self.offered = 0
+
+    def offer(self, size: int = 1000, dscp: int = DSCP.trimmable) -> None:
+        """Offer a packet of that size on the wire now."""
+        number, self.offered = self.offered, self.offered + 1
+        payload = bytes(size - OUTER_BYTES - HEADER)
+        datagram = Datagram(0, dscp, bytes(HEADER), payload, b"")
+        packet = Packet(
+            datagram,
+            (self.link,),
+            lambda now_ns, p: self.arrived.append(
+                Arrived(number, now_ns, p.size, p.dscp, p.ecn, len(p.flips))
+            ),
+        )
+        self.link.offer(self.engine.now_ns, packet)
+
+    def offer_all(self, sizes: Sequence[int], dscp: int = DSCP.trimmable) -> None:
+        """Offer packets one after the other, all now."""
+        for size in sizes:
+            self.offer(size, dscp)
+
+    def run(self, for_ns: int = 1_000_000_000) -> None:
+        """Let time pass."""
+        self.engine.run(self.engine.now_ns + for_ns)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which packets arrived, in order."""
+        return [one.number for one in self.arrived]

@@ -1,0 +1,30 @@
+"""The simulator stands beside the kernel's fabric, not upon it; and its speed can be measured."""
+
+import subprocess
+import sys
+
+from testbed.bench.simulator import simulator
+from testbed.loading import load_scenario
+
+
+def test_it_loads_nothing_that_needs_root_or_a_kernel() -> None:
+    program = "import sys, testbed.sim; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    loaded = done.stdout.split()
+    assert "testbed.mrc.qp" in loaded
+    for name in ("testbed.fabric", "testbed.controller", "testbed.experiment", "pyroute2"):
+        assert name not in loaded
+
+
+def test_its_speed_is_measured() -> None:
+    scenario = load_scenario("link-failure").model_copy(
+        update={"duration": 300_000_000, "timeline": ()}
+    )
+    figures = simulator([scenario], 1, lambda _: None)
+    assert [figure.name for figure in figures] == [
+        "link-failure simulated, not recorded",
+        "link-failure simulated, recorded",
+    ]
+    assert all(figure.median > 0.1 for figure in figures)

@@ -1,0 +1,297 @@
+"""One direction of a link: rate, queues, marks, trimming, priority, faults, and its books."""
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from testbed.mrc.constants import ECN_CE, ECT0
+from testbed.sim.link import LinkDirection, Shape
+from testbed.sim.packet import TRIMMED_WIRE_BYTES
+
+from .links import BYTE_A_NS, DSCP, OneLink
+
+
+def test_a_packet_takes_its_serialisation_and_the_delays() -> None:
+    one = OneLink(Shape(BYTE_A_NS, before_ns=30, behind_ns=200))
+    one.offer_all([1000, 500])
+    one.run()
+    assert [a.at_ns for a in one.arrived] == [1230, 1730]
+
+
+def test_an_idle_link_forgets_when_it_was_free() -> None:
+    one = OneLink(Shape(BYTE_A_NS))
+    one.offer(1000)
+    one.run(5000)
+    one.offer(1000)
+    one.run()
+    assert [a.at_ns for a in one.arrived] == [1000, 6000]
+
+
+@pytest.mark.parametrize("rate_bps", [7_000_000_000, 3_333_333_333, 640_000_000_001])
+def test_the_rate_is_kept_where_a_packet_does_not_take_whole_ns(rate_bps: int) -> None:
+    one = OneLink(Shape(rate_bps))
+    one.offer_all([1001] * 5000)
+    one.run()
+    assert one.arrived[-1].at_ns == pytest.approx(5000 * 1001 * 8e9 / rate_bps, abs=1)
+
+
+def test_the_rate_is_kept_where_packets_come_at_line_rate() -> None:
+    """As over a chain of equal links, where each packet comes as the one before has left."""
+    one = OneLink(Shape(3_000_000_000))
+    for number in range(3000):
+        one.engine.at(int(number * 1000 * 8 / 3), lambda _now, _: one.offer(1000))
+    one.run()
+    assert one.arrived[-1].at_ns == pytest.approx(3000 * 1000 * 8 / 3, abs=2)
+
+
+def test_what_does_not_fit_is_dropped() -> None:
+    """The one in service counts as well: three fit, to the byte."""
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
+    one.offer_all([1000] * 5)
+    one.run()
+    counts = one.link.counts
+    assert one.numbers == [0, 1, 2]
+    assert (counts.full, counts.full_priority, counts.peak_bytes) == (2, 0, 3000)
+
+
+def test_the_queue_drains_as_a_fluid() -> None:
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
+    one.offer_all([1000] * 3)
+    one.run(999)
+    one.offer(1000)
+    one.run(1)
+    one.offer(1000)
+    one.run()
+    assert one.numbers == [0, 1, 2, 4]
+
+
+# --- trimming ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("last_hop", "dscp"), [(False, DSCP.trimmed), (True, DSCP.trimmed_lasthop)]
+)
+def test_overflow_loses_its_payload_and_goes_first(last_hop: bool, dscp: int) -> None:
+    shape = Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000, ecn_min_bytes=0, ecn_max_bytes=0)
+    one = OneLink(Shape(**{f: getattr(shape, f) for f in shape.__slots__} | {"last_hop": last_hop}))
+    one.offer_all([1000] * 4)
+    one.run()
+    assert one.numbers == [0, 3, 1, 2]
+    trimmed = one.arrived[1]
+    assert (trimmed.size, trimmed.dscp, trimmed.ecn) == (TRIMMED_WIRE_BYTES, dscp, 0)
+    assert trimmed.at_ns == 1000 + TRIMMED_WIRE_BYTES
+    counts = one.link.counts
+    assert (counts.trimmed, counts.trimmed_off_bytes) == (1, 1000 - TRIMMED_WIRE_BYTES)
+
+
+@pytest.mark.parametrize("dscp", [DSCP.no_trim, DSCP.control])
+def test_other_classes_are_never_trimmed(dscp: int) -> None:
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=4000, trim_bytes=2000))
+    one.offer_all([1000] * 5, dscp)
+    one.run()
+    counts = one.link.counts
+    assert (counts.trimmed, counts.full + counts.full_priority) == (0, 1)
+    assert all(a.size == 1000 for a in one.arrived)
+
+
+def test_retransmissions_are_trimmed_by_their_own_queue() -> None:
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000))
+    one.offer_all([1000] * 3)
+    one.offer_all([1000] * 4, DSCP.trimmable_retx)
+    one.run()
+    assert one.numbers == [0, 3, 4, 5, 6, 1, 2]
+    assert [a.number for a in one.arrived if a.dscp == DSCP.trimmed] == [6]
+
+
+def test_a_full_priority_queue_drops_headers() -> None:
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000, trim_bytes=2000))
+    one.offer_all([1000] * 40)
+    one.run()
+    counts = one.link.counts
+    fit = 3000 // TRIMMED_WIRE_BYTES
+    assert (counts.trimmed, counts.full, counts.full_priority) == (38, 0, 38 - fit)
+    assert len(one.arrived) == 2 + fit
+
+
+# --- marks ------------------------------------------------------------------------------------
+
+
+def test_a_step_marks_from_its_threshold_on() -> None:
+    one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=2000, ecn_max_bytes=2000))
+    one.offer_all([1000] * 4)
+    one.run()
+    assert [a.ecn for a in one.arrived] == [ECT0, ECT0, ECN_CE, ECN_CE]
+    assert one.link.counts.marked == 2
+
+
+def test_a_ramp_marks_in_proportion() -> None:
+    """At a quarter of the way from min to max a quarter is marked."""
+    one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=5000))
+    for _ in range(4000):
+        one.offer_all([1000] * 3)
+        one.run(4000)
+    by_place = [[a.ecn == ECN_CE for a in one.arrived[place::3]] for place in range(3)]
+    assert sum(by_place[0]) == 0
+    assert sum(by_place[1]) == 0
+    assert sum(by_place[2]) / 4000 == pytest.approx(0.25, abs=0.03)
+
+
+def test_no_thresholds_no_marks() -> None:
+    one = OneLink(Shape(BYTE_A_NS))
+    one.offer_all([1000] * 100)
+    one.run()
+    assert {a.ecn for a in one.arrived} == {ECT0}
+
+
+# --- priority ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "dscp", [DSCP.control, DSCP.trimmable_retx, DSCP.trimmed, DSCP.trimmed_lasthop]
+)
+def test_priority_goes_before_all_that_waits_but_not_before_what_is_sent(dscp: int) -> None:
+    one = OneLink(Shape(BYTE_A_NS))
+    one.offer_all([1000] * 3)
+    one.run(100)
+    one.offer_all([200, 200], dscp)
+    one.run()
+    assert one.numbers == [0, 3, 4, 1, 2]
+    assert [a.at_ns for a in one.arrived] == [1000, 1200, 1400, 2400, 3400]
+
+
+def test_the_priority_queue_does_not_count_the_other() -> None:
+    one = OneLink(Shape(BYTE_A_NS, limit_bytes=2000))
+    one.offer_all([1000] * 2)
+    one.offer_all([1000] * 2, DSCP.control)
+    one.run()
+    assert one.numbers == [0, 2, 3, 1]
+
+
+# --- faults -----------------------------------------------------------------------------------
+
+
+def test_a_blackhole_swallows_what_leaves_while_it_lasts() -> None:
+    """What has left is delivered, what is being sent and what waits is lost as it leaves."""
+    one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
+    one.offer_all([1000] * 6)
+    one.run(1000 + 1)
+    one.link.set_blackhole(one.engine.now_ns, on=True)
+    one.run(2999)
+    one.link.set_blackhole(one.engine.now_ns, on=False)
+    one.run()
+    assert one.numbers == [0, 3, 4, 5]
+    assert one.arrived[1].at_ns == 4500
+    assert one.link.counts.blackholed == 2
+
+
+def test_blackholes_that_come_in_quick_succession() -> None:
+    one = OneLink(Shape(BYTE_A_NS, behind_ns=100_000))
+    for start in (1500, 3500):
+        one.engine.at(start, lambda now, _: one.link.set_blackhole(now, on=True))
+        one.engine.at(start + 1000, lambda now, _: one.link.set_blackhole(now, on=False))
+    one.offer_all([1000] * 6)
+    one.run()
+    assert one.numbers == [0, 2, 4, 5]
+
+
+def test_a_cut_takes_what_waits_and_what_is_sent() -> None:
+    one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
+    one.offer_all([1000] * 4)
+    one.run(1200)
+    one.link.set_cut(one.engine.now_ns, on=True)
+    assert one.link.counts.queued == 0
+    one.offer(1000)
+    one.run(10_000)
+    one.link.set_cut(one.engine.now_ns, on=False)
+    one.offer(1000)
+    one.run()
+    assert one.numbers == [0, 5]
+    assert one.link.counts.cut == 4
+
+
+def test_loss_is_random_and_repeated_by_its_seed() -> None:
+    def survivors(seed: int) -> list[int]:
+        one = OneLink(Shape(BYTE_A_NS), seed)
+        one.link.set_loss(0.2)
+        one.offer_all([200] * 5000)
+        one.run()
+        assert one.link.counts.lost == 5000 - len(one.arrived)
+        return one.numbers
+
+    assert survivors(1) == survivors(1)
+    assert survivors(1) != survivors(2)
+    assert len(survivors(1)) / 5000 == pytest.approx(0.8, abs=0.02)
+
+
+def test_loss_does_not_move_the_marks() -> None:
+    def marked(loss: float) -> list[int]:
+        one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=90_000))
+        one.link.set_loss(loss)
+        one.offer_all([1000] * 80)
+        one.run()
+        return [a.number for a in one.arrived if a.ecn == ECN_CE]
+
+    assert set(marked(0.3)) < set(marked(0.0))
+
+
+def test_corruption_flips_one_bit() -> None:
+    one = OneLink(Shape(BYTE_A_NS))
+    one.link.set_corruption(0.5)
+    one.offer_all([1000] * 1000)
+    one.run()
+    assert {a.flips for a in one.arrived} == {0, 1}
+    assert one.link.counts.corrupted == sum(a.flips for a in one.arrived)
+
+
+def test_degradation_holds_from_the_next_packet_on() -> None:
+    one = OneLink(Shape(BYTE_A_NS))
+    one.offer_all([1000] * 3)
+    one.run(10)
+    one.link.set_rate(BYTE_A_NS // 10)
+    one.run()
+    assert [a.at_ns for a in one.arrived] == [1000, 11_000, 21_000]
+
+
+# --- the books --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_every_packet_is_accounted_for_at_any_time(seed: int) -> None:
+    rng = Random(seed)
+    shape = Shape(BYTE_A_NS, 8000, 5000, 1000, 4000, behind_ns=700)
+    one = OneLink(shape, seed)
+    link = one.link
+    classes = (DSCP.trimmable, DSCP.trimmable, DSCP.trimmable_retx, DSCP.control, DSCP.no_trim)
+    for _ in range(3000):
+        now_ns = one.engine.now_ns
+        match rng.randrange(60):
+            case 0:
+                link.set_blackhole(now_ns, on=rng.random() < 0.5)
+            case 1:
+                link.set_cut(now_ns, on=rng.random() < 0.4)
+            case 2:
+                link.set_loss(rng.choice((0, 0.1)))
+            case 3:
+                link.set_corruption(rng.choice((0, 0.1)))
+            case 4:
+                link.set_rate(rng.choice((BYTE_A_NS, BYTE_A_NS // 3)))
+        one.offer(rng.randrange(150, 1500), rng.choice(classes))
+        _check_books(one, link)
+        one.run(rng.randrange(1200))
+        _check_books(one, link)
+    one.run()
+    counts = link.counts
+    assert (counts.queued, counts.on_wire) == (0, 0)
+    assert counts.offered == counts.packets + counts.dropped
+    assert min(counts.marked, counts.trimmed, counts.full, counts.blackholed, counts.cut) > 0
+    assert all(a.at_ns <= b.at_ns for a, b in pairwise(one.arrived))
+
+
+def _check_books(one: OneLink, link: LinkDirection) -> None:
+    counts = link.counts
+    under_way = sum(call == link._arrive for _, _, call, _ in one.engine.events)
+    assert counts.on_wire == under_way
+    assert counts.packets == len(one.arrived)
+    assert counts.offered == one.offered
+    assert counts.offered == counts.packets + counts.dropped + counts.queued + counts.on_wire

@@ -1,0 +1,89 @@
+"""Random faults on all links but those of one path: everything arrives, byte for byte."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testbed.loading import load_topology
+from testbed.model.addressing import Path, links_of_path, paths
+from testbed.model.scenario import Scenario, WriteBw
+from testbed.model.topology import Topology
+from testbed.sim import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+MS = 1_000_000
+TINY = load_topology("clos-tiny")
+WAYS = paths(TINY, TINY.host(0), TINY.host(1))
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What happens to one link, from when to when (None: for good)."""
+
+    kind: str
+    amount: float
+    at_ns: int
+    until_ns: int | None
+
+
+def troubles() -> st.SearchStrategy[Trouble]:
+    times = st.integers(0, 1500).map(lambda ms: ms * MS)
+    lengths = st.one_of(st.none(), st.integers(1, 1200).map(lambda ms: ms * MS))
+    return st.builds(
+        lambda kind, amount, at_ns, length: Trouble(
+            kind, amount, at_ns, None if length is None else at_ns + length
+        ),
+        st.sampled_from(["blackhole", "cut", "loss", "corruption", "rate"]),
+        st.floats(0.01, 1.0),
+        times,
+        lengths,
+    )
+
+
+def _switch(simulation: Simulation, topology: Topology, link: str, trouble: Trouble) -> None:
+    fabric = simulation.fabric
+    rate_bps = topology.rate_bps(topology.links[link])
+    change: dict[str, Callable[[bool], None]] = {
+        "blackhole": lambda on: fabric.set_blackhole(link, on=on),
+        "cut": lambda on: fabric.set_cut(link, on=on),
+        "loss": lambda on: fabric.set_loss(link, trouble.amount if on else 0),
+        "corruption": lambda on: fabric.set_corruption(link, trouble.amount if on else 0),
+        "rate": lambda on: fabric.set_rate(
+            link, round(rate_bps * trouble.amount) if on else rate_bps
+        ),
+    }
+    act = change[trouble.kind]
+    simulation.engine.at(trouble.at_ns, lambda _now, _: act(True))
+    if trouble.until_ns is not None:
+        simulation.engine.at(trouble.until_ns, lambda _now, _: act(False))
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data(), spared=st.sampled_from(WAYS), seed=st.integers(0, 1 << 16))
+def test_everything_arrives_over_the_path_that_is_left(
+    data: st.DataObject, spared: Path, seed: int
+) -> None:
+    safe = {link.name for link in links_of_path(TINY, TINY.host(0), TINY.host(1), spared)}
+    targets = sorted(set(TINY.links) - safe)
+    schedule = data.draw(st.dictionaries(st.sampled_from(targets), troubles(), min_size=1))
+    scenario = Scenario(
+        name="drawn",
+        topology=TINY,
+        seed=seed,
+        duration="1.5 s",
+        workload=WriteBw(pairs=(("h0", "h1"),), message_size="64 KiB"),
+    )
+    simulation = Simulation(scenario)
+    for link, trouble in schedule.items():
+        _switch(simulation, TINY, link, trouble)
+    outcome = simulation.run()
+    for flow in outcome.flows:
+        assert flow.errors == ()
+        assert flow.bytes_sent > 0
+        assert (flow.bytes_verified, flow.bytes_corrupted) == (flow.bytes_sent, 0)
+    for counts in outcome.counts.values():
+        assert counts.offered == (counts.packets + counts.dropped + counts.queued + counts.on_wire)
