@@ -62,6 +62,6 @@ def _table(figures: "Sequence[Figure]", repeats: int) -> "Table":
             f"{min(figure.samples):.4g}",
             f"{max(figure.samples):.4g}",
             figure.target,
-            "yes" if figure.holds else "no",
+            ("yes" if figure.holds else "no") if figure.target else "",
         )
     return table
