@@ -18,7 +18,8 @@ class QpPlan:
         sends: the number of the flow that this end sends, None if it only receives.
         receives: the number of the flow that this end receives, None if it only sends.
         evs: the EVs from here to the peer.
-        window_bytes: congestion window.
+        window_bytes: congestion window, where it is fixed.
+        nscc: whether NSCC moves the window instead.
         probe_successes: probes in a row that bring an EV back.
         message_size: bytes of each WRITE of the workload.
         depth: WRITEs outstanding.
@@ -32,6 +33,7 @@ class QpPlan:
     receives: int | None
     evs: tuple[Ev, ...]
     window_bytes: int
+    nscc: bool
     probe_successes: int
     message_size: int
     depth: int

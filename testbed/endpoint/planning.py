@@ -83,6 +83,7 @@ def _plan_qp(
             topology, host, peer, evs=transport.evs, backups=transport.backups, seed=scenario.seed
         ),
         window_bytes=round(transport.window * topology.planes * topology.bdp_bytes),
+        nscc=transport.congestion == "nscc",
         probe_successes=transport.probe_successes,
         message_size=workload.message_size,
         depth=workload.depth,

@@ -19,6 +19,7 @@ from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.health import HealthLog
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.endpoint.port_scheduler import PortScheduler
+from testbed.endpoint.queue_pairs import open_queue_pair
 from testbed.endpoint.sockets import HostSockets, Received
 from testbed.model.addressing import nic_address
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
@@ -29,13 +30,10 @@ from testbed.mrc import (
     DscpClasses,
     EndpointRequest,
     EvChanged,
-    EvEntry,
-    EvProfile,
     Lost,
     MemoryTable,
     MessageDelivered,
     Placed,
-    QpConfig,
     QueuePair,
     Spurious,
     decode,
@@ -156,31 +154,7 @@ class Endpoint:
 
     def _connect(self, plan: QpPlan) -> _Connection:
         topology, host = self._plan.topology, self._plan.host
-        qp = QueuePair(
-            QpConfig(
-                qpn=plan.qpn,
-                peer_qpn=plan.peer_qpn,
-                local_address=nic_address(topology, host).packed,
-                peer_address=nic_address(topology, plan.peer).packed,
-                mtu=PAYLOAD_MTU,
-                ev_profile=EvProfile(
-                    entries=tuple(
-                        EvEntry(
-                            ev.value,
-                            ev.path.plane,
-                            ev.path.plane << 16 | (ev.path.t1 or 0),
-                            ev.active,
-                        )
-                        for ev in plan.evs
-                    ),
-                    probe_successes=plan.probe_successes,
-                ),
-                base_rtt_ns=topology.propagation_rtt_ns,
-                cwnd=plan.window_bytes,
-                seed=plan.seed,
-            ),
-            self._memory,
-        )
+        qp = open_queue_pair(topology, host, plan, self._memory)
         slots = Slots(max(plan.message_size, PAYLOAD_MTU), plan.depth)
         sender = checker = None
         if plan.sends is not None:

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO
 
 from testbed.fabric import namespaces
+from testbed.fabric.closing import Closing
 from testbed.model.errors import RunFailedError
 from testbed.model.topology import ETHERNET_HEADER, LINK_MTU, Link, Port
 
@@ -72,7 +72,7 @@ class Frame:
     data: bytes
 
 
-class PortCapture:
+class PortCapture(Closing):
     """What a port sends from now on."""
 
     def __init__(self, port: Port, frames: int = 512) -> None:
@@ -128,19 +128,6 @@ class PortCapture:
         """End the capture."""
         self._ring.close()
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        """Return the capture."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """End the capture."""
-        self.close()
 
 
 class LinkCapture:

@@ -3,13 +3,12 @@
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS
 from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
 
 from testbed.fabric import routes, shaping
+from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import LinkModel
 from testbed.fabric.messages import QdiscMessage
@@ -57,7 +56,7 @@ class SidCount:
     errors: int
 
 
-class Counters:
+class Counters(Closing):
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
     def __init__(self, layout: Layout) -> None:
@@ -75,19 +74,6 @@ class Counters:
         """Close the sockets."""
         for netlink in self._netlinks.values():
             netlink.close()
-
-    def __enter__(self) -> Self:
-        """Return the reader."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Close the sockets."""
-        self.close()
 
     def link_of(self, direction: str) -> str:
         """Return the link that a direction, such as `p0_t0_0>p0_t1_2`, belongs to."""

@@ -9,8 +9,7 @@ import socket
 import struct
 from collections.abc import Sequence
 from ipaddress import IPv6Address
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pyroute2.netlink import (
     CTRL_CMD_GETFAMILY,
@@ -29,6 +28,7 @@ from pyroute2.netlink.generic.mptcp import (
     mptcp_msg,
 )
 
+from testbed.fabric.closing import Closing
 from testbed.fabric.netlink import NetlinkError
 
 SEG6_GENL_NAME = "SEG6"
@@ -50,7 +50,7 @@ class Seg6Message(genlmsg):  # type: ignore[misc] # pyroute2 is untyped
     nla_map = (("SEG6_ATTR_UNSPEC", "none"), ("SEG6_ATTR_DST", "ip6addr"))
 
 
-class GenericNetlink:
+class GenericNetlink(Closing):
     """A NETLINK_GENERIC socket in the namespace in which it was opened."""
 
     def __init__(self, where: str) -> None:
@@ -61,16 +61,7 @@ class GenericNetlink:
         self._socket.bind((0, 0))
         self._socket.settimeout(_TIMEOUT_S)
 
-    def __enter__(self) -> Self:
-        """Return the socket."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the socket."""
         self._socket.close()
 

@@ -8,8 +8,9 @@ import os
 from ctypes import CDLL, CFUNCTYPE, c_char_p, c_int, c_size_t, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from testbed.fabric.closing import Closing
 
 LIBRARY = "libbpf.so.1"
 
@@ -71,7 +72,7 @@ class _Listener:
         return "; ".join(self._lines[:3])
 
 
-class BpfObject:
+class BpfObject(Closing):
     """An object file of programs and maps, loaded into the kernel until it is closed.
 
     Programs live on where they are attached, maps where they are pinned or mapped.
@@ -92,19 +93,6 @@ class BpfObject:
         """Let go of it."""
         _library().bpf_object__close(self._object)
         self._listener.stop()
-
-    def __enter__(self) -> Self:
-        """Return the object."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Let go of it."""
-        self.close()
 
     def resize_map(self, name: str, entries: int) -> None:
         """Say how many entries a map has; before `load`."""

@@ -12,12 +12,12 @@ blackhole empties the queue too, and counts that at once.
 
 import time
 from functools import cached_property
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_GETQDISC
 
 from testbed.fabric import requests, routes, shaping
+from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import BUILD_REMEDY, WIRE_FAULTS, LinkModel
 from testbed.fabric.messages import LinkMessage, QdiscMessage
@@ -30,7 +30,7 @@ CARRIER_TIMEOUT_NS = 1_000_000_000
 OPERSTATE_UP = "UP"
 
 
-class LinkControl:
+class LinkControl(Closing):
     """Breaks and mends links of the fabric of this sandbox."""
 
     def __init__(self, topology: Topology) -> None:
@@ -47,19 +47,6 @@ class LinkControl:
         for netlink in self._sockets.values():
             netlink.close()
         self._sockets.clear()
-
-    def __enter__(self) -> Self:
-        """Return the control."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Close the sockets."""
-        self.close()
 
     def open(self, link: str) -> None:
         """Open now what a fault on a link needs, so that a later fault is quick."""

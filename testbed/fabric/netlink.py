@@ -11,7 +11,6 @@ import socket
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, ClassVar, Self
 
 from pyroute2.netlink import (
@@ -25,6 +24,7 @@ from pyroute2.netlink import (
 )
 
 from testbed.fabric import namespaces
+from testbed.fabric.closing import Closing
 from testbed.fabric.messages import Message
 from testbed.model.errors import ExitStatus, TestbedError
 
@@ -72,7 +72,7 @@ class NetlinkError(TestbedError):
         """errno of the refusal."""
 
 
-class Netlink:
+class Netlink(Closing):
     """A NETLINK_ROUTE socket in the namespace in which it was opened.
 
     Attributes:
@@ -106,19 +106,6 @@ class Netlink:
     def close(self) -> None:
         """Close the socket."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        """Return the socket."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Close the socket."""
-        self.close()
 
     # --- changing things ----------------------------------------------------------------------
 

@@ -18,10 +18,9 @@ import os
 import socket
 from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Network
-from types import TracebackType
-from typing import Self
 
 from testbed.fabric import namespaces, offload, requests, routes
+from testbed.fabric.closing import Closing
 from testbed.fabric.generic_netlink import GenericNetlink
 from testbed.fabric.layout import Layout
 from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED
@@ -70,7 +69,7 @@ def dt6_route(layout: Layout, host: Node, plane: int) -> Route:
     return Route(sid, layout.sid_device(host).ifindex, action=routes.DT6)
 
 
-class OrdinaryTraffic:
+class OrdinaryTraffic(Closing):
     """Carries the hosts' ordinary traffic; from any process of the sandbox.
 
     Attributes:
@@ -90,19 +89,6 @@ class OrdinaryTraffic:
         for netlink in self._sockets.values():
             netlink.close()
         self._sockets.clear()
-
-    def __enter__(self) -> Self:
-        """Return it."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
-        """Close the sockets."""
-        self.close()
 
     def install(self) -> None:
         """Give every host its addresses, its End.DT6 and a path to every other host by each plane.

@@ -76,8 +76,13 @@ class Mrc(_Model):
     backups: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
         default=0.25, description="share of each plane's EVs that stand by"
     )
+    congestion: Literal["fixed", "nscc"] = Field(
+        default="fixed",
+        description="fixed: the window never moves; nscc: delay and ECN move it, as in uet-htsim",
+    )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
-        default=1.5, description="congestion window in BDPs of the host (uet-htsim's maximum)"
+        default=1.5,
+        description="fixed congestion window in BDPs of the host (uet-htsim's maximum)",
     )
     probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=3, description="probes in a row that bring an EV back"

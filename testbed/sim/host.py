@@ -14,6 +14,7 @@ from typing import Self
 
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.endpoint.port_scheduler import PortScheduler
+from testbed.endpoint.queue_pairs import open_queue_pair
 from testbed.model.addressing import nic_address, path_of_ev
 from testbed.model.topology import PAYLOAD_MTU
 from testbed.mrc import (
@@ -24,13 +25,10 @@ from testbed.mrc import (
     EndpointRequest,
     EvChanged,
     Event,
-    EvEntry,
-    EvProfile,
     Lost,
     MemoryTable,
     MessageDelivered,
     Placed,
-    QpConfig,
     QueuePair,
     Spurious,
     decode,
@@ -160,31 +158,7 @@ class Host:
     def _connect(self, plan: QpPlan) -> Connection:
         topology, host = self.plan.topology, self.plan.host
         peer = nic_address(topology, plan.peer).packed
-        qp = QueuePair(
-            QpConfig(
-                qpn=plan.qpn,
-                peer_qpn=plan.peer_qpn,
-                local_address=nic_address(topology, host).packed,
-                peer_address=peer,
-                mtu=PAYLOAD_MTU,
-                ev_profile=EvProfile(
-                    entries=tuple(
-                        EvEntry(
-                            ev.value,
-                            ev.path.plane,
-                            ev.path.plane << 16 | (ev.path.t1 or 0),
-                            ev.active,
-                        )
-                        for ev in plan.evs
-                    ),
-                    probe_successes=plan.probe_successes,
-                ),
-                base_rtt_ns=topology.propagation_rtt_ns,
-                cwnd=plan.window_bytes,
-                seed=plan.seed,
-            ),
-            self._memory,
-        )
+        qp = open_queue_pair(topology, host, plan, self._memory)
         slots = Slots(max(plan.message_size, PAYLOAD_MTU), plan.depth)
         sender = checker = None
         if plan.sends is not None:

@@ -68,7 +68,7 @@ def ping(src: Node, to: IPv6Address, payload: bytes = b"hello", traffic_class: i
     with opened:
         opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, traffic_class)
         opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_DONTFRAG, 1)
-        opened.settimeout(0.3)
+        opened.settimeout(1)
         try:
             # The kernel computes the checksum.
             opened.sendto(struct.pack(">BBHHH", ECHO_REQUEST, 0, 0, 7, 1) + payload, (str(to), 0))
@@ -77,7 +77,7 @@ def ping(src: Node, to: IPv6Address, payload: bytes = b"hello", traffic_class: i
                 if answer[0] == ECHO_REPLY:
                     assert IPv6Address(sender[0]) == to
                     return answer[8:] == payload
-        except OSError:
+        except OSError:  # no answer, or no way there
             return False
 
 
