@@ -7,8 +7,8 @@ from datetime import datetime
 from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.endpoint.planning import links_in_use_by_all
 from testbed.experiment import run_experiment
-from testbed.experiment.planning import links_in_use_by_all
 from testbed.model.scenario import Fault, FaultKind, Scenario
 from testbed.model.units import parse_duration
 from testbed.results.analyse import analyse

@@ -18,10 +18,10 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed.endpoint.planning import Flow, fair_share_bps, flows_of
 from testbed.experiment.machine import ALL_CPUS, cpu_times
 from testbed.experiment.manifest import cpu_model
 from testbed.experiment.outside import run_experiment
-from testbed.experiment.planning import Flow, fair_share_bps, flows_of
 from testbed.model.errors import MachineError
 from testbed.model.scenario import Scenario, WriteBw
 from testbed.model.topology import Topology

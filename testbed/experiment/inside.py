@@ -14,9 +14,9 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.planning import Flow, fair_share_bps, flows_of, plan_endpoints
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
-from testbed.experiment.planning import Flow, fair_share_bps, flows_of, plan_endpoints
 from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
 from testbed.experiment.progress import Progress
 from testbed.fabric.capture import LinkCapture
