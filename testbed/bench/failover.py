@@ -9,7 +9,8 @@ from pathlib import Path
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.endpoint.planning import links_in_use_by_all
 from testbed.experiment import run_experiment
-from testbed.model.scenario import Fault, FaultKind, Scenario
+from testbed.model.faults import Fault, FaultKind
+from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory

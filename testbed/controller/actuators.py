@@ -8,7 +8,7 @@ from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.controller.timeline import Clock
 from testbed.fabric.openvswitch import Wire, forwarded_packets
 from testbed.model.errors import RunFailedError, TestbedError
-from testbed.model.scenario import FaultKind
+from testbed.model.faults import FaultKind
 
 if TYPE_CHECKING:  # they bring Ryu
     from testbed.controller.openflow import Session, SessionSource

@@ -25,7 +25,7 @@ from testbed.controller.records import FaultLog, FaultRecord
 from testbed.controller.timeline import Action, Step, play, schedule
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
-from testbed.model.scenario import FaultKind
+from testbed.model.faults import FaultKind
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
-from testbed.model.scenario import Fault
+from testbed.model.faults import Fault
 from testbed.model.topology import Topology
 
 OPENFLOW_PORT = 6653

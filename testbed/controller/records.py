@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.model.scenario import FaultKind
+from testbed.model.faults import FaultKind
 
 
 @dataclass(frozen=True, slots=True)

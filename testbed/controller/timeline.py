@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from testbed.model.scenario import Fault
+from testbed.model.faults import Fault
 
 SPIN_NS = 2_000_000
 """The last stretch before a time is spent looking at the clock: sleeping ends late by a tick."""

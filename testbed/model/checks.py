@@ -14,7 +14,8 @@ from itertools import pairwise
 from testbed.model.addressing import links_of_path, paths
 from testbed.model.errors import Problem
 from testbed.model.ev_set import choose_evs, ev_count
-from testbed.model.scenario import Fault, Scenario
+from testbed.model.faults import Fault
+from testbed.model.scenario import Scenario
 from testbed.model.topology import Link, Node, Tier, Topology
 from testbed.model.units import show_duration, show_size
 

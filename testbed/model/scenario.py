@@ -1,10 +1,10 @@
 """An experiment as data: a fabric, what runs on it, and what goes wrong when."""
 
-from enum import StrEnum
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from testbed.model.faults import Fault
 from testbed.model.topology import NAME_PATTERN, Topology
 from testbed.model.units import Duration, Size, parse_duration, parse_size, show_size
 
@@ -22,29 +22,6 @@ def _message_size(size: int) -> int:
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
-
-
-class FaultKind(StrEnum):
-    """What can go wrong with a link."""
-
-    BLACKHOLE = "blackhole"
-    CUT = "cut"
-
-
-class Fault(_Model):
-    """One entry of the timeline."""
-
-    kind: FaultKind = Field(
-        description="blackhole: packets vanish, carrier stays; cut: carrier lost at both ends"
-    )
-    target: str = Field(description="a link, such as p0_t0_0--p0_t1_1 or h0--p0_t0_0")
-    at: Duration = Field(description="when it begins, from the start of the run")
-    for_: Annotated[Duration, Field(gt=0)] = Field(alias="for", description="how long it lasts")
-
-    @property
-    def until(self) -> int:
-        """When it is healed, in ns from the start of the run."""
-        return self.at + self.for_
 
 
 class WriteBw(_Model):

@@ -14,7 +14,8 @@ from typing import Any
 
 from testbed.endpoint.planning import Flow, fair_share_bps, flows_of, plan_endpoints
 from testbed.model.addressing import nic_address
-from testbed.model.scenario import FaultKind, Scenario
+from testbed.model.faults import FaultKind
+from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.results import records
 from testbed.results.records import Recorder, collect, raw_path

@@ -17,7 +17,7 @@ from testbed.fabric import openvswitch
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch, available
 from testbed.model.errors import RunFailedError
-from testbed.model.scenario import Fault
+from testbed.model.faults import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.controller.traffic import Traffic
 from tests.sandbox import run_in_sandbox

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.controller.plan import ControllerPlan, choose_wires
-from testbed.model.scenario import Fault
+from testbed.model.faults import Fault
 from testbed.model.topology import Topology
 
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)

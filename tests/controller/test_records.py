@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.controller.records import FaultLog, FaultRecord
-from testbed.model.scenario import FaultKind
+from testbed.model.faults import FaultKind
 
 RECORD = FaultRecord(1, FaultKind.CUT, "h0--p0_t0_0", "link", asked_ns=10)
 

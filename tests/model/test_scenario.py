@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from testbed.model.scenario import Fault, FaultKind, Scenario
+from testbed.model.faults import Fault, FaultKind
+from testbed.model.scenario import Scenario
 
 from .fabrics import ODD
 

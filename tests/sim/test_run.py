@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from testbed.loading import load_scenario
-from testbed.model.scenario import Fault, Scenario
+from testbed.model.faults import Fault
+from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import Outcome, Simulation, simulate
 from testbed.sim.run import FaultOutcome
