@@ -1,13 +1,15 @@
 """MRC as a sans-IO protocol core: bytes and times in, bytes and deadlines out.
 
 `decode` makes packets of bytes, a `QueuePair` consumes and produces them, `respond` answers what is
-addressed to the endpoint itself (QPN 2). The I/O layer owns sockets, clocks and outer headers.
+addressed to the endpoint itself (QPN 2); a `Demux` does it all for what arrives at a host. The I/O
+layer owns sockets, clocks and outer headers.
 """
 
 from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.datagram import Arrival, Datagram
+from testbed.mrc.demux import Answer, Demux
 from testbed.mrc.ev import EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,
@@ -27,6 +29,7 @@ from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet,
 
 __all__ = [
     "AccessError",
+    "Answer",
     "Arrival",
     "CcProfile",
     "Completion",
@@ -36,6 +39,7 @@ __all__ = [
     "Datagram",
     "DecodeError",
     "DecodeReason",
+    "Demux",
     "DscpClasses",
     "EndpointRequest",
     "EvChanged",

@@ -55,11 +55,19 @@ class Opcode(IntEnum):
     WRITE_LAST_IMMEDIATE = 0xC9
     WRITE_ONLY = 0xCA
     WRITE_ONLY_IMMEDIATE = 0xCB
+    ACK = 0xD1
     ENDPOINT_REQUEST = 0xD8
     ENDPOINT_RESPONSE = 0xD9
     SACK = 0xDC
     NACK = 0xDD
     RELIABILITY_PROBE = 0xDE
+
+
+AETH_NO_CREDITS: Final = 0x1F
+"""Syndrome of an ACK whose sender does not count credits (IBTA, table of AETH syndromes)."""
+
+AETH_ACK_MASK: Final = 0xE0
+"""These bits of the syndrome are zero in an ACK; others make it a NAK (IBTA)."""
 
 
 class EvMark(IntEnum):

@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 
 class AccessError(Exception):
-    """A WRITE names an rkey that is not registered, or bytes outside its region."""
+    """A WRITE names bytes that it may not write."""
+
+
+class RkeyError(AccessError):
+    """It names an rkey that is not registered."""
+
+
+class BoundsError(AccessError):
+    """It names bytes outside the region of its rkey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +54,16 @@ class MemoryTable:
         """Copy `payload` to `va`, all of it or nothing; an empty one touches and checks nothing.
 
         Raises:
-            AccessError: unknown rkey, or any byte out of bounds.
+            RkeyError: unknown rkey.
+            BoundsError: any byte out of bounds.
         """
         if not payload:
             return
         region = self._regions.get(rkey)
         if region is None:
-            raise AccessError(f"rkey {rkey:#x} is not registered")
+            raise RkeyError(f"rkey {rkey:#x} is not registered")
         start = va - region.va
         end = start + len(payload)
         if start < 0 or end > len(region.buffer):
-            raise AccessError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
+            raise BoundsError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
         region.buffer[start:end] = payload

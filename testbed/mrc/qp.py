@@ -23,6 +23,7 @@ from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire import (
+    Ack,
     Control,
     EndpointRequest,
     EndpointResponse,
@@ -178,17 +179,15 @@ class QueuePair:
         Raises:
             ValueError: an EV probe, which is for `respond`.
         """
-        if packet.source != self.config.peer_address:
-            self.counters.misdirected += 1
-            return
-        if not self._running or self._requester.failed:
-            self.counters.wrong_state += 1
+        if not self._admits(packet):
             return
         now_ns = arrival.rx_ns
         if isinstance(packet, Write):
             self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=now_ns)
         elif isinstance(packet, Sack):
             self._requester.on_sack(packet, now_ns)
+        elif isinstance(packet, Ack):
+            self._requester.on_ack(packet, now_ns)
         elif isinstance(packet, Nack):
             self._requester.on_nack(packet, now_ns)
         elif isinstance(packet, EndpointResponse):
@@ -205,6 +204,18 @@ class QueuePair:
             self._on_peer_ports(packet, now_ns)
         else:
             raise ValueError("endpoint requests are answered by respond(), not by a queue pair")
+
+    def _admits(self, packet: Packet) -> bool:
+        """Whether a packet is from the peer, for this NIC, and now; counts it if not."""
+        if packet.source != self.config.peer_address:
+            self.counters.not_a_peer += 1
+        elif packet.destination != self.config.local_address:
+            self.counters.misdirected += 1  # the iCRC does not cover the outer destination
+        elif not self._running or self._requester.failed:
+            self.counters.wrong_state += 1
+        else:
+            return True
+        return False
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` datagrams to send now: control, retransmissions, new data.
@@ -319,7 +330,7 @@ class QueuePair:
 
     def _on_peer_ports(self, update: EndpointRequest, now_ns: int) -> None:
         if update.requester_qpn != self.config.peer_qpn:
-            self.counters.misdirected += 1
+            self.counters.not_a_peer += 1
         elif self._ports.set_peer(update.port_mask, update.request_id):
             self._requester.ports_changed(now_ns)
 

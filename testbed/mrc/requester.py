@@ -25,6 +25,7 @@ from testbed.mrc.retry import Remedy, RetryTimer
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.wire import (
+    Ack,
     EndpointRequest,
     EndpointResponse,
     Nack,
@@ -141,6 +142,7 @@ class Requester:
         oldest = self._oldest_seq
         cack = unwrap_psn(sack.cack_psn, oldest - 1)
         if cack >= self._next_seq:
+            self._counters.implausible += 1
             return
         if cack >= oldest - 1 and sack.mpr:
             self._window = sack.mpr * MPR_UNIT
@@ -156,6 +158,21 @@ class Requester:
         self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
         if acked:
             self._take_in(acked, cack, sack, now_ns)
+
+    def on_ack(self, ack: Ack, now_ns: int) -> None:
+        """Take in a transport ACK: all up to its PSN has arrived, on what EVs it does not say.
+
+        So it completes messages and clocks the window, and teaches nothing about paths: a delay
+        without its EV would be held against the wrong one. No source says what MRC's responder
+        sends it for; ours sends SACKs, which say more.
+        """
+        cack = unwrap_psn(ack.psn, self._oldest_seq - 1)
+        if cack >= self._next_seq:
+            self._counters.implausible += 1
+            return
+        acked = self._newly_acked(cack, cack + 1, 0)
+        if acked and not self.failed:
+            self._take_in(acked, cack, None, now_ns)
 
     def _newly_acked(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
         acked: list[Transmission] = []
@@ -182,8 +199,13 @@ class Requester:
                     acked.append(transmission)
         return acked
 
-    def _take_in(self, acked: list[Transmission], cack: int, sack: Sack, now_ns: int) -> None:
-        trigger = None if sack.probe_reply else cack + sack.ack_psn_offset
+    def _take_in(
+        self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int
+    ) -> None:
+        """Take in what a SACK, or an ACK, has newly acknowledged."""
+        trigger = None
+        if sack is not None and not sack.probe_reply:
+            trigger = cack + sack.ack_psn_offset
         rtt_ns: int | None = None
         acked_bytes = 0
         delivered: list[Transmission] = []
@@ -197,20 +219,20 @@ class Requester:
             delivered.append(transmission)
             previous = transmission.previous
             if (
-                transmission.seq == trigger
+                sack is not None
+                and transmission.seq == trigger
                 and _timestamp(transmission.sent_ns) == sack.tx_timestamp
             ):
                 rtt_ns = now_ns - transmission.sent_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
-        if rtt_ns is not None:
+        if rtt_ns is not None and sack is not None:
             self._rtt.sample(rtt_ns)
             self._reverse.proved(sack.reflected_ev, rtt_ns, now_ns)
         self._detector.delivered(delivered, now_ns)
         self._retry.progressed(now_ns)
-        self._congestion.on_sack(
-            acked_bytes, rtt_ns, ecn=sack.mark is EvMark.SKIP_ONCE, now_ns=now_ns
-        )
+        ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
+        self._congestion.on_sack(acked_bytes, rtt_ns, ecn=ecn, now_ns=now_ns)
         in_progress = self._in_progress
         while in_progress and -1 < in_progress[0].last_seq < self._oldest_seq:
             message = in_progress.popleft()
@@ -245,7 +267,9 @@ class Requester:
         self._engine.absolve(path.ev, now_ns)
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
-        transmission = self._unacked.get(unwrap_psn(nack.nack_psn, self._oldest_seq))
+        seq = unwrap_psn(nack.nack_psn, self._oldest_seq)
+        self._counters.implausible += seq >= self._next_seq
+        transmission = self._unacked.get(seq)
         if (
             self.failed
             or transmission is None

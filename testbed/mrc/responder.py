@@ -16,7 +16,7 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed
-from testbed.mrc.memory import AccessError, MemoryTable
+from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
 from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.psn import unwrap_msn, unwrap_psn, wrap_psn
 from testbed.mrc.reverse import ReversePaths
@@ -24,14 +24,8 @@ from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1
-_LAST_OPCODES: Final = frozenset(
-    (
-        Opcode.WRITE_LAST,
-        Opcode.WRITE_ONLY,
-        Opcode.WRITE_LAST_IMMEDIATE,
-        Opcode.WRITE_ONLY_IMMEDIATE,
-    )
-)
+_ONLY_OPCODES: Final = frozenset((Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE))
+_LAST_OPCODES: Final = _ONLY_OPCODES | {Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE}
 _RCVD_BYTES_MASK: Final = (1 << 24) - 1
 _EARLY_EVERY: Final = 3
 """One SACK in so many comes a packet early. If each came after 8 packets, it would always be one of
@@ -59,8 +53,9 @@ class Responder:
     answered at once, since the peer seems not to know that it arrived. The window may change; what
     it once allowed stays allowed, as the packet may be on its way.
 
-    A WRITE that memory refuses is answered by a NACK with UNEXP_EVENT: how MRC names a remote
-    access error is not public.
+    A WRITE that memory refuses, or whose lengths cannot be (as IBTA demands of a responder: first
+    and middle packets are full, the message's length fits the opcode), is answered by a NACK with
+    UNEXP_EVENT: how MRC names a remote access error is not public.
     """
 
     def __init__(
@@ -126,10 +121,17 @@ class Responder:
         else:
             payload = packet.payload
             size = len(payload)
+            if not self._lengths_fit(packet, size):
+                counters.invalid_request += 1
+                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
+                return
             try:
                 self._memory.place(packet.rkey, packet.va, payload)
-            except AccessError:
-                counters.refused += 1
+            except AccessError as error:
+                if isinstance(error, RkeyError):
+                    counters.unknown_rkey += 1
+                else:
+                    counters.out_of_bounds += 1
                 self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
                 return
             counters.bytes_placed += size
@@ -165,12 +167,22 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
+    def _lengths_fit(self, packet: Write, size: int) -> bool:
+        mtu = self._config.mtu
+        if packet.opcode in _ONLY_OPCODES:
+            return size == packet.dma_length <= mtu
+        if packet.opcode in _LAST_OPCODES:
+            return 0 < size <= mtu < packet.dma_length
+        return size == mtu < packet.dma_length
+
     def on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool, now_ns: int) -> None:
         """Ask for a packet whose payload a switch has cut off."""
         self._counters.trimmed_received += 1
         seq = unwrap_psn(packet.psn, self._cack + 1)
         position = seq - self._cack - 1
-        if position >= 0 and seq < self._edge and not self._received >> position & 1:
+        if seq >= self._edge:
+            self._counters.out_of_window += 1
+        elif position >= 0 and not self._received >> position & 1:
             reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
             self._nack(packet, reason, now_ns)
 

@@ -11,6 +11,8 @@ as independent implementers describe them; what they leave open is decided here:
 - *PETH*: probe id, tx_timestamp, 12 reserved bytes.
 - *ERTH*: op in byte 0, EV in 4-7, the asking QP in 8-11, port mask in 12-15. *EETH* begins the
   same way, followed by 20 reserved bytes. The position of its op is another open conflict.
+- *AETH*: as IBTA has it, syndrome in byte 0, MSN in 1-3; the PSN acknowledged, and all before it,
+  is the BTH's. Only ACKs: a NAK of the AETH's kind is a NACK here, which is its own opcode.
 - spdcid, dpdcid and cc_type are sent as zero and ignored.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
@@ -27,6 +29,8 @@ from typing import Final
 from zlib import crc32
 
 from testbed.mrc.constants import (
+    AETH_ACK_MASK,
+    AETH_NO_CREDITS,
     DEFAULT_PKEY,
     ECT0,
     ENDPOINT_QPN,
@@ -49,6 +53,7 @@ METH_BYTES: Final = 4
 TSETH_BYTES: Final = 4
 RETH_BYTES: Final = 16
 IMMDT_BYTES: Final = 4
+AETH_BYTES: Final = 4
 SETH_BYTES: Final = 36
 """SETH with its CC_STATE."""
 NETH_BYTES: Final = 20
@@ -69,6 +74,7 @@ _BASE: Final = Struct(_BASE_FORMAT)
 _WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
+_AETH: Final = Struct("!I")
 _SETH: Final = Struct("!BBhIIIBBhQHHI")
 _NETH: Final = Struct("!HBBIIIBBH")
 _PETH: Final = Struct("!HH12x")
@@ -147,6 +153,21 @@ class TrimmedWrite:
     psn: int
     msn: int
     tx_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Transport acknowledgement: `psn` and all before it have arrived.
+
+    `msn` (24 bits here) counts the messages completed. It reflects no EV.
+    """
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    psn: int
+    msn: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +252,8 @@ class EndpointResponse:
     reflected_ev: int
 
 
-Packet = Write | TrimmedWrite | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
-Control = Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
+Control = Ack | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
+Packet = Write | TrimmedWrite | Control
 
 
 def _masked_start(packet: Buffer) -> bytes:
@@ -340,6 +361,9 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
             packet.ooo_count,
             packet.restore_cwnd << 31 | packet.rcv_cwnd_pen << 24 | packet.rcvd_bytes,
         )
+    elif isinstance(packet, Ack):
+        opcode, qpn, psn = Opcode.ACK, packet.qpn, packet.psn
+        extension = _AETH.pack(AETH_NO_CREDITS << 24 | packet.msn)
     elif isinstance(packet, Nack):
         opcode, qpn = Opcode.NACK, packet.qpn
         extension = _NETH.pack(
@@ -385,6 +409,7 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
 
 
 _EXTENSION_BYTES: Final[dict[int, int]] = {
+    Opcode.ACK: AETH_BYTES,
     Opcode.SACK: SETH_BYTES,
     Opcode.NACK: NETH_BYTES,
     Opcode.RELIABILITY_PROBE: PETH_BYTES,
@@ -498,6 +523,15 @@ def _decode_trimmed(
     return TrimmedWrite(source, destination, ev, qpn, word8 & 0xFFFFFF, msn, tx_timestamp)
 
 
+def _decode_ack(
+    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
+) -> Ack:
+    (word,) = _AETH.unpack_from(packet, _BASE_BYTES)
+    if word >> 24 & AETH_ACK_MASK:
+        raise DecodeError(DecodeReason.BAD_FIELD)
+    return Ack(source, destination, ev, qpn, psn, word & 0xFFFFFF)
+
+
 def _decode_sack(
     packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, _psn: int
 ) -> Sack:
@@ -593,6 +627,7 @@ def _decode_response(
 
 
 _CONTROL_DECODERS: Final[dict[int, Callable[[Buffer, bytes, bytes, int, int, int], Packet]]] = {
+    Opcode.ACK: _decode_ack,
     Opcode.SACK: _decode_sack,
     Opcode.NACK: _decode_nack,
     Opcode.RELIABILITY_PROBE: _decode_probe,

@@ -308,7 +308,7 @@ def test_packets_of_another_peer_are_ignored() -> None:
     datagrams = network.qps[0].transmit(0, 10)
     (data,) = [datagram for datagram in datagrams if datagram.is_data]
     network.qps[0].receive(decode(data.join()), Arrival(0, 0, 0))
-    assert network.qps[0].counters.misdirected == 1
+    assert network.qps[0].counters.not_a_peer == 1
     assert network.qps[0].counters.data_received == 0
 
 

@@ -36,6 +36,7 @@ class Bench:
             ev_profile=make_profile(),
             base_rtt_ns=16 * DELAY_NS,
             cwnd=4096,
+            mtu=1,
             peer_first_psn=FIRST,
             mpr=mpr,
         )

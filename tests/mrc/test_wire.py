@@ -15,6 +15,7 @@ from testbed.mrc.wire import (
     TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
     WRITE_OVERHEAD_BYTES,
+    Ack,
     Control,
     EndpointResponse,
     Nack,
@@ -65,6 +66,7 @@ immediate_writes = st.builds(
 )
 writes = writes | immediate_writes
 controls: st.SearchStrategy[Control] = st.one_of(
+    st.builds(Ack, source=address, destination=address, ev=u32, qpn=u24, psn=u24, msn=u24),
     st.builds(
         Sack,
         source=address,

@@ -1,0 +1,101 @@
+"""From bytes to the queue pair that they are for; what is for none is dropped and counted.
+
+Whatever arrives at an endpoint comes through here, so this is where bad input ends: nothing that is
+not a packet of MRC, from a peer, for a queue pair that exists, goes further. What a queue pair then
+refuses it counts itself; `refused` tells of both.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from testbed.mrc.config import REFUSALS
+from testbed.mrc.constants import DscpClasses, EndpointOp
+from testbed.mrc.datagram import Arrival, Datagram
+from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.wire import Buffer, DecodeError, DecodeReason, EndpointRequest, decode
+
+_UNKNOWN_QP: Final = "unknown_qp"
+_NOT_A_PEER: Final = "not_a_peer"
+_MISDIRECTED: Final = "misdirected"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the endpoint itself (QPN 2) has to send, and the NIC address of whom to."""
+
+    peer: bytes
+    datagram: Datagram
+
+
+class Demux:
+    """The queue pairs of one endpoint, found by what a packet says."""
+
+    def __init__(self, address: bytes, dscp: DscpClasses) -> None:
+        """Begin with none, at the NIC address `address`; `dscp` tells what has been trimmed."""
+        self._address = address
+        self._dscp = dscp
+        self._trimmed = (dscp.trimmed, dscp.trimmed_lasthop)
+        self._by_qpn: dict[int, QueuePair] = {}
+        self._by_peer: dict[tuple[bytes, int], QueuePair] = {}
+        self._peers: Counter[bytes] = Counter()
+        self._dropped: Counter[str] = Counter()
+
+    def add(self, qp: QueuePair) -> None:
+        """Let a queue pair be found.
+
+        Raises:
+            ValueError: its number is taken.
+        """
+        config = qp.config
+        if config.qpn in self._by_qpn:
+            raise ValueError(f"there is a queue pair {config.qpn} already")
+        self._by_qpn[config.qpn] = qp
+        self._by_peer[config.peer_address, config.peer_qpn] = qp
+        self._peers[config.peer_address] += 1
+
+    def receive(self, data: Buffer, arrival: Arrival) -> Answer | None:
+        """Take in an inner packet, whole, whatever it is; returns what to answer at once, if any.
+
+        The queue pair keeps no view of `data`.
+        """
+        try:
+            packet = decode(data, trimmed=arrival.dscp in self._trimmed)
+        except DecodeError as error:
+            self._dropped[error.reason.name.lower()] += 1
+            return None
+        if isinstance(packet, EndpointRequest):
+            return self._request(packet, arrival)
+        qp = self._by_qpn.get(packet.qpn)
+        if qp is None:
+            self._dropped[_UNKNOWN_QP] += 1
+        else:
+            qp.receive(packet, arrival)
+        return None
+
+    def _request(self, request: EndpointRequest, arrival: Arrival) -> Answer | None:
+        if request.source not in self._peers:
+            self._dropped[_NOT_A_PEER] += 1
+            return None
+        if request.destination != self._address:
+            self._dropped[_MISDIRECTED] += 1
+            return None
+        if request.op is EndpointOp.PORT_STATUS_UPDATE:
+            qp = self._by_peer.get((request.source, request.requester_qpn))
+            if qp is None:
+                self._dropped[_UNKNOWN_QP] += 1
+                return None
+            qp.receive(request, arrival)
+        return Answer(request.source, respond(request, self._dscp))
+
+    def refused(self) -> dict[str, int]:
+        """Return how many packets were not acted on, by reason: here and by the queue pairs."""
+        counts = dict.fromkeys(
+            (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS), 0
+        )
+        for reason, count in self._dropped.items():
+            counts[reason] += count
+        for qp in self._by_qpn.values():
+            for reason, count in qp.counters.refusals().items():
+                counts[reason] += count
+        return counts

@@ -1,0 +1,130 @@
+"""Everything that must not be acted on: each as bytes, with the reason that it is counted under.
+
+The same packets are thrown at the protocol core and, as real ones, at a live endpoint.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from testbed.mrc.constants import DscpClasses, EndpointOp, EvMark, Opcode
+from testbed.mrc.wire import (
+    Ack,
+    Control,
+    EndpointRequest,
+    Sack,
+    Write,
+    _icrc,
+    encode,
+)
+
+from .test_wire import write_bytes
+
+DSCP = DscpClasses()
+PAYLOAD = b"must not be placed"
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One bad packet: what it is, its bytes, its class, the counter that must count it."""
+
+    what: str
+    data: bytes
+    reason: str
+    dscp: int = DSCP.trimmable
+
+
+def seal(inner: bytes | bytearray) -> bytes:
+    """Put the iCRC that fits at the end of a packet."""
+    return bytes(inner[:-4]) + _icrc(bytes(inner[:-4]), b"").to_bytes(4, "little")
+
+
+def control_bytes(packet: Control) -> bytes:
+    """The bytes of a control packet."""
+    return b"".join(encode(packet, DSCP.control))
+
+
+def good_write(peer: bytes, own: bytes, *, qpn: int, psn: int, va: int, rkey: int) -> Write:
+    """A WRITE that would be placed."""
+    return Write(
+        source=peer,
+        destination=own,
+        ev=0,
+        qpn=qpn,
+        psn=psn,
+        opcode=Opcode.WRITE_ONLY,
+        ack_request=False,
+        retransmitted=False,
+        rqmsn=0,
+        msn=0,
+        tx_timestamp=0,
+        va=va,
+        rkey=rkey,
+        dma_length=len(PAYLOAD),
+        payload=PAYLOAD,
+    )
+
+
+def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> Iterator[Bad]:
+    """Yield one packet of each kind.
+
+    Args:
+        write: one that would be placed.
+        region_end: the address behind the region of its rkey.
+        mtu: the queue pair's.
+        stranger: the address of a NIC that is no peer.
+    """
+    whole = write_bytes(write)
+
+    def changed(**fields: object) -> bytes:
+        return write_bytes(replace(write, **fields))  # type: ignore[arg-type]
+
+    def patched(at: int, value: int) -> bytes:
+        data = bytearray(whole)
+        data[at] = value
+        return seal(data)
+
+    flipped = bytearray(whole)
+    flipped[-10] ^= 1
+    yield Bad("a bit of the payload flipped", bytes(flipped), "bad_icrc")
+    yield Bad("cut in its headers", whole[:70], "bad_length")
+    yield Bad("cut in the BTH", whole[:50], "truncated")
+    yield Bad("longer than it says", whole + b"more", "bad_length")
+    yield Bad("a trimmed class, too short", whole[:66], "truncated", DSCP.trimmed)
+    yield Bad("inner IPv4", patched(0, 0x45), "not_ipv6")
+    yield Bad("inner TCP", patched(6, 6), "not_udp")
+    yield Bad("another UDP port", patched(43, 0), "wrong_port")
+    yield Bad("an opcode of RC", patched(48, 0x0A), "unknown_opcode")
+    yield Bad("another TSETH", patched(67, 7), "bad_field")
+    yield Bad("a queue pair that is not", changed(qpn=write.qpn ^ 0x4000), "unknown_qp")
+    yield Bad("from a NIC that is no peer", changed(source=stranger), "not_a_peer")
+    yield Bad("for another NIC", changed(destination=stranger), "misdirected")
+    yield Bad("above the window", changed(psn=(write.psn + 32_640) & 0xFFFFFF), "out_of_window")
+    yield Bad("a wrong rkey", changed(rkey=write.rkey ^ 1), "unknown_rkey")
+    yield Bad("one byte past the end", changed(va=region_end - len(PAYLOAD) + 1), "out_of_bounds")
+    yield Bad("before the region", changed(va=0), "out_of_bounds")
+    yield Bad("round the end of memory", changed(va=(1 << 64) - 1), "out_of_bounds")
+    yield Bad("shorter than its message", changed(dma_length=mtu), "invalid_request")
+    yield Bad(
+        "a payload above the MTU",
+        changed(payload=bytes(mtu + 8), dma_length=mtu + 8),
+        "invalid_request",
+    )
+    yield Bad(
+        "a middle packet that is not full",
+        changed(opcode=Opcode.WRITE_MIDDLE, dma_length=3 * mtu),
+        "invalid_request",
+    )
+    far = (write.psn + 1_000_000) & 0xFFFFFF
+    ends = write.source, write.destination, write.ev, write.qpn
+    yield Bad("an ACK of what was never sent", control_bytes(Ack(*ends, far, 0)), "implausible")
+    sack = Sack(*ends, EvMark.NONE, False, 0, 0, far, 8, 1, 0, 0, 0, False, 0, 0)
+    yield Bad("a SACK of what was never sent", control_bytes(sack), "implausible")
+    nak = bytearray(control_bytes(Ack(*ends, far, 0)))
+    nak[-8] = 0x60
+    yield Bad("a NAK in an AETH", seal(nak), "bad_field")
+    probe = EndpointRequest(stranger, write.destination, 0, EndpointOp.EV_PROBE, 1, 16, 0)
+    yield Bad("an EV probe of a stranger's", control_bytes(probe), "not_a_peer")
+    update = EndpointRequest(
+        write.source, write.destination, 0, EndpointOp.PORT_STATUS_UPDATE, 1, 0xBAD, 0xFF
+    )
+    yield Bad("a port status of no queue pair", control_bytes(update), "unknown_qp")
