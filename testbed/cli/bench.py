@@ -22,13 +22,14 @@ def bench(
     results: Results = Path("results"),
     as_json: Json = False,
 ) -> None:
-    """Measure bring-up, link model and failover with repeats and spread (root).
+    """Measure bring-up, link model, packet rate and failover with repeats and spread (root).
 
     Exit status: 0 when every median meets its target, 1 when one does not.
     """
     from testbed.bench.bring_up import bring_up
     from testbed.bench.failover import failover
     from testbed.bench.link_model import link_model
+    from testbed.bench.packet_rate import packet_rate
     from testbed.fabric.capabilities import require
     from testbed.loading import load_scenario
 
@@ -38,6 +39,7 @@ def bench(
     figures = [
         *bring_up(scenario.topology, repeats, console.print),
         *link_model(repeats, console.print),
+        *packet_rate(repeats, console.print),
         *failover(scenario, repeats, results, console.print),
     ]
     if as_json:

@@ -305,6 +305,7 @@ class Endpoint:
                     room -= 1
                 self._record_sent(connection, datagram, plane, now)
             self._observe(connection)
+        self._sockets.flush()
         self._ports_full_until_ns = self._ports.next_room_ns(now) if room <= 0 else 0
 
     def _transmit(self, datagram: Datagram, peer: bytes, now: int) -> int:
@@ -313,9 +314,7 @@ class Endpoint:
         inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
         outer = carrier.outer_header(inner)
         self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
-        self._sockets.send(
-            outer, datagram.header, datagram.payload, datagram.trailer, carrier.address
-        )
+        self._sockets.send(outer, datagram.header, datagram.payload, datagram.trailer)
         return carrier.plane
 
     def _record_sent(

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from testbed.endpoint.recvmmsg import Batch
+from testbed.endpoint.mmsg import Inbox, Outbox
 
 SO_TIMESTAMPNS = 35
 SO_SNDBUFFORCE = 32
@@ -20,8 +20,10 @@ IPPROTO_IPV6_IN_IPV6 = 41
 BUFFER_BYTES = 8 << 20
 MAX_PACKET = 9000
 BATCH = 64
-"""Most packets taken from the socket with one system call."""
+"""Most packets of one system call."""
 
+_CONTROL_HEADER = struct.Struct("@Nii")
+_CONTROL_ALIGNMENT = struct.calcsize("@N")
 _TIMESPEC = struct.Struct("@qq")
 _INT = struct.Struct("@i")
 _U32 = struct.Struct("@I")
@@ -46,6 +48,38 @@ class Received(NamedTuple):
     realtime_ns: int
 
 
+class _Words(NamedTuple):
+    """Where each control message has its data, from the first one on; 0 where there is none."""
+
+    traffic_class: int = 0
+    hop_limit: int = 0
+    time: int = 0
+    overflowed: int = 0
+
+
+_WORDS = {
+    (socket.IPPROTO_IPV6, socket.IPV6_TCLASS): "traffic_class",
+    (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT): "hop_limit",
+    (socket.SOL_SOCKET, SO_TIMESTAMPNS): "time",
+    (socket.SOL_SOCKET, SO_RXQ_OVFL): "overflowed",
+}
+
+
+def _find_words(control: bytearray, start: int, length: int) -> _Words:
+    """Walk through the control messages of a packet.
+
+    One has the same words at the same places as every other with as many: a kernel gives them in
+    its own order, and only the count of overflows may be missing.
+    """
+    found: dict[str, int] = {}
+    position = 0
+    while position < length:
+        size, level, kind = _CONTROL_HEADER.unpack_from(control, start + position)
+        found[_WORDS[level, kind]] = position + _CONTROL_HEADER.size
+        position += -(-size // _CONTROL_ALIGNMENT) * _CONTROL_ALIGNMENT
+    return _Words(**found)
+
+
 class HostSockets:
     """The sending and the receiving raw socket of the network namespace that this process is in."""
 
@@ -59,51 +93,48 @@ class HostSockets:
         self._in.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
         self._in.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVTCLASS, 1)
         self._in.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
-        self._batch = Batch(BATCH, MAX_PACKET, _ANCILLARY_BYTES)
+        self._outbox = Outbox(BATCH, MAX_PACKET)
+        self._inbox = Inbox(BATCH, MAX_PACKET, _ANCILLARY_BYTES)
+        self._words: dict[int, _Words] = {}
         self.send_errors = 0
         self.overflowed = 0
 
     def send(
-        self,
-        outer: bytes,
-        header: bytes,
-        payload: bytes | memoryview,
-        trailer: bytes,
-        to: tuple[str, int],
+        self, outer: bytes, header: bytes, payload: bytes | memoryview, trailer: bytes
     ) -> None:
-        """Hand one packet to the kernel; a port without carrier loses it, as a NIC would.
+        """Take one packet for the next `flush`; where too many wait, they go at once."""
+        outbox = self._outbox
+        if outbox.full:
+            self.flush()
+        outbox.add(b"".join((outer, header, payload, trailer)))
+
+    def flush(self) -> None:
+        """Hand what waits to the kernel; a port without carrier loses it, as a NIC would.
 
         What the kernel refuses is counted in `send_errors`.
         """
-        try:
-            self._out.sendmsg((outer, header, payload, trailer), (), 0, to)
-        except OSError:
-            self.send_errors += 1
+        self.send_errors += self._outbox.flush(self._out.fileno())
 
     def receive(self) -> Iterator[Received]:
         """Yield every packet that waits in the socket, without blocking."""
-        batch, fd = self._batch, self._in.fileno()
-        count = BATCH
-        while count == BATCH:
-            count = batch.fill(fd)
-            for number in range(count):
-                yield self._received(batch, number)
-
-    def _received(self, batch: Batch, number: int) -> Received:
-        traffic_class = hop_limit = realtime_ns = 0
-        for level, kind, start in batch.ancillary(number):
-            if level == socket.IPPROTO_IPV6:
-                (value,) = _INT.unpack_from(batch.control, start)
-                if kind == socket.IPV6_TCLASS:
-                    traffic_class = value
-                else:
-                    hop_limit = value
-            elif kind == SO_TIMESTAMPNS:
-                seconds, nanoseconds = _TIMESPEC.unpack_from(batch.control, start)
-                realtime_ns = seconds * 1_000_000_000 + nanoseconds
-            else:
-                (self.overflowed,) = _U32.unpack_from(batch.control, start)
-        return Received(batch.packet(number), traffic_class, hop_limit, realtime_ns)
+        inbox, fd = self._inbox, self._in.fileno()
+        control = inbox.control
+        count = inbox.room
+        while count == inbox.room:
+            count = inbox.fill(fd)
+            for packet, place, length in inbox.packets(count):
+                words = self._words.get(length)
+                if words is None:
+                    words = self._words[length] = _find_words(control, place, length)
+                if words.overflowed:
+                    (self.overflowed,) = _U32.unpack_from(control, place + words.overflowed)
+                seconds, nanoseconds = _TIMESPEC.unpack_from(control, place + words.time)
+                yield Received(
+                    packet,
+                    _INT.unpack_from(control, place + words.traffic_class)[0],
+                    _INT.unpack_from(control, place + words.hop_limit)[0],
+                    seconds * 1_000_000_000 + nanoseconds,
+                )
 
     def close(self) -> None:
         """Close both sockets."""

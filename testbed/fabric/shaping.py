@@ -113,6 +113,11 @@ def attach(ifindex: int, shape: Shape, *, deep: bool = False) -> Iterator[Reques
     yield _fifo(ifindex, shape, PRIORITY_QUEUE_HANDLE, PRIORITY_CLASS, deep=deep, replace=False)
 
 
+def detach(ifindex: int) -> Request:
+    """The request that leaves what an interface sends unshaped: no rate, no queue."""
+    return delete_qdisc(ifindex, "htb", handle=HTB_HANDLE, parent=TC_H_ROOT)
+
+
 def attach_model(ifindex: int, port: int, wire: int) -> Iterator[Request]:
     """Yield the requests that run the link model's two programs on an interface."""
     yield new_qdisc(ifindex, "clsact", handle=CLSACT_HANDLE, parent=CLSACT_PARENT, attributes=[])

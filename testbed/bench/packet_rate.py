@@ -1,0 +1,256 @@
+"""How many packets one queue pair carries, beside a C program on the same path.
+
+The path goes over three switches whose links have neither rate nor link model. Both programs keep
+a window of packets under way that nothing drops, so that what is measured is CPU time: of the
+kernel for both, of the transport for ours.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.endpoint.carriers import Carriers
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.planning import plan_endpoints
+from testbed.experiment.layout import RAW
+from testbed.experiment.processes import hear_all, start_endpoint
+from testbed.fabric import namespaces, shaping
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.namespaces import start_sandbox
+from testbed.fabric.netlink import Netlink
+from testbed.model.addressing import nic_address
+from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.scenario import Mrc, Scenario, WriteBw
+from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
+from testbed.mrc.constants import DscpClasses
+
+RATIO = 0.25
+"""Of the C program's rate, from the readable source."""
+
+MORE_EVS = 1.1
+"""What a packet may cost with many EVs, as a multiple of its cost with few."""
+
+FEW_EVS, MANY_EVS = 16, 256
+WINDOW_PACKETS = 600
+"""Below what a kernel queues for a CPU (net.core.netdev_max_backlog, 1000)."""
+
+SACK_EVERY = 8
+OUTER = 40
+"""Bytes of the outer header."""
+
+SECONDS = 3
+ANSWER_S = 10.0
+NS_PER_S = 1_000_000_000
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """What one program reached.
+
+    Attributes:
+        packets_per_s: that arrived.
+        sender_ns: CPU time of the sending process, of a packet.
+        receiver_ns: CPU time of the receiving process, of a packet.
+    """
+
+    packets_per_s: float
+    sender_ns: float
+    receiver_ns: float
+
+
+def packet_rate(repeats: int, progress: Callable[[str], None]) -> list[Figure]:
+    """Send full packets over a T1 with a queue pair of few EVs, one of many, and with C.
+
+    Raises:
+        MachineError: there is no C compiler.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        program = build(Path(directory))
+        rounds = []
+        for repeat in range(repeats):
+            progress(f"packet rate {repeat + 1}/{repeats}")
+            rounds.append(_once(program, Path(directory) / str(repeat)))
+    c, few, many = zip(*rounds, strict=True)
+    ratio = [ours.packets_per_s / theirs.packets_per_s for ours, theirs in zip(few, c, strict=True)]
+    cost = [
+        (b.sender_ns + b.receiver_ns) / (a.sender_ns + a.receiver_ns)
+        for a, b in zip(few, many, strict=True)
+    ]
+    return [
+        *_figures("C, sendmmsg and recvmmsg", c),
+        *_figures(f"one QP, {FEW_EVS} EVs", few),
+        at_least("packet rate of one QP, of that of C", "", ratio, RATIO),
+        at_most(f"CPU of a packet, {MANY_EVS} EVs to {FEW_EVS}", "", cost, MORE_EVS),
+    ]
+
+
+def _figures(who: str, rates: tuple[Rate, ...]) -> list[Figure]:
+    return [
+        Figure(f"{who}: packets", "/s", tuple(rate.packets_per_s for rate in rates)),
+        Figure(f"{who}: CPU of the sender", "ns", tuple(rate.sender_ns for rate in rates)),
+        Figure(f"{who}: CPU of the receiver", "ns", tuple(rate.receiver_ns for rate in rates)),
+    ]
+
+
+def build(directory: Path) -> Path:
+    """Build the C program in a directory; returns where it is.
+
+    Raises:
+        MachineError: there is no C compiler.
+    """
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        raise MachineError(
+            "no C compiler for the program to compare with", "install one: apt-get install gcc"
+        )
+    program = directory / "packet_rate"
+    subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True)  # noqa: S603 - our own source
+    return program
+
+
+def _topology() -> Topology:
+    """Two hosts with a T1 between them, and so fast that the ports are never full."""
+    return Topology.model_validate(
+        {
+            "name": "line",
+            "planes": 1,
+            "t0_per_plane": 2,
+            "t1_per_plane": 1,
+            "hosts_per_t0": 1,
+            "port_rate": "10 Tbit/s",
+            "dilation": 500,
+        }
+    )
+
+
+def _scenario(topology: Topology, evs: int) -> Scenario:
+    src, dst = topology.hosts
+    return Scenario(
+        name=f"packet-rate-{evs}",
+        topology=topology,
+        workload=WriteBw(pairs=((src.name, dst.name),), bidirectional=False),
+        transport=Mrc(evs=evs, window=WINDOW_PACKETS / topology.bdp_packets),
+    )
+
+
+def _once(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
+    reader, writer = os.pipe()
+
+    def measure() -> int:
+        topology = _topology()
+        with Fabric(topology) as fabric:
+            fabric.verify()
+            _unshape(fabric)
+            found = [
+                _measure_c(program, topology),
+                _measure_qp(_scenario(topology, FEW_EVS), directory / "few"),
+                _measure_qp(_scenario(topology, MANY_EVS), directory / "many"),
+            ]
+        os.write(writer, json.dumps([asdict(rate) for rate in found]).encode())
+        return 0
+
+    waiter = start_sandbox(measure)
+    os.close(writer)
+    with os.fdopen(reader) as report:
+        said = report.read()
+    os.waitpid(waiter, 0)
+    if not said:
+        raise RunFailedError("the packet rate could not be measured: see the messages above")
+    c, few, many = (Rate(**rate) for rate in json.loads(said))
+    return c, few, many
+
+
+def _unshape(fabric: Fabric) -> None:
+    for name, node in fabric.topology.nodes.items():
+        with Netlink.at(name) as netlink:
+            for port, _, _ in fabric.topology.adjacency[node]:
+                if fabric.link_model is not None:
+                    netlink.send([shaping.detach_model(port.ifindex)])
+                netlink.send([shaping.detach(port.ifindex)])
+
+
+def _measure_c(program: Path, topology: Topology) -> Rate:
+    src, dst = topology.hosts
+    acknowledgement = _packet(topology, dst, src, bytes(100))
+    packet = _packet(topology, src, dst, bytes(topology.wire_bytes - ETHERNET_HEADER - OUTER))
+    with (
+        _started(dst, [program, "receive", SACK_EVERY], acknowledgement) as receiver,
+        _started(src, [program, "send", SECONDS, WINDOW_PACKETS, SACK_EVERY], packet) as sender,
+    ):
+        assert sender.stdout is not None  # a pipe, as asked for  # noqa: S101
+        said = sender.stdout.read().split()
+        sender_ns = _cpu_ns(sender.pid)
+        receiver.kill()
+        receiver_ns = _cpu_ns(receiver.pid)
+    if not said:
+        raise RunFailedError("the C program ended early: see the messages above")
+    packets, seconds = map(float, said)
+    return Rate(packets / seconds, sender_ns / packets, receiver_ns / packets)
+
+
+def _packet(topology: Topology, src: Node, dst: Node, inner: bytes) -> bytes:
+    peer = nic_address(topology, dst).packed
+    carrier = Carriers(topology, src).to(peer, 0, DscpClasses().trimmable)
+    return carrier.outer_header(len(inner)) + inner
+
+
+@contextmanager
+def _started(host: Node, command: list[object], packet: bytes) -> Iterator[subprocess.Popen[bytes]]:
+    fd = namespaces.open_netns(host.name)
+    try:
+        with namespaces.entered(fd):
+            process = subprocess.Popen(  # noqa: S603 - what we have built
+                [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            )
+    finally:
+        os.close(fd)
+    with process:
+        assert process.stdin is not None  # noqa: S101 - a pipe, as asked for
+        process.stdin.write(packet)
+        process.stdin.close()
+        yield process
+
+
+def _measure_qp(scenario: Scenario, directory: Path) -> Rate:
+    raw = directory / RAW
+    raw.mkdir(parents=True)
+    endpoints = [
+        start_endpoint(plan, directory / f"{host.name}.log")
+        for host, plan in plan_endpoints(scenario, raw).items()
+    ]
+    hear_all(endpoints, "ready", ANSWER_S)
+    begin = now_ns()
+    for endpoint in endpoints:
+        endpoint.tell({"start_ns": begin, "stop_ns": begin + SECONDS * NS_PER_S})
+    hear_all(endpoints, "drained", SECONDS + ANSWER_S)
+    seconds = (now_ns() - begin) / NS_PER_S
+    for endpoint in endpoints:
+        endpoint.tell({"finish": True})
+    reports = hear_all(endpoints, "finished", ANSWER_S)
+    cpu_ns = {endpoint.name: _cpu_ns(endpoint.pid) for endpoint in endpoints}
+    src, dst = (host.name for host in scenario.topology.hosts)
+    packets = reports[dst]["received"][0]["bytes_verified"] / PAYLOAD_MTU
+    return Rate(packets / seconds, cpu_ns[src] / packets, cpu_ns[dst] / packets)
+
+
+def _cpu_ns(pid: int) -> float:
+    """CPU time of a child, which ends now."""
+    _, _, usage = os.wait4(pid, 0)
+    return (usage.ru_utime + usage.ru_stime) * NS_PER_S
+
+
+def _main() -> None:
+    for figure in packet_rate(1, lambda _: None):
+        print(f"{figure.name}: {figure.median:.4g} {figure.unit}  {figure.target}")  # noqa: T201 - a program's result
+
+
+if __name__ == "__main__":
+    _main()

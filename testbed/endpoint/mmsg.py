@@ -1,0 +1,137 @@
+"""sendmmsg(2) and recvmmsg(2), which Python lacks: many packets with one system call.
+
+All buffers are made once, the kernel's structures with them; of these only what changes from packet
+to packet is written, as bytes: to set the fields of a ctypes structure takes longer than to send.
+"""
+
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from errno import EAGAIN, EINTR
+
+_IOVEC = struct.Struct("@PN")
+_LENGTH = struct.Struct("@N")
+_LENGTH_OFFSET = _IOVEC.size - _LENGTH.size
+_MESSAGE = struct.Struct("@PIPNPNi0PI0P")
+"""`struct mmsghdr`: name, length; iovecs, their number; control messages, length; flags; received
+bytes."""
+_RECEIVED = struct.Struct("@40xN8xI0P")
+"""The lengths that recvmmsg tells: of the control messages and of the packet."""
+
+_SOCKADDR = struct.Struct("@HHI16sI")
+"""`struct sockaddr_in6`: family, port, flow information, address, scope."""
+_ADDRESS_OFFSET = 8
+_DESTINATION = slice(24, 40)
+"""Where the destination stands in an IPv6 header."""
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _address(buffer: bytearray) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+class Outbox:
+    """IPv6 packets, headers included, on their way to the kernel: `add` some, then `flush`."""
+
+    def __init__(self, packets: int, packet_bytes: int) -> None:
+        """Make room for so many packets of at most so many bytes."""
+        self._room = packets
+        self._packet_bytes = packet_bytes
+        self._count = 0
+        self._buffer = bytearray(packets * packet_bytes)
+        self._names = bytearray(packets * _SOCKADDR.size)
+        self._iovecs = bytearray(packets * _IOVEC.size)
+        self._messages = bytearray(packets * _MESSAGE.size)
+        buffer, names, iovecs = map(_address, (self._buffer, self._names, self._iovecs))
+        for i in range(packets):
+            name, iovec = names + i * _SOCKADDR.size, iovecs + i * _IOVEC.size
+            _SOCKADDR.pack_into(self._names, i * _SOCKADDR.size, socket.AF_INET6, 0, 0, b"", 0)
+            _IOVEC.pack_into(self._iovecs, i * _IOVEC.size, buffer + i * packet_bytes, 0)
+            message = name, _SOCKADDR.size, iovec, 1, 0, 0, 0, 0
+            _MESSAGE.pack_into(self._messages, i * _MESSAGE.size, *message)
+        self._first = _address(self._messages)
+
+    @property
+    def full(self) -> bool:
+        """Whether it must be flushed before more is added."""
+        return self._count == self._room
+
+    def add(self, packet: bytes) -> None:
+        """Take a copy of a packet, which goes where its header says."""
+        i = self._count
+        start, name = i * self._packet_bytes, i * _SOCKADDR.size + _ADDRESS_OFFSET
+        length = len(packet)
+        self._buffer[start : start + length] = packet
+        self._names[name : name + 16] = packet[_DESTINATION]
+        _LENGTH.pack_into(self._iovecs, i * _IOVEC.size + _LENGTH_OFFSET, length)
+        self._count = i + 1
+
+    def flush(self, fd: int) -> int:
+        """Send everything through a socket; returns how many packets the kernel refused."""
+        done = refused = 0
+        while done < self._count:
+            first = ctypes.c_void_p(self._first + done * _MESSAGE.size)
+            sent = int(_libc.sendmmsg(fd, first, self._count - done, 0))
+            if sent > 0:
+                done += sent
+            elif ctypes.get_errno() != EINTR:  # it says why about the first one only
+                done += 1
+                refused += 1
+        self._count = 0
+        return refused
+
+
+class Inbox:
+    """Room for the packets of one call."""
+
+    def __init__(self, packets: int, packet_bytes: int, control_bytes: int) -> None:
+        """Make the buffers.
+
+        Args:
+            packets: most packets of one call.
+            packet_bytes: the longest packet; what is longer is cut.
+            control_bytes: room for the control messages of one.
+        """
+        self.control = bytearray(packets * control_bytes)
+        self.room = packets
+        self._packet_bytes = packet_bytes
+        self._control_bytes = control_bytes
+        buffer = bytearray(packets * packet_bytes)
+        self._buffer = memoryview(buffer)
+        self._iovecs = bytearray(packets * _IOVEC.size)
+        first, iovecs, control = map(_address, (buffer, self._iovecs, self.control))
+        messages = []
+        for i in range(packets):
+            _IOVEC.pack_into(self._iovecs, i * _IOVEC.size, first + i * packet_bytes, packet_bytes)
+            iovec, ancillary = iovecs + i * _IOVEC.size, control + i * control_bytes
+            messages.append(_MESSAGE.pack(0, 0, iovec, 1, ancillary, control_bytes, 0, 0))
+        self._as_asked = b"".join(messages)
+        self._messages = bytearray(self._as_asked)
+        self._first = ctypes.c_void_p(_address(self._messages))
+
+    def fill(self, fd: int) -> int:
+        """Take what waits in a socket, without blocking; returns the number of packets.
+
+        Raises:
+            OSError: the socket reports an error.
+        """
+        self._messages[:] = self._as_asked
+        count = int(_libc.recvmmsg(fd, self._first, self.room, socket.MSG_DONTWAIT, None))
+        if count >= 0:
+            return count
+        code = ctypes.get_errno()
+        if code in (EAGAIN, EINTR):
+            return 0
+        raise OSError(code, f"recvmmsg: {os.strerror(code)}")
+
+    def packets(self, count: int) -> Iterator[tuple[bytes, int, int]]:
+        """Yield each packet, copied, with the place and the length of its words in `control`."""
+        start = place = 0
+        found = memoryview(self._messages)[: count * _RECEIVED.size]
+        for control_length, length in _RECEIVED.iter_unpack(found):
+            yield bytes(self._buffer[start : start + length]), place, control_length
+            start += self._packet_bytes
+            place += self._control_bytes
