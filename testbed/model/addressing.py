@@ -17,7 +17,7 @@ label, its upper half travels in the UDP source port. (Independent implementers 
 disagree on which half goes where; this module is the only place that decides it.)
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2s
@@ -184,6 +184,18 @@ def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Pat
     if index[-1] >= topology.hosts_per_t0 or index[-2] >= topology.t0_per_plane:
         raise ValueError(f"{carrier} leads to a host that {topology.name} does not have")
     return dst, path
+
+
+def itinerary(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
+    """The destination address that leads from the first of these nodes to each in turn.
+
+    For probes, which go where no carrier does: to a switch and back, or over a T1 to another rack
+    and home over another T1, which takes all six uSIDs.
+
+    Raises:
+        ValueError: there are more than six nodes after the first.
+    """
+    return address(*(node_usid(topology, node, plane) for node in nodes[1:]))
 
 
 def links_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[Link, ...]:

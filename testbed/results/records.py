@@ -149,7 +149,26 @@ LINKS = Table(
 )
 """The counters of a link direction (`a>b`), cumulative, sampled, and what waits at its port."""
 
-TABLES = (ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, LINKS)
+PROBES = Table("probes", (("t", Kind.TIME), ("path", Kind.WORD), ("lost", Kind.BOOL)))
+"""A probe of the Clustermapper, by its time of sending; `path` names its nodes in order."""
+
+FINDINGS = Table(
+    "findings",
+    (
+        ("t", Kind.TIME),
+        ("raised", Kind.BOOL),
+        ("kind", Kind.WORD),
+        ("suspect", Kind.WORD),
+        ("loss_ppm", Kind.I32),
+        ("evidence_millinats", Kind.I64),
+    ),
+)
+"""The Clustermapper accuses a link, a direction of one, a switch or a host, or lifts that again.
+
+`loss_ppm` is the estimated loss in millionths, the evidence a gain in log-likelihood.
+"""
+
+TABLES = (ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, LINKS, PROBES, FINDINGS)
 
 MAX_WORDS = 1 << 16
 

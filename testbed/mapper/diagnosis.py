@@ -1,0 +1,172 @@
+"""Who is ill at the moment: accusations over windows of time, raised and lifted."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.mapper.inference import Culprit, Floats, Incidence, accuse
+from testbed.mapper.prober import Outcome
+from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
+from testbed.model.topology import Topology
+
+WINDOW_ROUNDS = (4, 32, 512)
+"""Lengths of the windows, in rounds: a dead link shows in the first, a grey one in the last."""
+
+RELIEF = 9.2
+"""A culprit is well again when as many probes crossed it without loss as would, were it still as
+ill, have one chance in 10,000 (nats)."""
+
+LEAST_RELIEF = 4
+"""Probes without loss that it takes at the least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """An accusation, raised or lifted.
+
+    Attributes:
+        time_ns: when.
+        culprit: who, with the loss and the evidence at that moment.
+        raised: whether it is raised; otherwise it is lifted.
+    """
+
+    time_ns: int
+    culprit: Culprit
+    raised: bool
+
+
+class Diagnosis:
+    """Takes outcomes in, says who is ill."""
+
+    def __init__(self, topology: Topology, period_ns: int) -> None:
+        self._topology = topology
+        self._windows_ns = tuple(rounds * period_ns for rounds in WINDOW_ROUNDS)
+        self._incidence = Incidence()
+        self._paths: list[int] = []
+        self._directions: list[frozenset[str]] = []
+        self._times: list[int] = []
+        self._lost: list[bool] = []
+        self._forgotten_ns: dict[int, int] = {}
+        self._standing: dict[Suspect, Culprit] = {}
+
+    @property
+    def standing(self) -> tuple[Culprit, ...]:
+        """Who is accused now."""
+        return tuple(self._standing.values())
+
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Take in what became of some probes."""
+        for outcome in outcomes:
+            probe = outcome.probe
+            number = self._incidence.number(probe.path)
+            if number == len(self._directions):
+                self._directions.append(frozenset(probe.path.directions))
+            if probe.sent_ns > self._forgotten_ns.get(number, -1):
+                self._times.append(probe.sent_ns)
+                self._paths.append(number)
+                self._lost.append(outcome.lost)
+
+    def judge(self, now_ns: int) -> list[Finding]:
+        """Weigh the evidence; returns the accusations raised and lifted by it."""
+        self._forget_before(now_ns - self._windows_ns[-1])
+        if not any(self._lost) and not self._standing:
+            return []
+        found = self._named_as_before(self._weigh(now_ns))
+        named = self._all_directions(found)
+        for suspect, culprit in self._standing.items():
+            if not directions_of(self._topology, suspect) & named:
+                found[suspect] = culprit  # nobody takes its place: only relief lifts an accusation
+        for culprit in tuple(found.values()):
+            if self._is_relieved(culprit):
+                self._forget(culprit, now_ns)
+                del found[culprit.suspect]
+        lifted = [
+            Finding(now_ns, culprit, raised=False)
+            for suspect, culprit in self._standing.items()
+            if suspect not in found
+        ]
+        raised = [
+            Finding(now_ns, culprit, raised=True)
+            for suspect, culprit in found.items()
+            if suspect not in self._standing
+        ]
+        self._standing = found
+        return lifted + raised
+
+    def _named_as_before(self, found: dict[Suspect, Culprit]) -> dict[Suspect, Culprit]:
+        """Keep to a direction once it was told from its link, unless the link is clearer now."""
+        named: dict[Suspect, Culprit] = {}
+        for suspect, culprit in found.items():
+            before = next((one for one in self._standing if one.link == suspect.link), suspect)
+            ever = self._standing[before].gain if before in self._standing else 0.0
+            if suspect.kind is SuspectKind.LINK and culprit.gain <= ever:
+                named[before] = replace(self._standing[before], loss=culprit.loss)
+            else:
+                named[suspect] = replace(culprit, gain=max(culprit.gain, ever))
+        return named
+
+    def _weigh(self, now_ns: int) -> dict[Suspect, Culprit]:
+        """The culprits of every window; a longer one does not rename what a shorter one found."""
+        times, paths = np.array(self._times), np.array(self._paths)
+        lost = np.array(self._lost, dtype=float)
+        found: dict[Suspect, Culprit] = {}
+        explained: frozenset[str] = frozenset()
+        for window_ns in self._windows_ns:
+            recent = times > now_ns - window_ns
+            culprits = accuse(
+                self._incidence,
+                self._counted(paths[recent]),
+                self._counted(paths[recent], lost[recent]),
+            )
+            for culprit in culprits:
+                directions = directions_of(self._topology, culprit.suspect)
+                if not directions & explained:
+                    found[culprit.suspect] = culprit
+            explained = self._all_directions(found)
+        return found
+
+    def _all_directions(self, suspects: Iterable[Suspect]) -> frozenset[str]:
+        return frozenset().union(*(directions_of(self._topology, one) for one in suspects))
+
+    def _counted(self, paths: NDArray[np.int64], weights: Floats | None = None) -> Floats:
+        return np.bincount(paths, weights, minlength=len(self._incidence)).astype(float)
+
+    def _crossing(self, culprit: Culprit) -> frozenset[int]:
+        directions = directions_of(self._topology, culprit.suspect)
+        return frozenset(
+            number for number, crossed in enumerate(self._directions) if crossed & directions
+        )
+
+    def _is_relieved(self, culprit: Culprit) -> bool:
+        """Whether probes have crossed it without loss for long enough."""
+        crossing = self._crossing(culprit)
+        wanted = max(RELIEF / culprit.loss, LEAST_RELIEF)
+        well = 0
+        # newest first; outcomes come nearly, not quite, in the order of sending
+        order = np.argsort(np.array(self._times), kind="stable")[::-1]
+        for i in order:
+            if self._paths[i] in crossing:
+                if self._lost[i]:
+                    return False
+                well += 1
+                if well >= wanted:
+                    return True
+        return False
+
+    def _forget(self, culprit: Culprit, now_ns: int) -> None:
+        """What was lost while it was ill says nothing about now."""
+        crossing = self._crossing(culprit)
+        for number in crossing:
+            self._forgotten_ns[number] = now_ns
+        self._keep([number not in crossing for number in self._paths])
+
+    def _forget_before(self, time_ns: int) -> None:
+        if self._times and self._times[0] <= time_ns - self._windows_ns[-1] // 8:
+            self._keep([time > time_ns for time in self._times])
+
+    def _keep(self, which: list[bool]) -> None:
+        self._times = [one for one, kept in zip(self._times, which, strict=True) if kept]
+        self._paths = [one for one, kept in zip(self._paths, which, strict=True) if kept]
+        self._lost = [one for one, kept in zip(self._lost, which, strict=True) if kept]

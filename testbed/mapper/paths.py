@@ -1,0 +1,107 @@
+"""The ways that probes take, and the order in which they are sent.
+
+    loop       h, T0, h                  a NIC-T0 link, there and back
+    peer       h, T0, h'                 one NIC-T0 link up, another one down: tells the directions
+    fabric     h, T0, T1, T0, h          a T0-T1 link, there and back
+    crossed    h, T0, T1x, T0b, T1y, T0, h    four T0-T1 links, each one way only
+
+A round sends one loop and one peer probe for every NIC port, and one fabric and one crossed probe
+for every T0-T1 link. The hosts of a rack take turns, and so do peers, other racks and other T1s:
+over some rounds every link is seen by many different paths, which is what tells the links apart.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv6Address
+from itertools import pairwise
+from random import Random
+
+from testbed.model.addressing import itinerary
+from testbed.model.topology import Node, Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ProbePath:
+    """One way of a probe.
+
+    Attributes:
+        plane: the plane that it runs in.
+        nodes: every node that it passes; the first sends, the last receives.
+    """
+
+    plane: int
+    nodes: tuple[Node, ...]
+
+    @property
+    def sender(self) -> Node:
+        """The host that sends."""
+        return self.nodes[0]
+
+    @property
+    def receiver(self) -> Node:
+        """The host that receives, often the sender itself."""
+        return self.nodes[-1]
+
+    @property
+    def directions(self) -> tuple[str, ...]:
+        """The link directions that it crosses, in order: `h0>p0_t0_0`."""
+        return tuple(f"{near.name}>{far.name}" for near, far in pairwise(self.nodes))
+
+    @property
+    def name(self) -> str:
+        """Every node in order: `p2:h0>p2_t0_0>h0`."""
+        return f"p{self.plane}:" + ">".join(node.name for node in self.nodes)
+
+    def destination(self, topology: Topology) -> IPv6Address:
+        """The IPv6 destination address of the probe."""
+        return itinerary(topology, self.nodes, self.plane)
+
+
+def probes_per_round(topology: Topology) -> int:
+    """How many probes a round has."""
+    loops = len(topology.hosts) * topology.planes
+    peers = loops if topology.hosts_per_t0 > 1 else 0
+    links = topology.planes * topology.t0_per_plane * topology.t1_per_plane
+    crossed = links if topology.t0_per_plane > 1 and topology.t1_per_plane > 1 else 0
+    return loops + peers + links + crossed
+
+
+def probe_round(topology: Topology, number: int, seed: int) -> tuple[ProbePath, ...]:
+    """The probes of one round in the order of sending: mixed, no link has them in a row."""
+    probes = [*_nic_probes(topology, number), *_fabric_probes(topology, number)]
+    Random(f"{seed}/{number}").shuffle(probes)  # noqa: S311 - repeatable, not secret
+    return tuple(probes)
+
+
+def _nic_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
+    below = topology.hosts_per_t0
+    for host in topology.hosts:
+        rack, place = divmod(host.index, below)
+        peer = topology.host(rack * below + _other(place, below, number))
+        for plane in range(topology.planes):
+            t0 = topology.t0(plane, rack)
+            yield ProbePath(plane, (host, t0, host))
+            if peer != host:
+                yield ProbePath(plane, (host, t0, peer))
+
+
+def _fabric_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
+    below, t0s, t1s = topology.hosts_per_t0, topology.t0_per_plane, topology.t1_per_plane
+    for plane in range(topology.planes):
+        for rack in range(t0s):
+            t0 = topology.t0(plane, rack)
+            t0b = topology.t0(plane, _other(rack, t0s, number))
+            for index in range(t1s):
+                t1 = topology.t1(plane, index)
+                # T1s are counted up with the round, so that a host does not meet the same ones only
+                host = topology.host(rack * below + (number + index) % below)
+                yield ProbePath(plane, (host, t0, t1, t0, host))
+                home = topology.t1(plane, _other(index, t1s, number // max(t0s - 1, 1)))
+                if t0b != t0 and home != t1:
+                    across = topology.host(rack * below + (number + index + 1) % below)
+                    yield ProbePath(plane, (across, t0, t1, t0b, home, t0, across))
+
+
+def _other(own: int, count: int, turn: int) -> int:
+    """Another number below `count` than `own`, all of them in turn; `own` if there is no other."""
+    return (own + 1 + turn % (count - 1)) % count if count > 1 else own
