@@ -112,12 +112,8 @@ def _in_sandbox(topology: Topology, src: Node, dst: Node, path: Path, ev: int) -
 
 
 def _raw_socket(node: Node, protocol: int) -> socket.socket:
-    fd = namespaces.open_netns(node.name)
-    try:
-        with namespaces.entered(fd):
-            return socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
-    finally:
-        os.close(fd)
+    with namespaces.entered_by_name(node.name):
+        return socket.socket(socket.AF_INET6, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
 
 
 def _packet(

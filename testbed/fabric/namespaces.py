@@ -140,6 +140,17 @@ def open_netns(name: str) -> int:
     return os.open(NETNS_DIR / name, os.O_RDONLY | os.O_CLOEXEC)
 
 
+@contextmanager
+def entered_by_name(name: str) -> Iterator[None]:
+    """Be in a named network namespace of this sandbox for the duration of a block."""
+    fd = open_netns(name)
+    try:
+        with entered(fd):
+            yield
+    finally:
+        os.close(fd)
+
+
 def enter_netns(name: str) -> None:
     """Move this process into a named network namespace of this sandbox, for good."""
     fd = open_netns(name)

@@ -91,7 +91,7 @@ class Clustermapper:
 
     @property
     def denied(self) -> frozenset[str]:
-        """The link directions that are accused, alone or as part of a link, switch or host."""
+        """The link directions that are accused, alone or as part of a link or switch."""
         suspects = (culprit.suspect for culprit in self._diagnosis.standing)
         return frozenset().union(*(directions_of(self._topology, one) for one in suspects))
 

@@ -138,7 +138,7 @@ class _Evidence:
 
 def _distinct(suspects: Sequence[Suspect], counts: Floats, lost: Floats) -> list[int]:
     """Suspects with a lost probe; of those that no path tells apart only the plainest one."""
-    plainness = (SuspectKind.LINK, SuspectKind.DIRECTION, SuspectKind.SWITCH, SuspectKind.HOST)
+    plainness = (SuspectKind.LINK, SuspectKind.DIRECTION, SuspectKind.SWITCH)
     found: dict[bytes, int] = {}
     on_lost = np.flatnonzero(counts @ (lost > 0))
     for row in sorted(on_lost.tolist(), key=lambda row: plainness.index(suspects[row].kind)):

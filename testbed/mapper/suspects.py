@@ -16,19 +16,18 @@ class SuspectKind(StrEnum):
     DIRECTION = "direction"
     LINK = "link"
     SWITCH = "switch"
-    HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Suspect:
-    """Something that may lose packets: `p0_t0_0>p0_t1_1`, `p0_t0_0--p0_t1_1`, `p0_t1_1`, `h3`."""
+    """Something that may lose packets: `p0_t0_0>p0_t1_1`, `p0_t0_0--p0_t1_1` or `p0_t1_1`."""
 
     kind: SuspectKind
     name: str
 
     @property
     def link(self) -> frozenset[str]:
-        """The names of a link's two ends; of a switch or a host its own name."""
+        """The names of a link's two ends; of a switch its own name."""
         return frozenset(re.split("--|>", self.name))
 
 
@@ -40,9 +39,6 @@ def suspects_on(path: ProbePath) -> Iterator[Suspect]:
         yield Suspect(SuspectKind.LINK, f"{lower.name}--{upper.name}")
         if far.tier is not Tier.HOST:
             yield Suspect(SuspectKind.SWITCH, far.name)
-    # A host that is dead sends nothing: only what others send to it can tell.
-    if path.receiver != path.sender:
-        yield Suspect(SuspectKind.HOST, path.receiver.name)
 
 
 def directions_of(topology: Topology, suspect: Suspect) -> frozenset[str]:

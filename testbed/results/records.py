@@ -163,7 +163,7 @@ FINDINGS = Table(
         ("evidence_millinats", Kind.I64),
     ),
 )
-"""The Clustermapper accuses a link, a direction of one, a switch or a host, or lifts that again.
+"""The Clustermapper accuses a link, a direction of one or a switch, or lifts that again.
 
 `loss_ppm` is the estimated loss in millionths, the evidence a gain in log-likelihood.
 """

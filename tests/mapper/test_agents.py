@@ -1,0 +1,75 @@
+"""Real probes over a real fabric: all come back, and a broken link is named by those lost."""
+
+import time
+
+import pytest
+
+from testbed.endpoint.clock import now_ns
+from testbed.fabric import link_model
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_control import LinkControl
+from testbed.mapper.agents import Agents
+from testbed.mapper.clustermapper import Clustermapper, MapperPlan
+from testbed.model.topology import Topology
+from tests.sandbox import run_in_sandbox
+
+pytestmark = pytest.mark.root
+
+PERIOD_NS = 50_000_000
+
+
+@pytest.fixture
+def two_racks() -> Topology:
+    return Topology(name="two", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
+
+
+def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_000) -> list[str]:
+    """Probe for some rounds, with a link that loses packets; who is accused at the end."""
+
+    def act() -> list[str]:
+        found: list[tuple[object, ...]] = []
+        outcomes: list[tuple[object, ...]] = []
+        with Fabric(topology), LinkControl(topology) as control:
+            if broken:
+                control.loss(broken, ppm)
+            agents = Agents(topology)
+            start_ns = now_ns()
+            mapper = Clustermapper(
+                MapperPlan(topology, PERIOD_NS, 1),
+                start_ns,
+                lambda *row: outcomes.append(row),
+                lambda *row: found.append(row),
+            )
+            while now_ns() < start_ns + rounds * PERIOD_NS:
+                for number in agents.arrivals():
+                    mapper.arrived(number)
+                mapper.judge(now_ns())
+                for one in mapper.due(now_ns()):
+                    agents.send(one)
+                time.sleep(0.004)
+            agents.close()
+        assert len(outcomes) > 30 * (rounds - 6)
+        if not broken:
+            assert not any(lost for _, _, lost in outcomes)
+        raised = {str(name): bool(is_raised) for _, is_raised, _, name, _, _ in found}
+        return sorted(name for name, is_raised in raised.items() if is_raised)
+
+    return run_in_sandbox(act)
+
+
+def test_on_a_healthy_fabric_no_probe_is_lost(two_racks: Topology) -> None:
+    """Every way of a probe, six uSIDs among them, leads where it should."""
+    assert probe(two_racks, 12) == []
+
+
+@pytest.mark.parametrize("link", ["p1_t0_0--p1_t1_1", "h2--p0_t0_1"])
+def test_a_dead_link_is_named(two_racks: Topology, link: str) -> None:
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+    assert probe(two_racks, 16, link) == [link]
+
+
+def test_a_grey_link_is_named(two_racks: Topology) -> None:
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+    assert probe(two_racks, 60, "p1_t0_0--p1_t1_1", 200_000) == ["p1_t0_0--p1_t1_1"]

@@ -1,0 +1,104 @@
+"""Who is accused when links, switches and hosts lose probes, and when that is lifted."""
+
+from collections.abc import Mapping
+from random import Random
+
+import pytest
+
+from testbed.mapper.diagnosis import Diagnosis, Finding
+from testbed.mapper.paths import ProbePath
+from testbed.mapper.prober import Prober
+from testbed.mapper.suspects import Suspect, SuspectKind, directions_of, suspects_on
+from testbed.model.topology import Topology
+
+SECOND = 1_000_000_000
+PERIOD = SECOND // 4
+FABRIC = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
+
+UP = Suspect(SuspectKind.DIRECTION, "p0_t0_0>p0_t1_1")
+DOWN = Suspect(SuspectKind.DIRECTION, "p0_t1_1>p0_t0_0")
+LINK = Suspect(SuspectKind.LINK, "p0_t0_0--p0_t1_1")
+NIC_LINK = Suspect(SuspectKind.LINK, "h1--p2_t0_0")
+NIC_UP = Suspect(SuspectKind.DIRECTION, "h1>p2_t0_0")
+NIC_DOWN = Suspect(SuspectKind.DIRECTION, "p2_t0_0>h1")
+T1 = Suspect(SuspectKind.SWITCH, "p1_t1_3")
+T0 = Suspect(SuspectKind.SWITCH, "p3_t0_1")
+
+Illness = tuple[Suspect, float, int, int]
+"""Who loses which share of packets, from when to when."""
+
+
+def diagnose(*illnesses: Illness, until: int, seed: int = 1) -> list[Finding]:
+    chance = Random(seed)
+    prober = Prober(FABRIC, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=seed, start_ns=0)
+    diagnosis = Diagnosis(FABRIC, PERIOD)
+    findings: list[Finding] = []
+    for now in range(0, until, PERIOD // 4):
+        ill = {who: share for who, share, begin, end in illnesses if begin <= now < end}
+        for probe in prober.due(now):
+            if not (ill and hits(ill, probe.path, chance)):
+                prober.arrived(probe.number)
+        if now % PERIOD == 0:
+            diagnosis.add(prober.outcomes(now))
+            findings += diagnosis.judge(now)
+    return findings
+
+
+def hits(ill: Mapping[Suspect, float], path: ProbePath, chance: Random) -> bool:
+    return any(chance.random() < ill.get(one, 0) for one in suspects_on(path))
+
+
+def accused(findings: list[Finding]) -> set[Suspect]:
+    standing: set[Suspect] = set()
+    for one in findings:
+        (standing.add if one.raised else standing.discard)(one.culprit.suspect)
+    return standing
+
+
+@pytest.mark.parametrize("who", [UP, DOWN, LINK, NIC_LINK, NIC_UP, NIC_DOWN, T0, T1])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_hard_fault_is_named_and_nobody_else(who: Suspect, seed: int) -> None:
+    """Within two seconds, after a while of health; a link may be named before its direction."""
+    began = 5 * SECOND
+    findings = diagnose((who, 1.0, began, 9 * SECOND), until=9 * SECOND, seed=seed)
+    assert accused(findings) == {who}
+    named = {one.culprit.suspect for one in findings}
+    assert all(directions_of(FABRIC, one) & directions_of(FABRIC, who) for one in named)
+    assert findings[0].time_ns - began <= 2 * SECOND
+
+
+@pytest.mark.parametrize("who", [UP, LINK, NIC_DOWN, T1])
+def test_an_accusation_is_lifted_after_healing(who: Suspect) -> None:
+    findings = diagnose((who, 1.0, 2 * SECOND, 6 * SECOND), until=12 * SECOND)
+    assert accused(findings) == set()
+    assert findings[-1].time_ns >= 6 * SECOND
+
+
+@pytest.mark.parametrize(("share", "seconds"), [(0.2, 20), (0.05, 60), (0.01, 120)])
+def test_a_grey_link_is_named(share: float, seconds: int) -> None:
+    findings = diagnose((LINK, share, 0, seconds * SECOND), until=seconds * SECOND)
+    assert {one.link for one in accused(findings)} == {LINK.link}
+    estimates = [one.culprit.loss for one in findings if one.raised]
+    assert estimates[-1] == pytest.approx(share, rel=1.5)
+
+
+def test_several_faults_at_once_are_told_apart() -> None:
+    illnesses = [(who, 1.0, SECOND, 5 * SECOND) for who in (UP, T1, NIC_LINK)]
+    assert accused(diagnose(*illnesses, until=5 * SECOND)) == {UP, T1, NIC_LINK}
+
+
+def test_the_healthy_are_not_accused() -> None:
+    """Ten minutes of probes, none of them lost."""
+    assert diagnose(until=600 * SECOND) == []
+
+
+def test_one_lost_probe_accuses_nobody() -> None:
+    """A machine may lose one packet in tens of thousands; a link that is ill loses more."""
+    prober = Prober(FABRIC, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=1, start_ns=0)
+    diagnosis = Diagnosis(FABRIC, PERIOD)
+    for now in range(0, 60 * SECOND, PERIOD):
+        for probe in prober.due(now):
+            if probe.number % 9_973 != 500:
+                prober.arrived(probe.number)
+        diagnosis.add(prober.outcomes(now))
+        assert diagnosis.judge(now) == []
