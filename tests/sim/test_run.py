@@ -9,6 +9,7 @@ from testbed.loading import load_scenario
 from testbed.model.faults import Fault
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
+from testbed.results.records import TABLES
 from testbed.sim import Outcome, Simulation, simulate
 from testbed.sim.run import FaultOutcome
 
@@ -76,7 +77,7 @@ def test_a_seed_repeats_a_run_to_the_bit(tmp_path: Path) -> None:
         scenario = _link_failure(seed=seed, duration=3 * S)
         simulate(scenario, directory)
         tables = {path.name: path.read_bytes() for path in directory.glob("*.parquet")}
-        assert len(tables) == 7
+        assert len(tables) == len(TABLES)
         runs[name] = tables, (directory / "run.json").read_text()
     assert runs["a"] == runs["b"]
     assert runs["a"][0]["arrivals.parquet"] != runs["c"][0]["arrivals.parquet"]
