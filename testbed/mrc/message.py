@@ -2,6 +2,11 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
+
+_VA_END: Final = 1 << 64
+_LENGTH_END: Final = 1 << 32
+_IMMEDIATE_END: Final = 1 << 32
 
 
 class CompletionStatus(Enum):
@@ -10,6 +15,7 @@ class CompletionStatus(Enum):
     SUCCESS = "success"
     RETRY_EXCEEDED = "transport retry counter exceeded"
     REMOTE_ACCESS_ERROR = "remote access error"
+    REMOTE_INVALID_REQUEST = "remote invalid request error"
     FLUSHED = "work request flushed"
 
 
@@ -68,3 +74,19 @@ class Message:
         self.immediate = immediate
         self.offset = 0
         self.last_seq = -1
+
+
+def check_write(payload: memoryview, remote_va: int, rkey: int, immediate: int | None) -> None:
+    """Refuse a WRITE that the wire's fields cannot hold.
+
+    Raises:
+        ValueError: the message, the addresses or the immediate do not fit.
+    """
+    if immediate is not None and not 0 <= immediate < _IMMEDIATE_END:
+        raise ValueError(f"immediate data has 32 bits, {immediate} does not fit")
+    if payload.itemsize != 1 or not payload.contiguous:
+        raise ValueError("the payload must be a contiguous view of bytes")
+    if len(payload) >= _LENGTH_END or not 0 <= rkey < _LENGTH_END:
+        raise ValueError("a message is shorter than 2^32 bytes, an rkey less than 2^32")
+    if not 0 <= remote_va <= _VA_END - len(payload):
+        raise ValueError("the message must end within the 64-bit address space")

@@ -14,7 +14,7 @@ from testbed.mrc.datagram import Arrival, Datagram
 from testbed.mrc.ev import NEVER, EvEngine
 from testbed.mrc.events import Event, EvState
 from testbed.mrc.memory import MemoryTable
-from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
+from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
 from testbed.mrc.nscc import PENALTY_UNIT
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.requester import Requester
@@ -35,10 +35,6 @@ from testbed.mrc.wire import (
     Write,
     encode,
 )
-
-_VA_END = 1 << 64
-_LENGTH_END = 1 << 32
-_IMMEDIATE_END = 1 << 32
 
 
 def _seal(packet: Control, dscp: int) -> Datagram:
@@ -153,8 +149,6 @@ class QueuePair:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        if not 0 <= immediate < _IMMEDIATE_END:
-            raise ValueError(f"immediate data has 32 bits, {immediate} does not fit")
         self._post(wr_id, payload, remote_va, rkey, immediate)
 
     def _post(
@@ -162,12 +156,7 @@ class QueuePair:
     ) -> None:
         if self.state not in (QpState.RTS, QpState.ERROR):
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
-        if payload.itemsize != 1 or not payload.contiguous:
-            raise ValueError("the payload must be a contiguous view of bytes")
-        if len(payload) >= _LENGTH_END or not 0 <= rkey < _LENGTH_END:
-            raise ValueError("a message is shorter than 2^32 bytes, an rkey less than 2^32")
-        if not 0 <= remote_va <= _VA_END - len(payload):
-            raise ValueError("the message must end within the 64-bit address space")
+        check_write(payload, remote_va, rkey, immediate)
         self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:

@@ -70,7 +70,8 @@ WRITE_OVERHEAD_BYTES: Final = WRITE_HEADER_BYTES + ICRC_BYTES
 """Bytes of an inner WRITE packet beyond its payload (for a payload that needs no padding)."""
 
 _BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
-_BASE: Final = Struct(_BASE_FORMAT)
+BASE: Final = Struct(_BASE_FORMAT)
+"""The headers that every inner packet begins with: IPv6, UDP and BTH."""
 _WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
@@ -270,7 +271,8 @@ def _masked_start(packet: Buffer) -> bytes:
     )
 
 
-def _icrc(header: Buffer, payload: Buffer) -> int:
+def icrc(header: Buffer, payload: Buffer) -> int:
+    """Return the iCRC of these headers (IPv6, UDP, BTH and what follows) and this payload."""
     return crc32(payload, crc32(header[_BTH_BYTE4 + 1 :], crc32(_masked_start(header))))
 
 
@@ -334,7 +336,7 @@ def encode_write(
     )
     if immediate is not None:
         header += immediate.to_bytes(IMMDT_BYTES, "big")
-    crc = _icrc(header, payload)
+    crc = icrc(header, payload)
     if pad:
         padding = bytes(pad)
         return header, padding + crc32(padding, crc).to_bytes(4, "little")
@@ -387,7 +389,7 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
         opcode, psn = Opcode.ENDPOINT_RESPONSE, packet.request_id
         extension = _EETH.pack(packet.op, packet.reflected_ev, packet.qpn, packet.port_mask)
     length = UDP_BYTES + BTH_BYTES + len(extension) + ICRC_BYTES
-    base = _BASE.pack(
+    base = BASE.pack(
         0x60000000 | dscp << 22 | ECT0 << 20 | packet.ev & 0xFFFF,
         length,
         _UDP_NEXT_HEADER,
@@ -405,7 +407,7 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
         psn,
     )
     header = base + extension
-    return header, _icrc(header, b"").to_bytes(4, "little")
+    return header, icrc(header, b"").to_bytes(4, "little")
 
 
 _EXTENSION_BYTES: Final[dict[int, int]] = {
@@ -447,7 +449,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         _,
         word4,
         word8,
-    ) = _BASE.unpack_from(packet)
+    ) = BASE.unpack_from(packet)
     if word >> 28 != 6:  # noqa: PLR2004 - the version is the protocol's name
         raise DecodeError(DecodeReason.NOT_IPV6)
     if next_header != _UDP_NEXT_HEADER:

@@ -13,8 +13,8 @@ from testbed.mrc.wire import (
     EndpointRequest,
     Sack,
     Write,
-    _icrc,
     encode,
+    icrc,
 )
 
 from .test_wire import write_bytes
@@ -35,7 +35,7 @@ class Bad:
 
 def seal(inner: bytes | bytearray) -> bytes:
     """Put the iCRC that fits at the end of a packet."""
-    return bytes(inner[:-4]) + _icrc(bytes(inner[:-4]), b"").to_bytes(4, "little")
+    return bytes(inner[:-4]) + icrc(bytes(inner[:-4]), b"").to_bytes(4, "little")
 
 
 def control_bytes(packet: Control) -> bytes:

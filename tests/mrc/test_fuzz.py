@@ -24,7 +24,7 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import EndpointOp
-from testbed.mrc.wire import TRIMMED_BYTES, WRITE_HEADER_BYTES, _icrc
+from testbed.mrc.wire import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
 
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile
 
@@ -74,7 +74,7 @@ def mutate(rng: Random, packet: bytes, *, sealed: bool) -> bytearray:
         elif rng.random() < 0.05:
             damaged += rng.randbytes(rng.randrange(1, 64))
     elif len(damaged) > TRIMMED_BYTES:
-        damaged[-4:] = _icrc(damaged[:-4], b"").to_bytes(4, "little")
+        damaged[-4:] = icrc(damaged[:-4], b"").to_bytes(4, "little")
     return damaged
 
 

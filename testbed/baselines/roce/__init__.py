@@ -1,0 +1,12 @@
+"""RoCEv2 reliable connections as a sans-IO core: what MRC's paper compares MRC with.
+
+One path for a queue pair, packets taken in order only, go-back-N, DCQCN. RDMA WRITE only, as in
+MRC. Docs: docs/baselines.md.
+"""
+
+from testbed.baselines.roce.config import RoceConfig, RoceCounters
+from testbed.baselines.roce.dcqcn import Dcqcn, DcqcnProfile
+from testbed.baselines.roce.qp import QueuePair
+from testbed.baselines.roce.wire import Packet, decode
+
+__all__ = ["Dcqcn", "DcqcnProfile", "Packet", "QueuePair", "RoceConfig", "RoceCounters", "decode"]

@@ -1,0 +1,150 @@
+"""DCQCN, RoCE's congestion control: marks become CNPs, CNPs lower the sender's rate.
+
+Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015: section 3.1 has the
+algorithm, section 5 the parameters (figure 14). The *notification point* (the receiver) sends at
+most one CNP in an interval; the *reaction point* (the sender) cuts its rate with each, and raises
+it by a timer and by a byte counter: fast recovery towards the rate before the cut, then additive,
+then hyper increase of that target.
+
+What is timed in the paper is dilated here as everything is; rates and their steps scale with the
+port's rate, as the paper's are for 40 Gb/s.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+NS_PER_S: Final = 1_000_000_000
+_US: Final = 1_000
+
+G: Final = 1 / 256
+"""Weight of a new CNP in alpha (figure 14)."""
+
+CNP_INTERVAL_NS: Final = 50 * _US
+"""N: a receiver sends a flow at most one CNP in that time (section 3.1), real time."""
+
+ALPHA_TIMER_NS: Final = 55 * _US
+"""K: without a CNP for so long, alpha decays (section 3.1), real time."""
+
+RATE_TIMER_NS: Final = 55 * _US
+"""T: between timed increases (figure 14), real time."""
+
+BYTE_COUNTER: Final = 10_000_000
+"""B: bytes sent between counted increases (figure 14)."""
+
+FAST_RECOVERY: Final = 5
+"""F: increases of either kind that only halve the way back (section 3.1)."""
+
+ADDITIVE_SHARE: Final = 40e6 / 40e9
+"""R_AI over the port's rate: 40 Mb/s of 40 Gb/s (section 5)."""
+
+HYPER_FACTOR: Final = 10
+"""R_HAI over R_AI. Not in the paper; the ratio of a common NIC's defaults (50 and 5 Mb/s)."""
+
+MIN_SHARE: Final = 1 / 1000
+"""Least rate over the port's rate. Not in the paper; ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class DcqcnProfile:
+    """Parameters of the reaction point; times in ns, rates in bits/s, as they run."""
+
+    line_rate_bps: float
+    base_rtt_ns: int
+    alpha_timer_ns: int = ALPHA_TIMER_NS
+    rate_timer_ns: int = RATE_TIMER_NS
+    byte_counter: int = BYTE_COUNTER
+    g: float = G
+    fast_recovery: int = FAST_RECOVERY
+    additive_share: float = ADDITIVE_SHARE
+    hyper_factor: float = HYPER_FACTOR
+    min_share: float = MIN_SHARE
+
+    @classmethod
+    def derive(cls, *, line_rate_bps: float, base_rtt_ns: int, dilation: float) -> Self:
+        """Return the paper's parameters for a port of `line_rate_bps`, both as dilated."""
+        return cls(
+            line_rate_bps,
+            base_rtt_ns,
+            round(ALPHA_TIMER_NS * dilation),
+            round(RATE_TIMER_NS * dilation),
+        )
+
+
+class Dcqcn:
+    """The reaction point of one queue pair: how fast it may send.
+
+    It begins at line rate. Timers run only in the arithmetic: call `advance` before asking, no
+    wake-up is needed for them.
+
+    Attributes:
+        rate_bps: the current rate, R_C.
+        target_bps: the rate that it returns to, R_T.
+        alpha: the estimate of how congested the path is, 0 to 1, as of the last CNP.
+    """
+
+    def __init__(self, profile: DcqcnProfile) -> None:
+        """Begin unlimited."""
+        self._profile = profile
+        self.rate_bps = self.target_bps = profile.line_rate_bps
+        self.alpha = 1.0
+        self._timed = self._counted = self._bytes = 0
+        self._alpha_due_ns = self._rate_due_ns = 0
+
+    @property
+    def window(self) -> int:
+        """Bytes that the rate puts on the way in a base RTT: what RoCE has of a window."""
+        return int(self.rate_bps * self._profile.base_rtt_ns / 8 / NS_PER_S)
+
+    @property
+    def _unlimited(self) -> bool:
+        return self.rate_bps >= self._profile.line_rate_bps
+
+    def advance(self, now_ns: int) -> None:
+        """Do what the timers have called for up to now."""
+        profile = self._profile
+        while self._rate_due_ns <= now_ns and not self._unlimited:
+            self._rate_due_ns += profile.rate_timer_ns
+            self._timed += 1
+            self._increase()
+
+    def on_cnp(self, now_ns: int) -> None:
+        """Cut the rate."""
+        self.advance(now_ns)
+        self._decay(now_ns)
+        profile = self._profile
+        self.target_bps = self.rate_bps
+        least = profile.min_share * profile.line_rate_bps
+        self.rate_bps = max(self.rate_bps * (1 - self.alpha / 2), least)
+        self.alpha += profile.g * (1 - self.alpha)
+        self._timed = self._counted = self._bytes = 0
+        self._alpha_due_ns = now_ns + profile.alpha_timer_ns
+        self._rate_due_ns = now_ns + profile.rate_timer_ns
+
+    def on_sent(self, size: int) -> None:
+        """Count bytes that were sent."""
+        if self._unlimited:
+            return
+        self._bytes += size
+        if self._bytes >= self._profile.byte_counter:
+            self._bytes -= self._profile.byte_counter
+            self._counted += 1
+            self._increase()
+
+    def _decay(self, now_ns: int) -> None:
+        """Let alpha sink for every alpha timer that ended without a CNP."""
+        if self._alpha_due_ns and now_ns >= self._alpha_due_ns:
+            periods = 1 + (now_ns - self._alpha_due_ns) // self._profile.alpha_timer_ns
+            self.alpha *= (1 - self._profile.g) ** periods
+
+    def _increase(self) -> None:
+        profile = self._profile
+        line = profile.line_rate_bps
+        most, least = max(self._timed, self._counted), min(self._timed, self._counted)
+        if most > profile.fast_recovery:
+            step = profile.additive_share * line
+            if least > profile.fast_recovery:
+                step *= profile.hyper_factor
+            self.target_bps = min(self.target_bps + step, line)
+        self.rate_bps = (self.rate_bps + self.target_bps) / 2
+        if self.rate_bps > line * (1 - profile.additive_share / 2):
+            self.rate_bps = line

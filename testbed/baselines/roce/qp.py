@@ -1,0 +1,143 @@
+"""The RoCE queue pair: the face of `mrc.QueuePair`, so that whatever drives one drives the other.
+
+Nothing here reads a clock or touches a socket. All times are ns of one monotonic clock.
+"""
+
+from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
+from testbed.baselines.roce.dcqcn import Dcqcn
+from testbed.baselines.roce.requester import NEVER, Requester
+from testbed.baselines.roce.responder import Responder
+from testbed.baselines.roce.wire import Ack, Packet, Write, encode
+from testbed.mrc import (
+    Arrival,
+    Completion,
+    Datagram,
+    EvChanged,
+    Event,
+    EvState,
+    MemoryTable,
+    ReceiveCompletion,
+)
+from testbed.mrc.constants import ECN_CE
+from testbed.mrc.message import check_write
+from testbed.mrc.rtt import RttEstimator
+
+
+class QueuePair:
+    """One end of a reliable connection over one path: RDMA WRITEs out, the peer's into `memory`.
+
+    Data and acknowledgements travel in one class that no switch trims, CNPs ahead of them in the
+    control class, as RoCE is commonly deployed (Zhu et al., SIGCOMM 2015, section 3.1).
+    """
+
+    def __init__(self, config: RoceConfig, memory: MemoryTable) -> None:
+        self.config = config
+        self.counters = RoceCounters()
+        self.rtt = RttEstimator(config.base_rtt_ns)
+        self.congestion = Dcqcn(config.dcqcn)
+        self._events: list[Event] = []
+        self._path = PathInUse(config.ev, config.plane)
+        self._requester = Requester(
+            config, self._path, self.rtt, self.congestion, self._events, self.counters
+        )
+        self._responder = Responder(config, self._path, memory, self._events, self.counters)
+
+    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+        """Queue an RDMA WRITE of `payload` (bytes) to `remote_va` under `rkey`.
+
+        The payload is not copied: leave it alone until its completion has been polled. When the QP
+        has failed the request is flushed: its completion says so.
+
+        Raises:
+            ValueError: the message or the addresses do not fit the wire's fields.
+        """
+        check_write(payload, remote_va, rkey, None)
+        self._requester.post_write(wr_id, payload, remote_va, rkey, None)
+
+    def post_write_imm(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    ) -> None:
+        """Queue an RDMA WRITE that also completes at the peer, with 32 bits of `immediate` data.
+
+        Raises:
+            ValueError: the message, the addresses or the immediate do not fit the wire's fields.
+        """
+        check_write(payload, remote_va, rkey, immediate)
+        self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
+
+    def receive(self, packet: Packet, arrival: Arrival) -> None:
+        """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`."""
+        if packet.source != self.config.peer_address:
+            self.counters.misdirected += 1
+        elif self.failed:
+            return
+        elif isinstance(packet, Write):
+            self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=arrival.rx_ns)
+        elif isinstance(packet, Ack):
+            self._requester.on_ack(packet, arrival.rx_ns)
+        else:
+            self._requester.on_cnp(arrival.rx_ns)
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """Return at most `limit` datagrams to send now: answers, then data."""
+        if self.failed:
+            return []
+        self._requester.on_time(now_ns)
+        datagrams: list[Datagram] = []
+        outbox, dscp = self._responder.outbox, self.config.dscp
+        while outbox and len(datagrams) < limit:
+            packet = outbox.popleft()
+            in_class = dscp.no_trim if isinstance(packet, Ack) else dscp.control
+            header, trailer = encode(packet, in_class)
+            datagrams.append(Datagram(packet.ev, in_class, header, b"", trailer))
+        return datagrams + self._requester.transmit(now_ns, limit - len(datagrams))
+
+    def next_deadline(self) -> int | None:
+        """Return when to call `transmit` even if nothing arrives; None if never.
+
+        A time that has passed (0, for one) means that something waits to be sent now.
+        """
+        if self.failed:
+            return None
+        if self._responder.outbox:
+            return 0
+        deadline_ns = self._requester.deadline_ns
+        return None if deadline_ns == NEVER else deadline_ns
+
+    def poll_cq(self) -> list[Completion]:
+        """Return the completions since the last call, in the order of posting."""
+        return self._requester.take_completions()
+
+    def poll_recv_cq(self) -> list[ReceiveCompletion]:
+        """Return the peer's WRITEs with immediate that completed here since the last call."""
+        return self._responder.take_receive_completions()
+
+    def events(self) -> list[Event]:
+        """Return what happened since the last call, for observers."""
+        events = self._events[:]
+        self._events.clear()
+        return events
+
+    @property
+    def failed(self) -> bool:
+        """Whether the transport has given up."""
+        return self._requester.failed
+
+    @property
+    def flight(self) -> int:
+        """Payload bytes in flight."""
+        return self._requester.flight
+
+    def reroute(self, ev: int, plane: int, now_ns: int) -> None:
+        """Go by another path from now on: the fabric's routing has converged.
+
+        What a routing protocol and ECMP would do unseen by the NIC; nothing is resent for it.
+        """
+        path, good = self._path, EvState.GOOD
+        if ev == path.ev:
+            return
+        for one, one_plane, active in ((path.ev, path.plane, False), (ev, plane, True)):
+            self._events.append(
+                EvChanged(one, one_plane, good, good, "routing converged", active, now_ns)
+            )
+        path.ev, path.plane = ev, plane

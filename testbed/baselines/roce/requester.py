@@ -1,0 +1,257 @@
+"""The requester half of a RoCE queue pair: sends in order, goes back to what was lost."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
+from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
+from testbed.baselines.roce.dcqcn import NS_PER_S, Dcqcn
+from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
+from testbed.mrc import Completion, CompletionStatus, Datagram, Event, Lost
+from testbed.mrc.message import Message
+from testbed.mrc.psn import unwrap_psn, wrap_psn
+from testbed.mrc.rtt import RttEstimator
+
+NEVER: Final = 1 << 62
+_RELEASED: Final = memoryview(b"")
+
+
+@dataclass(slots=True)
+class _Packet:
+    """One packet of a message, until it is acknowledged. `sent_ns` is of its last transmission."""
+
+    seq: int
+    message: Message
+    offset: int
+    length: int
+    ack_request: bool
+    sent_ns: int = 0
+    ev: int = 0
+    plane: int = 0
+    transmissions: int = 0
+
+
+class Requester:
+    """Sends what is posted, packet by packet at DCQCN's rate (IBTA 9.7).
+
+    Packets from `_oldest` to `_cursor` are in flight; a NAK or a timeout moves `_cursor` back, and
+    everything behind it is sent again: go-back-N.
+    """
+
+    def __init__(
+        self,
+        config: RoceConfig,
+        path: PathInUse,
+        rtt: RttEstimator,
+        dcqcn: Dcqcn,
+        events: list[Event],
+        counters: RoceCounters,
+    ) -> None:
+        self._config = config
+        self._path = path
+        self._rtt = rtt
+        self._dcqcn = dcqcn
+        self._events = events
+        self._counters = counters
+        self._burst_ns = int(config.burst * config.base_rtt_ns)
+        self._oldest = self._cursor = self._next = config.first_psn
+        self._packets: dict[int, _Packet] = {}
+        self._posted: deque[Message] = deque()
+        self._in_progress: deque[Message] = deque()
+        self._messages = 0
+        self._completions: list[Completion] = []
+        self._free_ns = 0
+        self._progress_ns = 0
+        self._timeouts = 0
+        self.flight = 0
+        self.failed = False
+
+    # Posting and completing
+
+    def post_write(
+        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
+    ) -> None:
+        message = Message(self._messages, wr_id, payload, va, rkey, immediate)
+        self._messages += 1
+        if self.failed:
+            self._complete(message, CompletionStatus.FLUSHED)
+        else:
+            self._posted.append(message)
+
+    def take_completions(self) -> list[Completion]:
+        completions, self._completions = self._completions, []
+        return completions
+
+    def _complete(self, message: Message, status: CompletionStatus) -> None:
+        message.payload = _RELEASED
+        self._completions.append(Completion(message.wr_id, status, message.number, message.length))
+
+    def _fail(self, status: CompletionStatus) -> None:
+        """Give up: the oldest message bears the status, the others are flushed."""
+        self.failed = True
+        self._packets.clear()
+        self.flight = 0
+        unsent = (message for message in self._posted if message not in self._in_progress)
+        for message in (*self._in_progress, *unsent):
+            self._complete(message, status)
+            status = CompletionStatus.FLUSHED
+        self._in_progress.clear()
+        self._posted.clear()
+
+    # Receiving
+
+    def on_cnp(self, now_ns: int) -> None:
+        self._counters.cnps_received += 1
+        self._dcqcn.on_cnp(now_ns)
+
+    def on_ack(self, ack: Ack, now_ns: int) -> None:
+        self._counters.acks_received += 1
+        seq = unwrap_psn(ack.psn, self._oldest)
+        acked = seq if ack.nak is None else seq - 1
+        if not self._oldest - 1 <= acked < self._next:
+            return
+        self._advance(acked, now_ns)
+        if ack.nak is None:
+            return
+        self._counters.naks_received += 1
+        if ack.nak is Nak.PSN_SEQUENCE_ERROR:
+            self._go_back("sequence error", now_ns)
+        elif ack.nak is Nak.REMOTE_ACCESS_ERROR:
+            self._fail(CompletionStatus.REMOTE_ACCESS_ERROR)
+        else:
+            self._fail(CompletionStatus.REMOTE_INVALID_REQUEST)
+
+    def _advance(self, acked: int, now_ns: int) -> None:
+        if acked < self._oldest:
+            return
+        newest: _Packet | None = None
+        for seq in range(self._oldest, acked + 1):
+            newest = self._packets.pop(seq)
+            if seq < self._cursor:
+                self.flight -= newest.length
+        self._oldest = acked + 1
+        self._cursor = max(self._cursor, self._oldest)
+        self._progress_ns = now_ns
+        self._timeouts = 0
+        if newest is not None and newest.transmissions == 1:  # Karn: else it is ambiguous
+            self._rtt.sample(now_ns - newest.sent_ns)
+        in_progress = self._in_progress
+        while in_progress and -1 < in_progress[0].last_seq < self._oldest:
+            self._complete(in_progress.popleft(), CompletionStatus.SUCCESS)
+
+    def _go_back(self, reason: str, now_ns: int) -> None:
+        """Send everything from the oldest packet on again."""
+        for seq in range(self._oldest, self._cursor):
+            packet = self._packets[seq]
+            self._events.append(Lost(seq, packet.ev, packet.plane, packet.sent_ns, reason, now_ns))
+        self._cursor = self._oldest
+        self.flight = 0
+        self._progress_ns = now_ns
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `transmit` has something to do: 0 or a time that has passed for now."""
+        if self.failed:
+            return NEVER
+        pace_ns = self._free_ns if self._has_more else NEVER
+        return min(pace_ns, self._timeout_ns)
+
+    @property
+    def _timeout_ns(self) -> int:
+        if self._oldest == self._cursor:
+            return NEVER
+        return self._progress_ns + self._config.ack_timeout_ns
+
+    @property
+    def _has_more(self) -> bool:
+        if self._cursor < self._next:
+            return True
+        return bool(self._posted) and self._next - self._oldest < PSN_WINDOW
+
+    def on_time(self, now_ns: int) -> None:
+        """Judge whether the acknowledgement is overdue."""
+        if self.failed or now_ns < self._timeout_ns:
+            return
+        self._counters.timeouts += 1
+        self._timeouts += 1
+        if self._timeouts > self._config.retry_count:
+            self._fail(CompletionStatus.RETRY_EXCEEDED)
+        else:
+            self._go_back("timeout", now_ns)
+
+    # Sending
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """Return at most `limit` data packets that the rate allows by now."""
+        datagrams: list[Datagram] = []
+        if self.failed or not self._has_more:
+            return datagrams
+        dcqcn = self._dcqcn
+        dcqcn.advance(now_ns)
+        self._free_ns = max(self._free_ns, now_ns - self._burst_ns)
+        while len(datagrams) < limit and self._free_ns <= now_ns and self._has_more:
+            packet = self._packets[self._cursor] if self._cursor < self._next else self._cut()
+            datagram = self._send(packet, now_ns)
+            size = len(datagram.header) + packet.length + len(datagram.trailer)
+            self._free_ns += int(size * 8 * NS_PER_S / dcqcn.rate_bps)
+            dcqcn.on_sent(size)
+            datagrams.append(datagram)
+        return datagrams
+
+    def _cut(self) -> _Packet:
+        """Make the next packet of the oldest message that has more."""
+        message = self._posted[0]
+        offset, seq = message.offset, self._next
+        if offset == 0:
+            self._in_progress.append(message)
+        length = min(self._config.mtu, message.length - offset)
+        message.offset = offset + length
+        last = message.offset == message.length
+        if last:
+            message.last_seq = seq
+            self._posted.popleft()
+        ack_request = last or (seq + 1) % self._config.ack_packets == 0
+        self._next = seq + 1
+        packet = self._packets[seq] = _Packet(seq, message, offset, length, ack_request)
+        return packet
+
+    def _send(self, packet: _Packet, now_ns: int) -> Datagram:
+        if self._oldest == self._cursor:
+            self._progress_ns = now_ns
+        self._cursor += 1
+        self.flight += packet.length
+        repeated = packet.transmissions > 0
+        packet.transmissions += 1
+        packet.sent_ns, packet.ev, packet.plane = now_ns, self._path.ev, self._path.plane
+        self._counters.data_sent += 1
+        self._counters.retransmitted += repeated
+        config, message = self._config, packet.message
+        end = packet.offset + packet.length
+        payload = message.payload[packet.offset : end]
+        opcode = _opcode(message, first=packet.offset == 0, last=end == message.length)
+        write = Write(
+            config.local_address,
+            config.peer_address,
+            packet.ev,
+            config.peer_qpn,
+            wrap_psn(packet.seq),
+            opcode,
+            packet.ack_request,
+            payload,
+            Reth(message.va, message.rkey, message.length) if opcode in FIRSTS else None,
+            message.immediate if end == message.length else None,
+        )
+        dscp = config.dscp.no_trim
+        header, trailer = encode(write, dscp)
+        return Datagram(packet.ev, dscp, header, payload, trailer, packet.seq, repeated)
+
+
+def _opcode(message: Message, *, first: bool, last: bool) -> Opcode:
+    if not last:
+        return Opcode.WRITE_FIRST if first else Opcode.WRITE_MIDDLE
+    if message.immediate is None:
+        return Opcode.WRITE_ONLY if first else Opcode.WRITE_LAST
+    return Opcode.WRITE_ONLY_IMMEDIATE if first else Opcode.WRITE_LAST_IMMEDIATE
