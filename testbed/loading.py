@@ -1,6 +1,6 @@
 """Topologies and scenarios from YAML files, with every error told by file, line and key path."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
@@ -14,7 +14,7 @@ from testbed.documents import Document, key_path, read_document
 from testbed.model.checks import did_you_mean, problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.scenario import Scenario
-from testbed.model.topology import NAME_PATTERN, Topology
+from testbed.model.topology import AUTO, NAME_PATTERN, NOMINAL_DILATION, Topology
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPOLOGIES = PROJECT / "topologies"
@@ -23,41 +23,81 @@ SCENARIOS = PROJECT / "scenarios"
 _SUFFIXES = (".yaml", ".yml")
 
 
+Dilation = Callable[[Scenario], float]
+"""Finds the dilation at which a scenario is run, given the scenario at any."""
+
+
+def nominal(_: Scenario) -> float:
+    """The dilation for `auto` where nothing runs on this machine."""
+    return NOMINAL_DILATION
+
+
 def load_topology(name_or_path: str) -> Topology:
     """Load a topology: one of the project's by name, or a YAML file by path.
+
+    `dilation: auto` needs a scenario to find it for: here it is the nominal one.
 
     Raises:
         InputError: there is none of that name, or it is wrong.
     """
-    return _topology(find_topology(name_or_path))
+    document = read_document(find_topology(name_or_path))
+    return _topology(document, document.data)
 
 
-def load_scenario(name_or_path: str) -> Scenario:
+def load_scenario(name_or_path: str, dilation: Dilation = nominal) -> Scenario:
     """Load a scenario and its topology: one of the project's by name, or a YAML file by path.
 
-    Its `topology` is a name, a path as seen from the scenario's file, or a mapping.
+    Its `topology` is a name, a path as seen from the scenario's file, or a mapping: of all its
+    keys, or of `base`, a name or path, and what is different.
+
+    Args:
+        name_or_path: the scenario.
+        dilation: asked where it is `auto`.
 
     Raises:
         InputError: there is none of that name, or it is wrong, or its parts do not fit.
     """
     document = read_document(find_scenario(name_or_path))
     data, found = dict(document.data), list[Problem]()
-    if isinstance(data.get("topology"), str):
-        try:
-            data["topology"] = _topology_of_scenario(document)
-        except InputError as error:
-            found += error.problems
-            data["topology"] = _STAND_IN  # to find what else is wrong
     try:
-        scenario = Scenario.model_validate(data)
+        data["topology"] = _topology_of_scenario(document)
+    except InputError as error:
+        found += error.problems
+        data["topology"] = _STAND_IN  # to find what else is wrong
+    scenario = _scenario(document, data, found)
+    if is_auto(data["topology"]):
+        fitting = {**data["topology"], "dilation": dilation(scenario)}
+        scenario = _scenario(document, {**data, "topology": fitting}, [])
+    return scenario
+
+
+def is_auto(topology: object) -> bool:
+    """Whether a topology, as its file says it, leaves its dilation open."""
+    return isinstance(topology, dict) and topology.get("dilation") == AUTO
+
+
+def _scenario(document: Document, data: dict[str, Any], found: list[Problem]) -> Scenario:
+    """Make a scenario of data, all that is wrong added to the problems found before.
+
+    Raises:
+        InputError: there is something wrong.
+    """
+    try:
+        scenario = Scenario.model_validate({**data, "topology": _resolved(data["topology"])})
     except ValidationError as error:
-        found += _problems(document, Scenario, error)
-        raise InputError(found) from None
+        raise InputError([*found, *_problems(document, Scenario, error)]) from None
     if not found:
-        found += [replace(one, where=document.where(one.where)) for one in problems(scenario)]
+        found = [replace(one, where=document.where(one.where)) for one in problems(scenario)]
     if found:
         raise InputError(found)
     return scenario
+
+
+def _resolved(topology: object) -> object:
+    """A topology's data with a dilation in any case."""
+    if isinstance(topology, dict) and is_auto(topology):
+        return {**topology, "dilation": NOMINAL_DILATION}
+    return topology
 
 
 def files_in(directory: Path) -> dict[str, Path]:
@@ -110,25 +150,50 @@ def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
     raise InputError([Problem(kind, name_or_path, expected, remedy)])
 
 
-def _topology(file: Path) -> Topology:
-    document = read_document(file)
+def _topology(document: Document, data: dict[str, Any]) -> Topology:
     try:
-        return Topology.model_validate(document.data)
+        return Topology.model_validate(_resolved(data))
     except ValidationError as error:
         raise InputError([*_problems(document, Topology, error)]) from None
 
 
-def _topology_of_scenario(document: Document) -> Topology:
-    try:
-        file = _find(document.data["topology"], "topology", TOPOLOGIES, document.file.parent)
-    except InputError as error:
-        where = document.where("topology")
-        raise InputError([replace(one, where=where) for one in error.problems]) from None
-    if not file.exists():
-        where, expected = document.where("topology"), "a file, seen from the scenario's directory"
-        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
-    return _topology(_nearby(file))
+def _topology_of_scenario(document: Document) -> object:
+    """What a scenario says of its topology, that of a file in the place of its name."""
+    said = document.data.get("topology")
+    if isinstance(said, str):
+        return _topology_data(document, "topology", said)
+    if isinstance(said, dict) and isinstance(said.get(_BASE), str):
+        base = _topology_data(document, f"topology.{_BASE}", said[_BASE])
+        return _changed(base, {key: value for key, value in said.items() if key != _BASE})
+    return said
 
+
+def _topology_data(document: Document, where: str, name_or_path: str) -> dict[str, Any]:
+    """The right topology that a scenario names there."""
+    place = document.where(where)
+    try:
+        file = _find(name_or_path, "topology", TOPOLOGIES, document.file.parent)
+    except InputError as error:
+        raise InputError([replace(one, where=place) for one in error.problems]) from None
+    if not file.exists():
+        expected = "a file, seen from the scenario's directory"
+        raise InputError([Problem(place, f"{file}, which does not exist", expected)])
+    named = read_document(_nearby(file))
+    _topology(named, named.data)
+    return dict(named.data)
+
+
+def _changed(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A mapping with some of its values, at any depth, in the place of those of another."""
+    merged = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _changed(base[key], value) if both else value
+    return merged
+
+
+_BASE = "base"
+"""In a scenario's topology: which one it is, but for the other keys."""
 
 _STAND_IN = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.machine import measured
 from testbed.cli.options import Json
-from testbed.cli.screen import progress_shown, say_json, stdout
+from testbed.cli.screen import say_json, stdout
 
 if TYPE_CHECKING:
-    from testbed.experiment.capacity import Capacity
     from testbed.fabric.capabilities import Finding
 
 
@@ -29,7 +29,7 @@ def doctor(
 
     findings = diagnose()
     able = all(found.ok for found in findings if found.required)
-    capacity = _measured() if measure and able else None
+    capacity = measured() if measure and able else None
     if as_json:
         answer = {"able": able, "findings": [asdict(found) for found in findings]}
         say_json(answer | ({"capacity": asdict(capacity)} if capacity else {}))
@@ -41,15 +41,6 @@ def doctor(
                 f"and {capacity.link_ns / 1e3:.1f} us on each link"
             )
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
-
-
-def _measured() -> "Capacity":
-    from testbed.experiment.capacity import calibrate, keep
-
-    with progress_shown() as progress:
-        capacity = calibrate(progress)
-    keep(capacity)
-    return capacity
 
 
 def _show(findings: "list[Finding]", *, able: bool) -> None:

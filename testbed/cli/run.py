@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.locking import held
+from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Pcap, Results
 from testbed.cli.running import require_memory, require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
 from testbed.cli.summary import exit_status, show
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -40,7 +41,7 @@ def run(
     from testbed.model.checks import buffer_bytes, remarks
     from testbed.results.run_directory import RunDirectory
 
-    scenario = load_scenario(name)
+    scenario = load_scenario(name, _dilation)
     if seed is not None:
         require_seed(seed)
         scenario = scenario.model_copy(update={"seed": seed})
@@ -71,11 +72,26 @@ def _run(scenario: "Scenario", directory: "RunDirectory", pcap: list[str]) -> "S
         return analyse(directory.path)
 
 
-def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
-    """Where `testbed doctor --measure` has been run: does the machine carry this scenario?"""
-    from testbed.experiment.capacity import judge_load, kept
+def _dilation(scenario: "Scenario") -> float:
+    """The dilation for `auto`: the smallest that this machine carries.
 
-    capacity = kept()
+    Raises:
+        MachineError: it is not known what this machine carries.
+    """
+    capacity = capacity_here()
+    if capacity is None:
+        raise MachineError(
+            "dilation: auto needs to know what this machine carries",
+            "end other programs, then: testbed doctor --measure; or give a number",
+        )
+    return capacity.fitting_dilation(scenario)
+
+
+def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
+    """Does the machine carry this scenario?"""
+    from testbed.experiment.capacity import judge_load
+
+    capacity = capacity_here()
     warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
     if warning is not None:
         say_warning(f"{name}: {warning}")

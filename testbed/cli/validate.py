@@ -30,8 +30,9 @@ def validate(
     noted: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
-            file, scenario = find_scenario(name), load_scenario(name)
-            noted, facts = remarks(scenario), _scenario_facts(scenario)
+            file, open_ = find_scenario(name), _Auto()
+            scenario = load_scenario(name, open_)
+            noted, facts = remarks(scenario), _scenario_facts(scenario) | open_.facts
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -68,6 +69,35 @@ def _kind(name: str) -> str:
     return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
 
 
+class _Auto:
+    """Finds the dilation for `auto`, as a run would, and what is to be said of it."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, str] = {}
+
+    def __call__(self, scenario: "Scenario") -> float:
+        from testbed.experiment.capacity import kept
+        from testbed.loading import nominal
+
+        capacity = kept()
+        if capacity is None:
+            dilation = nominal(scenario)
+            self.facts["dilation"] = f"auto, which the first run finds; {dilation:g} in the above"
+        else:
+            dilation = capacity.fitting_dilation(scenario)
+            self.facts["dilation"] = f"auto, {dilation:g} on this machine"
+        return dilation
+
+
+def _load(scenario: "Scenario") -> str:
+    from testbed.experiment.capacity import kept
+
+    capacity = kept()
+    if capacity is None:
+        return "not known: the first run measures what this machine carries"
+    return f"about {capacity.load(scenario):.0%} of this machine's {capacity.cpus} CPUs"
+
+
 def _topology_facts(topology: "Topology") -> dict[str, Any]:
     from testbed.model.units import show_duration, show_rate
 
@@ -80,6 +110,7 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
         "paths between racks": topology.planes * topology.t1_per_plane,
         "port rate": f"{show_rate(topology.port_rate)}, "
         f"emulated {show_rate(topology.port_rate_bps)}",
+        "dilation": f"{topology.dilation:g}",
         "round trip": f"{show_duration(topology.propagation_rtt_ns / topology.dilation)}, "
         f"emulated {show_duration(topology.propagation_rtt_ns)}",
         "BDP of a port": f"{topology.bdp_packets:.1f} packets",
@@ -95,4 +126,5 @@ def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
         "flows": len(scenario.flows),
         "faults": len(scenario.timeline),
         "duration": show_duration(scenario.duration),
+        "load": _load(scenario),
     }

@@ -2,6 +2,7 @@
 
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 from testbed.controller.plan import OPENFLOW_PORT, ControllerPlan
@@ -12,6 +13,7 @@ from testbed.model.errors import RunFailedError
 from testbed.model.topology import Topology
 
 _TIMEOUT_S = 10.0
+_RETRY_S = 0.02
 
 
 def try_ryu() -> str | None:
@@ -28,7 +30,7 @@ def try_ryu() -> str | None:
         controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
         try:
             controller.wait_for("ready", _TIMEOUT_S)
-            socket.create_connection(("127.0.0.1", OPENFLOW_PORT), _TIMEOUT_S).close()
+            _connect(time.monotonic() + _TIMEOUT_S)
             controller.stop()
         except RunFailedError as error:
             said = (directory / "controller.log").read_text().splitlines()
@@ -37,3 +39,16 @@ def try_ryu() -> str | None:
             controller.process.kill()
             controller.process.wait()
     return None
+
+
+def _connect(deadline: float) -> None:
+    """Connect as a switch does: again, until the controller listens, which may be after "ready"."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", OPENFLOW_PORT), _TIMEOUT_S).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return

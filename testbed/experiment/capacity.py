@@ -1,8 +1,8 @@
-"""What this machine carries: measured in a short run, kept, and compared with what is asked of it.
+"""What this machine carries: what was measured of it, kept, and compared with what is asked.
 
 The measure is CPU time: of the two endpoints for each data packet, and of the kernel for each link
 that a packet crosses. A scenario offers flows x packets/s; their CPU time as a share of all CPUs is
-the load to expect.
+the load to expect. An endpoint runs on one CPU at a time, so its own share counts as well.
 """
 
 import hashlib
@@ -11,40 +11,34 @@ import math
 import os
 import platform
 import pwd
-import tempfile
-import time
-from collections.abc import Callable
+from collections import defaultdict
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
 from testbed.endpoint.planning import Flow, fair_share_bps, flows_of
-from testbed.experiment.machine import ALL_CPUS, cpu_times
-from testbed.experiment.manifest import cpu_model
-from testbed.experiment.outside import run_experiment
+from testbed.experiment.machine import cpu_model
 from testbed.model.errors import MachineError
-from testbed.model.scenario import Scenario, WriteBw
-from testbed.model.topology import Topology
-from testbed.model.units import parse_duration
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Node, Topology
 from testbed.results.run_directory import give_to_user
 
 WARN_LOAD = 0.7
-"""Expected share of all CPUs above which a run will probably be degraded."""
+"""Expected share of the CPUs above which a run will probably be degraded."""
 
 REFUSE_LOAD = 1.5
 """Above it what is measured would be the machine: refused unless forced."""
 
-CALIBRATION = 1
+LAG_RTT = 0.05
+"""So late, in base RTTs, may event loops run: `LAG_P99_DEGRADED_RTT` of the verdict."""
+
+CALIBRATION = 2
 """Counts up when what is measured changes its meaning."""
 
-_DURATION_NS = parse_duration("3 s")
-_DILATION_STEP = 100
-_OBSERVED_S = 0.5
-_PAIRS = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
-"""A load that fills a small machine: packets cost up to twice as much there as on an idle one."""
-
-_LINKS_ACROSS, _LINKS_WITHIN = 4, 2
+LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between racks, and within one."""
+
+_DILATION_STEP = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,21 +49,42 @@ class Capacity:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
         cpus: how many there are.
+        lag_ns: how late event loops ran meanwhile, at p99: whatever a fabric's round trip is.
     """
 
     endpoint_ns: float
     link_ns: float
     cpus: int
+    lag_ns: float = 0.0
 
     def load(self, scenario: Scenario) -> float:
-        """The share of all CPUs that a scenario takes, 1.0 being all of them."""
+        """The share of the CPUs that a scenario takes, 1.0 being all of them.
+
+        Where one endpoint needs more of its own CPU than that, its share.
+        """
         topology = scenario.topology
-        used = 0.0
+        whole_ns = 0.0
+        endpoints_ns: dict[Node, float] = defaultdict(float)
         for flow in flows_of(scenario):
             packets_per_s = fair_share_bps(scenario, flow) / (8 * topology.wire_bytes)
-            links = _LINKS_ACROSS if _across(topology, flow) else _LINKS_WITHIN
-            used += packets_per_s * (self.endpoint_ns + links * self.link_ns)
-        return used / (self.cpus * 1e9)
+            links = LINKS_ACROSS if _across(topology, flow) else LINKS_WITHIN
+            whole_ns += packets_per_s * (self.endpoint_ns + links * self.link_ns)
+            for end in (flow.src, flow.dst):
+                endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
+        busiest_ns = max(endpoints_ns.values(), default=0)
+        return max(whole_ns / self.cpus, busiest_ns) / 1e9
+
+    def fitting_dilation(self, scenario: Scenario) -> int:
+        """The smallest dilation at which this machine can be trusted with a scenario.
+
+        There the load is no more than `WARN_LOAD`, rates being linear in 1/dilation, and event
+        loops are late by a small part of a round trip.
+        """
+        topology = scenario.topology
+        by_load = self.load(scenario) / WARN_LOAD
+        by_lag = self.lag_ns / (LAG_RTT * topology.propagation_rtt_ns)
+        exact = topology.dilation * max(by_load, by_lag)
+        return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
 def _across(topology: Topology, flow: Flow) -> bool:
@@ -87,63 +102,12 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
         return None
     flows = len(scenario.flows)
     fits = max(int(flows * WARN_LOAD / load), 1)
-    exact = scenario.topology.dilation * load / WARN_LOAD
-    dilation = math.ceil(exact / _DILATION_STEP) * _DILATION_STEP
+    dilation = capacity.fitting_dilation(scenario)
     what = f"{flows} flows take about {load:.0%} of this machine's {capacity.cpus} CPUs"
-    remedy = f"{fits} of them would fit, or all with dilation: {dilation}"
+    remedy = f"{fits} of them would fit, or all with dilation: {dilation} (auto finds it)"
     if load > REFUSE_LOAD and not force:
         raise MachineError(what, f"{remedy}; --force runs it all the same")
     return f"{what}: expect a verdict below trusted; {remedy}"
-
-
-# --- measuring --------------------------------------------------------------------------------
-
-
-def calibrate(progress: Callable[[str, float], None]) -> Capacity:
-    """Measure it with eight hosts at full rate in both directions; takes about ten seconds.
-
-    Raises:
-        MachineError: this machine cannot run the testbed.
-    """
-    topology = Topology(
-        name="calibration", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4
-    )
-    scenario = Scenario(name="calibration", topology=topology, workload=WriteBw(pairs=_PAIRS))
-    scenario = scenario.model_copy(update={"duration": _DURATION_NS})
-    with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
-        directory = Path(scratch)
-        others = _busy_share(_OBSERVED_S)
-        run_experiment(scenario, directory, progress)
-        return _capacity_of(directory, others)
-
-
-def _busy_share(seconds: float) -> float:
-    """How busy the machine is with other things."""
-    busy, total = cpu_times()[ALL_CPUS]
-    time.sleep(seconds)
-    busy_after, total_after = cpu_times()[ALL_CPUS]
-    return (busy_after - busy) / max(total_after - total, 1)
-
-
-def _capacity_of(directory: Path, others: float) -> Capacity:
-    run = json.loads((directory / "run.json").read_text())
-    begin, end = run["t0_ns"], run["t0_ns"] + _DURATION_NS
-    samples = [json.loads(line) for line in (directory / "health.jsonl").read_text().splitlines()]
-    # The first second is filled with messages that are only being made.
-    during = [one for one in samples if begin + 1_000_000_000 < one["t_ns"] <= end]
-    machine = [one for one in during if one["process"] == "machine"]
-    endpoints = [one for one in during if one["process"] in run["hosts"]]
-    cpus = os.cpu_count() or 1
-    busy = sum(one["busy_share"] * one["interval_ns"] for one in machine)
-    busy_cpus = cpus * max(busy / sum(one["interval_ns"] for one in machine) - others, 0.0)
-    hosts = len({one["process"] for one in endpoints})
-    endpoint_cpus = (
-        hosts * sum(one["cpu_ns"] for one in endpoints) / sum(o["interval_ns"] for o in endpoints)
-    )
-    packets_per_s = sum(flow["packets_sent"] for flow in run["flows"]) / run["duration_s"]
-    endpoint_ns = endpoint_cpus * 1e9 / packets_per_s
-    link_ns = max(busy_cpus - endpoint_cpus, 0.0) * 1e9 / packets_per_s / _LINKS_ACROSS
-    return Capacity(endpoint_ns, link_ns, cpus)
 
 
 # --- keeping it -------------------------------------------------------------------------------

@@ -2,11 +2,15 @@
 
 import json
 import os
+import platform
 from pathlib import Path
 
 INTERVAL_NS = 1_000_000_000
 _IDLE_COLUMNS = (3, 4)
 """idle and iowait in /proc/stat."""
+
+_SOFTIRQ_COLUMN = 6
+"""Where the kernel receives, queues and forwards packets, whoever sent them."""
 
 ALL_CPUS = "cpu"
 """The line of /proc/stat about all CPUs."""
@@ -19,6 +23,7 @@ class MachineSampler:
         self._path = path
         self._since_ns = now_ns
         self._cpus = cpu_times()
+        self._softirq = softirq_time()
         self._timer_late_ns = 0
 
     def timer_late(self, late_ns: int) -> None:
@@ -32,7 +37,7 @@ class MachineSampler:
 
     def sample(self, now_ns: int, drops: dict[str, int]) -> None:
         """Write a line for the time since the last; `drops` are cumulative counters."""
-        cpus = cpu_times()
+        cpus, softirq = cpu_times(), softirq_time()
         spent = {
             name: tuple(new - old for new, old in zip(cpus[name], self._cpus[name], strict=True))
             for name in cpus.keys() & self._cpus.keys()  # a CPU may come or go
@@ -44,13 +49,15 @@ class MachineSampler:
             "interval_ns": now_ns - self._since_ns,
             "cpus": os.cpu_count(),
             "busy_share": shares.pop(ALL_CPUS),
+            "softirq_share": (softirq - self._softirq) / max(spent[ALL_CPUS][1], 1),
             "cores": dict(sorted(shares.items())),
             "timer_late_ns": self._timer_late_ns,
             "drops": {"softnet": _softnet_drops(), **drops},
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        self._since_ns, self._cpus, self._timer_late_ns = now_ns, cpus, 0
+        self._since_ns, self._timer_late_ns = now_ns, 0
+        self._cpus, self._softirq = cpus, softirq
 
 
 def cpu_times() -> dict[str, tuple[int, int]]:
@@ -65,7 +72,21 @@ def cpu_times() -> dict[str, tuple[int, int]]:
     return found
 
 
+def softirq_time() -> int:
+    """Time since boot that all CPUs spent on packets and timers in the kernel, in ticks."""
+    line = Path("/proc/stat").read_text().partition("\n")[0]
+    return int(line.split()[1 + _SOFTIRQ_COLUMN])
+
+
 def _softnet_drops() -> int:
     """Packets that the kernel's receive queues dropped since boot, on all CPUs."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)
+
+
+def cpu_model() -> str:
+    """The CPU's name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"

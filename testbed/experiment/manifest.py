@@ -4,9 +4,12 @@ import json
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed.experiment.capacity import kept
+from testbed.experiment.machine import cpu_model
 from testbed.fabric import link_model
 from testbed.fabric.openvswitch import Availability
 from testbed.model.scenario import Scenario
@@ -29,9 +32,16 @@ def write_manifest(directory: Path, scenario: Scenario, switch: Availability) ->
         "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
         "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
         "link_model": _link_model(),
+        "capacity": _capacity(scenario),
         "git": _git_state(),
     }
     (directory / "manifest.json").write_text(json.dumps(content, indent=1))
+
+
+def _capacity(scenario: Scenario) -> dict[str, float] | None:
+    """What this machine was measured to carry, and the load to expect; None if it was not."""
+    capacity = kept()
+    return None if capacity is None else asdict(capacity) | {"load": capacity.load(scenario)}
 
 
 def _link_model() -> str:
@@ -39,13 +49,6 @@ def _link_model() -> str:
     if missing is None:
         return "tc-BPF: ECN, trimming, priority, faults; HTB: rate"
     return f"HTB rate and tail drop: no ECN, no trimming, no priority ({missing.what})"
-
-
-def cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
 
 
 def _git_state() -> dict[str, str | bool] | None:

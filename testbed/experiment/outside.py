@@ -24,7 +24,22 @@ _ERROR_FILE = "error.pickle"
 def run_experiment(
     scenario: Scenario, directory: Path, progress: Progress, captured: Collection[str] = ()
 ) -> None:
-    """Run a scenario and leave its records in a run directory, not yet analysed.
+    """Run a scenario and leave its records in a run directory, as tables, not yet analysed.
+
+    Raises what `record_experiment` raises.
+    """
+    record_experiment(scenario, directory, progress, captured)
+    progress("collecting", 0.95)
+    # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
+    run = json.loads((directory / "run.json").read_text())
+    collect(directory / RAW, directory, run["t0_ns"])
+    shutil.rmtree(directory / RAW)
+
+
+def record_experiment(
+    scenario: Scenario, directory: Path, progress: Progress, captured: Collection[str] = ()
+) -> None:
+    """Run a scenario and leave in a run directory what its processes recorded, as they did.
 
     What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it.
 
@@ -62,11 +77,6 @@ def run_experiment(
     code = os.waitstatus_to_exitcode(status)
     if code:
         raise RunFailedError(f"the run ended early ({_words(code)}); see {directory / 'logs'}")
-    progress("collecting", 0.95)
-    # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
-    run = json.loads((directory / "run.json").read_text())
-    collect(directory / RAW, directory, run["t0_ns"])
-    shutil.rmtree(directory / RAW)
 
 
 def _words(code: int) -> str:

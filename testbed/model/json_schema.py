@@ -33,12 +33,23 @@ def topology_schema() -> dict[str, Any]:
 
 
 def scenario_schema() -> dict[str, Any]:
-    """The JSON Schema of a scenario file, in which the topology may be a name or a path."""
+    """The JSON Schema of a scenario file.
+
+    There the topology may be a name or a path, also with some keys changed.
+    """
     schema = _schema(Scenario, "An experiment on an emulated fabric")
     topology = schema["properties"]["topology"]
+    keys = schema["$defs"]["Topology"]["properties"]
+    base = {"type": "string", "description": "a topology's name or file, changed by other keys"}
+    changed = {
+        "type": "object",
+        "properties": {"base": base, **keys},
+        "required": ["base"],
+        "additionalProperties": False,
+    }
     schema["properties"]["topology"] = {
         "description": topology.pop("description"),
-        "anyOf": [{"type": "string"}, topology],
+        "anyOf": [{"type": "string"}, topology, changed],
     }
     return schema
 

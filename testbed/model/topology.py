@@ -11,7 +11,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from testbed.model.queue import Queue, Queues
 from testbed.model.units import Duration, Rate, parse_duration, parse_rate, show_size
@@ -22,6 +22,12 @@ NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 MAX_PLANES = 8
 MAX_INDEX = 512
 """Most T0s or T1s of a plane, and most hosts of a T0: what a uSID's index holds."""
+
+AUTO = "auto"
+"""What a file says for a dilation that is found when it is run (`loading.py`)."""
+
+NOMINAL_DILATION = 10_000
+"""Where nothing else is said, and for `auto` where nothing runs on this machine."""
 
 PAYLOAD_MTU = 4096
 """Bytes of payload in a full packet: the RDMA path MTU."""
@@ -153,9 +159,13 @@ class Topology(_Model):
     dilation: Annotated[
         float,
         Field(
-            ge=1, allow_inf_nan=False, strict=True, description="how much slower the fabric runs"
+            ge=1,
+            allow_inf_nan=False,
+            strict=True,
+            description="how much slower the fabric runs; auto: as little as this machine carries",
         ),
-    ] = 10_000
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1}, {"const": AUTO}]}),
+    ] = NOMINAL_DILATION
 
     @model_validator(mode="after")
     def _has_a_bdp(self) -> Self:

@@ -83,7 +83,8 @@ class HealthSample(_Record):
     """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
 
     `drops` are cumulative counters of drops that no fault explains. `busy_share` is of all
-    `cpus`, 0 to 1; `cores` the same for each. `timer_late_ns` is how late the worst sleep ended.
+    `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets and timers; `cores`
+    is the busy share of each. `timer_late_ns` is how late the worst sleep ended.
     """
 
     t_ns: int
@@ -94,6 +95,7 @@ class HealthSample(_Record):
     cpu_ns: int | None = None
     cpus: int | None = None
     busy_share: float | None = None
+    softirq_share: float | None = None
     cores: dict[str, float] = Field(default_factory=dict)
     timer_late_ns: int | None = None
     drops: dict[str, int] = Field(default_factory=dict)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import main
+from testbed.experiment.capacity import Capacity
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,9 @@ class Called:
     err: str
 
 
+AMPLE = Capacity(endpoint_ns=1_000, link_ns=100, cpus=2)
+"""A machine that carries everything, so that none is measured."""
+
 Call = Callable[..., Called]
 
 
@@ -28,6 +32,7 @@ def call(
 ) -> Call:
     """Call `testbed` with arguments, in an empty directory of its own."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("testbed.experiment.capacity.kept", lambda: AMPLE)
 
     def call(*arguments: str) -> Called:
         monkeypatch.setattr(sys, "argv", ["testbed", *arguments])

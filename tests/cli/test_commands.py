@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from testbed.loading import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
 
 from .conftest import Call
@@ -267,3 +268,41 @@ def test_an_unexpected_error_is_told_briefly_and_kept(
     log = Path(second.removeprefix("  traceback: "))
     assert "raise RuntimeError" in log.read_text()
     log.unlink()
+
+
+# --- topologies with changes --------------------------------------------------------------------
+
+CHANGED = """\
+name: x
+topology: {base: %s, %s}
+workload: {pairs: [[h0, h4]]}
+"""
+
+
+def test_a_scenario_changes_keys_of_a_topology(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(
+        CHANGED % ("clos-4plane", "t1_per_plane: 3, queue: {last_hop: {limit: 2 BDP}}")
+    )
+    topology = load_scenario("./x.yaml").topology
+    assert (topology.planes, topology.t1_per_plane) == (4, 3)
+    assert str(topology.queue.last_hop.limit) == "2 BDP"
+
+
+@pytest.mark.parametrize(
+    ("base", "changes", "told"),
+    [
+        ("clos-4plan", "planes: 2", "x.yaml:2: topology.base: found clos-4plan, expected one of"),
+        ("clos-4plane", "plane: 2", "x.yaml:2: topology.plane: found the unknown key plane"),
+        ("clos-4plane", "planes: 9", "x.yaml:2: topology.planes: found 9, expected at most 8"),
+        ("clos-4plane", "dilation: atuo", "found atuo, expected a number (how much slower"),
+        ("./none.yaml", "planes: 9", "topology.base: found none.yaml, which does not exist"),
+    ],
+)
+def test_what_is_wrong_with_it_is_told(call: Call, base: str, changes: str, told: str) -> None:
+    Path("x.yaml").write_text(CHANGED % (base, changes))
+    called = call("validate", "x.yaml")
+    assert called.status == 2
+    assert told in called.err

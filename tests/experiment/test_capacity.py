@@ -1,5 +1,6 @@
 """A scenario that a machine does not carry is named before it runs, with what would fit."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment.capacity import Capacity, calibrate, judge_load, keep, kept
+from testbed.experiment.calibration import calibrate
+from testbed.experiment.capacity import LAG_RTT, WARN_LOAD, Capacity, judge_load, keep, kept
 from testbed.loading import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
+from testbed.results.verdict import LAG_P99_DEGRADED_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -23,6 +26,16 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("SUDO_UID", raising=False)
     return tmp_path
+
+
+def _answer(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("testbed"), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
 
 
 def _permutation(**topology: Any) -> Scenario:
@@ -36,6 +49,29 @@ def test_the_load_is_packets_times_what_each_costs() -> None:
     expected = packets_per_s * (60e-6 + 4 * 5e-6) / 2
     assert MEASURED.load(_permutation()) == pytest.approx(expected)
     assert MEASURED.load(_permutation(dilation=20_000.0)) == pytest.approx(expected / 2)
+
+
+def test_an_endpoint_has_no_more_than_one_cpu() -> None:
+    """Two hosts on many CPUs: what counts is the share of its own that each needs."""
+    many = replace(MEASURED, cpus=64)
+    pair = load_scenario("link-failure")
+    packets_per_s = 2 * 40e6 / (8 * pair.topology.wire_bytes)
+    assert many.load(pair) == pytest.approx(packets_per_s * 30e-6)
+
+
+def test_the_dilation_that_is_found_fits_and_no_smaller_one_does() -> None:
+    fitting = MEASURED.fitting_dilation(_permutation())
+    assert fitting % 100 == 0
+    assert MEASURED.load(_permutation(dilation=float(fitting))) <= WARN_LOAD
+    assert MEASURED.load(_permutation(dilation=float(fitting - 100))) > WARN_LOAD
+    assert MEASURED.fitting_dilation(_permutation(dilation=1_000.0)) == fitting
+
+
+def test_late_event_loops_need_long_round_trips() -> None:
+    """2 ms late may be 5% of a round trip: one of 40 ms, 13.08 us at full speed."""
+    assert LAG_RTT == LAG_P99_DEGRADED_RTT
+    late = replace(MEASURED, endpoint_ns=100, link_ns=0, lag_ns=2e6)
+    assert late.fitting_dilation(_permutation()) == 3_100
 
 
 def test_packets_within_a_rack_cross_half_the_links() -> None:
@@ -58,7 +94,7 @@ def test_much_is_warned_of_and_what_is_advised_fits() -> None:
     warning = judge_load(scenario, MEASURED, force=False)
     assert warning is not None
     assert "8 flows take about 94%" in warning
-    advised = int(warning.rpartition("dilation: ")[2])
+    advised = int(warning.rpartition("dilation: ")[2].split()[0])
     assert MEASURED.load(_permutation(dilation=float(advised))) <= 0.7
     assert MEASURED.load(_permutation(dilation=float(advised))) == pytest.approx(0.7, rel=0.03)
 
@@ -98,13 +134,7 @@ def test_under_sudo_it_is_the_callers(monkeypatch: pytest.MonkeyPatch, cache: Pa
 def test_run_refuses_before_it_makes_anything(tmp_path: Path) -> None:
     keep(Capacity(endpoint_ns=1_000_000, link_ns=100_000, cpus=2))
     results = tmp_path / "results"
-    done = subprocess.run(
-        [Path(sys.executable).with_name("testbed"), "run", "permutation", "--results", results],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"NO_COLOR": "1"},
-    )
+    done = _answer("run", "permutation", "--results", results)
     assert done.returncode == ExitStatus.MACHINE_CANNOT
     assert "8 flows take about" in done.stderr
     assert "--force" in done.stderr
@@ -117,4 +147,42 @@ def test_measuring_finds_a_plausible_cost() -> None:
     measured = calibrate(lambda _what, _done: None)
     assert measured.cpus == os.cpu_count()
     assert 5_000 < measured.endpoint_ns < 1_000_000
-    assert 0 <= measured.link_ns < 200_000
+    assert 0 < measured.link_ns < 200_000
+    assert 0 < measured.lag_ns < 500_000_000
+
+
+AUTO = """\
+name: auto
+topology: {base: clos-tiny, dilation: auto}
+duration: 10 s
+workload: {pairs: [[h0, h1]]}
+"""
+
+
+def test_validate_says_which_dilation_auto_is(tmp_path: Path) -> None:
+    file = tmp_path / "auto.yaml"
+    file.write_text(AUTO)
+    unknown = _answer("validate", file)
+    assert "dilation: auto, which the first run finds; 10000 in the above" in unknown.stdout
+    keep(MEASURED)
+    fitting = MEASURED.fitting_dilation(load_scenario(str(file)))
+    assert f"dilation: auto, {fitting} on this machine" in _answer("validate", file).stdout
+
+
+@pytest.mark.root
+@pytest.mark.e2e
+def test_the_first_run_measures_and_takes_the_dilation_from_it(tmp_path: Path, cache: Path) -> None:
+    file = tmp_path / "auto.yaml"
+    file.write_text(AUTO.replace("10 s", "1 s"))
+    done = _answer("run", file, "--results", tmp_path / "results", "--json")
+    assert "measuring what this machine carries" in done.stderr
+    assert list(cache.rglob("capacity-*.json"))
+    found = kept()
+    assert found is not None
+    (manifest,) = (tmp_path / "results/auto").glob("2*/manifest.json")
+    recorded = json.loads(manifest.read_text())
+    fitting = found.fitting_dilation(load_scenario(str(file)))
+    assert recorded["scenario"]["topology"]["dilation"] == fitting
+    assert recorded["capacity"]["endpoint_ns"] == found.endpoint_ns
+    again = _answer("validate", file)
+    assert f"auto, {fitting} on this machine" in again.stdout
