@@ -1,54 +1,186 @@
-"""How long a fabric takes to be built, verified and taken down."""
+"""How long a fabric takes to be built, proven and taken down; how others compare; how it grows."""
 
-import json
-import os
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
 
-from testbed.bench.figure import Figure, at_most
+from testbed.bench import stock
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting, in_sandbox
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.namespaces import start_sandbox
-from testbed.model.errors import RunFailedError
+from testbed.loading import load_topology
 from testbed.model.topology import Topology
+from testbed.results.run_directory import give_to_user
 
 UP_S = 3.0
 DOWN_S = 0.5
+FASTER_THAN_MININET = 10.0
+SLOWER_THAN_BATCHES = 3.0
+
+LARGEST_UP_S = 15.0
+LARGEST_DOWN_S = 2.0
+LEAST_R2 = 0.98
+"""Of a straight line through time or memory over links: 1 is a line."""
+
+SIZES = ((4, 2, 4, 4), (4, 2, 8, 8), (8, 2, 8, 8), (8, 4, 8, 8), (8, 8, 8, 8))
+"""Planes, T0s and T1s of a plane, hosts of a T0: 64 to 1024 links, the last with 64 hosts."""
 
 
-def bring_up(topology: Topology, repeats: int, progress: Callable[[str], None]) -> list[Figure]:
-    """Build, verify and sweep a fabric and take it down again, each time in a new sandbox."""
-    up, down = [], []
-    for repeat in range(repeats):
-        progress(f"bring-up {repeat + 1}/{repeats}")
-        seconds = _once(topology)
-        up.append(seconds[0])
-        down.append(seconds[1])
-    name = topology.name
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What one fabric took.
+
+    Attributes:
+        links: how many it has.
+        up_s: seconds until it forwarded.
+        proven_s: the same until every route was read back and every link had carried a packet.
+        down_s: seconds until its last process was gone.
+        memory_bytes: of the kernel and of the process that built it.
+    """
+
+    links: int
+    up_s: float
+    proven_s: float
+    down_s: float
+    memory_bytes: int
+
+
+def bring_up(setting: Setting) -> list[Figure]:
+    """The default fabric, in a new sandbox each time; stock Mininet and iproute2 beside it."""
+    topology = load_topology("clos-4plane")
+    missing = stock.mininet_missing()
+    if missing:
+        setting.progress(f"stock Mininet is not compared: {missing}")
+    ours, batches, mininet = [], [], []
+    for repeat in range(setting.repeats):
+        setting.progress(f"bring-up {repeat + 1}/{setting.repeats}")
+        ours.append(_build(topology))
+        batches.append(in_sandbox(lambda: stock.batches_up_s(topology)))
+        if not missing:
+            mininet.append(in_sandbox(lambda: stock.mininet_up_s(topology)))
+    name, up = topology.name, [one.up_s for one in ours]
+    figures = [
+        Figure(f"{name} up and routed", "s", tuple(up)),
+        at_most(f"{name} up, verified, swept", "s", [one.proven_s for one in ours], UP_S),
+        at_most(f"{name} down", "s", [one.down_s for one in ours], DOWN_S),
+        Figure("its bare objects by ip -batch and tc -batch", "s", tuple(batches)),
+        at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
+    ]
+    if mininet:
+        figures += [
+            Figure("its nodes and links by stock Mininet with TCLink", "s", tuple(mininet)),
+            at_least("Mininet's / ours", "", _ratios(mininet, up), FASTER_THAN_MININET),
+        ]
+    return figures
+
+
+def _ratios(over: list[float], under: list[float]) -> list[float]:
+    return [one / other for one, other in zip(over, under, strict=True)]
+
+
+def scale(setting: Setting) -> list[Figure]:
+    """Fabrics of five sizes, up to 64 hosts with 8 ports and over 1000 links, and their picture."""
+    sizes = []
+    for planes, t0s, t1s, hosts in SIZES:
+        topology = Topology(
+            name="scale", planes=planes, t0_per_plane=t0s, t1_per_plane=t1s, hosts_per_t0=hosts
+        )
+        built = []
+        for repeat in range(setting.repeats):
+            setting.progress(f"{len(topology.links)} links {repeat + 1}/{setting.repeats}")
+            built.append(_build(topology))
+        sizes.append(built)
+    _draw(sizes, setting.pictures / "scale.png")
+    largest = sizes[-1]
+    what = f"{largest[0].links} links"
     return [
-        at_most(f"{name} up, routed, verified, swept", "s", up, UP_S),
-        at_most(f"{name} down", "s", down, DOWN_S),
+        at_most(f"{what} up, verified, swept", "s", [b.proven_s for b in largest], LARGEST_UP_S),
+        at_most(f"{what} down", "s", [b.down_s for b in largest], LARGEST_DOWN_S),
+        Figure(f"{what}, memory", "MB", tuple(b.memory_bytes / 1e6 for b in largest)),
+        at_least("time over links, R² of a line", "", [_r2(sizes, "proven_s")], LEAST_R2),
+        at_least("memory over links, R² of a line", "", [_r2(sizes, "memory_bytes")], LEAST_R2),
     ]
 
 
-def _once(topology: Topology) -> tuple[float, float]:
-    reader, writer = os.pipe()
-
-    def build() -> int:
+def _build(topology: Topology) -> Built:
+    def build() -> list[float]:
+        before = _available_bytes()
         began = time.monotonic()
         with Fabric(topology) as fabric:
+            up = time.monotonic()
             fabric.verify()
             fabric.sweep()
             done = time.monotonic()
-            os.write(writer, json.dumps([done - began, done]).encode())
-        return 0
+            return [up - began, done - began, done, before - _available_bytes()]
 
-    waiter = start_sandbox(build)
-    os.close(writer)
-    with os.fdopen(reader) as report:
-        said = report.read()
-    os.waitpid(waiter, 0)
+    _settle()
+    up_s, proven_s, done, memory = in_sandbox(build)
     gone = time.monotonic()
-    if not said:
-        raise RunFailedError("the fabric could not be built: see the messages above")
-    up_s, done = json.loads(said)
-    return up_s, gone - done
+    return Built(len(topology.links), up_s, proven_s, gone - done, round(memory))
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+_SETTLED_BYTES = 1 << 20
+_SETTLE_STEP_S = 0.1
+_MOST_STEPS = 100
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/meminfo tells no MemAvailable")
+
+
+def _settle() -> None:
+    """Wait until the kernel has given back what the fabric before this one took."""
+    before = _available_bytes()
+    for _ in range(_MOST_STEPS):
+        time.sleep(_SETTLE_STEP_S)
+        now = _available_bytes()
+        if abs(now - before) < _SETTLED_BYTES:
+            return
+        before = now
+
+
+# --- growth -----------------------------------------------------------------------------------
+
+
+def _r2(sizes: list[list[Built]], measure: str) -> float:
+    """How well the medians of a measure lie on a straight line over links: R²."""
+    import numpy as np  # noqa: PLC0415 - not before the sandboxes are forked
+
+    links = [built[0].links for built in sizes]
+    medians = [median(getattr(one, measure) for one in built) for built in sizes]
+    return float(np.corrcoef(links, medians)[0, 1] ** 2)
+
+
+def _draw(sizes: list[list[Built]], place: Path) -> None:
+    from testbed.results.figures.style import (  # noqa: PLC0415 - takes a second to load
+        PLANES,
+        PNG_DPI,
+        new_figure,
+        style,
+    )
+
+    panels = (
+        ("time to build (s)", (("up and routed", "up_s", 1), ("verified, swept", "proven_s", 1))),
+        ("memory (MB)", (("kernel and builder", "memory_bytes", 1e-6),)),
+    )
+    with style():
+        figure = new_figure(2.6)
+        for axes, (label, measures) in zip(figure.subplots(1, 2), panels, strict=True):
+            for colour, (name, measure, unit) in zip(PLANES, measures, strict=False):
+                points = [(b.links, getattr(b, measure) * unit) for built in sizes for b in built]
+                axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=3, alpha=0.5)
+                lines = [
+                    (built[0].links, median(getattr(b, measure) for b in built) * unit)
+                    for built in sizes
+                ]
+                axes.plot(*zip(*lines, strict=True), color=colour, label=name)
+            axes.set(xlabel="links", ylabel=label, xlim=(0, None), ylim=(0, None))
+            axes.legend(loc="upper left")
+        figure.savefig(place, dpi=PNG_DPI)
+    give_to_user(place)

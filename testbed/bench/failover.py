@@ -2,13 +2,15 @@
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting
 from testbed.endpoint.planning import links_in_use_by_all
 from testbed.experiment import run_experiment
+from testbed.loading import load_scenario
 from testbed.model.faults import Fault, FaultKind
 from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
@@ -36,18 +38,17 @@ def seeded(scenario: Scenario, seed: int) -> Scenario:
     return changed.model_copy(update={"timeline": (fault,)})
 
 
-def failover(
-    scenario: Scenario, repeats: int, results: Path, progress: Callable[[str], None]
-) -> list[Figure]:
-    """Run a scenario's workload through seeded link failures and gather its figures."""
+def failover(setting: Setting) -> list[Figure]:
+    """Run the default scenario's workload through seeded link failures and gather its figures."""
+    scenario = load_scenario("link-failure")
     runs = []
-    for seed in range(1, repeats + 1):
-        progress(f"link failure {seed}/{repeats}")
-        runs.append(_run(seeded(scenario, seed), results))
-    faults = [run.faults[0] for run in runs]
-    lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in runs]
-    goodput = [flow.attainable_fraction for run in runs for flow in run.flows]
-    trusted = [run.verdict == "trusted" for run in runs]
+    for seed in range(1, setting.repeats + 1):
+        setting.progress(f"link failure {seed}/{setting.repeats}")
+        runs.append(run(seeded(scenario, seed), setting.results))
+    faults = [one.faults[0] for one in runs]
+    lost = [one.integrity.bytes_lost + one.integrity.bytes_corrupted for one in runs]
+    goodput = [flow.attainable_fraction for one in runs for flow in one.flows]
+    trusted = [one.verdict == "trusted" for one in runs]
     return [
         at_least("steady goodput / attainable", "", goodput, 0.98),
         at_most("first EV out", "RTT", _each(faults, "detection_rtt"), 2),
@@ -69,7 +70,8 @@ def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
     return [math.inf if value is None else value for value in values]
 
 
-def _run(scenario: Scenario, results: Path) -> Summary:
+def run(scenario: Scenario, results: Path) -> Summary:
+    """Run a scenario as `testbed run` does, into a directory of its own named after the bench."""
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, f"bench-{scenario.name}", scenario.seed, started)
     run_experiment(scenario, directory.path, lambda _what, _done: None)

@@ -1,117 +1,173 @@
-"""What the link model costs: CPU time of a packet on a link, with the model and without it."""
+"""What links cost: CPU time of a packet on each, and how many packet-hops the machine carries."""
 
-import json
 import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from testbed.bench.figure import Figure, at_most
-from testbed.endpoint.carriers import Carriers
-from testbed.fabric import namespaces, shaping
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.traffic import Packet, in_background, line, packet, receiver, sender
+from testbed.fabric import link_model as model
+from testbed.fabric import shaping
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.namespaces import start_sandbox
+from testbed.fabric.layout import receive_cpu
 from testbed.fabric.netlink import SO_RCVBUFFORCE, Netlink
-from testbed.model.addressing import nic_address
-from testbed.model.errors import RunFailedError
-from testbed.model.topology import Node, Topology
-from testbed.mrc.constants import DscpClasses
+from testbed.model.addressing import Path, ev_for_path
+from testbed.model.topology import Topology
 
-TARGET_NS = 600
-PAYLOAD = bytes(1000)
+MODEL_TARGET_NS = 600
+TARGET_NS = 2000
+INNER_BYTES = 1000
 PACKETS = 1000
 BATCHES = 20
 BUFFER_BYTES = 1 << 27
+LINKS = 4
+"""On a path over a T1."""
+
+UNHINDERED_BPS = 100e9
+"""So fast that nothing ever waits."""
+
+CEILING_WARM_UP_S = 0.1
+CEILING_S = 0.5
+STAGES = ("with link model and pacing", "with pacing", "bare")
 
 
-def link_model(repeats: int, progress: Callable[[str], None]) -> list[Figure]:
-    """Send packets over four links as fast as one CPU can, with the model and without it.
+def link_model(setting: Setting) -> list[Figure]:
+    """Send packets over four links as fast as one CPU can, with model and pacing and without.
 
     Sender and every hop share one CPU, so that the time that passes is the CPU time of all; of
     several batches the quickest counts, which nothing else has disturbed.
     """
-    with_model, without = [], []
-    for repeat in range(repeats):
-        progress(f"link model {repeat + 1}/{repeats}")
-        modelled, plain = _once()
-        with_model.append(modelled)
-        without.append(plain)
-    cost = [modelled - plain for modelled, plain in zip(with_model, without, strict=True)]
+    cost = _measured(setting, "cost of links", _per_link_ns)
+    whole, paced, bare = (cost[stage] for stage in STAGES)
     return [
-        Figure("a packet on a link, without the link model", "ns", tuple(without)),
-        Figure("a packet on a link, with it", "ns", tuple(with_model)),
-        at_most("the link model, per packet and link", "ns", cost, TARGET_NS),
+        *(Figure(f"a packet on a link, {stage}", "ns", tuple(cost[stage])) for stage in STAGES),
+        at_most("the link model, per packet and link", "ns", _less(whole, paced), MODEL_TARGET_NS),
+        at_most("model and pacing, per packet and link", "ns", _less(whole, bare), TARGET_NS),
     ]
 
 
-def _topology() -> Topology:
-    """Two hosts with a T1 between them, so fast that nothing ever waits."""
-    return Topology(
-        name="line", planes=1, t0_per_plane=2, t1_per_plane=1, hosts_per_t0=1, dilation=1
-    )
+def ceiling(setting: Setting) -> list[Figure]:
+    """Full packets from a host of the default fabric on each CPU, each CPU in planes of its own."""
+    found = _measured(setting, "ceiling of the fabric", _hops_per_s)
+    return [
+        Figure(f"the whole fabric, {stage}", "packet-hops/s", tuple(found[stage]))
+        for stage in STAGES
+    ]
 
 
-def _once() -> tuple[float, float]:
-    reader, writer = os.pipe()
+def _measured(
+    setting: Setting, what: str, measure: Callable[[], list[float]]
+) -> dict[str, list[float]]:
+    rows = []
+    for repeat in range(setting.repeats):
+        setting.progress(f"{what} {repeat + 1}/{setting.repeats}")
+        rows.append(in_sandbox(measure))
+    return {
+        stage: list(column) for stage, column in zip(STAGES, zip(*rows, strict=True), strict=True)
+    }
 
-    def measure() -> int:
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        topology = _topology()
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            if fabric.link_model_missing is not None:
-                raise fabric.link_model_missing
-            found = [_per_link_ns(topology)]
+
+def _less(more: list[float], less: list[float]) -> list[float]:
+    return [one - other for one, other in zip(more, less, strict=True)]
+
+
+def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[float]:
+    """Measure on a fabric as it is, without the link model, and without queues either."""
+    with Fabric(topology) as fabric:
+        if fabric.link_model_missing is not None:
+            raise fabric.link_model_missing
+        fabric.verify()
+        found = [measure(fabric)]
+        model.PINNED.unlink()  # what counts from here on is the kernel
+        for request in (shaping.detach_model, shaping.detach):
             for name, node in topology.nodes.items():
                 with Netlink.at(name) as netlink:
-                    ports = [port for port, _, _ in topology.adjacency[node]]
-                    netlink.send(shaping.detach_model(port.ifindex) for port in ports)
-            found.append(_per_link_ns(topology))
-        os.write(writer, json.dumps(found).encode())
-        return 0
-
-    waiter = start_sandbox(measure)
-    os.close(writer)
-    with os.fdopen(reader) as report:
-        said = report.read()
-    os.waitpid(waiter, 0)
-    if not said:
-        raise RunFailedError("the link model could not be measured: see the messages above")
-    with_model, without = json.loads(said)
-    return with_model, without
+                    netlink.send(request(port.ifindex) for port, _, _ in topology.adjacency[node])
+            found.append(measure(fabric))
+    return found
 
 
-def _per_link_ns(topology: Topology) -> float:
-    src, dst = topology.hosts
-    destination = nic_address(topology, dst).packed
-    carrier = Carriers(topology, src).to(destination, 0, DscpClasses().trimmable)
-    packet = carrier.outer_header(len(PAYLOAD)) + PAYLOAD
-    links = 4
-    with _socket(src, socket.IPPROTO_RAW) as sender, _socket(dst, socket.IPPROTO_IPV6) as receiver:
-        receiver.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
-        return min(_batch_ns(sender, receiver, packet, carrier.address) for _ in range(BATCHES)) / (
-            PACKETS * links
-        )
+# --- cost -------------------------------------------------------------------------------------
 
 
-def _batch_ns(
-    sender: socket.socket, receiver: socket.socket, packet: bytes, to: tuple[str, int]
-) -> int:
-    send = sender.sendto
+def _per_link_ns() -> list[float]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    topology = line(UNHINDERED_BPS)
+    one, other = topology.hosts
+
+    def measure(_: Fabric) -> float:
+        data = packet(topology, one, other, inner_bytes=INNER_BYTES)
+        with sender(one) as out, receiver(other) as arrivals:
+            arrivals.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+            best = min(_batch_ns(out, arrivals, data) for _ in range(BATCHES))
+        return best / (PACKETS * LINKS)
+
+    return _stages(topology, measure)
+
+
+def _batch_ns(out: socket.socket, arrivals: socket.socket, data: Packet) -> int:
+    send, (content, to) = out.sendto, data
     start = time.perf_counter_ns()
     for _ in range(PACKETS):
-        send(packet, to)
+        send(content, to)
     took = time.perf_counter_ns() - start
-    receiver.settimeout(1)
+    arrivals.settimeout(1)
     for _ in range(PACKETS):
-        receiver.recv(len(packet))  # TimeoutError: one was lost, and the figure means nothing
+        arrivals.recv(len(content))  # TimeoutError: one was lost, and the figure means nothing
     return took
 
 
-def _socket(node: Node, protocol: int) -> socket.socket:
-    fd = namespaces.open_netns(node.name)
-    try:
-        with namespaces.entered(fd):
-            return socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
-    finally:
-        os.close(fd)
+# --- ceiling ----------------------------------------------------------------------------------
+
+
+def _hops_per_s() -> list[float]:
+    topology = Topology(
+        name="ceiling", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4, dilation=1
+    )
+    cpus = sorted(os.sched_getaffinity(0))
+    half = len(topology.hosts) // 2
+    pairs = list(zip(topology.hosts[:half], topology.hosts[half:], strict=True))
+
+    def packets_for(number: int) -> tuple[socket.socket, list[Packet]]:
+        """What one CPU sends: on paths whose every hop is its own work, where there are such."""
+        one, other = pairs[number % len(pairs)]
+        paths = [Path(p, t1) for p in range(topology.planes) for t1 in range(topology.t1_per_plane)]
+        own = [
+            path
+            for path in paths
+            if receive_cpu(topology, topology.nic_link(one, path.plane), len(cpus)) == number
+        ]
+        evs = [ev_for_path(path) for path in own or paths]
+        return sender(one), [packet(topology, one, other, ev) for ev in evs]
+
+    def measure(fabric: Fabric) -> float:
+        with ExitStack() as stack:
+            counters = stack.enter_context(fabric.counters())
+            for host in topology.hosts:  # so that the kernel refuses nothing
+                stack.enter_context(receiver(host))
+
+            def arrived() -> int:
+                found = counters.directions()
+                hosts = {host.name for host in topology.hosts}
+                return sum(n.packets for way, n in found.items() if way.split(">")[1] in hosts)
+
+            for number, cpu in enumerate(cpus):
+                out, packets = packets_for(number)
+                stack.enter_context(out)
+                stack.enter_context(in_background(lambda o=out, p=packets: _flood(o, p), cpu))  # type: ignore[misc]
+            time.sleep(CEILING_WARM_UP_S)
+            start, before = time.monotonic_ns(), arrived()
+            time.sleep(CEILING_S)
+            end, after = time.monotonic_ns(), arrived()
+        return (after - before) * LINKS * 1e9 / (end - start)
+
+    return _stages(topology, measure)
+
+
+def _flood(out: socket.socket, packets: list[Packet]) -> None:
+    while True:
+        for content, to in packets:
+            out.sendto(content, to)

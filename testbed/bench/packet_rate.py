@@ -5,17 +5,17 @@ a window of packets under way that nothing drops, so that what is measured is CP
 kernel for both, of the transport for ours.
 """
 
-import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.planning import plan_endpoints
@@ -23,7 +23,6 @@ from testbed.experiment.layout import RAW
 from testbed.experiment.processes import hear_all, start_endpoint
 from testbed.fabric import namespaces, shaping
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.namespaces import start_sandbox
 from testbed.fabric.netlink import Netlink
 from testbed.model.addressing import nic_address
 from testbed.model.errors import MachineError, RunFailedError
@@ -66,7 +65,7 @@ class Rate:
     receiver_ns: float
 
 
-def packet_rate(repeats: int, progress: Callable[[str], None]) -> list[Figure]:
+def packet_rate(setting: Setting) -> list[Figure]:
     """Send full packets over a T1 with a queue pair of few EVs, one of many, and with C.
 
     Raises:
@@ -75,8 +74,8 @@ def packet_rate(repeats: int, progress: Callable[[str], None]) -> list[Figure]:
     with tempfile.TemporaryDirectory() as directory:
         program = build(Path(directory))
         rounds = []
-        for repeat in range(repeats):
-            progress(f"packet rate {repeat + 1}/{repeats}")
+        for repeat in range(setting.repeats):
+            setting.progress(f"packet rate {repeat + 1}/{setting.repeats}")
             rounds.append(_once(program, Path(directory) / str(repeat)))
     c, few, many = zip(*rounds, strict=True)
     ratio = [ours.packets_per_s / theirs.packets_per_s for ours, theirs in zip(few, c, strict=True)]
@@ -142,9 +141,7 @@ def _scenario(topology: Topology, evs: int) -> Scenario:
 
 
 def _once(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
-    reader, writer = os.pipe()
-
-    def measure() -> int:
+    def measure() -> list[dict[str, float]]:
         topology = _topology()
         with Fabric(topology) as fabric:
             fabric.verify()
@@ -154,17 +151,9 @@ def _once(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
                 _measure_qp(_scenario(topology, FEW_EVS), directory / "few"),
                 _measure_qp(_scenario(topology, MANY_EVS), directory / "many"),
             ]
-        os.write(writer, json.dumps([asdict(rate) for rate in found]).encode())
-        return 0
+        return [asdict(rate) for rate in found]
 
-    waiter = start_sandbox(measure)
-    os.close(writer)
-    with os.fdopen(reader) as report:
-        said = report.read()
-    os.waitpid(waiter, 0)
-    if not said:
-        raise RunFailedError("the packet rate could not be measured: see the messages above")
-    c, few, many = (Rate(**rate) for rate in json.loads(said))
+    c, few, many = (Rate(**rate) for rate in in_sandbox(measure))
     return c, few, many
 
 
@@ -245,12 +234,3 @@ def _cpu_ns(pid: int) -> float:
     """CPU time of a child, which ends now."""
     _, _, usage = os.wait4(pid, 0)
     return (usage.ru_utime + usage.ru_stime) * NS_PER_S
-
-
-def _main() -> None:
-    for figure in packet_rate(1, lambda _: None):
-        print(f"{figure.name}: {figure.median:.4g} {figure.unit}  {figure.target}")  # noqa: T201 - a program's result
-
-
-if __name__ == "__main__":
-    _main()

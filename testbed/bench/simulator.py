@@ -1,31 +1,28 @@
-"""How fast the simulator is: packets times links crossed, per minute of one CPU.
-
-python -m testbed.bench.simulator
-"""
+"""How fast the simulator is: packets times links crossed, per minute of one CPU."""
 
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least
+from testbed.bench.setting import Setting
+from testbed.loading import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.sim import Simulation
 
+SCENARIOS = ("permutation", "link-failure")
 MILLION_HOPS = 5.0
 """Per minute."""
 
 
-def simulator(
-    scenarios: list[Scenario], repeats: int, progress: Callable[[str], None]
-) -> list[Figure]:
+def simulator(setting: Setting) -> list[Figure]:
     """Simulate scenarios, with their records and without; the transport's cost is included."""
     figures = []
-    for scenario in scenarios:
+    for scenario in map(load_scenario, SCENARIOS):
         for recorded in (False, True):
             samples = []
-            for repeat in range(repeats):
-                progress(f"simulate {scenario.name} {repeat + 1}/{repeats}")
+            for repeat in range(setting.repeats):
+                setting.progress(f"simulate {scenario.name} {repeat + 1}/{setting.repeats}")
                 samples.append(_once(scenario, recorded=recorded))
             name = f"{scenario.name} simulated, {'recorded' if recorded else 'not recorded'}"
             unit = "million packet-hops/min"
@@ -41,16 +38,3 @@ def _once(scenario: Scenario, *, recorded: bool) -> float:
         simulation.close()
         seconds = time.process_time() - began
     return outcome.packet_hops / seconds * 60 / 1e6
-
-
-def _main() -> None:
-    from testbed.loading import load_scenario  # noqa: PLC0415 - only where this is the program
-
-    scenarios = [load_scenario(name) for name in ("permutation", "link-failure")]
-    for figure in simulator(scenarios, 3, lambda _: None):
-        low, high = min(figure.samples), max(figure.samples)
-        print(f"{figure.name}: {figure.median:.2f} ({low:.2f} to {high:.2f}) {figure.unit}")  # noqa: T201 - a program's result
-
-
-if __name__ == "__main__":
-    _main()

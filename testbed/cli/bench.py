@@ -1,5 +1,6 @@
 """`testbed bench`: the figures that this project promises, measured here."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -7,10 +8,10 @@ import typer
 
 from testbed.cli.options import Json, Results
 from testbed.cli.screen import say_json, stderr, stdout
-from testbed.model.errors import ExitStatus
+from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from rich.table import Table
 
@@ -18,52 +19,64 @@ if TYPE_CHECKING:
 
 
 def bench(
+    parts: Annotated[
+        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; else all.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")] = 10,
     results: Results = Path("results"),
+    list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure bring-up, link model, packet rate and failover with repeats and spread (root).
+    """Measure what this machine does against targets, with repeats and spread (root).
 
     Exit status: 0 when every median meets its target, 1 when one does not.
     """
-    from testbed.bench.bring_up import bring_up
-    from testbed.bench.failover import failover
-    from testbed.bench.link_model import link_model
-    from testbed.bench.packet_rate import packet_rate
+    from testbed.bench.parts import PARTS
+    from testbed.bench.setting import Setting
     from testbed.fabric.capabilities import require
-    from testbed.loading import load_scenario
 
-    require()
-    scenario = load_scenario("link-failure")
-    console = stderr()
-    figures = [
-        *bring_up(scenario.topology, repeats, console.print),
-        *link_model(repeats, console.print),
-        *packet_rate(repeats, console.print),
-        *failover(scenario, repeats, results, console.print),
-    ]
+    if list_:
+        for name, part in PARTS.items():
+            stdout().print(f"{name:12} {part.what}")
+        return
+    unknown = [name for name in parts or () if name not in PARTS]
+    if unknown:
+        raise InputError([Problem("PART", unknown[0], f"one of {', '.join(PARTS)}")])
+    chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
+    if any(part.root for part in chosen.values()):
+        require()
+    setting = Setting(repeats, results, stderr().print)
+    figures = {
+        name: part.measure(replace(setting, repeats=min(repeats, part.most_repeats)))
+        for name, part in chosen.items()
+    }
     if as_json:
-        say_json([figure.to_json() for figure in figures])
+        say_json([{"part": name} | one.to_json() for name, own in figures.items() for one in own])
     else:
-        stdout().print(_table(figures, repeats))
-    missed = any(not figure.holds for figure in figures)
+        stdout().print(_table(figures))
+    missed = any(not figure.holds for own in figures.values() for figure in own)
     raise typer.Exit(ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED)
 
 
-def _table(figures: "Sequence[Figure]", repeats: int) -> "Table":
+def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
     from rich.table import Table
 
-    table = Table(title=f"{repeats} repeats", title_justify="left", pad_edge=False)
+    table = Table(pad_edge=False)
+    table.add_column("part")
     table.add_column("figure", style="cyan")
-    for heading in ("median", "min", "max", "target", "holds"):
+    for heading in ("median", "min", "max", "samples", "target", "holds"):
         table.add_column(heading, justify="right")
-    for figure in figures:
-        table.add_row(
-            figure.name,
-            f"{figure.median:.4g} {figure.unit}".rstrip(),
-            f"{min(figure.samples):.4g}",
-            f"{max(figure.samples):.4g}",
-            figure.target,
-            ("yes" if figure.holds else "no") if figure.target else "",
-        )
+    for part, own in figures.items():
+        for number, figure in enumerate(own):
+            table.add_row(
+                "" if number else part,
+                figure.name,
+                f"{figure.median:.4g} {figure.unit}".rstrip(),
+                f"{min(figure.samples):.4g}",
+                f"{max(figure.samples):.4g}",
+                str(len(figure.samples)),
+                figure.target,
+                ("yes" if figure.holds else "no") if figure.target else "",
+                end_section=number == len(own) - 1,
+            )
     return table

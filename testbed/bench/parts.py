@@ -1,0 +1,44 @@
+"""The parts of the bench, by name, in the order in which they are measured."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from testbed.bench.bring_up import bring_up, scale
+from testbed.bench.change import change
+from testbed.bench.failover import failover
+from testbed.bench.figure import Figure
+from testbed.bench.link_model import ceiling, link_model
+from testbed.bench.packet_rate import packet_rate
+from testbed.bench.rate import rate
+from testbed.bench.setting import Setting
+from testbed.bench.simulator import simulator
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part.
+
+    Attributes:
+        what: what it measures, in a line.
+        measure: does it.
+        most_repeats: what takes long and varies little is not repeated more often.
+        root: whether it needs root.
+    """
+
+    what: str
+    measure: Callable[[Setting], list[Figure]]
+    most_repeats: int = 1000
+    root: bool = True
+
+
+PARTS: Mapping[str, Part] = {
+    "bring-up": Part("the default fabric, against stock Mininet and iproute2", bring_up),
+    "scale": Part("bring-up of five sizes, to 1024 links; a picture", scale, 3),
+    "link-model": Part("CPU time of a packet on a link", link_model),
+    "ceiling": Part("packet-hops/s that this machine carries", ceiling),
+    "rate": Part("links against the rate that they were given", rate, 3),
+    "change": Part("how soon a change of a link holds", change, 5),
+    "packet-rate": Part("one queue pair beside a C program", packet_rate),
+    "failover": Part("silent link failures over seeds", failover),
+    "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
+}

@@ -1,0 +1,57 @@
+"""What every part of the bench is given, and how a part measures in a sandbox."""
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from testbed.fabric.namespaces import start_sandbox
+from testbed.model.errors import RunFailedError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How to measure.
+
+    Attributes:
+        repeats: of each measurement.
+        results: where runs and pictures are written.
+        progress: told what is being measured.
+    """
+
+    repeats: int
+    results: Path
+    progress: Callable[[str], None]
+
+    @property
+    def pictures(self) -> Path:
+        """Where a part writes its pictures; made when first asked for."""
+        place = self.results / "bench"
+        place.mkdir(parents=True, exist_ok=True)
+        return place
+
+
+def in_sandbox(measure: Callable[[], object]) -> Any:
+    """Call a function as the first process of a sandbox; returns its result, as JSON carries it.
+
+    Raises:
+        RunFailedError: it failed; it has said why on stderr.
+    """
+    reader, writer = os.pipe()
+
+    def answer() -> int:
+        found = json.dumps(measure()).encode()
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(found)
+        return 0
+
+    waiter = start_sandbox(answer)
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        answered = pipe.read()
+    os.waitpid(waiter, 0)
+    if not answered:
+        raise RunFailedError("nothing could be measured: see the messages above")
+    return json.loads(answered)
