@@ -1,5 +1,6 @@
 """How long a fabric takes to be built, proven and taken down; how others compare; how it grows."""
 
+import resource
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -105,14 +106,14 @@ def scale(setting: Setting) -> list[Figure]:
 
 def _build(topology: Topology) -> Built:
     def build() -> list[float]:
-        before = _available_bytes()
+        before = _used_bytes()
         began = time.monotonic()
         with Fabric(topology) as fabric:
             up = time.monotonic()
             fabric.verify()
             fabric.sweep()
             done = time.monotonic()
-            return [up - began, done - began, done, before - _available_bytes()]
+            return [up - began, done - began, done, _used_bytes() - before]
 
     _settle()
     up_s, proven_s, done, memory = in_sandbox(build)
@@ -127,19 +128,20 @@ _SETTLE_STEP_S = 0.1
 _MOST_STEPS = 100
 
 
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo tells no MemAvailable")
+def _used_bytes() -> int:
+    """Of the kernel's objects, on the whole machine, and of this process."""
+    known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    kernel = sum(int(known[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return kernel + pages * resource.getpagesize()
 
 
 def _settle() -> None:
     """Wait until the kernel has given back what the fabric before this one took."""
-    before = _available_bytes()
+    before = _used_bytes()
     for _ in range(_MOST_STEPS):
         time.sleep(_SETTLE_STEP_S)
-        now = _available_bytes()
+        now = _used_bytes()
         if abs(now - before) < _SETTLED_BYTES:
             return
         before = now

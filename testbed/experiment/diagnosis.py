@@ -26,7 +26,7 @@ _TIMER_NS = 1_000_000
 _TOOLS = (
     ("clang", "apt install clang libbpf-dev", "building the link model (not running it)"),
     ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`, the labs"),
-    ("tcpdump", "apt install tcpdump", "captures and `testbed trace` on live links"),
+    ("ping", "apt install iputils-ping", "ping and pingall in `testbed shell`"),
 )
 _DATAPATHS = (
     ("system", "Open vSwitch, kernel datapath", "modprobe openvswitch", "many OpenFlow wires"),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
-from testbed.fabric import libbpf, namespaces, requests, routes, shaping
+from testbed.fabric import libbpf, link_model, namespaces, requests, routes, shaping
 from testbed.fabric.layout import SID_DEVICE
 from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED
 from testbed.fabric.netlink import Netlink
@@ -197,7 +197,7 @@ def _more() -> tuple[Attempt, ...]:
             "cls_bpf",
             "modprobe cls_bpf, or a kernel with CONFIG_NET_CLS_BPF; in a container, CAP_BPF",
             _cls_bpf,
-            "the link model: ECN, trimming, loss, corruption",
+            "attaching the link model",
             required=False,
         ),
         Attempt(
@@ -205,6 +205,13 @@ def _more() -> tuple[Attempt, ...]:
             "apt install libbpf1, or dnf install libbpf",
             _libbpf,
             "loading the link model",
+            required=False,
+        ),
+        Attempt(
+            "link model",
+            link_model.BUILD_REMEDY,
+            _link_model,
+            "ECN, trimming, priorities, loss, corruption",
             required=False,
         ),
         Attempt(
@@ -341,6 +348,12 @@ def _load_program() -> int:
 
 def _libbpf() -> str | None:
     ctypes.CDLL(libbpf.LIBRARY)
+    return None
+
+
+def _link_model() -> str | None:
+    if missing := link_model.missing():
+        raise missing
     return None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric import namespaces
+from testbed.fabric import link_model, namespaces
 from tests.sandbox import run_in_sandbox
 
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -45,13 +46,13 @@ def test_this_machine_is_able_and_every_gap_has_a_remedy() -> None:
         assert one["needed_for"]
         assert one["ok"] != bool(one["remedy"]), one
     assert {"root", "HTB", "Ryu", "End.DT6", "cls_bpf", "MPTCP", "clock", "timers"} <= set(found)
+    assert "tcpdump" not in found, "captures use a ring of our own"
 
 
 @pytest.mark.root
 def test_without_open_vswitch_and_tools_runs_are_possible_and_it_says_what_is_lost() -> None:
-    hidden = {"clang": "/usr/bin/clang", "ovs": "/usr/sbin/ovs-vswitchd"}
-    there = {name: file for name, file in hidden.items() if Path(file).exists()}
-    status, found, able = _hidden(*there.values())
+    hidden = ("clang", "ovs-vswitchd", "ping")
+    status, found, able = _hidden(*(place for name in hidden if (place := shutil.which(name))))
     assert (status, able) == (0, True)
     for datapath in ("kernel", "user-space"):
         one = found[f"Open vSwitch, {datapath} datapath"]
@@ -60,7 +61,20 @@ def test_without_open_vswitch_and_tools_runs_are_possible_and_it_says_what_is_lo
         assert "openvswitch" in one["remedy"]
     assert not found["clang"]["ok"]
     assert "install clang" in found["clang"]["remedy"]
+    assert not found["ping"]["ok"]
+    assert "iputils-ping" in found["ping"]["remedy"]
     assert found["cls_bpf"]["ok"]
+    assert found["link model"]["ok"] or not link_model.OBJECT.exists(), "clang only builds it"
+
+
+@pytest.mark.root
+@pytest.mark.skipif(not link_model.OBJECT.exists(), reason="it is not built here anyway")
+def test_without_the_link_model_it_says_what_is_lost_and_how_to_build_it() -> None:
+    status, found, able = _hidden(str(link_model.OBJECT))
+    assert (status, able) == (0, True)
+    assert not found["link model"]["ok"]
+    assert "ECN" in found["link model"]["needed_for"]
+    assert "make setup" in found["link model"]["remedy"]
 
 
 @pytest.mark.root
