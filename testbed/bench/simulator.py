@@ -16,17 +16,20 @@ MILLION_HOPS = 5.0
 
 
 def simulator(setting: Setting) -> list[Figure]:
-    """Simulate scenarios, with their records and without; the transport's cost is included."""
+    """Simulate scenarios; the transport's cost is included."""
+    return [figure for name in SCENARIOS for figure in speeds(load_scenario(name), setting)]
+
+
+def speeds(scenario: Scenario, setting: Setting) -> list[Figure]:
+    """How fast one scenario is simulated, with its records and without."""
     figures = []
-    for scenario in map(load_scenario, SCENARIOS):
-        for recorded in (False, True):
-            samples = []
-            for repeat in range(setting.repeats):
-                setting.progress(f"simulate {scenario.name} {repeat + 1}/{setting.repeats}")
-                samples.append(_once(scenario, recorded=recorded))
-            name = f"{scenario.name} simulated, {'recorded' if recorded else 'not recorded'}"
-            unit = "million packet-hops/min"
-            figures.append(at_least(name, unit, samples, MILLION_HOPS))
+    for recorded in (False, True):
+        samples = []
+        for repeat in range(setting.repeats):
+            setting.progress(f"simulate {scenario.name} {repeat + 1}/{setting.repeats}")
+            samples.append(_once(scenario, recorded=recorded))
+        name = f"{scenario.name} simulated, {'recorded' if recorded else 'not recorded'}"
+        figures.append(at_least(name, "million packet-hops/min", samples, MILLION_HOPS))
     return figures
 
 

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
-from testbed.bench.simulator import simulator
+from testbed.bench.setting import Setting
+from testbed.bench.simulator import speeds
 from testbed.loading import load_scenario
 
 
@@ -18,11 +20,11 @@ def test_it_loads_nothing_that_needs_root_or_a_kernel() -> None:
         assert name not in loaded
 
 
-def test_its_speed_is_measured() -> None:
+def test_its_speed_is_measured(tmp_path: Path) -> None:
     scenario = load_scenario("link-failure").model_copy(
         update={"duration": 300_000_000, "timeline": ()}
     )
-    figures = simulator([scenario], 1, lambda _: None)
+    figures = speeds(scenario, Setting(1, tmp_path, lambda _: None))
     assert [figure.name for figure in figures] == [
         "link-failure simulated, not recorded",
         "link-failure simulated, recorded",
