@@ -1,5 +1,6 @@
 """Topologies and scenarios from YAML files, with every error told by file, line and key path."""
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
@@ -13,6 +14,7 @@ from pydantic_core import ErrorDetails
 from testbed.documents import Document, key_path, read_document
 from testbed.model.checks import did_you_mean, problems
 from testbed.model.errors import InputError, Problem
+from testbed.model.kinds import kinds_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import AUTO, NAME_PATTERN, NOMINAL_DILATION, Topology
 
@@ -239,10 +241,12 @@ def _problems(
 
 
 def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
-    path = reduce(key_path, error["loc"], "")
-    last = str(error["loc"][-1]) if error["loc"] else ""
+    location, enclosing, info = _place(model, error["loc"])
+    if error["type"] == "union_tag_invalid":
+        location = (*location, "kind")
+    path = reduce(key_path, location, "")
+    last = str(location[-1]) if location else ""
     found, remedy = document.texts.get(path, ""), ""
-    enclosing, info = _field(model, error["loc"])
     keys = tuple(_keys(enclosing))
     what = f" ({info.description})" if info is not None and info.description else ""
     context = error.get("ctx", {})
@@ -254,7 +258,11 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             expected = f"a mapping with the keys {', '.join(keys)}"
         case "enum" | "literal_error":
             expected = str(context["expected"]).replace("'", "")
-            remedy = did_you_mean(found, expected.split(" or "))
+            remedy = did_you_mean(found, re.split(", | or ", expected))
+        case "union_tag_invalid":
+            known = str(context["expected_tags"]).replace("'", "").split(", ")
+            expected = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
+            remedy = did_you_mean(found, known)
         case "value_error":
             found = "" if isinstance(error["input"], dict) else found
             expected = str(context["error"])
@@ -270,21 +278,35 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     return Problem(document.where(path), found, expected, remedy)
 
 
-def _field(
-    model: type[BaseModel], location: tuple[str | int, ...]
-) -> tuple[type[BaseModel] | None, FieldInfo | None]:
-    """Follow a location: the model that its last step stands in or is, and the last named field."""
+_Location = tuple[str | int, ...]
+
+
+def _place(
+    model: type[BaseModel], location: _Location
+) -> tuple[_Location, type[BaseModel] | None, FieldInfo | None]:
+    """Follow pydantic's location.
+
+    Returns the steps that are keys of the file (where a part may be of several kinds, its kind is
+    a step too), the model that the last one stands in or is, and the last named field.
+    """
     inner: type[BaseModel] | None = model
-    info = None
+    info: FieldInfo | None = None
+    kinds: dict[str, type[BaseModel]] = {}
+    steps: list[str | int] = []
     for step in location:
+        if isinstance(step, str) and step in kinds:
+            inner, kinds = kinds[step], {}
+            continue
+        steps.append(step)
         if isinstance(step, int) or inner is None:
             continue
         fields = {field.alias or name: field for name, field in inner.model_fields.items()}
         if step not in fields:
-            return inner, None
+            return tuple(steps), inner, None
         info = fields[step]
-        inner = next(_models_in(info.annotation), None)
-    return inner, info
+        models = tuple(_models_in(info.annotation))
+        inner, kinds = next(iter(models), None), kinds_of(models)
+    return tuple(steps), inner, info
 
 
 def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:

@@ -26,8 +26,10 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.netlink import Netlink
 from testbed.model.addressing import nic_address
 from testbed.model.errors import MachineError, RunFailedError
-from testbed.model.scenario import Mrc, Scenario, WriteBw
+from testbed.model.scenario import Scenario
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
+from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
 from testbed.mrc.constants import DscpClasses
 
 RATIO = 0.25

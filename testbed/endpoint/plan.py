@@ -5,6 +5,8 @@ from pathlib import Path
 
 from testbed.model.ev_set import Ev
 from testbed.model.topology import Node, Topology
+from testbed.model.transport import Transport
+from testbed.model.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,31 +15,21 @@ class QpPlan:
 
     Attributes:
         peer: the host at the other end.
+        lane: which of the queue pairs between the two.
         qpn: this end's queue pair number.
         peer_qpn: the other end's.
         sends: the number of the flow that this end sends, None if it only receives.
         receives: the number of the flow that this end receives, None if it only sends.
         evs: the EVs from here to the peer.
-        window_bytes: congestion window, where it is fixed.
-        nscc: whether NSCC moves the window instead.
-        probe_successes: probes in a row that bring an EV back.
-        message_size: bytes of each WRITE of the workload.
-        depth: WRITEs outstanding.
-        seed: of the run: chooses content and first PSN.
     """
 
     peer: Node
+    lane: int
     qpn: int
     peer_qpn: int
     sends: int | None
     receives: int | None
     evs: tuple[Ev, ...]
-    window_bytes: int
-    nscc: bool
-    probe_successes: int
-    message_size: int
-    depth: int
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +38,20 @@ class EndpointPlan:
 
     Attributes:
         topology: the fabric.
-        host: which of its hosts this is.
+        transport: how it sends.
+        workload: what it sends.
+        host: which of the fabric's hosts this is.
         qps: its queue pairs.
+        longest_bytes: the longest message of any flow.
+        seed: of the run: chooses content and the order of EVs.
         raw_directory: where records go while the run lasts.
     """
 
     topology: Topology
+    transport: Transport
+    workload: Workload
     host: Node
     qps: tuple[QpPlan, ...]
+    longest_bytes: int
+    seed: int
     raw_directory: Path

@@ -12,37 +12,17 @@ import json
 import os
 import select
 import socket
-from dataclasses import dataclass
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.health import HealthLog
-from testbed.endpoint.plan import EndpointPlan, QpPlan
+from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.port_scheduler import PortScheduler
-from testbed.endpoint.queue_pairs import open_queue_pair
+from testbed.endpoint.recording import Tables
 from testbed.endpoint.sockets import HostSockets, Received
-from testbed.model.addressing import nic_address
+from testbed.endpoint.traffic import Traffic
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
-from testbed.mrc import (
-    Arrival,
-    Datagram,
-    DecodeError,
-    DscpClasses,
-    EndpointRequest,
-    EvChanged,
-    Lost,
-    MemoryTable,
-    MessageDelivered,
-    Placed,
-    QueuePair,
-    Spurious,
-    decode,
-    respond,
-)
-from testbed.results import records
-from testbed.results.records import Recorder, raw_path
-from testbed.workloads.pattern import Pattern
-from testbed.workloads.write_bw import Checker, Sender, Slots
+from testbed.mrc import Arrival, Datagram
 
 TICKS_PER_RTT = 40
 """The loop wakes at most this often per base RTT: waking up is what costs on a small machine."""
@@ -56,58 +36,6 @@ LEAD_PACKETS = 2
 RTT_TIMEOUT_S = 10
 
 _ECN_MASK = 0b11
-
-
-@dataclass(slots=True)
-class _Connection:
-    """One queue pair with what drives it and what watches it."""
-
-    plan: QpPlan
-    qp: QueuePair
-    peer: bytes
-    sender: Sender | None
-    checker: Checker | None
-    packets_sent: int = 0
-    packets_retransmitted: int = 0
-    packets_lost: int = 0
-    control_bytes: int = 0
-
-
-@dataclass(slots=True)
-class _Tables:
-    """The recorders of one endpoint."""
-
-    arrivals: Recorder
-    transmissions: Recorder
-    losses: Recorder
-    ev_events: Recorder
-    qp: Recorder
-    completions: Recorder
-
-    def close(self) -> None:
-        for recorder in (
-            self.arrivals,
-            self.transmissions,
-            self.losses,
-            self.ev_events,
-            self.qp,
-            self.completions,
-        ):
-            recorder.close()
-
-
-def _open_tables(plan: EndpointPlan) -> _Tables:
-    def recorder(table: records.Table) -> Recorder:
-        return Recorder(raw_path(plan.raw_directory, plan.host.name, table), table)
-
-    return _Tables(
-        recorder(records.ARRIVALS),
-        recorder(records.TRANSMISSIONS),
-        recorder(records.LOSSES),
-        recorder(records.EV_EVENTS),
-        recorder(records.QP),
-        recorder(records.COMPLETIONS),
-    )
 
 
 _Held = tuple[int, int, Received]
@@ -132,44 +60,19 @@ class Endpoint:
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
         self._bin_ns = topology.propagation_rtt_ns // 16
-        self._tables = _open_tables(plan)
-        self._dscp = DscpClasses()
-        self._trimmed = (self._dscp.trimmed, self._dscp.trimmed_lasthop)
-        self._memory = MemoryTable()
-        self._connections = {qp.qpn: self._connect(qp) for qp in plan.qps}
+        start = now_ns()
+        self._tables = Tables(plan.raw_directory, plan.host.name)
+        self._traffic = Traffic(plan, self._tables, self._transmit, start)
         self._held: list[_Held] = []
         self._arrived = 0
         self._offset_ns = realtime_offset_ns()
-        start = now_ns()
         self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
         self._next_bin_ns = start
         self._ports_full_until_ns = 0
-        self._decode_errors = 0
-        self._strays = 0
-        self._workload = False
         self._stop_ns: int | None = None
         self._start_ns: int | None = None
         self._drained = False
         self._finished = False
-
-    def _connect(self, plan: QpPlan) -> _Connection:
-        topology, host = self._plan.topology, self._plan.host
-        qp = open_queue_pair(topology, host, plan, self._memory)
-        slots = Slots(max(plan.message_size, PAYLOAD_MTU), plan.depth)
-        sender = checker = None
-        if plan.sends is not None:
-            pattern = Pattern(plan.sends, plan.seed, slots.size)
-            sender = Sender(qp, plan.sends, slots, pattern)
-            now = now_ns()
-            for ev in plan.evs:
-                self._tables.ev_events.append(
-                    now, plan.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
-                )
-        if plan.receives is not None:
-            region = slots.region(plan.receives)
-            self._memory.register(region)
-            checker = Checker(plan.receives, region, Pattern(plan.receives, plan.seed, slots.size))
-        return _Connection(plan, qp, nic_address(topology, plan.peer).packed, sender, checker)
 
     # --- the loop -----------------------------------------------------------------------------
 
@@ -207,104 +110,25 @@ class Endpoint:
 
     def _receive(self, arrival: Received, now: int) -> None:
         dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & _ECN_MASK
-        try:
-            packet = decode(memoryview(arrival.packet), trimmed=dscp in self._trimmed)
-        except DecodeError:
-            self._decode_errors += 1
-            return
-        if isinstance(packet, EndpointRequest):
-            self._transmit(respond(packet, self._dscp), packet.source, now)
-            return
-        connection = self._connections.get(packet.qpn)
-        if connection is None or packet.source != connection.peer:
-            self._strays += 1
-            return
-        connection.qp.receive(packet, Arrival(ecn, dscp, now))
-
-    def _observe(self, connection: _Connection) -> None:
-        """Write down what the core did.
-
-        Once a round, after sending: a slot of the receiver's memory is not written again before the
-        peer has heard that its message is complete, so the checker never comes too late.
-        """
-        plan, tables = connection.plan, self._tables
-        for event in connection.qp.events():
-            match event:
-                case Placed() if plan.receives is not None:
-                    tables.arrivals.append(
-                        event.time_ns,
-                        plan.receives,
-                        self._carriers.to(connection.peer, event.ev, self._dscp.control).plane,
-                        event.ev,
-                        event.seq,
-                        event.size,
-                        event.retransmitted,
-                    )
-                case MessageDelivered() if connection.checker is not None:
-                    tables.completions.append(
-                        event.time_ns,
-                        connection.checker.flow,
-                        event.message,
-                        event.length,
-                        connection.checker.check(event),
-                    )
-                case Lost() | Spurious() if plan.sends is not None:
-                    spurious = isinstance(event, Spurious)
-                    connection.packets_lost += -1 if spurious else 1
-                    tables.losses.append(
-                        event.time_ns,
-                        plan.sends,
-                        event.plane,
-                        event.ev,
-                        event.seq,
-                        event.sent_ns,
-                        spurious,
-                    )
-                case EvChanged() if plan.sends is not None:
-                    tables.ev_events.append(
-                        event.time_ns,
-                        plan.sends,
-                        event.plane,
-                        event.ev,
-                        event.old,
-                        event.new,
-                        event.active,
-                        event.reason,
-                    )
-                case _:
-                    pass  # the other direction's events of a queue pair that is used one way
+        self._traffic.receive(memoryview(arrival.packet), Arrival(ecn, dscp, now))
 
     def _work(self, now: int) -> None:
         """Keep the workload going, and say when the last WRITE has completed."""
+        traffic = self._traffic
         if self._start_ns is not None and now >= self._start_ns:
-            self._workload = self._stop_ns is None or now < self._stop_ns
-        for connection in self._connections.values():
-            sender = connection.sender
-            if sender is None:
-                continue
-            sender.reap()
-            if self._workload:
-                sender.fill(connection.plan.message_size)
+            self._start_ns = None
+            traffic.begin(now)
         stopped = self._stop_ns is not None and now >= self._stop_ns
-        if stopped and not self._drained and self._idle:
+        if stopped:
+            traffic.end()
+        traffic.work(now)
+        if stopped and not self._drained and traffic.idle:
             self._drained = True
             self._tell({"drained": True})
 
-    @property
-    def _idle(self) -> bool:
-        senders = [c.sender for c in self._connections.values() if c.sender is not None]
-        return all(sender.idle or sender.failed for sender in senders)
-
     def _send(self, now: int) -> None:
-        """Send what is due: control packets at once, data as the ports have room."""
-        room = self._ports.room(now)
-        for connection in self._connections.values():
-            for datagram in connection.qp.transmit(now, room):
-                plane = self._transmit(datagram, connection.peer, now)
-                if datagram.is_data:
-                    room -= 1
-                self._record_sent(connection, datagram, plane, now)
-            self._observe(connection)
+        """Send what is due."""
+        room = self._traffic.transmit(now, self._ports.room(now))
         self._sockets.flush()
         self._ports_full_until_ns = self._ports.next_room_ns(now) if room <= 0 else 0
 
@@ -317,53 +141,19 @@ class Endpoint:
         self._sockets.send(outer, datagram.header, datagram.payload, datagram.trailer)
         return carrier.plane
 
-    def _record_sent(
-        self, connection: _Connection, datagram: Datagram, plane: int, now: int
-    ) -> None:
-        plan = connection.plan
-        if datagram.seq is None or plan.sends is None:
-            if self._workload:
-                connection.control_bytes += (
-                    ETHERNET_HEADER + 40 + len(datagram.header) + len(datagram.trailer)
-                )
-            return
-        connection.packets_sent += 1
-        connection.packets_retransmitted += datagram.retransmitted
-        self._tables.transmissions.append(
-            now,
-            plan.sends,
-            plane,
-            datagram.ev,
-            datagram.seq,
-            len(datagram.payload),
-            datagram.retransmitted,
-        )
-
     def _next_wake_ns(self, now: int) -> int:
         wake_ns = now + self._poll_ns
         if self._held:
             wake_ns = min(wake_ns, self._held[0][0])
         if self._ports_full_until_ns:
             wake_ns = min(wake_ns, self._ports_full_until_ns)
-        for connection in self._connections.values():
-            deadline_ns = connection.qp.next_deadline()
-            if deadline_ns is not None and (deadline_ns > now or not self._ports_full_until_ns):
-                wake_ns = min(wake_ns, deadline_ns)
-        return wake_ns
+        full = bool(self._ports_full_until_ns)
+        return min(wake_ns, self._traffic.deadline_ns(now, full=full))
 
     def _keep_records(self, now: int) -> None:
         if now >= self._next_bin_ns:
             self._next_bin_ns = now + self._bin_ns
-            for connection in self._connections.values():
-                if connection.plan.sends is not None:
-                    qp = connection.qp
-                    self._tables.qp.append(
-                        now,
-                        connection.plan.sends,
-                        qp.congestion.window,
-                        qp.flight,
-                        qp.rtt.smoothed_ns,
-                    )
+            self._traffic.sample(now)
         if now >= self._health.due_ns:
             self._offset_ns = realtime_offset_ns()
             self._health.write(now, {"raw_socket": self._sockets.overflowed})
@@ -390,8 +180,7 @@ class Endpoint:
 
     def _measure_rtt(self, flow: int) -> int:
         """One base RTT sample: from handing a full packet to the socket to processing its SACK."""
-        senders = (connection.sender for connection in self._connections.values())
-        sender = next(one for one in senders if one is not None and one.flow == flow)
+        sender = self._traffic.senders[flow]
         sender.post(PAYLOAD_MTU)
         sent_ns = now_ns()
         self._send(sent_ns)
@@ -399,7 +188,7 @@ class Endpoint:
         while (now := now_ns()) < deadline_ns:
             self._drain()
             self._process_due(now)
-            sender.reap()
+            self._traffic.work(now)
             if sender.idle:
                 return now_ns() - sent_ns
             self._send(now_ns())
@@ -416,38 +205,7 @@ class Endpoint:
         self._sockets.close()
 
     def _report(self) -> dict[str, object]:
-        sent, received = [], []
-        for connection in self._connections.values():
-            if connection.sender is not None:
-                sender = connection.sender
-                sent.append(
-                    {
-                        "flow": sender.flow,
-                        "bytes_sent": sender.bytes_posted,
-                        "bytes_completed": sender.bytes_completed,
-                        "errors": sender.failed,
-                        "packets_sent": connection.packets_sent,
-                        "packets_lost": connection.packets_lost,
-                        "packets_retransmitted": connection.packets_retransmitted,
-                    }
-                )
-            if connection.checker is not None:
-                checker = connection.checker
-                received.append(
-                    {
-                        "flow": checker.flow,
-                        "bytes_verified": checker.bytes_verified,
-                        "bytes_corrupted": checker.bytes_corrupted,
-                    }
-                )
-        return {
-            "sent": sent,
-            "received": received,
-            "control_bytes": sum(c.control_bytes for c in self._connections.values()),
-            "decode_errors": self._decode_errors,
-            "strays": self._strays,
-            "send_errors": self._sockets.send_errors,
-        }
+        return {**self._traffic.report(), "send_errors": self._sockets.send_errors}
 
 
 def run_endpoint(plan: EndpointPlan, control: socket.socket) -> int:

@@ -1,37 +1,134 @@
-"""From a plan to a queue pair: the one place that the endpoint and the simulator share for it."""
+"""From a plan to queue pairs: the one place where transports differ for whoever drives them.
 
-from testbed.endpoint.plan import QpPlan
+Whatever the transport, a queue pair has the methods of `ReliableQp`, and a `Demux` takes the bytes
+that arrive to it. The emulation and the simulator need nothing else.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from testbed import mrc
+from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import nic_address
-from testbed.model.topology import PAYLOAD_MTU, Node, Topology
+from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.model.transport import Mrc
 from testbed.mrc import (
+    Answer,
+    Arrival,
     CcProfile,
+    Completion,
+    Datagram,
+    Event,
     EvEntry,
     EvProfile,
     MemoryTable,
     Nscc,
     QpConfig,
     QueuePair,
+    ReceiveCompletion,
 )
 
 
-def open_queue_pair(topology: Topology, host: Node, plan: QpPlan, memory: MemoryTable) -> QueuePair:
+class Window(Protocol):
+    """Congestion control, to an observer."""
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight."""
+
+
+class Rtt(Protocol):
+    """The estimate of the RTT, to an observer."""
+
+    @property
+    def smoothed_ns(self) -> int:
+        """Its moving average."""
+
+
+class ReliableQp(Protocol):
+    """What every transport's queue pair can do; `mrc.QueuePair` says it in full. Times in ns."""
+
+    @property
+    def congestion(self) -> Window:
+        """What moves the window."""
+
+    @property
+    def rtt(self) -> Rtt:
+        """What measures the RTT."""
+
+    @property
+    def flight(self) -> int:
+        """Payload bytes in flight."""
+
+    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+        """Queue an RDMA WRITE."""
+
+    def post_write_imm(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    ) -> None:
+        """Queue an RDMA WRITE of which the peer is told."""
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """What to send now."""
+
+    def next_deadline(self) -> int | None:
+        """When `transmit` is to be called even if nothing arrives."""
+
+    def poll_cq(self) -> Sequence[Completion]:
+        """The messages that have completed since the last call."""
+
+    def poll_recv_cq(self) -> Sequence[ReceiveCompletion]:
+        """The peer's messages that this end is told of since the last call."""
+
+    def events(self) -> Sequence[Event]:
+        """What has happened since the last call."""
+
+
+class Demux(Protocol):
+    """What takes arrivals to their queue pair; `mrc.Demux` says it in full."""
+
+    def add(self, qp: Any) -> None:
+        """Let a queue pair of this transport be found."""
+
+    def receive(self, data: memoryview, arrival: Arrival) -> Answer | None:
+        """Take in an inner packet; returns what to answer at once, if any."""
+
+    def refused(self) -> dict[str, int]:
+        """How many packets were not acted on, by reason."""
+
+
+def open_demux(plan: EndpointPlan) -> Demux:
+    """Make what a host's arrivals go to."""
+    match plan.transport:
+        case Mrc():
+            return mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
+
+
+def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> ReliableQp:
     """Make a host's end of a queue pair, ready to send and to receive into `memory`."""
+    match plan.transport:
+        case Mrc():
+            return _open_mrc(plan, plan.transport, qp, memory)
+
+
+def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTable) -> QueuePair:
+    topology = plan.topology
     entries = tuple(
         EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
-        for ev in plan.evs
+        for ev in qp.evs
     )
     config = QpConfig(
-        qpn=plan.qpn,
-        peer_qpn=plan.peer_qpn,
-        local_address=nic_address(topology, host).packed,
-        peer_address=nic_address(topology, plan.peer).packed,
+        qpn=qp.qpn,
+        peer_qpn=qp.peer_qpn,
+        local_address=nic_address(topology, plan.host).packed,
+        peer_address=nic_address(topology, qp.peer).packed,
         mtu=PAYLOAD_MTU,
-        ev_profile=EvProfile(entries=entries, probe_successes=plan.probe_successes),
+        ev_profile=EvProfile(entries=entries, probe_successes=parameters.probe_successes),
         base_rtt_ns=topology.propagation_rtt_ns,
-        cwnd=plan.window_bytes,
-        seed=plan.seed,
+        cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
+        seed=plan.seed + qp.lane,
     )
-    return QueuePair(config, memory, _nscc(topology) if plan.nscc else None)
+    return QueuePair(config, memory, _nscc(topology) if parameters.congestion == "nscc" else None)
 
 
 def _nscc(topology: Topology) -> Nscc:

@@ -9,9 +9,10 @@ from typing import Any
 
 from testbed.experiment.capacity import LINKS_ACROSS, Capacity
 from testbed.experiment.outside import record_experiment
-from testbed.model.scenario import Scenario, WriteBw
+from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.model.units import parse_duration
+from testbed.model.workload import WriteBw
 
 _DURATION_NS = parse_duration("2.2 s")
 _WARM_NS = parse_duration("1 s")

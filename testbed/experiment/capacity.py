@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from testbed.endpoint.planning import Flow, fair_share_bps, flows_of
 from testbed.experiment.machine import cpu_model
 from testbed.model.errors import MachineError
+from testbed.model.flows import Flow, fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Node, Topology
 from testbed.results.run_directory import give_to_user
@@ -64,9 +64,10 @@ class Capacity:
         """
         topology = scenario.topology
         whole_ns = 0.0
+        shares_bps = fair_shares_bps(scenario)
         endpoints_ns: dict[Node, float] = defaultdict(float)
         for flow in flows_of(scenario):
-            packets_per_s = fair_share_bps(scenario, flow) / (8 * topology.wire_bytes)
+            packets_per_s = shares_bps[flow.number] / (8 * topology.wire_bytes)
             links = LINKS_ACROSS if _across(topology, flow) else LINKS_WITHIN
             whole_ns += packets_per_s * (self.endpoint_ns + links * self.link_ns)
             for end in (flow.src, flow.dst):

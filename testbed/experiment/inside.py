@@ -3,10 +3,9 @@
 import json
 import os
 import time
-from collections import Counter
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -14,7 +13,8 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.planning import Flow, fair_share_bps, flows_of, plan_endpoints
+from testbed.endpoint.outcome import flow_outcomes, host_counts
+from testbed.endpoint.planning import plan_endpoints
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
@@ -23,8 +23,8 @@ from testbed.fabric.capture import LinkCapture
 from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch
+from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
-from testbed.model.topology import PAYLOAD_MTU
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
@@ -208,37 +208,14 @@ def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
 
 
 def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int) -> None:
-    sent = {part["flow"]: part for report in reports.values() for part in report.pop("sent")}
-    received = {
-        part["flow"]: part for report in reports.values() for part in report.pop("received")
-    }
-    duration_s = run.scenario.duration / NS_PER_S
-    flows = flows_of(run.scenario)
-    leaving = Counter(flow.src for flow in flows)
-    payload_share = PAYLOAD_MTU / run.scenario.topology.wire_bytes
-    described = []
-    for flow in flows:
-        out, in_ = sent[flow.number], received[flow.number]
-        control_bps = reports[flow.src.name]["control_bytes"] * 8 / duration_s / leaving[flow.src]
-        raw_bps = fair_share_bps(run.scenario, flow)
-        described.append(
-            {
-                **out,
-                **in_,
-                "src": flow.src.name,
-                "dst": flow.dst.name,
-                "transport": run.scenario.transport.kind,
-                "attainable_bps": (raw_bps - control_bps) * payload_share,
-                "bytes_lost": out["bytes_sent"] - in_["bytes_verified"] - in_["bytes_corrupted"],
-            }
-        )
+    flows = flow_outcomes(run.scenario, reports)
     content = {
         "t0_ns": t0_ns,
-        "duration_s": duration_s,
+        "duration_s": run.scenario.duration / NS_PER_S,
         "base_rtt_ns": base_rtt_ns,
         "bin_s": base_rtt_ns / 4 / NS_PER_S,
-        "flows": described,
-        "hosts": reports,
+        "flows": [asdict(flow) for flow in flows],
+        "hosts": {host: host_counts(report) for host, report in reports.items()},
         "captures": {one.link.name: {"lost_frames": one.stop()} for one in run.captures},
         "fabric_timings_s": run.fabric.timings_s,
         "datapath": run.switch.datapath if run.switch is not None else None,

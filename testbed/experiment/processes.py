@@ -17,7 +17,7 @@ from testbed.endpoint.process import run_endpoint
 from testbed.fabric.namespaces import die_with_parent, enter_netns, name_process
 from testbed.model.errors import RunFailedError
 
-_MAX_MESSAGE = 1 << 16
+_MAX_MESSAGE = 1 << 18
 
 ENDPOINT_NICENESS = -10
 """Endpoints go before ordinary programs of the machine: those shall not look like the network."""

@@ -6,6 +6,7 @@ that a fabric of the real size is checked as fast as a small one.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -13,11 +14,13 @@ from itertools import pairwise
 
 from testbed.model.addressing import links_of_path, paths
 from testbed.model.errors import Problem
-from testbed.model.ev_set import choose_evs, ev_count
+from testbed.model.ev_set import ev_count
 from testbed.model.faults import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Link, Node, Tier, Topology
+from testbed.model.transport import Mrc
 from testbed.model.units import show_duration, show_size
+from testbed.model.workload import Workload, WriteBw
 
 ROOM_RTTS = 10
 """RTTs before a fault and after its healing in which a run shows what is normal."""
@@ -122,25 +125,28 @@ def _link_remedy(topology: Topology, name: str) -> str:
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
     """Everything that makes a scenario impossible."""
     return (
-        *_pair_problems(scenario),
+        *_workload_problems(scenario.topology, scenario.workload),
         *_fault_problems(scenario),
         *_overlap_problems(scenario.timeline),
     )
 
 
-def _pair_problems(scenario: Scenario) -> Iterator[Problem]:
+def _workload_problems(topology: Topology, workload: Workload) -> Iterator[Problem]:
+    match workload:
+        case WriteBw():
+            yield from _pair_problems(topology, workload)
+
+
+def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
     seen: dict[tuple[str, str], str] = {}
-    for i, pair in enumerate(scenario.workload.pairs):
+    for i, pair in enumerate(workload.pairs):
         where = f"workload.pairs[{i}]"
-        unknown = [
-            unknown_host(scenario.topology, f"{where}[{end}]", name)
-            for end, name in enumerate(pair)
-        ]
+        unknown = [unknown_host(topology, f"{where}[{end}]", name) for end, name in enumerate(pair)]
         yield from filter(None, unknown)
         if pair[0] == pair[1]:
             yield Problem(where, f"{pair[0]} with itself", "two different hosts")
             continue
-        key = (min(pair), max(pair)) if scenario.workload.bidirectional else pair
+        key = (min(pair), max(pair)) if workload.bidirectional else pair
         if key in seen:
             yield Problem(
                 where,
@@ -198,8 +204,8 @@ def remarks(scenario: Scenario) -> tuple[Remark, ...]:
     """What the author of a possible scenario may not have meant."""
     flows = _flow_paths(scenario)
     return (
-        *_ev_remarks(scenario),
-        *_message_remarks(scenario),
+        *_transport_remarks(scenario),
+        *_workload_remarks(scenario),
         *_time_remarks(scenario),
         *_target_remarks(scenario, flows),
         *_last_path_remarks(scenario, flows),
@@ -208,8 +214,7 @@ def remarks(scenario: Scenario) -> tuple[Remark, ...]:
 
 def buffer_bytes(scenario: Scenario) -> int:
     """Memory that the messages of all flows take, in bytes: content at both ends, slots, check."""
-    workload = scenario.workload
-    return len(scenario.flows) * workload.message_size * (workload.depth + 4)
+    return len(scenario.flows) * scenario.longest_bytes * (scenario.workload.depth + 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +225,18 @@ class _Way:
     active: bool
 
 
-_FlowPaths = dict[tuple[str, str], tuple[_Way, ...]]
+_FlowPaths = dict[tuple[str, str, int], tuple[_Way, ...]]
 """For every flow the distinct paths of its EVs."""
 
 
 def _flow_paths(scenario: Scenario) -> _FlowPaths:
-    topology, transport = scenario.topology, scenario.transport
+    topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
     found: _FlowPaths = {}
-    for src, dst in scenario.flows:
+    for src, dst, lane in scenario.flows:
         a, b = _host(topology, src), _host(topology, dst)
-        evs = choose_evs(
-            topology, a, b, evs=transport.evs, backups=transport.backups, seed=scenario.seed
-        )
+        evs = transport.choose_evs(topology, a, b, lane=lane, seed=seed)
         active = {ev.path for ev in evs if ev.active}
-        found[src, dst] = tuple(
+        found[src, dst, lane] = tuple(
             _Way(
                 frozenset(link.name for link in links_of_path(topology, a, b, path)),
                 path in active,
@@ -247,8 +250,14 @@ def _host(topology: Topology, name: str) -> Node:
     return topology.host(int(name.removeprefix("h")))
 
 
-def _ev_remarks(scenario: Scenario) -> Iterator[Remark]:
-    topology, transport = scenario.topology, scenario.transport
+def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
+    match scenario.transport:
+        case Mrc():
+            yield from _ev_remarks(scenario, scenario.transport)
+
+
+def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
+    topology = scenario.topology
     asked = transport.evs
     if asked is not None and asked != max(asked // topology.planes, 1) * topology.planes:
         used = max(asked // topology.planes, 1) * topology.planes
@@ -258,15 +267,15 @@ def _ev_remarks(scenario: Scenario) -> Iterator[Remark]:
             f"not {asked}",
         )
     sharing, slow = [], []
-    for src, dst in scenario.flows:
+    leaving = Counter(src for src, _, _ in scenario.flows)
+    for src, dst, _ in scenario.flows:
         a, b = _host(topology, src), _host(topology, dst)
         count, ways = ev_count(topology, a, b, asked), len(paths(topology, a, b))
         if count > ways:
             sharing.append(f"{src} -> {dst} ({count} EVs, {ways} paths)")
         per_plane = count // topology.planes
         active = topology.planes * (per_plane - int(per_plane * transport.backups))
-        senders = sum(other == src for other, _ in scenario.flows)
-        rate_bps = topology.planes * topology.port_rate_bps / senders
+        rate_bps = topology.planes * topology.port_rate_bps / leaving[src]
         rotation_ns = active * topology.wire_bytes * 8 * 10**9 / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:
             slow.append(f"{src} -> {dst} ({active} EVs in {show_duration(rotation_ns)})")
@@ -285,8 +294,14 @@ def _ev_remarks(scenario: Scenario) -> Iterator[Remark]:
         )
 
 
-def _message_remarks(scenario: Scenario) -> Iterator[Remark]:
-    topology, workload = scenario.topology, scenario.workload
+def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
+    match scenario.workload:
+        case WriteBw():
+            yield from _message_remarks(scenario, scenario.workload)
+
+
+def _message_remarks(scenario: Scenario, workload: WriteBw) -> Iterator[Remark]:
+    topology = scenario.topology
     rate_bps = topology.planes * topology.port_rate_bps
     one_ns = workload.message_size * 8 * 10**9 / rate_bps
     if one_ns * MIN_MESSAGES > scenario.duration:
@@ -345,7 +360,7 @@ def _last_path_remarks(scenario: Scenario, flows: _FlowPaths) -> Iterator[Remark
         )
         severed = [
             f"{src} -> {dst}"
-            for (src, dst), ways in flows.items()
+            for (src, dst, _), ways in flows.items()
             if all(way.links & down for way in ways)
             and any(fault.target in way.links for way in ways)
         ]

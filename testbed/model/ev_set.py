@@ -45,6 +45,7 @@ def choose_evs(
     evs: int | None,
     backups: float,
     seed: int,
+    lane: int = 0,
 ) -> tuple[Ev, ...]:
     """Choose a QP's EVs, planes interleaved.
 
@@ -55,10 +56,12 @@ def choose_evs(
         evs: how many in all; the distinct paths if None.
         backups: the share of each plane's EVs kept as backups, rounded down.
         seed: makes the choice repeatable; mixed with the hosts, so that pairs differ.
+        lane: which of several QPs of the pair: these differ as well.
 
     Where a plane has fewer paths than EVs, EVs share paths and differ in their entropy bits.
     """
-    chooser = random.Random(f"{seed}/{src.name}/{dst.name}")  # noqa: S311 - a repeatable choice
+    of_lane = f"/{lane}" if lane else ""
+    chooser = random.Random(f"{seed}/{src.name}/{dst.name}{of_lane}")  # noqa: S311 - repeatable
     per_plane = ev_count(topology, src, dst, evs) // topology.planes
     active = per_plane - int(per_plane * backups)
     columns = []

@@ -4,7 +4,6 @@ import gc
 import json
 import platform
 import shutil
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,16 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoint.planning import Flow, fair_share_bps, flows_of, plan_endpoints
+from testbed.endpoint.outcome import FlowOutcome, flow_outcomes, host_counts
+from testbed.endpoint.planning import plan_endpoints
+from testbed.endpoint.recording import Tables
 from testbed.model.addressing import nic_address
 from testbed.model.faults import FaultKind
+from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.results import records
 from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.host import BINS_PER_RTT, Host, Tables
+from testbed.sim.host import BINS_PER_RTT, Host
 from testbed.sim.link import NS_PER_S, Counts
 
 Progress = Callable[[str, float], None]
@@ -38,26 +40,6 @@ SLICES = 50
 """Times that a run tells how far it is."""
 
 _RTT_TIMEOUT = 100
-
-
-@dataclass(frozen=True, slots=True)
-class FlowOutcome:
-    """What became of one flow. `errors` are how WRITEs failed, if any did."""
-
-    flow: int
-    src: str
-    dst: str
-    transport: str
-    attainable_bps: float
-    bytes_sent: int
-    bytes_completed: int
-    bytes_verified: int
-    bytes_lost: int
-    bytes_corrupted: int
-    packets_sent: int
-    packets_lost: int
-    packets_retransmitted: int
-    errors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +116,10 @@ class Simulation:
         self._bin_ns = max(scenario.topology.propagation_rtt_ns // BINS_PER_RTT, 1)
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
+    def reports(self) -> dict[str, dict[str, Any]]:
+        """What every host reports, by its name."""
+        return {node.name: host.traffic.report() for node, host in self.hosts.items()}
+
     def close(self) -> None:
         """Finish the records."""
         self._files.close()
@@ -152,7 +138,7 @@ class Simulation:
                 engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
             tell("draining", 1.0)
             drain_ns = end_ns + DRAIN_RTTS * base_rtt_ns
-            while engine.now_ns < drain_ns and not all(h.idle for h in self.hosts.values()):
+            while engine.now_ns < drain_ns and not all(h.traffic.idle for h in self.hosts.values()):
                 engine.run(engine.now_ns + base_rtt_ns)
         return self._outcome(t0_ns, base_rtt_ns)
 
@@ -162,9 +148,7 @@ class Simulation:
         across = (f for f in self._flows if topology.rack(f.src) != topology.rack(f.dst))
         flow = next(across, self._flows[0])
         host = self.hosts[flow.src]
-        sender = next(
-            c.sender for c in host.connections.values() if c.sender and c.sender.flow == flow.number
-        )
+        sender = host.traffic.senders[flow.number]
         engine = self.engine
         sent_ns = engine.now_ns
         sender.post(PAYLOAD_MTU)
@@ -177,8 +161,8 @@ class Simulation:
     def _schedule(self, t0_ns: int, end_ns: int) -> None:
         engine = self.engine
         for host in self.hosts.values():
-            engine.at(t0_ns, host.set_workload, True)
-            engine.at(end_ns, host.set_workload, False)
+            engine.at(t0_ns, host.begin)
+            engine.at(end_ns, host.end)
         for index, fault in enumerate(self.scenario.timeline):
             engine.at(t0_ns + fault.until, self._heal, index)
         for index, fault in enumerate(self.scenario.timeline):
@@ -236,7 +220,7 @@ class Simulation:
 
     def _sample_qps(self, now_ns: int, _: object) -> None:
         for host in self.hosts.values():
-            host.sample(now_ns)
+            host.traffic.sample(now_ns)
         self.engine.at(now_ns + self._bin_ns, self._sample_qps)
 
     def _sample_links(self, now_ns: int, end_ns: int) -> None:
@@ -267,38 +251,10 @@ class Simulation:
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
             duration_ns=self.scenario.duration,
-            flows=tuple(self._flow(flow) for flow in self._flows),
+            flows=flow_outcomes(self.scenario, self.reports()),
             faults=tuple(fault for _, fault in sorted(self._faults.items())),
             counts=counts,
             packet_hops=sum(one.packets for one in counts.values()),
-        )
-
-    def _flow(self, flow: Flow) -> FlowOutcome:
-        scenario = self.scenario
-        src, dst = self.hosts[flow.src], self.hosts[flow.dst]
-        sending = next(c for c in src.connections.values() if c.plan.sends == flow.number)
-        receiving = next(c for c in dst.connections.values() if c.plan.receives == flow.number)
-        sender, checker = sending.sender, receiving.checker
-        assert sender is not None  # noqa: S101 - a plan that sends has one
-        assert checker is not None  # noqa: S101 - a plan that receives has one
-        leaving = Counter(one.src for one in self._flows)[flow.src]
-        control_bps = src.control_bytes * 8 * NS_PER_S / scenario.duration / leaving
-        raw_bps = fair_share_bps(scenario, flow)
-        return FlowOutcome(
-            flow=flow.number,
-            src=flow.src.name,
-            dst=flow.dst.name,
-            transport=scenario.transport.kind,
-            attainable_bps=(raw_bps - control_bps) * PAYLOAD_MTU / scenario.topology.wire_bytes,
-            bytes_sent=sender.bytes_posted,
-            bytes_completed=sender.bytes_completed,
-            bytes_verified=checker.bytes_verified,
-            bytes_lost=sender.bytes_posted - checker.bytes_verified - checker.bytes_corrupted,
-            bytes_corrupted=checker.bytes_corrupted,
-            packets_sent=sending.packets_sent,
-            packets_lost=sending.packets_lost,
-            packets_retransmitted=sending.packets_retransmitted,
-            errors=tuple(sender.failed),
         )
 
 
@@ -327,14 +283,7 @@ def simulate(scenario: Scenario, directory: Path, progress: Progress | None = No
         "base_rtt_ns": outcome.base_rtt_ns,
         "bin_s": outcome.base_rtt_ns / 4 / NS_PER_S,
         "flows": [asdict(flow) for flow in outcome.flows],
-        "hosts": {
-            node.name: {
-                "control_bytes": host.control_bytes,
-                "decode_errors": host.decode_errors,
-                "strays": host.strays,
-            }
-            for node, host in simulation.hosts.items()
-        },
+        "hosts": {host: host_counts(one) for host, one in simulation.reports().items()},
         "packet_hops": outcome.packet_hops,
         "links": {name: asdict(counts) for name, counts in outcome.counts.items()},
     }

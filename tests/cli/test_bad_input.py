@@ -127,6 +127,21 @@ def test_the_right_file_is_right(call: Call) -> None:
             ["transport: found mrc, expected a mapping with the keys kind, evs, backups"],
         ),
         (
+            "name: x",
+            "name: x\ntransport: {kind: mcr}",
+            ["bad.yaml:2: transport.kind: found mcr, expected ", "did you mean mrc?"],
+        ),
+        (
+            "  pairs:",
+            "  kind: write_bm\n  pairs:",
+            ["bad.yaml:5: workload.kind: found write_bm, expected ", "did you mean write_bw?"],
+        ),
+        (
+            "  pairs:",
+            "  kind: {}\n  pairs:",
+            ["bad.yaml:5: workload.kind: found an empty mapping, expected "],
+        ),
+        (
             "[[h0, h4]]",
             "[h0, h4]",
             ["workload.pairs[0]: found h0, expected a list (pairs of hosts, such as [[h0, h4]"],

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from testbed.model.faults import Fault, FaultKind
+from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 
 from .fabrics import ODD
@@ -21,9 +22,28 @@ def test_defaults() -> None:
 def test_flows_go_both_ways_unless_told_otherwise() -> None:
     pairs = [["h0", "h5"], ["h1", "h4"]]
     both = Scenario.model_validate(RIGHT | {"workload": {"pairs": pairs}})
-    assert both.flows == (("h0", "h5"), ("h1", "h4"), ("h5", "h0"), ("h4", "h1"))
+    assert both.flows == (
+        ("h0", "h5", 0),
+        ("h1", "h4", 0),
+        ("h5", "h0", 0),
+        ("h4", "h1", 0),
+    )
     one = Scenario.model_validate(RIGHT | {"workload": {"pairs": pairs, "bidirectional": False}})
-    assert one.flows == (("h0", "h5"), ("h1", "h4"))
+    assert one.flows == (("h0", "h5", 0), ("h1", "h4", 0))
+
+
+def test_every_queue_pair_of_a_pair_is_a_flow_each_way() -> None:
+    workload = {"pairs": [["h0", "h5"]]}
+    scenario = Scenario.model_validate(RIGHT | {"workload": workload, "transport": {"qps": 2}})
+    numbered = [(f.number, f.src.name, f.dst.name, f.lane) for f in flows_of(scenario)]
+    assert numbered == [
+        (0, "h0", "h5", 0),
+        (1, "h0", "h5", 1),
+        (2, "h5", "h0", 0),
+        (3, "h5", "h0", 1),
+    ]
+    whole_bps = scenario.topology.planes * scenario.topology.port_rate_bps
+    assert set(fair_shares_bps(scenario).values()) == {whole_bps / 2}
 
 
 def test_a_fault_is_written_with_for() -> None:
@@ -64,7 +84,10 @@ def test_json_reads_back_the_same() -> None:
         ("workload", {"pairs": [["h0", "h1"]], "message_size": "129 MiB"}),
         ("workload", {"pairs": [["h0", "h1"]], "bidirectional": 1}),
         ("workload", {"pairs": [["h0", "h1"]], "depth": 65}),
-        ("transport", {"kind": "tcp"}),
+        ("workload", {"kind": "write_bu", "pairs": [["h0", "h1"]]}),
+        ("workload", {"kind": ["write_bw"], "pairs": [["h0", "h1"]]}),
+        ("transport", {"kind": "smoke-signals"}),
+        ("transport", {"qps": 17}),
         ("transport", {"backups": 1}),
         ("transport", {"backups": True}),
         ("transport", {"evs": 0}),

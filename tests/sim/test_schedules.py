@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from testbed.loading import load_topology
 from testbed.model.addressing import Path, links_of_path, paths
-from testbed.model.scenario import Scenario, WriteBw
+from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
+from testbed.model.workload import WriteBw
 from testbed.sim import Simulation
 
 if TYPE_CHECKING:

@@ -1,0 +1,303 @@
+"""What a host does whatever carries its packets: queue pairs, the workload's program, records.
+
+The emulation's endpoint (process.py) and the simulator's host (sim/host.py) both drive a `Traffic`.
+It is handed packets and times; what it sends goes to the function that it was given.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from testbed.endpoint.plan import EndpointPlan, QpPlan
+from testbed.endpoint.queue_pairs import ReliableQp, open_demux, open_queue_pair
+from testbed.endpoint.recording import Tables
+from testbed.model.addressing import nic_address, path_of_ev
+from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
+from testbed.mrc import (
+    Arrival,
+    Datagram,
+    EvChanged,
+    Event,
+    Lost,
+    MemoryTable,
+    MessageDelivered,
+    Placed,
+    Spurious,
+)
+from testbed.workloads.messages import Checker, Sender, Slots
+from testbed.workloads.pattern import Pattern
+from testbed.workloads.program import NEVER
+from testbed.workloads.programs import program_of
+
+_OUTER_BYTES = ETHERNET_HEADER + 40
+
+Launch = Callable[[Datagram, bytes, int], int]
+"""Sends a datagram to the NIC of that address at that time; returns the plane that it takes."""
+
+
+@dataclass(slots=True)
+class Connection:
+    """One queue pair with what drives it and what watches it.
+
+    Attributes:
+        plan: what it was made from.
+        qp: the queue pair.
+        peer: the NIC address of its other end.
+        sender: posts its messages, if it sends.
+        checker: checks what arrives, if it receives.
+        planes: the plane of each of the peer's EVs seen so far.
+        packets_sent: data packets, retransmissions included.
+        packets_retransmitted: of these.
+        packets_lost: taken for lost, but for those that arrived after all.
+    """
+
+    plan: QpPlan
+    qp: ReliableQp
+    peer: bytes
+    sender: Sender | None
+    checker: Checker | None
+    planes: dict[int, int] = field(default_factory=dict)
+    packets_sent: int = 0
+    packets_retransmitted: int = 0
+    packets_lost: int = 0
+
+
+class Traffic:
+    """One host's queue pairs, what is posted to them, and what is written down about them.
+
+    Attributes:
+        connections: by queue pair number.
+        senders: by the number of their flow.
+        control_bytes: of control packets sent while the workload was on, on the wire.
+    """
+
+    def __init__(self, plan: EndpointPlan, tables: Tables, launch: Launch, now_ns: int) -> None:
+        """Open every queue pair."""
+        self._plan = plan
+        self._tables = tables
+        self._launch = launch
+        self._demux = open_demux(plan)
+        self._memory = MemoryTable()
+        self._slots = Slots(max(plan.longest_bytes, PAYLOAD_MTU), plan.workload.depth)
+        self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
+        self._turns = list(self.connections.values())
+        self.senders = {one.sender.flow: one.sender for one in self._turns if one.sender}
+        self._program = program_of(plan.workload, tuple(self.senders))
+        self._begun = self._running = False
+        self.control_bytes = 0
+
+    def _connect(self, qp: QpPlan, now_ns: int) -> Connection:
+        plan, slots = self._plan, self._slots
+        opened = open_queue_pair(plan, qp, self._memory)
+        self._demux.add(opened)
+        sender = checker = None
+        if qp.sends is not None:
+            pattern = Pattern(qp.sends, plan.seed, slots.size)
+            sender = Sender(opened, qp.sends, slots, pattern)
+            for ev in qp.evs:
+                self._tables.ev_events(
+                    now_ns, qp.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+                )
+        if qp.receives is not None:
+            region = slots.region(qp.receives)
+            self._memory.register(region)
+            checker = Checker(qp.receives, region, Pattern(qp.receives, plan.seed, slots.size))
+        peer = nic_address(plan.topology, qp.peer).packed
+        return Connection(qp, opened, peer, sender, checker)
+
+    # --- the workload -------------------------------------------------------------------------
+
+    def begin(self, now_ns: int) -> None:
+        """Start the workload."""
+        self._begun = self._running = True
+        self._program.begin(now_ns)
+
+    def end(self) -> None:
+        """Post no more."""
+        self._running = False
+
+    def work(self, now_ns: int) -> None:
+        """Take in what has completed, and post what the program wants posted."""
+        program = self._program
+        for connection in self._turns:
+            sender, qp = connection.sender, connection.qp
+            if sender is not None:
+                for completion in qp.poll_cq():
+                    if sender.complete(completion) and self._begun:
+                        program.completed(sender.flow, now_ns)
+            if connection.checker is not None:
+                for _ in qp.poll_recv_cq():
+                    program.told(connection.checker.flow, now_ns)
+        if self._running:
+            for post in program.posts(now_ns):
+                self.senders[post.flow].post(post.size, tell=post.tell)
+
+    @property
+    def idle(self) -> bool:
+        """Whether every message posted has completed or failed."""
+        return all(sender.idle or sender.failed for sender in self.senders.values())
+
+    # --- packets ------------------------------------------------------------------------------
+
+    def receive(self, packet: memoryview, arrival: Arrival) -> None:
+        """Take in an inner packet, whatever it is."""
+        answer = self._demux.receive(packet, arrival)
+        if answer is not None:
+            self._launch(answer.datagram, answer.peer, arrival.rx_ns)
+
+    def transmit(self, now_ns: int, room: int) -> int:
+        """Send what is due: control packets at once, data as there is room for full packets.
+
+        A round begins with another queue pair each time. Returns the room that is left.
+
+        What the core did is written down once a round, after sending: a slot of the receiver's
+        memory is not written again before the peer has heard that its message is complete, so the
+        checker never comes too late.
+        """
+        launch, turns = self._launch, self._turns
+        for connection in turns:
+            peer = connection.peer
+            for datagram in connection.qp.transmit(now_ns, room):
+                plane = launch(datagram, peer, now_ns)
+                if datagram.seq is not None:
+                    room -= 1
+                self._record_sent(connection, datagram, plane, now_ns)
+            self._observe(connection)
+        if len(turns) > 1:
+            turns.append(turns.pop(0))
+        return room
+
+    def deadline_ns(self, now_ns: int, *, full: bool) -> int:
+        """When to come back even if nothing arrives; `full` ports leave what is due now waiting."""
+        wake_ns = self._program.wake_ns if self._running else NEVER
+        for connection in self._turns:
+            deadline_ns = connection.qp.next_deadline()
+            if (
+                deadline_ns is not None
+                and deadline_ns < wake_ns
+                and (deadline_ns > now_ns or not full)
+            ):
+                wake_ns = deadline_ns
+        return wake_ns
+
+    def report(self) -> dict[str, Any]:
+        """What became of every flow that begins or ends here, and what else was counted."""
+        sent, received = [], []
+        for connection in self.connections.values():
+            sender, checker = connection.sender, connection.checker
+            if sender is not None:
+                sent.append(
+                    {
+                        "flow": sender.flow,
+                        "bytes_sent": sender.bytes_posted,
+                        "bytes_completed": sender.bytes_completed,
+                        "errors": sender.failed,
+                        "packets_sent": connection.packets_sent,
+                        "packets_lost": connection.packets_lost,
+                        "packets_retransmitted": connection.packets_retransmitted,
+                    }
+                )
+            if checker is not None:
+                received.append(
+                    {
+                        "flow": checker.flow,
+                        "bytes_verified": checker.bytes_verified,
+                        "bytes_corrupted": checker.bytes_corrupted,
+                    }
+                )
+        return {
+            "sent": sent,
+            "received": received,
+            "control_bytes": self.control_bytes,
+            "refused": {reason: count for reason, count in self._demux.refused().items() if count},
+        }
+
+    # --- records ------------------------------------------------------------------------------
+
+    def sample(self, now_ns: int) -> None:
+        """Record the state of every queue pair that sends."""
+        for connection in self._turns:
+            flow, qp = connection.plan.sends, connection.qp
+            if flow is not None:
+                self._tables.qp(now_ns, flow, qp.congestion.window, qp.flight, qp.rtt.smoothed_ns)
+
+    def _record_sent(
+        self, connection: Connection, datagram: Datagram, plane: int, now_ns: int
+    ) -> None:
+        flow = connection.plan.sends
+        if datagram.seq is None or flow is None:
+            if self._running:
+                self.control_bytes += _OUTER_BYTES + len(datagram.header) + len(datagram.trailer)
+            return
+        connection.packets_sent += 1
+        connection.packets_retransmitted += datagram.retransmitted
+        self._tables.transmissions(
+            now_ns,
+            flow,
+            plane,
+            datagram.ev,
+            datagram.seq,
+            len(datagram.payload),
+            datagram.retransmitted,
+        )
+
+    def _observe(self, connection: Connection) -> None:
+        for event in connection.qp.events():
+            if isinstance(event, Placed):
+                flow = connection.plan.receives
+                if flow is not None:
+                    ev = event.ev
+                    plane = connection.planes.get(ev)
+                    self._tables.arrivals(
+                        event.time_ns,
+                        flow,
+                        self._plane(connection, ev) if plane is None else plane,
+                        ev,
+                        event.seq,
+                        event.size,
+                        event.retransmitted,
+                    )
+            else:
+                self._observe_rarer(connection, event)
+
+    def _plane(self, connection: Connection, ev: int) -> int:
+        path = path_of_ev(self._plan.topology, connection.plan.peer, self._plan.host, ev)
+        connection.planes[ev] = path.plane
+        return path.plane
+
+    def _observe_rarer(self, connection: Connection, event: Event) -> None:
+        plan, tables = connection.plan, self._tables
+        match event:
+            case MessageDelivered() if connection.checker is not None:
+                tables.completions(
+                    event.time_ns,
+                    connection.checker.flow,
+                    event.message,
+                    event.length,
+                    connection.checker.check(event),
+                )
+            case Lost() | Spurious() if plan.sends is not None:
+                spurious = isinstance(event, Spurious)
+                connection.packets_lost += -1 if spurious else 1
+                tables.losses(
+                    event.time_ns,
+                    plan.sends,
+                    event.plane,
+                    event.ev,
+                    event.seq,
+                    event.sent_ns,
+                    spurious,
+                )
+            case EvChanged() if plan.sends is not None:
+                tables.ev_events(
+                    event.time_ns,
+                    plan.sends,
+                    event.plane,
+                    event.ev,
+                    event.old,
+                    event.new,
+                    event.active,
+                    event.reason,
+                )
+            case _:
+                pass  # the other direction's events of a queue pair that is used one way

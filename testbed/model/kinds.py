@@ -1,0 +1,57 @@
+"""Parts of a scenario that come in kinds, told apart by their key `kind`."""
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+
+class Part(BaseModel):
+    """A part of a scenario: frozen, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+@dataclass(frozen=True, slots=True)
+class ByKind:
+    """Marks a field that holds one of several models: `kind` says which, the first if it is absent.
+
+    Each model has a field `kind` with one literal, its default. An error inside is located with the
+    kind as a step of its own, which is no key of the file (`kinds_of` tells which those are).
+    """
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Let pydantic choose by the tag."""
+        models = get_args(source) or (source,)
+        default = models[0].model_fields["kind"].default
+
+        def kind(value: Any) -> str:
+            if isinstance(value, BaseModel):
+                return str(getattr(value, "kind", value))
+            return str(value.get("kind", default)) if isinstance(value, dict) else str(default)
+
+        choices = {one.model_fields["kind"].default: handler(one) for one in models}
+        return core_schema.tagged_union_schema(choices, discriminator=kind)
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Any of them: without `kind` a mapping may be right as several."""
+        written = handler(schema)
+        choices = written.pop("oneOf", None)
+        if choices is None:
+            return written
+        return choices[0] if len(choices) == 1 else {**written, "anyOf": choices}
+
+
+def kinds_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
+    """The models that a field may hold by their kind; none where there is only one without."""
+    return {
+        one.model_fields["kind"].default: one
+        for one in models
+        if "kind" in one.model_fields and isinstance(one.model_fields["kind"].default, str)
+    }

@@ -1,0 +1,47 @@
+"""A program: what one host does in a workload, sans-IO.
+
+Whoever drives it calls `begin` once, then tells it what has happened (`completed`, `told`), takes
+the messages to post now (`posts`), and comes back no later than `wake_ns`. It knows flows by their
+number, and no time but what it is given.
+"""
+
+from typing import NamedTuple, Protocol
+
+NEVER = 1 << 63
+"""A time in ns that does not come."""
+
+
+class Post(NamedTuple):
+    """A message to post.
+
+    Attributes:
+        flow: on which flow.
+        size: its bytes.
+        tell: whether the receiver's program is told of it (a WRITE with immediate).
+    """
+
+    flow: int
+    size: int
+    tell: bool = False
+
+
+class Program(Protocol):
+    """One host's part in a workload. Times in ns.
+
+    Attributes:
+        wake_ns: when it wants `posts` to be called even if nothing happens; `NEVER` if never.
+    """
+
+    wake_ns: int
+
+    def begin(self, now_ns: int) -> None:
+        """The workload starts."""
+
+    def completed(self, flow: int, now_ns: int) -> None:
+        """The oldest message outstanding on a flow from here has completed."""
+
+    def told(self, flow: int, now_ns: int) -> None:
+        """The next message with `tell` of a flow to here is in memory, and so is all before it."""
+
+    def posts(self, now_ns: int) -> list[Post]:
+        """What to post now: no more than the flow's depth is ever outstanding."""

@@ -1,0 +1,128 @@
+"""Messages: each in its slot, with its content, and checked where it lands."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from testbed.mrc import Completion, CompletionStatus, MemoryTable, MessageDelivered
+from testbed.workloads.messages import Checker, Sender, Slots, rkey_of
+from testbed.workloads.pattern import Pattern
+
+SIZE, DEPTH, FLOW = 1000, 4, 2
+
+
+@dataclass
+class _Wire:
+    """A queue pair that places what is posted in the peer's memory at once."""
+
+    memory: MemoryTable
+    posted: list[tuple[int, int, int, int]] = field(default_factory=list)
+    told: list[int] = field(default_factory=list)
+    done: int = 0
+
+    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+        self.memory.place(rkey, remote_va, payload)
+        self.posted.append((wr_id, remote_va, rkey, len(payload)))
+
+    def post_write_imm(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    ) -> None:
+        self.post_write(wr_id, payload, remote_va, rkey)
+        self.told.append(immediate)
+
+    def complete(self, status: CompletionStatus = CompletionStatus.SUCCESS) -> Completion:
+        number, self.done = self.done, self.done + 1
+        return Completion(number, status, number, self.posted[number][3])
+
+
+@pytest.fixture
+def setup() -> tuple[_Wire, Sender, Checker]:
+    """A sender, the wire, and the checker at its other end."""
+    slots = Slots(SIZE, DEPTH)
+    region = slots.region(FLOW)
+    memory = MemoryTable()
+    memory.register(region)
+    wire = _Wire(memory)
+    sender = Sender(wire, FLOW, slots, Pattern(FLOW, 1, SIZE))
+    return wire, sender, Checker(FLOW, region, Pattern(FLOW, 1, SIZE))
+
+
+def test_what_completes_is_counted(setup: tuple[_Wire, Sender, Checker]) -> None:
+    wire, sender, _ = setup
+    assert sender.idle
+    sender.post(SIZE)
+    sender.post(SIZE - 1)
+    assert sender.complete(wire.complete())
+    assert (sender.bytes_posted, sender.bytes_completed) == (2 * SIZE - 1, SIZE)
+    assert not sender.idle
+    assert sender.complete(wire.complete())
+    assert sender.idle
+
+
+def test_no_slot_is_used_that_is_not_free(setup: tuple[_Wire, Sender, Checker]) -> None:
+    wire, sender, _ = setup
+    with pytest.raises(ValueError, match="no slot"):
+        sender.post(SIZE + 1)
+    for _ in range(DEPTH):
+        sender.post(SIZE)
+    with pytest.raises(ValueError, match="no slot"):
+        sender.post(SIZE)
+    sender.complete(wire.complete())
+    sender.post(SIZE)
+
+
+def test_the_receiver_is_told_the_number_of_a_message(
+    setup: tuple[_Wire, Sender, Checker],
+) -> None:
+    wire, sender, _ = setup
+    sender.post(SIZE)
+    sender.post(SIZE, tell=True)
+    assert (len(wire.posted), wire.told) == (2, [1])
+
+
+def test_slots_are_used_in_turn_and_one_does_not_reach_into_the_next(
+    setup: tuple[_Wire, Sender, Checker],
+) -> None:
+    wire, sender, _ = setup
+    for _ in range(2 * DEPTH):
+        sender.post(SIZE)
+        sender.complete(wire.complete())
+    addresses = [va for _, va, _, _ in wire.posted]
+    assert addresses[:DEPTH] == addresses[DEPTH:]
+    assert sorted(addresses[:DEPTH]) == [addresses[0] + i * SIZE for i in range(DEPTH)]
+    assert {rkey for _, _, rkey, _ in wire.posted} == {rkey_of(FLOW)}
+
+
+def test_every_message_is_verified_until_one_is_damaged(
+    setup: tuple[_Wire, Sender, Checker],
+) -> None:
+    wire, sender, checker = setup
+    for number in range(10):
+        sender.post(SIZE)
+        _, va, rkey, length = wire.posted[number]
+        delivered = MessageDelivered(number, va, rkey, length, 0)
+        if number < 9:
+            assert checker.check(delivered)
+        else:
+            wire.memory.place(rkey, va + 17, b"\0\0\0\0")
+            assert not checker.check(delivered)
+        sender.complete(wire.complete())
+    assert (checker.bytes_verified, checker.bytes_corrupted) == (9 * SIZE, SIZE)
+
+
+def test_an_overwritten_slot_is_noticed(setup: tuple[_Wire, Sender, Checker]) -> None:
+    """A message that the ring's next round has written over."""
+    wire, sender, checker = setup
+    for _ in range(DEPTH + 1):
+        sender.post(SIZE)
+        sender.complete(wire.complete())
+    _, va, rkey, length = wire.posted[0]
+    assert not checker.check(MessageDelivered(0, va, rkey, length, 0))
+
+
+def test_an_error_is_kept_and_is_no_arrival(setup: tuple[_Wire, Sender, Checker]) -> None:
+    wire, sender, _ = setup
+    sender.post(SIZE)
+    assert not sender.complete(wire.complete(CompletionStatus.RETRY_EXCEEDED))
+    assert sender.failed == [CompletionStatus.RETRY_EXCEEDED.value]
+    assert sender.bytes_completed == 0
