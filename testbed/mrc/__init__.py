@@ -8,8 +8,8 @@ layer owns sockets, clocks and outer headers.
 from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.datagram import Arrival, Datagram
-from testbed.mrc.demux import Answer, Demux
+from testbed.mrc.datagram import Arrival, Datagram, Outbound
+from testbed.mrc.demux import Demux
 from testbed.mrc.ev import EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,
@@ -29,7 +29,6 @@ from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet,
 
 __all__ = [
     "AccessError",
-    "Answer",
     "Arrival",
     "CcProfile",
     "Completion",
@@ -53,6 +52,7 @@ __all__ = [
     "MemoryTable",
     "MessageDelivered",
     "Nscc",
+    "Outbound",
     "Packet",
     "Placed",
     "QpConfig",

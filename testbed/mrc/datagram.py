@@ -31,6 +31,14 @@ class Datagram:
 
 
 @dataclass(frozen=True, slots=True)
+class Outbound:
+    """A datagram and the NIC address of the peer that it is for."""
+
+    peer: bytes
+    datagram: Datagram
+
+
+@dataclass(frozen=True, slots=True)
 class Arrival:
     """How a packet came: the outer header's ECN field, its DSCP, and the time in ns."""
 

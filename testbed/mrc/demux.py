@@ -6,26 +6,17 @@ refuses it counts itself; `refused` tells of both.
 """
 
 from collections import Counter
-from dataclasses import dataclass
 from typing import Final
 
 from testbed.mrc.config import REFUSALS
 from testbed.mrc.constants import DscpClasses, EndpointOp
-from testbed.mrc.datagram import Arrival, Datagram
+from testbed.mrc.datagram import Arrival, Outbound
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.wire import Buffer, DecodeError, DecodeReason, EndpointRequest, decode
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"
 _MISDIRECTED: Final = "misdirected"
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What the endpoint itself (QPN 2) has to send, and the NIC address of whom to."""
-
-    peer: bytes
-    datagram: Datagram
 
 
 class Demux:
@@ -54,7 +45,19 @@ class Demux:
         self._by_peer[config.peer_address, config.peer_qpn] = qp
         self._peers[config.peer_address] += 1
 
-    def receive(self, data: Buffer, arrival: Arrival) -> Answer | None:
+    def remove(self, qp: QueuePair) -> None:
+        """Let a queue pair not be found any more; what it has refused stays counted.
+
+        Raises:
+            KeyError: there is no such queue pair.
+        """
+        config = qp.config
+        del self._by_qpn[config.qpn]
+        del self._by_peer[config.peer_address, config.peer_qpn]
+        self._peers -= Counter((config.peer_address,))
+        self._dropped.update(qp.counters.refusals())
+
+    def receive(self, data: Buffer, arrival: Arrival) -> Outbound | None:
         """Take in an inner packet, whole, whatever it is; returns what to answer at once, if any.
 
         The queue pair keeps no view of `data`.
@@ -73,7 +76,7 @@ class Demux:
             qp.receive(packet, arrival)
         return None
 
-    def _request(self, request: EndpointRequest, arrival: Arrival) -> Answer | None:
+    def _request(self, request: EndpointRequest, arrival: Arrival) -> Outbound | None:
         if request.source not in self._peers:
             self._dropped[_NOT_A_PEER] += 1
             return None
@@ -86,7 +89,7 @@ class Demux:
                 self._dropped[_UNKNOWN_QP] += 1
                 return None
             qp.receive(request, arrival)
-        return Answer(request.source, respond(request, self._dscp))
+        return Outbound(request.source, respond(request, self._dscp))
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason: here and by the queue pairs."""

@@ -1,0 +1,224 @@
+"""The verbs: two contexts joined in virtual time, used as an RDMA program uses a NIC."""
+
+from collections.abc import Callable
+from functools import partial
+from heapq import heappop, heappush
+from itertools import count
+from random import Random
+
+import pytest
+
+from testbed.mrc import Arrival, CompletionStatus, EvEntry, EvProfile, Nscc, QpState, QpStateError
+from testbed.mrc.verbs import (
+    CompletionQueue,
+    Context,
+    Destination,
+    PortAttributes,
+    QueuePair,
+    WcOpcode,
+)
+
+from .harness import ADDRESSES, MS, S
+
+MTU = 1024
+DELAY_NS = 65 * MS
+ENTRIES = tuple(EvEntry(plane, plane, plane, active=True) for plane in range(4))
+
+
+class Wire:
+    """Two contexts and what is on its way between them; `lose` says what does not arrive."""
+
+    def __init__(self, lose: Callable[[bytes], bool] = lambda _: False) -> None:
+        self.now_ns = 0
+        self.contexts = tuple(
+            Context(
+                PortAttributes(address, MTU, 130 * MS, 40_000_000, 1e4), self._evs_to, Random(side)
+            )
+            for side, address in enumerate(ADDRESSES)
+        )
+        self._lose = lose
+        self._ties = count()
+        self._flying: list[tuple[int, int, int, bytes, int]] = []
+
+    @staticmethod
+    def _evs_to(address: bytes) -> tuple[EvEntry, ...]:
+        if address not in ADDRESSES:
+            raise ValueError("no such NIC")
+        return ENTRIES
+
+    def run(self, until: Callable[[], bool], limit_ns: int = 1000 * S) -> None:
+        while not until():
+            for side, context in enumerate(self.contexts):
+                for one in context.transmit(self.now_ns, 64):
+                    self._launch(side, one.datagram.join(), one.datagram.dscp)
+                context.take_events()
+            times = [t for c in self.contexts if (t := c.next_deadline()) is not None]
+            times += [self._flying[0][0]] if self._flying else []
+            assert times, "nothing will ever happen"
+            self.now_ns = max(self.now_ns, min(times))
+            assert self.now_ns < limit_ns
+            while self._flying and self._flying[0][0] <= self.now_ns:
+                at_ns, _, side, data, dscp = heappop(self._flying)
+                answer = self.contexts[side].receive(data, Arrival(2, dscp, at_ns))
+                if answer is not None:
+                    self._launch(side, answer.datagram.join(), answer.datagram.dscp)
+
+    def _launch(self, side: int, data: bytes, dscp: int) -> None:
+        if not self._lose(data):
+            at_ns = self.now_ns + DELAY_NS
+            heappush(self._flying, (at_ns, next(self._ties), 1 - side, data, dscp))
+
+
+def connected(
+    wire: Wire, cqs: tuple[CompletionQueue, CompletionQueue]
+) -> tuple[QueuePair, QueuePair]:
+    a, b = (context.create_qp(cq) for context, cq in zip(wire.contexts, cqs, strict=True))
+    a.connect(b.local)
+    b.connect(a.local)
+    return a, b
+
+
+def queues(wire: Wire) -> tuple[CompletionQueue, CompletionQueue]:
+    a, b = (context.create_cq() for context in wire.contexts)
+    return a, b
+
+
+def test_a_write_with_immediate_arrives_and_completes_at_both_ends() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    a, b = connected(wire, cqs)
+    region = wire.contexts[1].reg_mr(bytearray(5000))
+    body = Random(1).randbytes(5000)
+    a.post_write(1, body[:3000], region.va, region.rkey)
+    a.post_write_imm(2, body[3000:], region.va + 3000, region.rkey, 77)
+    done = []
+    received = []
+
+    def both() -> bool:
+        done.extend(cqs[0].poll())
+        received.extend(cqs[1].poll())
+        return len(done) == 2 and bool(received)
+
+    wire.run(both)
+    assert region.buffer == body
+    assert [(wc.wr_id, wc.opcode, wc.byte_len, wc.qp_num) for wc in done] == [
+        (1, WcOpcode.RDMA_WRITE, 3000, a.qp_num),
+        (2, WcOpcode.RDMA_WRITE, 2000, a.qp_num),
+    ]
+    (wc,) = received
+    assert (wc.opcode, wc.imm_data, wc.byte_len) == (WcOpcode.RECV_RDMA_WITH_IMM, 77, 2000)
+    assert (wc.status, wc.qp_num) == (CompletionStatus.SUCCESS, b.qp_num)
+
+
+def test_one_completion_queue_serves_many_queue_pairs() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    pairs = [connected(wire, cqs) for _ in range(5)]
+    region = wire.contexts[1].reg_mr(bytearray(5 * 100))
+    for number, (a, _) in enumerate(pairs):
+        a.post_write(number, bytes([number + 1]) * 100, region.va + 100 * number, region.rkey)
+    entries = []
+
+    def done() -> bool:
+        entries.extend(cqs[0].poll(2))
+        return len(entries) == 5
+
+    wire.run(done)
+    assert {wc.qp_num: wc.wr_id for wc in entries} == {
+        a.qp_num: number for number, (a, _) in enumerate(pairs)
+    }
+    assert bytes(region.buffer) == b"".join(bytes([n + 1]) * 100 for n in range(5))
+
+
+def test_nothing_can_be_posted_before_rts_and_states_go_one_by_one() -> None:
+    wire = Wire()
+    a, _ = connected(wire, queues(wire))
+    qp = wire.contexts[0].create_qp(CompletionQueue())
+    assert qp.state is QpState.RESET
+    with pytest.raises(QpStateError):
+        qp.modify(QpState.RTR, a.local)
+    qp.modify(QpState.INIT)
+    for state in (QpState.RESET, QpState.INIT):
+        with pytest.raises(QpStateError, match="nothing can be posted"):
+            qp.post_write(0, b"x", 0, 0)
+        qp.modify(state)
+    with pytest.raises(ValueError, match="destination"):
+        qp.modify(QpState.RTR)
+    with pytest.raises(ValueError, match="no such NIC"):
+        qp.modify(QpState.RTR, Destination(bytes(16), 99, 0))
+    assert qp.state is QpState.INIT
+    qp.modify(QpState.RTR, a.local)
+    with pytest.raises(QpStateError):
+        qp.post_write(0, b"x", 0, 0)
+
+
+def test_memory_that_was_deregistered_is_out_of_reach() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    a, _ = connected(wire, cqs)
+    context = wire.contexts[1]
+    gone, kept = context.reg_mr(bytearray(64)), context.reg_mr(bytearray(64))
+    assert gone.rkey != kept.rkey
+    assert gone.va + len(gone.buffer) < kept.va
+    context.dereg_mr(gone)
+    a.post_write(0, b"x", gone.va, gone.rkey)
+    a.post_write(1, b"y", kept.va, kept.rkey)
+    entries = []
+
+    def done() -> bool:
+        entries.extend(cqs[0].poll())
+        return len(entries) == 2
+
+    wire.run(done)
+    assert [wc.status for wc in entries] == [
+        CompletionStatus.REMOTE_ACCESS_ERROR,
+        CompletionStatus.FLUSHED,
+    ]
+    assert not any(gone.buffer)
+    assert context.refused()["unknown_rkey"] == 1
+    assert a.state is QpState.ERROR
+    a.post_write(2, b"z", kept.va, kept.rkey)
+    (flushed,) = cqs[0].poll()
+    assert (flushed.wr_id, flushed.status) == (2, CompletionStatus.FLUSHED)
+
+
+def test_a_queue_pair_that_was_destroyed_is_unknown_to_late_packets() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    a, b = connected(wire, cqs)
+    region = wire.contexts[1].reg_mr(bytearray(64))
+    a.post_write(0, b"x", region.va, region.rkey)
+    wire.contexts[1].destroy_qp(b)
+    wire.run(lambda: wire.contexts[1].refused()["unknown_qp"] > 0)
+    assert not any(region.buffer)
+    assert wire.contexts[1].next_deadline() is None
+
+
+def test_profiles_have_the_words_of_the_control_api() -> None:
+    wire = Wire()
+    context, other = wire.contexts
+    profile = context.query_cc_profile()
+    assert profile.base_rtt == 130 * MS
+    qp = context.create_qp(
+        CompletionQueue(),
+        ev_profile=partial(EvProfile, ev_min_active=2, probe_successes=5),
+        cc_profile=profile,
+    )
+    qp.connect(other.create_qp(CompletionQueue()).local)
+    assert qp.core is not None
+    assert isinstance(qp.core.congestion, Nscc)
+    assert qp.core.config.ev_profile.probe_successes == 5
+    assert qp.core.active_evs() == {0, 1, 2, 3}
+
+
+def test_queue_pairs_take_turns_where_there_is_little_room() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    pairs = [connected(wire, cqs) for _ in range(3)]
+    region = wire.contexts[1].reg_mr(bytearray(MTU))
+    for a, _ in pairs:
+        for wr_id in range(20):
+            a.post_write(wr_id, bytes(MTU), region.va, region.rkey)
+    first = [wire.contexts[0].transmit(0, 1) for _ in range(3)]
+    qpns = {int.from_bytes(one.datagram.header[53:56], "big") for (one,) in first}
+    assert qpns == {b.qp_num for _, b in pairs}
