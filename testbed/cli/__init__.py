@@ -13,6 +13,7 @@ from testbed.cli.clean import clean
 from testbed.cli.doctor import doctor
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
+from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
@@ -68,6 +69,8 @@ def command_line() -> typer.Typer:
     app.command()(trace)
     app.command()(topo)
     app.command()(shell)
+    app.command()(write_bw)
+    app.command()(write_lat)
     app.command()(schema)
     app.command()(bench)
     app.command()(doctor)

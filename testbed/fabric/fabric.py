@@ -85,6 +85,7 @@ class Fabric:
                 self._netlink(node).send(routes.install(tables, self.layout.device_name))
         with self._phase("carrier"):
             wait_until_up(self.layout, self._netlink)
+        namespaces.TOPOLOGY_FILE.write_text(self.topology.model_dump_json(), encoding="utf-8")
         return self
 
     def __exit__(

@@ -24,6 +24,9 @@ PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15
 
 NETNS_DIR = Path("/run/netns")
+TOPOLOGY_FILE = NETNS_DIR.parent / "topology.json"
+"""What a sandbox's fabric is, for programs that run in its hosts."""
+
 OWN_NETNS = "/proc/thread-self/ns/net"
 
 _libc = ctypes.CDLL(None, use_errno=True)

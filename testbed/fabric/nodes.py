@@ -3,7 +3,9 @@
 import os
 import pty
 import select
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from mininet.node import Host, Node, Switch
@@ -50,7 +52,8 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         if self.shell is not None:
             return
         self.master, self.slave = pty.openpty()
-        command = ["setsid", "--ctty", *self.enter_command, "env", f"PS1={PROMPT}"]
+        path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+        command = ["setsid", "--ctty", *self.enter_command, "env", f"PS1={PROMPT}", f"PATH={path}"]
         command += ["bash", "--norc", "--noediting", "-is", f"mininet:{self.name}"]
         self.shell = self._popen(command, stdin=self.slave, stdout=self.slave, stderr=self.slave)
         self.stdin = self.stdout = os.fdopen(self.master, "r")

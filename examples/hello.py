@@ -1,0 +1,18 @@
+"""Ten lines of RDMA between two hosts: `h4 python examples/hello.py &`, `h0 python ... h4`."""
+
+import sys
+
+from testbed.endpoint.device import open_device
+from testbed.endpoint.rendezvous import meet
+
+with open_device() as device, meet(device, *sys.argv[1:]) as peer:
+    cq = device.context.create_cq()
+    qp = device.context.create_qp(cq)
+    memory = device.context.reg_mr(bytearray(64))
+    remote = peer.connect([qp], memory)
+    if peer.calls:
+        qp.post_write_imm(1, b"hello over MRC", remote.va, remote.rkey, immediate=42)
+    (done,) = device.wait(cq)
+    print(
+        device.host.name, done.opcode, done.status.value, done.imm_data, bytes(memory.buffer[:14])
+    )

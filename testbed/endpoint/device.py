@@ -1,0 +1,179 @@
+"""An RDMA device for programs that run in a host of the fabric: the verbs, with sockets.
+
+    with open_device() as device:
+        cq = device.context.create_cq()
+        ...
+        device.wait(cq)
+
+There is no hardware behind it: the device works while the program is in `poll` or `wait`, as with
+manual progress in libfabric. A program that does something else for long is, to its peers, a NIC
+that does not answer.
+"""
+
+import os
+import select
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import IPv6Address
+from random import SystemRandom
+
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.nic import Nic
+from testbed.fabric.closing import Closing
+from testbed.fabric.namespaces import TOPOLOGY_FILE
+from testbed.model.addressing import host_of_nic, nic_address
+from testbed.model.errors import MachineError
+from testbed.model.ev_set import choose_evs
+from testbed.model.topology import PAYLOAD_MTU, Node, Topology
+from testbed.mrc import EvEntry
+from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, WorkCompletion
+
+BACKUPS = 0.25
+"""Share of a plane's EVs kept as backups, as scenarios have it."""
+
+TICKS_PER_RTT = 256
+"""A device wakes at most this often per base RTT: often enough to measure latency by it."""
+
+NEVER_NS = 1 << 63
+NICENESS = -10
+"""Devices go before ordinary programs of the machine: those shall not look like the network."""
+
+
+class Device(Closing):
+    """One host's NIC, opened by a program. Use it as a context manager.
+
+    Attributes:
+        context: its memory regions, completion queues and queue pairs.
+        topology: the fabric.
+        host: the host that this is.
+        late_ns: how long after it was due each arrival was seen: how well the machine keeps up.
+    """
+
+    def __init__(self, topology: Topology, host: Node) -> None:
+        """Open it; the process must be in the host's network namespace."""
+        self.topology = topology
+        self.host = host
+        port = PortAttributes(
+            nic_address(topology, host).packed,
+            PAYLOAD_MTU,
+            topology.propagation_rtt_ns,
+            topology.planes * topology.port_rate_bps,
+            topology.dilation,
+        )
+        rng = SystemRandom()
+        self._seed = rng.randrange(1 << 32)
+        self.context = Context(port, self._evs_to, rng)
+        self._nic = Nic(topology, host)
+        self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
+        self._full_until_ns = 0
+        self.late_ns: list[int] = []
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._nic.close()
+
+    def poll(self) -> None:
+        """Do what is due and return at once: take in arrivals, send what there is room for."""
+        now = now_ns()
+        for due in self._nic.arrivals(now):
+            self.late_ns.append(due.late_ns)
+            answer = self.context.receive(due.packet, due.arrival)
+            if answer is not None:
+                self._nic.send(answer.datagram, answer.peer, now)
+        self._send(now)
+
+    def _send(self, now: int) -> None:
+        room = self._nic.room(now)
+        sent = self.context.transmit(now, room)
+        for one in sent:
+            self._nic.send(one.datagram, one.peer, now)
+        self._nic.flush()
+        self._full_until_ns = self._nic.next_room_ns(now) if len(sent) >= room else 0
+        self.context.take_events()
+
+    def run(
+        self,
+        until: Callable[[], bool],
+        *,
+        timeout_s: float | None = None,
+        wake: int | None = None,
+    ) -> bool:
+        """Work until `until` says so, or for `timeout_s`; returns what it said last.
+
+        Args:
+            until: asked after every round, some hundred times a second; it may post.
+            timeout_s: seconds; as long as it takes if None.
+            wake: a descriptor that ends the sleep between two rounds as soon as it is readable.
+        """
+        end_ns = NEVER_NS if timeout_s is None else now_ns() + round(timeout_s * 1e9)
+        watched = [] if wake is None else [wake]
+        while True:
+            self.poll()
+            if until():
+                return True
+            now = now_ns()
+            if now >= end_ns:
+                return False
+            self._send(now)
+            at_ns = min(max(self._next_ns(now), now + self._tick_ns), end_ns)
+            select.select(watched, [], [], max(at_ns - now_ns(), 0) / 1e9)
+
+    def wait(self, cq: CompletionQueue, timeout_s: float = 60) -> list[WorkCompletion]:
+        """Work until a completion queue has entries and take them.
+
+        Raises:
+            TimeoutError: it stayed empty for `timeout_s` seconds.
+        """
+        found: list[WorkCompletion] = []
+
+        def has_entries() -> bool:
+            found.extend(cq.poll())
+            return bool(found)
+
+        if not self.run(has_entries, timeout_s=timeout_s):
+            raise TimeoutError(f"no completion within {timeout_s:g} s")
+        return found
+
+    def _next_ns(self, now: int) -> int:
+        wake_ns = self._nic.next_arrival_ns(now)
+        deadline_ns = self.context.next_deadline()
+        if self._full_until_ns:
+            return min(wake_ns, self._full_until_ns)
+        return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
+
+    def _evs_to(self, peer: bytes) -> tuple[EvEntry, ...]:
+        dst = host_of_nic(self.topology, IPv6Address(peer))
+        if dst is None or dst == self.host:
+            raise ValueError(f"no other NIC of {self.topology.name} has the address {peer.hex()}")
+        evs = choose_evs(self.topology, self.host, dst, evs=None, backups=BACKUPS, seed=self._seed)
+        return tuple(
+            EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
+            for ev in evs
+        )
+
+
+def open_device() -> Device:
+    """Open the NIC of the host that this program runs in, such as `testbed shell`'s `h0 python`.
+
+    Raises:
+        MachineError: it does not run in a host of a fabric.
+    """
+    try:
+        topology = Topology.model_validate_json(TOPOLOGY_FILE.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise _nowhere() from error
+    names = {name.partition("-")[0] for _, name in socket.if_nameindex()}
+    hosts = [host for host in topology.hosts if host.name in names]
+    if len(hosts) != 1:
+        raise _nowhere()
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+    return Device(topology, hosts[0])
+
+
+def _nowhere() -> MachineError:
+    return MachineError(
+        "this program does not run in a host of a fabric",
+        "testbed shell, and at its prompt: h0 python PROGRAM",
+    )

@@ -1,0 +1,115 @@
+"""A host's NIC: datagrams out on their EVs' paths, arrivals in when they are due.
+
+Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
+delay of the path that it took (told by how many switches lowered its hop limit). So nobody has to
+wait for packets, only for times, and wakes a few hundred times a second.
+"""
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from testbed.endpoint.carriers import HOP_LIMIT, Carriers
+from testbed.endpoint.clock import now_ns, realtime_offset_ns
+from testbed.endpoint.port_scheduler import PortScheduler
+from testbed.endpoint.sockets import HostSockets, Received
+from testbed.fabric.closing import Closing
+from testbed.model.topology import ETHERNET_HEADER, Node, Topology
+from testbed.mrc import Arrival, Datagram
+
+POLLS_PER_DELAY = 8
+"""The socket is drained at least this often per propagation delay, so that nothing comes late."""
+
+LEAD_PACKETS = 2
+"""Full packets handed to a port ahead of its line rate: covers the time between two wake-ups."""
+
+MAX_SWITCHES = 3
+"""On the longest path. A hop limit that tells of more, or of less than none, is none of ours."""
+
+_OFFSET_INTERVAL_NS = 1_000_000_000
+_ECN_MASK = 0b11
+
+
+class Due(NamedTuple):
+    """An inner packet whose propagation delay is over.
+
+    Attributes:
+        packet: its bytes.
+        arrival: how it came, and now as its time.
+        late_ns: how long ago it was due.
+    """
+
+    packet: bytes
+    arrival: Arrival
+    late_ns: int
+
+
+class Nic(Closing):
+    """The ports of one host; the process must be in the host's network namespace."""
+
+    def __init__(self, topology: Topology, host: Node) -> None:
+        """Open the sockets."""
+        self._sockets = HostSockets()
+        self._carriers = Carriers(topology, host)
+        self._ports = PortScheduler(
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, LEAD_PACKETS
+        )
+        self._delay_ns = [topology.one_way_ns(switches) for switches in range(MAX_SWITCHES + 1)]
+        self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
+        self._held: list[tuple[int, int, Received]] = []
+        self._arrived = 0
+        self._offset_ns = 0
+        self._offset_due_ns = 0
+
+    def arrivals(self, now: int) -> Iterator[Due]:
+        """Yield what is due."""
+        held, delay_ns = self._held, self._delay_ns
+        if now >= self._offset_due_ns:
+            self._offset_ns = realtime_offset_ns()
+            self._offset_due_ns = now + _OFFSET_INTERVAL_NS
+        for received in self._sockets.receive():
+            sent_ns = received.realtime_ns - self._offset_ns
+            self._arrived += 1
+            switches = HOP_LIMIT - received.hop_limit
+            due_ns = sent_ns + delay_ns[min(max(switches, 0), MAX_SWITCHES)]
+            heappush(held, (due_ns, self._arrived, received))
+        while held and held[0][0] <= now:
+            due_ns, _, received = heappop(held)
+            seen_ns = now_ns()
+            traffic_class = received.traffic_class
+            arrival = Arrival(traffic_class & _ECN_MASK, traffic_class >> 2, seen_ns)
+            yield Due(received.packet, arrival, seen_ns - due_ns)
+
+    def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
+        """Take a packet for the next `flush`; returns the plane that it goes through.
+
+        Raises:
+            LookupError: no host of the fabric has the address `peer`.
+        """
+        carrier = self._carriers.to(peer, datagram.ev, datagram.dscp)
+        inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
+        outer = carrier.outer_header(inner)
+        self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
+        self._sockets.send(outer, datagram.header, datagram.payload, datagram.trailer)
+        return carrier.plane
+
+    def flush(self) -> None:
+        """Hand what was sent to the kernel."""
+        self._sockets.flush()
+
+    def room(self, now: int) -> int:
+        """How many full packets the ports together may still be given."""
+        return self._ports.room(now)
+
+    def next_room_ns(self, now: int) -> int:
+        """When each port will have sent one more packet than now."""
+        return self._ports.next_room_ns(now)
+
+    def next_arrival_ns(self, now: int) -> int:
+        """When to call `arrivals` next."""
+        poll_ns = now + self._poll_ns
+        return min(poll_ns, self._held[0][0]) if self._held else poll_ns
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._sockets.close()

@@ -1,0 +1,166 @@
+"""How two programs meet before they can use their queue pairs: a TCP connection beside them.
+
+As with perftest: one end listens, the other calls it, and each tells the other its queue pairs'
+numbers, first PSNs and memory. MRC itself sets nothing up. The connection crosses the fabric as
+ordinary traffic.
+"""
+
+import json
+import select
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.endpoint.device import Device
+from testbed.fabric.closing import Closing
+from testbed.model.addressing import ordinary_address
+from testbed.model.errors import InputError, Problem
+from testbed.model.topology import Node, Topology
+from testbed.mrc import MemoryRegion
+from testbed.mrc.verbs import Destination, QueuePair
+
+PORT = 18515
+"""perftest's."""
+
+PATIENCE_S = 120.0
+_RETRY_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteMemory:
+    """A memory region of the peer's."""
+
+    va: int
+    rkey: int
+    length: int
+
+
+class Rendezvous(Closing):
+    """A connection to the peer's program. Leaving its `with` block waits for the peer to do so.
+
+    Attributes:
+        calls: whether this end called the other.
+    """
+
+    def __init__(self, device: Device, connection: socket.socket, *, calls: bool) -> None:
+        self.calls = calls
+        self._device = device
+        self._connection = connection
+        self._heard = b""
+        self._ended = False
+
+    def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Send a message and return the peer's; the device works meanwhile.
+
+        Raises:
+            ConnectionError: the peer's program has ended.
+        """
+        self._connection.sendall(json.dumps(message).encode() + b"\n")
+        self.work(self._has_line)
+        line, _, self._heard = self._heard.partition(b"\n")
+        told: dict[str, Any] = json.loads(line)
+        return told
+
+    def work(self, until: Callable[[], bool]) -> None:
+        """Have the device work until `until` says so.
+
+        Raises:
+            ConnectionError: the peer's program has ended.
+        """
+        wake = self._connection.fileno()
+        self._device.run(lambda: until() or self._peer_ended(), wake=wake)
+        if self._ended and not until():
+            raise ConnectionError("the peer's program has ended")
+
+    def connect(self, qps: Sequence[QueuePair], region: MemoryRegion) -> RemoteMemory:
+        """Connect queue pairs to as many of the peer's; returns the memory that it offers.
+
+        When this returns both ends are in RTS.
+
+        Raises:
+            ValueError: the peer has another number of queue pairs.
+        """
+        own = {
+            "address": self._device.context.port.address.hex(),
+            "qps": [[qp.local.qpn, qp.local.psn] for qp in qps],
+            "memory": [region.va, region.rkey, len(region.buffer)],
+        }
+        peer = self.exchange(own)
+        address = bytes.fromhex(peer["address"])
+        for qp, (qpn, psn) in zip(qps, peer["qps"], strict=True):
+            qp.connect(Destination(address, qpn, psn))
+        self.exchange({"state": "RTS"})
+        return RemoteMemory(*peer["memory"])
+
+    def _has_line(self) -> bool:
+        return b"\n" in self._heard
+
+    def _peer_ended(self) -> bool:
+        """Read what there is; whether no more will come."""
+        while not self._ended and select.select([self._connection], [], [], 0)[0]:
+            data = self._connection.recv(1 << 16)
+            self._heard += data
+            self._ended = not data
+        return self._ended
+
+    def __exit__(self, *raised: object) -> None:
+        """Wait for the peer, which may still need the device's answers; then close."""
+        if not any(raised):
+            self.exchange({"state": "done"})
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection at once."""
+        self._connection.close()
+
+
+def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rendezvous:
+    """Call the program that listens on a host, or listen for one that calls (no `server`).
+
+    Args:
+        device: this end's.
+        server: the other host's name, or the address of its own stack in plane 0.
+        port: TCP's.
+
+    Raises:
+        InputError: there is no such host.
+        TimeoutError: nobody listened, or called, for `PATIENCE_S`.
+    """
+    if server is None:
+        return Rendezvous(device, _listen(port), calls=False)
+    address = ordinary_address(device.topology, host_called(device.topology, server), 0)
+    return Rendezvous(device, _call(str(address), port), calls=True)
+
+
+def host_called(topology: Topology, name: str) -> Node:
+    """The host of that name, or of that address of its own stack: Mininet's prompt puts one for it.
+
+    Raises:
+        InputError: there is none.
+    """
+    for host in topology.hosts:
+        if name in (host.name, str(ordinary_address(topology, host, 0))):
+            return host
+    expected = f"a host of {topology.name}, such as {topology.hosts[-1].name}"
+    raise InputError([Problem("SERVER", name, expected)])
+
+
+def _listen(port: int) -> socket.socket:
+    with socket.create_server(("::", port), family=socket.AF_INET6) as listener:
+        listener.settimeout(PATIENCE_S)
+        connection, _ = listener.accept()
+    connection.settimeout(None)
+    return connection
+
+
+def _call(server: str, port: int) -> socket.socket:
+    end = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return socket.create_connection((server, port))
+        except ConnectionRefusedError as error:  # it does not listen yet
+            if time.monotonic() >= end:
+                raise TimeoutError(f"nobody listens on {server}, port {port}") from error
+            time.sleep(_RETRY_S)

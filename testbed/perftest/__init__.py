@@ -1,0 +1,1 @@
+"""write_bw and write_lat: perftest's tools, over the verbs."""

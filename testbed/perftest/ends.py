@@ -1,0 +1,191 @@
+"""The two ends of a measurement: one is called and does what it is told, the other calls."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.device import Device
+from testbed.endpoint.rendezvous import RemoteMemory, Rendezvous, meet
+from testbed.model.errors import RunFailedError
+from testbed.model.topology import Node
+from testbed.mrc import CompletionStatus, MemoryRegion
+from testbed.mrc.verbs import CompletionQueue, QueuePair, WcOpcode, WorkCompletion
+from testbed.perftest.parameters import Parameters, Tool
+from testbed.perftest.results import Bandwidth, Latency, Rows
+from testbed.workloads.pattern import Pattern
+
+_IMMEDIATE_MASK = (1 << 32) - 1
+_CALLER, _CALLED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One end, connected.
+
+    Every queue pair has a slot of the peer's memory, as large as the largest message; what it sends
+    there is a pattern of its own, another one for each size.
+    """
+
+    device: Device
+    peer: Rendezvous
+    parameters: Parameters
+    cq: CompletionQueue
+    qps: tuple[QueuePair, ...]
+    memory: MemoryRegion
+    remote: RemoteMemory
+
+    @property
+    def slot(self) -> int:
+        return max(self.parameters.sizes)
+
+    def payload(self, sender: int, number: int, size: int) -> memoryview:
+        """What the end `sender` writes by the queue pair of that number."""
+        qps = self.parameters.qps
+        return Pattern(sender * qps + number, seed=0, longest=self.slot).message(size, size)
+
+    def check(self, size: int) -> None:
+        """Compare the memory with what the peer has written.
+
+        Raises:
+            RunFailedError: it differs.
+        """
+        sender = _CALLED if self.peer.calls else _CALLER
+        for number in range(self.parameters.qps):
+            start = number * self.slot
+            found = self.memory.buffer[start : start + size]
+            if found != self.payload(sender, number, size):
+                raise RunFailedError(f"message of {size} bytes: what arrived is not what was sent")
+
+
+def call(device: Device, server: Node, port: int, parameters: Parameters) -> Rows:
+    """Measure to the program that listens on a host.
+
+    Raises:
+        RunFailedError: a WRITE failed, or something else arrived than was sent.
+        TimeoutError: nobody answered.
+    """
+    with meet(device, server.name, port=port) as peer:
+        peer.exchange(parameters.as_dict())
+        return _measure(device, peer, parameters)
+
+
+def serve(device: Device, port: int) -> tuple[Parameters, Rows]:
+    """Wait for a call and do what it asks for; returns what this end has measured.
+
+    Raises:
+        RunFailedError: a WRITE failed, or something else arrived than was sent.
+        TimeoutError: nobody called.
+    """
+    with meet(device, port=port) as peer:
+        parameters = Parameters.from_dict(peer.exchange({}))
+        return parameters, _measure(device, peer, parameters)
+
+
+def _measure(device: Device, peer: Rendezvous, parameters: Parameters) -> Rows:
+    context = device.context
+    cq = context.create_cq()
+    qps = tuple(context.create_qp(cq) for _ in range(parameters.qps))
+    memory = context.reg_mr(bytearray(max(parameters.sizes) * parameters.qps))
+    remote = peer.connect(qps, memory)
+    end = _End(device, peer, parameters, cq, qps, memory, remote)
+    if parameters.tool is Tool.LATENCY:
+        return [_latency(end, size) for size in parameters.sizes]
+    return [_bandwidth(end, size) for size in parameters.sizes]
+
+
+def _check(entries: Sequence[WorkCompletion]) -> None:
+    for entry in entries:
+        if entry.status is not CompletionStatus.SUCCESS:
+            raise RunFailedError(f"a WRITE ended with: {entry.status.value}")
+
+
+# --- bandwidth ------------------------------------------------------------------------------------
+
+
+def _bandwidth(end: _End, size: int) -> Bandwidth:
+    """One size: both ends agree on the start, and on the end.
+
+    The rate of both directions, where both send; that of the caller's, where only it does.
+    """
+    end.peer.exchange({"size": size})
+    sends = end.peer.calls or end.parameters.bidirectional
+    own = _send_all(end, size) if sends else None
+    told = end.peer.exchange({"measured": None if own is None else asdict(own)})["measured"]
+    if told is not None:
+        end.check(size)
+    rows = [row for row in (own, told and Bandwidth(**told)) if row]
+    return rows[0] if len(rows) == 1 else rows[0].both(rows[1])
+
+
+def _send_all(end: _End, size: int) -> Bandwidth:
+    sender = _CALLER if end.peer.calls else _CALLED
+    parameters, remote = end.parameters, end.remote
+    payloads = [end.payload(sender, number, size) for number in range(parameters.qps)]
+    left = [parameters.iters] * parameters.qps
+    outstanding = [0] * parameters.qps
+    number_of = {qp.qp_num: number for number, qp in enumerate(end.qps)}
+    posted_ns: list[int] = []
+    completed_ns: list[int] = []
+
+    def step() -> bool:
+        entries = end.cq.poll()
+        now = now_ns()
+        _check(entries)
+        for entry in entries:
+            outstanding[number_of[entry.qp_num]] -= 1
+            completed_ns.append(now)
+        for number, qp in enumerate(end.qps):
+            while left[number] and outstanding[number] < parameters.tx_depth:
+                left[number] -= 1
+                outstanding[number] += 1
+                va = remote.va + number * end.slot
+                qp.post_write(len(posted_ns), payloads[number], va, remote.rkey)
+                posted_ns.append(now)
+        return len(completed_ns) == parameters.iters * parameters.qps
+
+    end.peer.work(step)
+    return Bandwidth.of(size, parameters.iters, posted_ns, completed_ns)
+
+
+# --- latency --------------------------------------------------------------------------------------
+
+
+def _latency(end: _End, size: int) -> Latency:
+    """One size: the message goes to and fro; returns half of each round trip.
+
+    Each end waits for the immediate. perftest's looks at the last byte of its memory, which tells
+    nothing here: packets are placed as they come, in any order.
+    """
+    end.peer.exchange({"size": size})
+    sender = _CALLER if end.peer.calls else _CALLED
+    payload = end.payload(sender, 0, size)
+    (qp,) = end.qps
+    remote = end.remote
+    posted_ns: list[int] = []
+    received = 0
+
+    def post() -> None:
+        number = len(posted_ns)
+        posted_ns.append(now_ns())
+        qp.post_write_imm(number, payload, remote.va, remote.rkey, number & _IMMEDIATE_MASK)
+
+    def step() -> bool:
+        nonlocal received
+        entries = end.cq.poll()
+        _check(entries)
+        for entry in entries:
+            if entry.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
+                received += 1
+                if end.peer.calls and received == end.parameters.iters:
+                    posted_ns.append(now_ns())
+                else:
+                    post()
+        return received == end.parameters.iters
+
+    if end.peer.calls:
+        post()
+    end.peer.work(step)
+    end.check(size)
+    row = Latency.of(size, posted_ns) if end.peer.calls else None
+    told = end.peer.exchange({"measured": row and asdict(row)})["measured"]
+    return row or Latency(**told)

@@ -1,0 +1,62 @@
+"""Both ends of a measurement, in a fabric that is brought up for it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.fabric import namespaces
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.ordinary import OrdinaryTraffic
+from testbed.model.errors import TestbedError
+from testbed.model.topology import Node, Topology
+from testbed.perftest.parameters import Parameters
+
+
+def measure(
+    topology: Topology, pairs: Sequence[tuple[Node, Node]], parameters: Parameters, *extra: str
+) -> int:
+    """Build the fabric in a sandbox and run the program in two hosts, one pair after the other.
+
+    It prints what it finds. Returns the exit status, the first that is not 0.
+
+    Args:
+        topology: the fabric.
+        pairs: who calls and who is called.
+        parameters: what is measured.
+        extra: more options of the program's.
+    """
+    sys.stdout.flush()
+    options = (*parameters.as_options(), *extra)
+    waiter = namespaces.start_sandbox(
+        lambda: _in_sandbox(topology, pairs, str(parameters.tool), options)
+    )
+    _, status = os.waitpid(waiter, 0)
+    return os.waitstatus_to_exitcode(status)
+
+
+def _in_sandbox(
+    topology: Topology, pairs: Sequence[tuple[Node, Node]], tool: str, options: Sequence[str]
+) -> int:
+    program = str(Path(sys.executable).with_name(tool))
+    try:
+        with Fabric(topology) as fabric, OrdinaryTraffic(topology) as ordinary:
+            fabric.verify()
+            fabric.sweep()
+            ordinary.install()
+            for src, dst in pairs:
+                caller, called = (fabric.net[node.name].enter_command for node in (src, dst))
+                with subprocess.Popen([*called, program]) as server:  # noqa: S603 - our own
+                    client = subprocess.run(  # noqa: S603 - our own
+                        [*caller, program, dst.name, *options], check=False
+                    )
+                    if client.returncode:
+                        server.kill()
+                        return client.returncode
+                if server.returncode:
+                    return server.returncode
+    except TestbedError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_status
+    return os.EX_OK

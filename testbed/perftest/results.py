@@ -1,0 +1,191 @@
+"""What was measured, and perftest's tables of it.
+
+Measured are emulated times and rates. Tables show what they are at full speed, time divided by the
+fabric's dilation: that is what compares with a NIC's.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from statistics import fmean, median, pstdev
+from typing import Self, TypeAlias
+
+from testbed.model.topology import Node, Topology
+from testbed.perftest.parameters import Parameters
+
+BEARABLE = 0.02
+"""Packets may be seen so late, as a part of a base RTT, and so many of them later. Ours."""
+
+_MIB = 1 << 20
+_LINE = "-" * 139
+_LATENCY_COLUMNS = (
+    " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    "
+    "t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """A row of write_bw, in emulated bytes a second; `iterations` are of one queue pair.
+
+    The peak is perftest's: the best rate from the posting of any message to the completion of it or
+    of any later one.
+    """
+
+    size: int
+    iterations: int
+    peak_bytes_per_s: float
+    average_bytes_per_s: float
+
+    @classmethod
+    def of(
+        cls, size: int, iterations: int, posted_ns: Sequence[int], completed_ns: Sequence[int]
+    ) -> Self:
+        """Compute it from when messages were posted and when they completed, in order."""
+        count = len(posted_ns)
+        elapsed_ns = completed_ns[-1] - posted_ns[0]
+        return cls(
+            size,
+            iterations,
+            size * 1e9 / _least_ns_per_message(posted_ns, completed_ns),
+            size * count * 1e9 / elapsed_ns,
+        )
+
+    def both(self, other: Self) -> Self:
+        """Return the sum with the other direction's."""
+        return type(self)(
+            self.size,
+            self.iterations,
+            self.peak_bytes_per_s + other.peak_bytes_per_s,
+            self.average_bytes_per_s + other.average_bytes_per_s,
+        )
+
+
+def _least_ns_per_message(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> float:
+    """Least of (completed[j] - posted[i]) / (j - i + 1), over all i <= j.
+
+    By Dinkelbach's method: any pair below the least ratio so far gives a lesser one, and where
+    there is none it is the least. perftest tries all pairs.
+    """
+    least = (completed_ns[-1] - posted_ns[0]) / len(posted_ns)
+    while True:
+        best, ratio = 0.0, least
+        latest, first = posted_ns[0] - 0.0, 0
+        for last, (start_ns, end_ns) in enumerate(zip(posted_ns, completed_ns, strict=True)):
+            if start_ns - least * last > latest:
+                latest, first = start_ns - least * last, last
+            count = last - first + 1
+            excess = end_ns - posted_ns[first] - least * count
+            if excess < best:
+                best, ratio = excess, (end_ns - posted_ns[first]) / count
+        if ratio >= least:
+            return least
+        least = ratio
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A row of write_lat, in emulated ns: half of the round trips of a ping-pong."""
+
+    size: int
+    iterations: int
+    min_ns: float
+    max_ns: float
+    typical_ns: float
+    avg_ns: float
+    stdev_ns: float
+    p99_ns: float
+    p999_ns: float
+
+    @classmethod
+    def of(cls, size: int, times_ns: Sequence[int]) -> Self:
+        """Compute it from when each ping was posted, and the last answered."""
+        halves = sorted((after - before) / 2 for before, after in pairwise(times_ns))
+        return cls(
+            size,
+            len(halves),
+            halves[0],
+            halves[-1],
+            median(halves),
+            fmean(halves),
+            pstdev(halves),
+            halves[int(len(halves) * 0.99)],
+            halves[int(len(halves) * 0.999)],
+        )
+
+
+Rows: TypeAlias = list[Bandwidth] | list[Latency]
+
+
+def heading(parameters: Parameters, topology: Topology, src: Node, dst: Node) -> str:
+    """Return what perftest says before it measures."""
+    where = "T0-local" if topology.rack(src) == topology.rack(dst) else "cross-T1"
+    ways = ", bidirectional" if parameters.bidirectional else ""
+    return (
+        f"{parameters.tool} {src.name} -> {dst.name} ({where}), {topology.name}{ways}, "
+        f"{parameters.qps} QP, tx depth {parameters.tx_depth}\n"
+        f"real-equivalent: emulated time / {topology.dilation:g}"
+    )
+
+
+def lateness(late_ns: Sequence[int], topology: Topology) -> str | None:
+    """Return what to say of a machine that did not keep up with its devices; None if it did."""
+    bearable_ns = topology.propagation_rtt_ns * BEARABLE
+    late = sum(one > bearable_ns for one in late_ns)
+    if late <= len(late_ns) * BEARABLE:
+        return None
+    return (
+        f"{late} of {len(late_ns)} packets were seen late, by more than {BEARABLE:.0%} of a base "
+        "RTT: the machine was busy, these are not the network's figures alone"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How results are printed: perftest's table, in MiB/s or Gbit/s, or JSON."""
+
+    gbits: bool = False
+    as_json: bool = False
+
+    def text(self, rows: Rows, topology: Topology, src: Node, dst: Node) -> str:
+        """Return the rows between two hosts as text; JSON holds emulated figures."""
+        if self.as_json:
+            told = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
+            return json.dumps({**told, "rows": [asdict(row) for row in rows]})
+        latencies = [row for row in rows if isinstance(row, Latency)]
+        if latencies:
+            return _latency_table(latencies, topology.dilation)
+        bandwidths = [row for row in rows if isinstance(row, Bandwidth)]
+        return _bandwidth_table(bandwidths, topology.dilation, gbits=self.gbits)
+
+
+def _bandwidth_table(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool) -> str:
+    unit, per_unit = ("Gb/sec", 1e9 / 8) if gbits else ("MB/sec", _MIB)
+    lines = [
+        _LINE,
+        f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]",
+    ]
+    for row in rows:
+        average = row.average_bytes_per_s * dilation
+        peak = row.peak_bytes_per_s * dilation
+        lines.append(
+            f" {row.size:<10} {row.iterations:<14} {peak / per_unit:<18.2f} "
+            f"{average / per_unit:<20.2f} {average / row.size / 1e6:.6f}"
+        )
+    return "\n".join((*lines, _LINE))
+
+
+def _latency_table(rows: Sequence[Latency], dilation: float) -> str:
+    lines = [
+        _LINE,
+        _LATENCY_COLUMNS,
+    ]
+    for row in rows:
+        us = 1e3 * dilation
+        lines.append(
+            f" {row.size:<6} {row.iterations:<14} {row.min_ns / us:<14.2f} "
+            f"{row.max_ns / us:<12.2f} {row.typical_ns / us:<18.2f} {row.avg_ns / us:<14.2f} "
+            f"{row.stdev_ns / us:<15.2f} {row.p99_ns / us:<22.2f} {row.p999_ns / us:.2f}"
+        )
+    return "\n".join((*lines, _LINE))

@@ -1,0 +1,87 @@
+"""RDMA programs in two hosts of a live fabric: the example, write_bw and write_lat."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
+HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
+TINY_RTT_NS = 130_800_000
+
+
+def run_testbed(*arguments: str, typed: str = "") -> str:
+    called = subprocess.run(
+        [*TESTBED, *arguments], input=typed, capture_output=True, text=True, check=False
+    )
+    assert called.returncode == 0, called.stderr
+    return called.stdout
+
+
+def rows(output: str) -> list[dict[str, Any]]:
+    (line,) = output.splitlines()
+    found: list[dict[str, Any]] = json.loads(line)["rows"]
+    return found
+
+
+@pytest.mark.root
+def test_the_example_of_ten_lines_runs_between_two_hosts() -> None:
+    """As the README has it; and write_bw stands beside it, as any program on the path."""
+    text = run_testbed(
+        "shell",
+        "clos-tiny",
+        typed=f"h1 python {HELLO} &\nh0 python {HELLO} h1\nh1 wait\n"
+        "h1 write_bw &\nh0 write_bw h1 --size 20000 --iters 5 --json\nh1 wait\n"
+        "h0 write_bw h9\n",
+    )
+    assert "h0 RDMA_WRITE success None" in text
+    assert "h1 RECV_RDMA_WITH_IMM success 42 b'hello over MRC'" in text
+    assert '"size": 20000, "iterations": 5' in text
+    assert "SERVER: found h9, expected a host of clos-tiny, such as h1" in text
+
+
+@pytest.mark.root
+def test_write_lat_measures_the_way_through_a_t1() -> None:
+    (row,) = rows(run_testbed("write-lat", "clos-tiny", "--iters", "6", "--json"))
+    assert row["iterations"] == 6
+    assert TINY_RTT_NS / 2 < row["min_ns"] < 0.75 * TINY_RTT_NS
+
+
+@pytest.mark.root
+def test_write_bw_measures_both_ways_over_several_queue_pairs() -> None:
+    """Within what two ports of 10 Mbit/s carry each way."""
+    options = ("--size", "32768", "--iters", "12", "--qp", "3", "--bidirectional", "--json")
+    (row,) = rows(run_testbed("write-bw", "clos-tiny", *options))
+    limit = 2 * 2 * 10e6 / 8
+    assert 0.3 * limit < row["average_bytes_per_s"] < limit
+    assert row["peak_bytes_per_s"] >= row["average_bytes_per_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("clos-tiny", "--size", "0"), "--size: found 0, expected a whole number from 1"),
+        (("clos-tiny", "--src", "h0"), "--dst"),
+        (("clos-tiny", "--src", "h0", "--dst", "h7"), "--dst: found h7"),
+        (("clos-tiny", "--src", "h0", "--dst", "h0"), "another host than --src"),
+        (("clos-none",), "clos-none"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_built(
+    arguments: tuple[str, ...], told: str
+) -> None:
+    called = subprocess.run(
+        [*TESTBED, "write-bw", *arguments], capture_output=True, text=True, check=False
+    )
+    assert called.returncode == 2
+    assert told in called.stderr
+
+
+def test_a_program_outside_a_fabric_says_where_it_belongs() -> None:
+    program = Path(sys.executable).with_name("write_bw")
+    called = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert called.returncode == 3
+    assert "testbed shell" in called.stderr

@@ -1,0 +1,101 @@
+"""perftest's figures and columns, from times whose answer is known."""
+
+import json
+from itertools import accumulate, combinations_with_replacement
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.model.errors import InputError
+from testbed.model.topology import Topology
+from testbed.perftest.parameters import ALL_SIZES, Parameters, Tool
+from testbed.perftest.results import Bandwidth, Latency, Show, heading, lateness
+
+MS = 1_000_000
+TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
+
+
+def test_bandwidth_is_perftests() -> None:
+    """Ten messages in 100 ms; three of them, posted at 30 ms, in 9 ms."""
+    posted = [0, 0, 0, 30 * MS, 30 * MS, 30 * MS, 50 * MS, 50 * MS, 60 * MS, 60 * MS]
+    completed = [n * MS for n in (10, 20, 30, 33, 36, 39, 70, 80, 90, 100)]
+    row = Bandwidth.of(1000, 10, posted, completed)
+    assert row.average_bytes_per_s == pytest.approx(100_000)
+    assert row.peak_bytes_per_s == pytest.approx(3000 / 0.009)
+    both = row.both(row)
+    assert both.average_bytes_per_s == pytest.approx(200_000)
+    assert both.iterations == 10
+
+
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 50), st.integers(1, 50)), min_size=1, max_size=40),
+    depth=st.integers(1, 5),
+)
+def test_the_peak_is_that_of_all_pairs(steps: list[tuple[int, int]], depth: int) -> None:
+    completed = list(accumulate(step for _, step in steps))
+    posted = sorted(
+        (completed[i - depth] if i >= depth else 0) + wait for i, (wait, _) in enumerate(steps)
+    )
+    completed = [max(end, start + 1) for start, end in zip(posted, completed, strict=True)]
+    completed = list(accumulate(completed, max))
+    pairs = combinations_with_replacement(range(len(posted)), 2)
+    least = min((completed[j] - posted[i]) / (j - i + 1) for i, j in pairs)
+    row = Bandwidth.of(1, len(posted), posted, completed)
+    assert row.peak_bytes_per_s == pytest.approx(1e9 / least)
+
+
+def test_latency_is_half_the_round_trip() -> None:
+    times = [0, 100 * MS, 200 * MS, 300 * MS, 420 * MS]
+    row = Latency.of(2, times)
+    assert (row.iterations, row.min_ns, row.max_ns) == (4, 50 * MS, 60 * MS)
+    assert (row.typical_ns, row.avg_ns) == (50 * MS, 52.5 * MS)
+    assert (row.p99_ns, row.p999_ns) == (60 * MS, 60 * MS)
+
+
+def test_tables_are_of_full_speed() -> None:
+    host = TINY.hosts[0], TINY.hosts[1]
+    row = Bandwidth(65536, 500, 2 * 65536.0, 65536.0)
+    text = Show().text([row], TINY, *host)
+    assert (
+        " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]" in text
+    )
+    assert text.splitlines()[2].split() == ["65536", "500", "1250.00", "625.00", "0.010000"]
+    gbits = Show(gbits=True).text([row], TINY, *host).splitlines()
+    assert "BW average[Gb/sec]" in gbits[1]
+    assert gbits[2].split()[3] == f"{65536 * 8e4 / 1e9:.2f}"
+    latency = Latency.of(2, [0, 100 * MS, 200 * MS])
+    assert Show().text([latency], TINY, *host).splitlines()[2].split()[2:4] == ["5.00", "5.00"]
+    told = json.loads(Show(as_json=True).text([latency], TINY, *host))
+    assert (told["src"], told["dst"], told["rows"][0]["min_ns"]) == ("h0", "h1", 50 * MS)
+    assert "cross-T1" in heading(Parameters(Tool.LATENCY, (2,), 5), TINY, *host)
+
+
+def test_a_machine_that_is_late_is_told() -> None:
+    rtt = TINY.propagation_rtt_ns
+    assert lateness([0] * 99 + [rtt], TINY) is None
+    assert "10 of 100 packets" in str(lateness([0] * 90 + [rtt] * 10, TINY))
+
+
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        ({"sizes": (0,)}, "--size"),
+        ({"sizes": (1 << 31,)}, "--size"),
+        ({"iters": 0}, "--iters"),
+        ({"qps": 0}, "--qp"),
+        ({"tx_depth": -1}, "--tx-depth"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(fields: dict[str, object], option: str) -> None:
+    with pytest.raises(InputError, match=option):
+        Parameters(**{"tool": Tool.BANDWIDTH, "sizes": (2,), "iters": 1, **fields})  # type: ignore[arg-type]
+
+
+def test_parameters_travel_unchanged() -> None:
+    parameters = Parameters(Tool.BANDWIDTH, ALL_SIZES, 7, 3, 5, bidirectional=True)
+    assert Parameters.from_dict(json.loads(json.dumps(parameters.as_dict()))) == parameters
+    assert parameters.as_options() == (
+        *("--all", "--iters", "7", "--qp", "3", "--tx-depth", "5", "--bidirectional"),
+    )
+    assert Parameters(Tool.LATENCY, (2,), 7).as_options() == ("--size", "2", "--iters", "7")
