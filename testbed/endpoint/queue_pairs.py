@@ -13,7 +13,6 @@ from testbed.model.addressing import nic_address
 from testbed.model.topology import PAYLOAD_MTU, Topology
 from testbed.model.transport import Mrc
 from testbed.mrc import (
-    Answer,
     Arrival,
     CcProfile,
     Completion,
@@ -23,6 +22,7 @@ from testbed.mrc import (
     EvProfile,
     MemoryTable,
     Nscc,
+    Outbound,
     QpConfig,
     QueuePair,
     ReceiveCompletion,
@@ -90,7 +90,7 @@ class Demux(Protocol):
     def add(self, qp: Any) -> None:
         """Let a queue pair of this transport be found."""
 
-    def receive(self, data: memoryview, arrival: Arrival) -> Answer | None:
+    def receive(self, data: memoryview, arrival: Arrival) -> Outbound | None:
         """Take in an inner packet; returns what to answer at once, if any."""
 
     def refused(self) -> dict[str, int]:
