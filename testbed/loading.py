@@ -12,9 +12,10 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from testbed.documents import Document, key_path, read_document
-from testbed.model.checks import did_you_mean, problems
+from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.kinds import kinds_of
+from testbed.model.names import did_you_mean
 from testbed.model.scenario import Scenario
 from testbed.model.topology import AUTO, NAME_PATTERN, NOMINAL_DILATION, Topology
 
@@ -216,6 +217,7 @@ _TYPES = {
     "missing": "a value, which is required",
     "string_type": "text",
     "tuple_type": "a list",
+    "union_tag_not_found": "a value, which is required",
 }
 _BOUNDS = {
     "greater_than": "more than {gt:g}",
@@ -241,9 +243,8 @@ def _problems(
 
 
 def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
-    location, enclosing, info = _place(model, error["loc"])
-    if error["type"] == "union_tag_invalid":
-        location = (*location, "kind")
+    tag = ("kind",) if error["type"].startswith("union_tag") else ()
+    location, enclosing, info = _place(model, (*error["loc"], *tag))
     path = reduce(key_path, location, "")
     last = str(location[-1]) if location else ""
     found, remedy = document.texts.get(path, ""), ""

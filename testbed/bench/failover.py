@@ -11,7 +11,7 @@ from testbed.bench.setting import Setting
 from testbed.endpoint.planning import links_in_use_by_all
 from testbed.experiment import run_experiment
 from testbed.loading import load_scenario
-from testbed.model.faults import Fault, FaultKind
+from testbed.model.faults import Blackhole
 from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
 from testbed.results.analyse import analyse
@@ -27,14 +27,7 @@ def seeded(scenario: Scenario, seed: int) -> Scenario:
     """A scenario with another seed and a blackhole of a random link that all its flows use."""
     changed = scenario.model_copy(update={"seed": seed, "duration": DURATION})
     link = random.Random(seed).choice(links_in_use_by_all(changed))  # noqa: S311 - repeatable
-    fault = Fault.model_validate(
-        {
-            "kind": FaultKind.BLACKHOLE,
-            "target": link.name,
-            "at": f"{FAULT_AT} ns",
-            "for": f"{FAULT_FOR} ns",
-        }
-    )
+    fault = Blackhole(target=(link.name,), at=f"{FAULT_AT} ns", for_=f"{FAULT_FOR} ns")
     return changed.model_copy(update={"timeline": (fault,)})
 
 

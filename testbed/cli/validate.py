@@ -10,7 +10,7 @@ from testbed.cli.options import Json
 from testbed.cli.screen import say_json, say_warning, stdout
 
 if TYPE_CHECKING:
-    from testbed.model.checks import Remark
+    from testbed.model.errors import Remark
     from testbed.model.scenario import Scenario
     from testbed.model.topology import Topology
 

@@ -3,7 +3,8 @@
 Standard input and output are the channel to the experiment, standard error is the log. Exit status
 0: every fault took effect and, where it was due, healed. 1: one did not, or the controller failed.
 
-    reads   {"start": t0_ns}   begin the timeline at this CLOCK_MONOTONIC time
+    reads   {"start": t0_ns, "endpoints": {host: pid}}
+                               begin the timeline at this CLOCK_MONOTONIC time
             {"stop": true}     the run is over; closing the pipe says the same
     writes  {"listening": port}             with wires: point the switch here now
             {"ready": true, "datapath": id} wires are in place; id is null without wires

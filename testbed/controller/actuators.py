@@ -1,14 +1,22 @@
-"""What makes a fault happen on a link, and proves that it did."""
+"""What brings a link, or an endpoint, into a state, and proves that it is in it.
 
-from collections.abc import Callable, Mapping, Sequence
+Each works on one place at a time, from whatever state it is in to the one asked for; what several
+faults add up to is not its business (`places`).
+"""
+
+import os
+import signal
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.controller.timeline import Clock
 from testbed.fabric.openvswitch import Wire, forwarded_packets
-from testbed.model.errors import RunFailedError, TestbedError
-from testbed.model.faults import FaultKind
+from testbed.model.errors import RunFailedError
+from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.names import directions_of
 
 if TYPE_CHECKING:  # they bring Ryu
     from testbed.controller.openflow import Session, SessionSource
@@ -18,6 +26,9 @@ CARRIER_POLL_S = 0.0005
 
 BOTH_UP = (True, True)
 BOTH_DOWN = (False, False)
+
+CERTAIN = 30
+"""So many hits expected of a random fault, and none seen: it does not act (chance: 1e-13)."""
 
 
 class FaultError(RunFailedError):
@@ -31,42 +42,49 @@ class Effect:
     Attributes:
         after_ns: nothing had changed before this.
         by_ns: it held for every packet from here on.
-        proof: what was observed.
     """
 
     after_ns: int
     by_ns: int
-    proof: Mapping[str, Any]
 
 
-class Actuator(Protocol):
-    """A way to reach links. Every method raises a TestbedError where it does not succeed."""
+@dataclass(frozen=True, slots=True)
+class LinkState:
+    """What is wrong with a link, in either direction."""
+
+    up: Impairment = WHOLE
+    down: Impairment = WHOLE
 
     @property
-    def name(self) -> str:
-        """What the records call it."""
+    def cut(self) -> bool:
+        """Whether it has no carrier."""
+        return self.up.cut or self.down.cut
 
-    def blackhole(self, link: str) -> Effect:
-        """Drop everything both ways, silently: both ends keep carrier."""
+    @property
+    def swallows(self) -> tuple[bool, bool]:
+        """Which directions are blackholes, the way up first."""
+        return self.up.blackhole, self.down.blackhole
 
-    def cut(self, link: str) -> Effect:
-        """Take carrier from both ends."""
-
-    def prove(self, link: str) -> Mapping[str, Any]:
-        """Show that the link's fault has held until now: what it did to packets and carrier."""
-
-    def heal(self, link: str) -> Effect:
-        """Undo the link's fault and see that the link is whole."""
+    @property
+    def directions(self) -> tuple[Impairment, Impairment]:
+        """Both, the way up first."""
+        return self.up, self.down
 
 
 class LinkControl(Protocol):
-    """What this module uses of the fabric's control over links; every link by its name."""
+    """What this module uses of the fabric's control over links; see fabric/link_control.py."""
 
     def open(self, link: str) -> None:
         """Make ready for a fault on a link."""
 
-    def blackhole(self, link: str, on: bool) -> None:
-        """Drop everything both ways, or stop doing so."""
+    def impair(self, direction: str, state: Impairment) -> None:
+        """Bring a direction into a state, but for its carrier."""
+
+    def unlike(self, direction: str, state: Impairment) -> str:
+        """How a direction differs from a state; empty if it does not."""
+
+    def tally(self, direction: str) -> dict[str, int]:
+        """Packets of a direction so far, by what became of them."""
 
     def cut(self, link: str) -> None:
         """Set both ends down."""
@@ -77,28 +95,27 @@ class LinkControl(Protocol):
     def carrier(self, link: str) -> tuple[bool, bool]:
         """Whether the lower and the upper end have carrier."""
 
-    def dropped(self, link: str) -> tuple[int, int]:
-        """Packets dropped so far at the lower and the upper end."""
-
 
 # --- through Open vSwitch ---------------------------------------------------------------------
 
 
 @dataclass(slots=True)
-class _WireFault:
-    """A fault that a wire has now.
+class _WireState:
+    """What OpenFlow has done to a wire.
 
     Attributes:
-        kind: what it is.
-        forwarded: each end's count of transmitted packets when it took effect.
+        cut: its ports are down.
+        swallows: what comes in at either end is dropped: the way up, the way down.
+        forwarded: packets sent on to either node when that began.
     """
 
-    kind: FaultKind
+    cut: bool = False
+    swallows: tuple[bool, bool] = (False, False)
     forwarded: tuple[int, int] = (0, 0)
 
 
 class OpenFlowActuator:
-    """Flows and ports of the bridge that the wires run through."""
+    """Flows and ports of the bridge that the wires run through: carrier, and blackholes."""
 
     name = "openflow"
 
@@ -120,11 +137,11 @@ class OpenFlowActuator:
             clock: the clock.
         """
         self._wires = {wire.link.name: wire for wire in wires}
+        self._states = {name: _WireState() for name in self._wires}
         self._session = session
         self._purge_datapath = purge_datapath
         self._links = links
         self._clock = clock
-        self._faults: dict[str, _WireFault] = {}
 
     def install(self, session: "Session") -> None:
         """Bring a switch that has just connected to the present state, faults included.
@@ -138,168 +155,244 @@ class OpenFlowActuator:
         wires = tuple(self._wires.values())
         session.learn_ports(wires)
         for wire in wires:
-            fault = self._faults.get(wire.link.name)
-            kind = fault.kind if fault else None
-            drops = session.drop if kind is FaultKind.BLACKHOLE else session.undrop
+            state = self._states[wire.link.name]
             session.commit(
                 [
-                    *session.power(wire, up=kind is not FaultKind.CUT),
-                    *drops(wire),
+                    *session.power(wire, up=not state.cut),
+                    *_drops(session, wire, state.swallows),
                     *session.patch(wire),
                 ]
             )
-        self._check_patched(session, wires)
+            self._check_flows(session, wire, state)
 
-    def blackhole(self, link: str) -> Effect:
-        """Drop by flows; it holds for every packet once the datapath's cache is empty."""
-        wire, session = self._wires[link], self._session()
-        fault = self._faults[link] = _WireFault(FaultKind.BLACKHOLE)
-        try:
-            commit = session.commit(session.drop(wire))
-            self._purge_datapath()
-            by_ns = self._clock.now_ns()
-            fault.forwarded = forwarded_packets(wire)
-            carrier = self._links.carrier(link)
-        except TestbedError:
-            del self._faults[link]
-            raise
-        if carrier != BOTH_UP:
-            raise FaultError(f"{link}: carrier {carrier} under a blackhole")
-        proof = {"barrier_ns": commit.confirmed_ns, "carrier": carrier}
-        return Effect(commit.sent_ns, by_ns, proof)
+    def apply(self, link: str, wanted: LinkState) -> Effect:
+        """Set ports up or down and drop by flows; in force once the datapath's cache is empty.
 
-    def cut(self, link: str) -> Effect:
-        """Set both ports down."""
-        wire, session = self._wires[link], self._session()
-        self._faults[link] = _WireFault(FaultKind.CUT)
-        try:
-            commit = session.commit(session.power(wire, up=False))
-            by_ns = self._await_carrier_loss(link)
-        except TestbedError:
-            del self._faults[link]
-            raise
-        proof = {"barrier_ns": commit.confirmed_ns, "carrier": BOTH_DOWN}
-        return Effect(commit.sent_ns, by_ns, proof)
-
-    def prove(self, link: str) -> Mapping[str, Any]:
-        """Read carrier; of a blackhole also what it dropped and whether anything got past it."""
-        wire, fault = self._wires[link], self._faults[link]
-        carrier = self._links.carrier(link)
-        if fault.kind is FaultKind.CUT:
-            if carrier != BOTH_DOWN:
-                raise FaultError(f"{link}: carrier {carrier} while cut")
-            reported = [self._session().port_status_ns.get(port) for port in wire.ports]
-            return {"carrier": carrier, "port_status_ns": reported}
-        self._purge_datapath()  # and with it, counts what the datapath had not yet reported
-        flows = self._session().flows()
-        dropped = [flows.get((DROP_PRIORITY, port)) for port in wire.ports]
-        forwarded = [
-            now - then for now, then in zip(forwarded_packets(wire), fault.forwarded, strict=True)
-        ]
-        if None in dropped or any(forwarded) or carrier != BOTH_UP:
-            raise FaultError(
-                f"{link}: a blackhole with drops {dropped} forwarded {forwarded} packets, "
-                f"carrier {carrier}"
-            )
-        return {"carrier": carrier, "dropped": dropped, "forwarded": forwarded}
-
-    def heal(self, link: str) -> Effect:
-        """Set the ports up or delete the drops; the link and its patches must be whole again."""
-        wire, session = self._wires[link], self._session()
-        fault = self._faults.pop(link)
-        undo = session.power(wire, up=True) if fault.kind is FaultKind.CUT else session.undrop(wire)
-        commit = session.commit([*undo, *session.patch(wire)])
+        Raises:
+            FaultError: carrier or flows are not what they should be.
+            SwitchError: the switch refused or did not answer.
+        """
+        wire, session, state = self._wires[link], self._session(), self._states[link]
+        was_cut = state.cut
+        state.cut, state.swallows = wanted.cut, wanted.swallows  # also what a new switch would get
+        commit = session.commit(
+            [
+                *session.power(wire, up=not wanted.cut),
+                *_drops(session, wire, wanted.swallows),
+                *session.patch(wire),
+            ]
+        )
         self._purge_datapath()
-        if fault.kind is FaultKind.CUT:
+        if wanted.cut:
+            self._await_carrier_loss(link)
+        elif was_cut:
             self._links.restore(link)
         by_ns = self._clock.now_ns()
-        carrier = self._links.carrier(link)
-        if carrier != BOTH_UP:
-            raise FaultError(f"{link}: carrier {carrier} after healing")
-        self._check_patched(session, [wire])
-        return Effect(commit.sent_ns, by_ns, {"carrier": carrier})
+        state.forwarded = forwarded_packets(wire)
+        expect_carrier(self._links, link, cut=wanted.cut)
+        self._check_flows(session, wire, state)
+        return Effect(commit.sent_ns, by_ns)
 
-    def _await_carrier_loss(self, link: str) -> int:
+    def needs(self, link: str, wanted: LinkState) -> bool:
+        """Whether a wire is not yet in the state that is wanted of it here."""
+        state = self._states[link]
+        return (state.cut, state.swallows) != (wanted.cut, wanted.swallows)
+
+    def prove(self, link: str) -> Mapping[str, Any]:
+        """Show that a wire is still in its state, and what the flows did since.
+
+        Raises:
+            FaultError: something got past a blackhole, or carrier or flows changed.
+        """
+        wire, state = self._wires[link], self._states[link]
+        expect_carrier(self._links, link, cut=state.cut)
+        session = self._session()
+        if state.cut:
+            return {"port_status_ns": [session.port_status_ns.get(port) for port in wire.ports]}
+        self._purge_datapath()  # and with it, counts what the datapath had not yet reported
+        flows = session.flows()
+        to_lower, to_upper = (
+            now - then for now, then in zip(forwarded_packets(wire), state.forwarded, strict=True)
+        )
+        dropped = [flows.get((DROP_PRIORITY, port)) for port in wire.ports]
+        for swallows, count, forwarded in zip(
+            state.swallows, dropped, (to_upper, to_lower), strict=True
+        ):
+            if swallows and (count is None or forwarded):
+                raise FaultError(
+                    f"{link}: a blackhole with drops {dropped} forwarded {[to_upper, to_lower]}"
+                )
+        if not any(state.swallows):
+            return {}
+        return {
+            "dropped_by_flows": [count or 0 for count in dropped],
+            "forwarded": [to_upper, to_lower],
+        }
+
+    def _await_carrier_loss(self, link: str) -> None:
         deadline = self._clock.now_ns() + CARRIER_TIMEOUT_NS
         while (found := self._links.carrier(link)) != BOTH_DOWN:
             if self._clock.now_ns() > deadline:
                 raise FaultError(f"{link}: carrier {found} at its ends after a cut")
             self._clock.sleep(CARRIER_POLL_S)
-        return self._clock.now_ns()
 
-    def _check_patched(self, session: "Session", wires: Sequence[Wire]) -> None:
+    def _check_flows(self, session: "Session", wire: Wire, state: _WireState) -> None:
         flows = session.flows()
-        for wire in wires:
-            wanted = {(PATCH_PRIORITY, port) for port in wire.ports}
-            fault = self._faults.get(wire.link.name)
-            if fault and fault.kind is FaultKind.BLACKHOLE:
-                wanted |= {(DROP_PRIORITY, port) for port in wire.ports}
-            found = {key for key in flows if key[1] in wire.ports}
-            if found != wanted:
-                raise FaultError(f"{wire.link.name}: flows {found}, not {wanted}")
+        wanted = {(PATCH_PRIORITY, port) for port in wire.ports}
+        wanted |= {
+            (DROP_PRIORITY, port) for port, on in zip(wire.ports, state.swallows, strict=True) if on
+        }
+        found = {key for key in flows if key[1] in wire.ports}
+        if found != wanted:
+            raise FaultError(f"{wire.link.name}: flows {found}, not {wanted}")
+
+
+def _drops(session: "Session", wire: Wire, swallows: tuple[bool, bool]) -> list[Any]:
+    """What makes either end drop what comes in, or no longer; harmless where it is so already."""
+    on = [port for port, dark in zip(wire.ports, swallows, strict=True) if dark]
+    off = [port for port in wire.ports if port not in on]
+    return [*session.drop(on), *session.undrop(off)]
+
+
+def expect_carrier(links: LinkControl, link: str, *, cut: bool) -> None:
+    """Check that both ends of a link have carrier, or neither has where it is cut."""
+    found, wanted = links.carrier(link), BOTH_DOWN if cut else BOTH_UP
+    if found != wanted:
+        raise FaultError(f"{link}: carrier {found} at its ends, not {wanted}")
 
 
 # --- on the link itself -----------------------------------------------------------------------
 
 
 class LinkActuator:
-    """The link's own ends in the nodes' namespaces."""
+    """The link's own ends in the nodes' namespaces, and the link model between them."""
 
     name = "link"
 
-    def __init__(self, control: LinkControl, clock: Clock) -> None:
-        """Take the fabric's control over links."""
+    def __init__(self, control: LinkControl, clock: Clock, wires: Collection[str] = ()) -> None:
+        """Take the fabric's control over links; the carrier of wires is not its business."""
         self._control = control
         self._clock = clock
-        self._faults: dict[str, _LinkFault] = {}
+        self._wires = wires
+        self._cut = set[str]()
+        self._tallies: dict[str, dict[str, int]] = {}
 
-    def blackhole(self, link: str) -> Effect:
-        """Have both ends swallow what they are to send."""
-        fault = _LinkFault(FaultKind.BLACKHOLE, self._control.dropped(link))
+    def apply(self, states: Mapping[str, LinkState]) -> Effect:
+        """Bring links into their states: of many at once, all swallow before any loses carrier.
+
+        Raises:
+            FaultError: what is read back is not what was asked for.
+            MachineError: the fault needs the link model, and there is none.
+        """
         after_ns = self._clock.now_ns()
-        self._control.blackhole(link, True)
+        restored = [link for link, state in states.items() if link in self._cut and not state.cut]
+        for link, state in states.items():
+            if link not in restored:  # dark until it has carrier
+                self._impair(link, state)
         by_ns = self._clock.now_ns()
-        self._faults[link] = fault
-        return Effect(after_ns, by_ns, {"carrier": self._expect(link, BOTH_UP)})
-
-    def cut(self, link: str) -> Effect:
-        """Set both ends down."""
-        after_ns = self._clock.now_ns()
-        self._control.cut(link)
-        carrier = self._expect(link, BOTH_DOWN)
-        by_ns = self._clock.now_ns()
-        self._faults[link] = _LinkFault(FaultKind.CUT)
-        return Effect(after_ns, by_ns, {"carrier": carrier})
-
-    def prove(self, link: str) -> Mapping[str, Any]:
-        """Read carrier; of a blackhole also what it dropped."""
-        fault = self._faults[link]
-        if fault.kind is FaultKind.CUT:
-            return {"carrier": self._expect(link, BOTH_DOWN)}
-        dropped = [
-            now - then for now, then in zip(self._control.dropped(link), fault.dropped, strict=True)
-        ]
-        return {"carrier": self._expect(link, BOTH_UP), "dropped": dropped}
-
-    def heal(self, link: str) -> Effect:
-        """Undo it; carrier must be there again."""
-        fault = self._faults.pop(link)
-        after_ns = self._clock.now_ns()
-        if fault.kind is FaultKind.CUT:
+        for link, state in states.items():
+            if state.cut and link not in self._cut:
+                self._control.cut(link)
+                self._cut.add(link)
+        for link in restored:
             self._control.restore(link)
-        else:
-            self._control.blackhole(link, False)
-        carrier = self._expect(link, BOTH_UP)
-        return Effect(after_ns, self._clock.now_ns(), {"carrier": carrier})
+            self._cut.discard(link)
+            self._impair(link, states[link])
+            by_ns = self._clock.now_ns()
+        for link, state in states.items():
+            self._check(link, state)
+            for direction in directions_of(link):
+                self._tallies[direction] = self._control.tally(direction)
+        return Effect(after_ns, by_ns)
 
-    def _expect(self, link: str, wanted: tuple[bool, bool]) -> tuple[bool, bool]:
-        found = self._control.carrier(link)
-        if found != wanted:
-            raise FaultError(f"{link}: carrier {found} at its ends, not {wanted}")
-        return found
+    def prove(self, link: str, state: LinkState) -> Mapping[str, list[int]]:
+        """Show that a link is still in its state, and what became of packets since, by direction.
+
+        Raises:
+            FaultError: it is not, a blackhole let something pass, or a random fault hit nothing.
+        """
+        self._check(link, state)
+        counts: dict[str, list[int]] = {}
+        for direction, wanted in zip(directions_of(link), state.directions, strict=True):
+            before, now = self._tallies[direction], self._control.tally(direction)
+            since = {key: now[key] - before[key] for key in now}
+            _check_tally(direction, wanted, since)
+            for key, count in since.items():
+                counts.setdefault(key, []).append(count)
+        return counts
+
+    def _impair(self, link: str, state: LinkState) -> None:
+        for direction, wanted in zip(directions_of(link), state.directions, strict=True):
+            self._control.impair(direction, wanted)
+
+    def _check(self, link: str, state: LinkState) -> None:
+        if link not in self._wires:
+            expect_carrier(self._control, link, cut=state.cut)
+        for direction, wanted in zip(directions_of(link), state.directions, strict=True):
+            unlike = self._control.unlike(direction, wanted)
+            if unlike:
+                raise FaultError(f"{direction}: {unlike}")
 
 
-@dataclass(frozen=True, slots=True)
-class _LinkFault:
-    kind: FaultKind
-    dropped: tuple[int, int] = (0, 0)
+def _check_tally(direction: str, state: Impairment, since: Mapping[str, int]) -> None:
+    """Look whether packets fared as their direction's state says."""
+    if "passed" not in since:
+        return
+    passed, lost = since["passed"], since["lost"]
+    if (state.cut or state.blackhole) and passed:
+        raise FaultError(f"{direction}: {passed} packets got past a fault that lets none pass")
+    if state.loss * (passed + lost) > CERTAIN and not lost:
+        raise FaultError(f"{direction}: none of {passed} packets lost, with loss {state.loss:g}")
+    if state.corrupt * passed > CERTAIN and not since["corrupted"]:
+        raise FaultError(f"{direction}: none of {passed} packets corrupted")
+
+
+# --- endpoints --------------------------------------------------------------------------------
+
+
+class EndpointActuator:
+    """The processes in the hosts, by signals."""
+
+    name = "endpoint"
+
+    def __init__(self, clock: Clock) -> None:
+        """Know no process yet: they are told when the timeline begins."""
+        self.pids: Mapping[str, int] = {}
+        self._clock = clock
+
+    def apply(self, states: Mapping[str, Impairment]) -> Effect:
+        """Stop processes or let them go on.
+
+        Raises:
+            FaultError: there is none in that host, or it does not obey.
+        """
+        absent = [host for host in states if host not in self.pids]
+        if absent:
+            raise FaultError(f"no endpoint runs in {', '.join(absent)}")
+        after_ns = self._clock.now_ns()
+        for host, state in states.items():
+            os.kill(self.pids[host], signal.SIGSTOP if state.frozen else signal.SIGCONT)
+        for host, state in states.items():
+            self._await(host, state)
+        return Effect(after_ns, self._clock.now_ns())
+
+    def prove(self, host: str, state: Impairment) -> None:
+        """Check that a process still stands still, or runs.
+
+        Raises:
+            FaultError: it does not.
+        """
+        if self._stopped(host) != state.frozen:
+            raise FaultError(f"the endpoint of {host} {'runs' if state.frozen else 'is stopped'}")
+
+    def _await(self, host: str, state: Impairment) -> None:
+        deadline = self._clock.now_ns() + CARRIER_TIMEOUT_NS
+        while self._stopped(host) != state.frozen:
+            if self._clock.now_ns() > deadline:
+                self.prove(host, state)
+            self._clock.sleep(CARRIER_POLL_S)
+
+    def _stopped(self, host: str) -> bool:
+        """Whether the kernel says T, stopped: proc(5), the field behind the name in brackets."""
+        text = Path(f"/proc/{self.pids[host]}/stat").read_text()
+        return text.rpartition(")")[2].split()[0] == "T"

@@ -17,15 +17,23 @@ from testbed.controller._ryu import (
     on,
     wait_readable,
 )
-from testbed.controller.actuators import Actuator, LinkActuator, LinkControl, OpenFlowActuator
+from testbed.controller.actuators import (
+    EndpointActuator,
+    LinkActuator,
+    LinkControl,
+    OpenFlowActuator,
+)
 from testbed.controller.channel import Channel
 from testbed.controller.openflow import Session, SwitchError
+from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
-from testbed.controller.records import FaultLog, FaultRecord
-from testbed.controller.timeline import Action, Step, play, schedule
+from testbed.controller.records import FaultLog, FaultRecord, StepRecord
+from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
-from testbed.model.faults import FaultKind
+from testbed.model.faults import Happening
+from testbed.model.impairment import Impairment
+from testbed.model.names import link_of
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""
@@ -71,13 +79,20 @@ class Controller(RyuApp):
         self._connected = hub.Event()
         self._ready = hub.Event()
         self._links = links
-        self._on_links = LinkActuator(links, self._clock)
+        self._on_endpoints = EndpointActuator(self._clock)
         self._on_wires = OpenFlowActuator(
             plan.openflow_wires,
             self._present_session,
             lambda: purge_datapath(plan.switch_directory),
             links,
             self._clock,
+        )
+        self._places = Places(
+            self._on_wires,
+            LinkActuator(links, self._clock, plan.wires),
+            self._on_endpoints,
+            plan.wires,
+            hub.Semaphore,
         )
 
     def start(self) -> Any:
@@ -96,7 +111,8 @@ class Controller(RyuApp):
         for message in self._channel.messages(wait_readable):
             log.info("told %s", message)
             match message:
-                case {"start": int(t0_ns)}:
+                case {"start": int(t0_ns), "endpoints": dict(pids)}:
+                    self._on_endpoints.pids = pids
                     hub.spawn(self._play, t0_ns)
                 case {"stop": True}:
                     break
@@ -106,15 +122,11 @@ class Controller(RyuApp):
         self.status = 1 if self._log.has_errors else 0
 
     def _play(self, t0_ns: int) -> None:
-        """Play the timeline, the targets beside each other."""
+        """Play the timeline, the faults beside each other."""
         self._t0_ns = t0_ns
-        for fault in self._plan.faults:
-            self._links.open(fault.target)
-        threads = [
-            hub.spawn(play, actions, t0_ns, self._clock, self._perform)
-            for actions in schedule(self._plan.faults).values()
-        ]
-        hub.joinall(threads)
+        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
+            self._links.open(link)
+        hub.joinall([hub.spawn(self._run, one, t0_ns) for one in self._plan.happenings])
         self._channel.send({"done": True, "failed": self._log.has_errors})
 
     def _report(self, record: FaultRecord) -> None:
@@ -124,77 +136,77 @@ class Controller(RyuApp):
 
     # --- faults ---------------------------------------------------------------------------
 
-    def _actuator(self, target: str) -> Actuator:
-        return self._on_wires if target in self._plan.wires else self._on_links
+    def _run(self, fault: Happening, t0_ns: int) -> None:
+        """Take one fault through its course."""
+        actuator = self._places.actuators(fault.places)
+        first, *_, last = fault.steps
+        record = FaultRecord(
+            fault.index, fault.kind, fault.target, fault.places, actuator, t0_ns + first.at
+        )
+        for step in fault.steps:
+            due_ns = t0_ns + step.at
+            wait_until(self._clock, due_ns)
+            if step is not first:
+                record = self._proven(record, "until_end" if step is last else "")
+            if step is last:
+                record = replace(record, heal_asked_ns=due_ns)
+            record = self._stepped(record, fault, step.state, due_ns)
+            if step is first or step is last:
+                self._report(record)
+            if record.effective_ns is None:
+                return
 
-    def _perform(self, action: Action, due_ns: int) -> None:
-        if action.step is Step.INJECT:
-            self._inject(action.index, due_ns)
-        elif self._is_active(action.index):
-            self._heal(action.index, due_ns)
-
-    def _is_active(self, index: int) -> bool:
-        record = self._log.records.get(index)
-        return record is not None and record.effective_ns is not None and record.healed_ns is None
-
-    def _inject(self, index: int, due_ns: int) -> None:
-        fault = self._plan.faults[index]
-        actuator = self._actuator(fault.target)
-        record = FaultRecord(index, fault.kind, fault.target, actuator.name, due_ns)
-        inject = actuator.cut if fault.kind is FaultKind.CUT else actuator.blackhole
+    def _stepped(
+        self, record: FaultRecord, fault: Happening, state: Impairment, due_ns: int
+    ) -> FaultRecord:
+        """Bring a fault's places into their next state; what goes wrong stands in the record."""
         try:
-            effect = inject(fault.target)
+            effect = self._places.put(fault.index, fault.places, state)
+            shown = self._places.prove(fault.places)
         except Exception as error:  # whatever it is, the record says so and the run fails
-            log.exception("fault %d did not take effect", index)
-            self._report(replace(record, error=str(error)))
-            return
-        self._report(
-            replace(
+            log.exception("fault %d: a step did not take effect", fault.index)
+            self._places.forget(fault.index, fault.places)
+            return replace(record, error=record.error or str(error))
+        step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.told)
+        record = replace(record, steps=(*record.steps, step))
+        proof = {"carrier": shown.get("carrier"), "stopped": shown.get("stopped")}
+        proof = {key: value for key, value in proof.items() if value is not None}
+        if record.effective_ns is None:
+            return replace(
                 record,
                 effective_after_ns=effect.after_ns,
                 effective_ns=effect.by_ns,
-                proof={"injected": effect.proof},
+                proof={"injected": proof},
             )
+        if record.heal_asked_ns is None:
+            return record
+        return replace(
+            record,
+            heal_after_ns=effect.after_ns,
+            healed_ns=effect.by_ns,
+            proof={**record.proof, "healed": proof},
         )
 
-    def _heal(self, index: int, due_ns: int) -> None:
-        record = replace(self._log.records[index], heal_asked_ns=due_ns)
-        actuator = self._actuator(record.target)
-        record = self._prove(record, actuator)
+    def _proven(self, record: FaultRecord, key: str) -> FaultRecord:
+        """Show that a fault has held until now; kept under a key, or only looked at."""
         try:
-            effect = actuator.heal(record.target)
-        except Exception as error:  # whatever it is, the record says so and the run fails
-            log.exception("fault %d did not heal", index)
-            self._report(replace(record, error=record.error or str(error)))
-            return
-        self._report(
-            replace(
-                record,
-                heal_after_ns=effect.after_ns,
-                healed_ns=effect.by_ns,
-                proof={**record.proof, "healed": effect.proof},
-            )
-        )
-
-    def _prove(self, record: FaultRecord, actuator: Actuator) -> FaultRecord:
-        try:
-            proof = actuator.prove(record.target)
+            shown = self._places.prove(record.places)
         except Exception as error:  # whatever it is, the record says so and the run fails
             log.exception("fault %d has no proof", record.index)
-            return replace(record, error=str(error))
-        return replace(record, proof={**record.proof, "until_end": proof})
+            return replace(record, error=record.error or str(error))
+        return replace(record, proof={**record.proof, key: shown}) if key else record
 
     def _conclude(self) -> None:
         """Prove what is not healed by the end of the run, and own up to what was never begun."""
-        for index, fault in enumerate(self._plan.faults):
-            actuator = self._actuator(fault.target)
-            record = self._log.records.get(index)
+        for one in self._plan.happenings:
+            record = self._log.records.get(one.index)
             if record is None:
-                asked_ns = None if self._t0_ns is None else self._t0_ns + fault.at
-                never = FaultRecord(index, fault.kind, fault.target, actuator.name, asked_ns)
+                asked_ns = None if self._t0_ns is None else self._t0_ns + one.at
+                actuator = self._places.actuators(one.places)
+                never = FaultRecord(one.index, one.kind, one.target, one.places, actuator, asked_ns)
                 self._log.put(replace(never, error="the run ended before it was due"))
-            elif self._is_active(index) and record.error is None:
-                self._log.put(self._prove(record, actuator))
+            elif record.effective_ns is not None and record.healed_ns is None and not record.error:
+                self._log.put(self._proven(record, "until_end"))
 
     # --- the switch -----------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """What stands in the switch's flow table, and when a change to it was made.
 
-A wire is two flows of the lower priority, one each way. A blackhole is two flows of the higher
-priority with no action, so that packets from both ends are dropped and both ends keep carrier.
+A wire is two flows of the lower priority, one each way. A blackhole is a flow of the higher
+priority with no action for each direction that it swallows, so that what comes in at that end is
+dropped and both ends keep carrier.
 """
 
 from dataclasses import dataclass

@@ -47,13 +47,13 @@ class Session:
             for a, b in ((lower, upper), (upper, lower))
         ]
 
-    def drop(self, wire: Wire) -> list[Any]:
-        """Drop what comes in at either end."""
-        return [self._flow(ofproto.OFPFC_ADD, DROP_PRIORITY, port) for port in wire.ports]
+    def drop(self, ports: Sequence[int]) -> list[Any]:
+        """Drop what comes in at these ports."""
+        return [self._flow(ofproto.OFPFC_ADD, DROP_PRIORITY, port) for port in ports]
 
-    def undrop(self, wire: Wire) -> list[Any]:
+    def undrop(self, ports: Sequence[int]) -> list[Any]:
         """Take back `drop`; nothing happens where there was none."""
-        return [self._flow(ofproto.OFPFC_DELETE_STRICT, DROP_PRIORITY, port) for port in wire.ports]
+        return [self._flow(ofproto.OFPFC_DELETE_STRICT, DROP_PRIORITY, port) for port in ports]
 
     def _flow(self, command: int, priority: int, in_port: int, output: int | None = None) -> Any:
         actions = [] if output is None else [parser.OFPActionOutput(output)]

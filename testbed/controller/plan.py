@@ -1,4 +1,4 @@
-"""What the controller is told: the timeline, and which of its links are OpenFlow wires."""
+"""What the controller is told: what is to happen, and which links are OpenFlow wires."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
-from testbed.model.faults import Fault
+from testbed.model.faults import Happening
+from testbed.model.names import link_of
 from testbed.model.topology import Topology
 
 OPENFLOW_PORT = 6653
@@ -22,7 +23,7 @@ class ControllerPlan:
 
     Attributes:
         topology: the fabric.
-        faults: the timeline, numbered in the records by its order here.
+        happenings: the faults, in the order of their numbers.
         wires: names of the links that run through Open vSwitch, in the order of their numbers.
         run_directory: where `faults.jsonl` is written.
         switch_directory: Open vSwitch's run directory.
@@ -30,7 +31,7 @@ class ControllerPlan:
     """
 
     topology: Topology
-    faults: tuple[Fault, ...]
+    happenings: tuple[Happening, ...]
     wires: tuple[str, ...]
     run_directory: Path
     switch_directory: Path = RUN_DIRECTORY
@@ -52,14 +53,25 @@ class ControllerPlan:
         return plan
 
 
+WIRE_KINDS = ("cut", "blackhole", "flap")
+"""What OpenFlow alone brings about, by ports and flows."""
+
+
 def choose_wires(
-    faults: Sequence[Fault], *, openvswitch: bool, limit: int = MAX_USERSPACE_WIRES
+    happenings: Sequence[Happening], *, openvswitch: bool, limit: int = MAX_USERSPACE_WIRES
 ) -> tuple[str, ...]:
-    """The links that are to be OpenFlow wires: those the timeline names, the first `limit` of them.
+    """The links that are to be OpenFlow wires: the first `limit` that are struck by themselves.
+
+    What strikes many links at once, such as a switch's death, is done on the links: it shall be
+    quick, and a bridge between all of them would carry the whole fabric.
 
     Args:
-        faults: the timeline.
+        happenings: the faults.
         openvswitch: whether Open vSwitch runs here; without it there are none.
         limit: how many its datapath carries.
     """
-    return tuple(dict.fromkeys(fault.target for fault in faults))[: limit if openvswitch else 0]
+    links = (
+        {link_of(place) for place in one.places} for one in happenings if one.kind in WIRE_KINDS
+    )
+    alone = dict.fromkeys(link for found in links if len(found) == 1 for link in found)
+    return tuple(alone)[: limit if openvswitch else 0]

@@ -5,6 +5,7 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,9 +91,14 @@ class ControllerProcess:
                     return message
         raise RunFailedError(f"the controller did not say '{key}' in time: see {self._log}")
 
-    def begin(self, t0_ns: int) -> None:
-        """Have the timeline begin at a time of CLOCK_MONOTONIC."""
-        self._channel.send({"start": t0_ns})
+    def begin(self, t0_ns: int, endpoints: Mapping[str, int]) -> None:
+        """Have the timeline begin at a time of CLOCK_MONOTONIC.
+
+        Args:
+            t0_ns: when.
+            endpoints: the processes that faults may strike, by host.
+        """
+        self._channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the controller; `faults.jsonl` is complete then. Faults not healed stay.

@@ -11,7 +11,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from testbed.model.faults import FaultKind
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of a fault's course.
+
+    Attributes:
+        asked_ns: when it was due.
+        after_ns: nothing had changed before this.
+        by_ns: it held for every packet from here on.
+        state: what was wrong from then on; empty where nothing was.
+    """
+
+    asked_ns: int
+    after_ns: int
+    by_ns: int
+    state: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,23 +34,26 @@ class FaultRecord:
     """One fault's ground truth. Times are CLOCK_MONOTONIC in ns, None where it did not come to it.
 
     Attributes:
-        index: its place in the scenario's timeline.
+        index: its number among all faults of the run.
         kind: what it was.
-        target: the link.
-        actuator: `openflow` or `link`.
-        asked_ns: when the timeline asked for it.
+        target: what it struck, in words.
+        places: the directions of links, or the hosts, that it struck.
+        actuator: `openflow`, `link` or `endpoint`; several, joined by +, where it took several.
+        asked_ns: when it was asked for.
         effective_after_ns: nothing had changed before this.
         effective_ns: it held for every packet from here on.
-        heal_asked_ns: when the timeline asked to heal it.
+        heal_asked_ns: when it was asked to heal.
         heal_after_ns: it held until this, at least.
-        healed_ns: the link was whole again by here.
-        proof: what shows it: carrier at both ends, packets dropped and forwarded meanwhile.
+        healed_ns: the places were whole again by here, but for other faults.
+        steps: every step of its course so far.
+        proof: what shows it: carrier at both ends, what counters say became of packets meanwhile.
         error: why it did not take effect or did not heal; None if all is well.
     """
 
     index: int
-    kind: FaultKind
+    kind: str
     target: str
+    places: tuple[str, ...]
     actuator: str
     asked_ns: int | None
     effective_after_ns: int | None = None
@@ -43,6 +61,7 @@ class FaultRecord:
     heal_asked_ns: int | None = None
     heal_after_ns: int | None = None
     healed_ns: int | None = None
+    steps: tuple[StepRecord, ...] = ()
     proof: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 

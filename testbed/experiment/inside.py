@@ -23,6 +23,7 @@ from testbed.fabric.capture import LinkCapture
 from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch
+from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 from testbed.results import records
@@ -109,9 +110,10 @@ def _build(
     openvswitch: bool,
 ) -> _Run:
     logs = directory / "logs"
-    wires = choose_wires(scenario.timeline, openvswitch=openvswitch)
+    struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
+    wires = choose_wires(struck, openvswitch=openvswitch)
     fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
-    plan = ControllerPlan(scenario.topology, scenario.timeline, wires, directory)
+    plan = ControllerPlan(scenario.topology, struck, wires, directory)
     controller = ControllerProcess.start(plan, logs)
     switch = None
     if wires:
@@ -148,7 +150,7 @@ def _watch(run: _Run, t0_ns: int) -> None:
     t_end_ns = t0_ns + run.scenario.duration
     for endpoint in run.endpoints:
         endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
-    run.controller.begin(t0_ns)
+    run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
     machine = MachineSampler(run.directory / "health.jsonl", now_ns())
     path = raw_path(run.directory / RAW, "fabric", records.LINKS)
     with Recorder(path, records.LINKS) as links, run.fabric.counters() as counters:

@@ -11,6 +11,7 @@ blackhole empties the queue too, and counts that at once.
 """
 
 import time
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -19,15 +20,19 @@ from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_GETQDISC
 from testbed.fabric import requests, routes, shaping
 from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
-from testbed.fabric.link_model import BUILD_REMEDY, WIRE_FAULTS, LinkModel
+from testbed.fabric.link_model import BUILD_REMEDY, LinkModel
 from testbed.fabric.messages import LinkMessage, QdiscMessage
 from testbed.fabric.netlink import Netlink
+from testbed.model.addressing import PATH_BITS
 from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.impairment import PPM, WHOLE, Impairment
+from testbed.model.names import direction_named
 from testbed.model.topology import Link, Port, Topology
 
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 CARRIER_TIMEOUT_NS = 1_000_000_000
 OPERSTATE_UP = "UP"
+PATH_MASK = (1 << PATH_BITS) - 1
 
 
 class LinkControl(Closing):
@@ -64,71 +69,96 @@ class LinkControl(Closing):
             NetlinkError: the kernel refused; the link is as it was, or half changed.
         """
         if self._model is not None:
-            self._set_faults(link, blackhole=int(on))
+            for port in self._link(link).ports:
+                self._model.set_faults(port, blackhole=int(on))
             return
-        found = self._link(link)
-        for port in found.ports:
-            shape = shaping.shape_of(self._layout.topology, found, port)
-            change = (
-                shaping.blackhole(port.ifindex)
-                if on
-                else shaping.queue(port.ifindex, shape, replace=True)
-            )
-            self._netlink(port).send([change])
+        for port in self._link(link).ports:
+            self._swallow(self._link(link), port, on=on)
 
-    def loss(self, link: str, ppm: int) -> None:
-        """Lose packets at random, both ways: so many of a million. Needs the link model.
+    def _swallow(self, link: Link, port: Port, *, on: bool) -> None:
+        """Have a port swallow what it is to send, where there is no link model."""
+        shape = shaping.shape_of(self._layout.topology, link, port)
+        change = (
+            shaping.blackhole(port.ifindex)
+            if on
+            else shaping.queue(port.ifindex, shape, replace=True)
+        )
+        self._netlink(port).send([change])
 
-        Raises:
-            MachineError: there is none.
-        """
-        self._set_faults(link, loss_ppm=ppm)
+    def impair(self, direction: str, state: Impairment) -> None:
+        """Bring one direction of a link into a state; its carrier is left to `cut` and `restore`.
 
-    def corrupt(self, link: str, ppm: int) -> None:
-        """Flip a bit behind the outer header of so many packets of a million, both ways.
+        A direction that is to be cut swallows everything from here on: the light goes before the
+        carrier does.
 
         Raises:
-            MachineError: there is no link model.
-        """
-        self._set_faults(link, corrupt_ppm=ppm)
-
-    def ev_loss(self, link: str, ppm: int, value: int, mask: int = 0xFFFF) -> None:
-        """Lose so many of a million of the packets of chosen EVs, both ways.
-
-        Args:
-            link: the link's name.
-            ppm: how many of a million.
-            value: path bits of the EVs, as in the low bits of the outer flow label.
-            mask: which of these bits count.
-
-        Raises:
-            MachineError: there is no link model.
-        """
-        self._set_faults(link, path_loss_ppm=0)  # not the old share of the new paths
-        self._set_faults(link, path_mask=mask, path_value=value & mask)
-        self._set_faults(link, path_loss_ppm=ppm)
-
-    def degrade(self, link: str, rate_bps: int) -> None:
-        """Give both directions another rate in bits/s, as the emulation runs it; queues stay.
-
-        Raises:
-            MachineError: there is no link model.
+            MachineError: there is no link model, and this is more than a blackhole.
             NetlinkError: the kernel refused.
         """
-        model = self._needed_model()
-        for port in self._link(link).ports:
-            model.set_rate(port, rate_bps)
+        link, port = self._direction(direction)
+        if self._model is None:
+            if replace(state, cut=False, blackhole=False) != WHOLE:
+                raise MachineError("only cut and blackhole do without the link model", BUILD_REMEDY)
+            self._swallow(link, port, on=state.blackhole)
+            return
+        loss = round(state.path_loss * PPM)
+        if self._model.fault(port, "path_value") != state.path_bits:
+            self._model.set_faults(port, path_loss_ppm=0)  # not the old share of the new path
+        self._model.set_faults(port, path_mask=PATH_MASK, path_value=state.path_bits)
+        self._model.set_faults(
+            port,
+            blackhole=int(state.blackhole or state.cut),
+            loss_ppm=round(state.loss * PPM),
+            corrupt_ppm=round(state.corrupt * PPM),
+            path_loss_ppm=loss,
+        )
+        rate_bps = self._rate_bps(link, state)
+        if self._model.rate_bps(port) != self._model.kept_rate_bps(rate_bps):
+            self._model.set_rate(port, rate_bps)
             self._netlink(port).send(shaping.change_rate(port.ifindex, rate_bps))
 
-    def heal(self, link: str) -> None:
-        """Undo every fault but a cut, both ways.
+    def unlike(self, direction: str, state: Impairment) -> str:
+        """How a direction differs from a state, read back from the model; empty if it does not.
 
-        Raises:
-            MachineError: there is no link model.
-            NetlinkError: the kernel refused.
+        Without the model there is nothing to read.
         """
-        self._set_faults(link, **dict.fromkeys(WIRE_FAULTS, 0))
-        self.degrade(link, self._layout.topology.rate_bps(self._link(link)))
+        if self._model is None:
+            return ""
+        link, port = self._direction(direction)
+        wanted = {
+            "blackhole": int(state.blackhole or state.cut),
+            "loss_ppm": round(state.loss * PPM),
+            "corrupt_ppm": round(state.corrupt * PPM),
+            "path_loss_ppm": round(state.path_loss * PPM),
+            "path_value": state.path_bits,
+            "rate_bps": self._model.kept_rate_bps(self._rate_bps(link, state)),
+        }
+        found = {key: self._model.fault(port, key) for key in wanted if key != "rate_bps"}
+        found["rate_bps"] = self._model.rate_bps(port)
+        return ", ".join(
+            f"{key} {found[key]}, not {value}"
+            for key, value in wanted.items()
+            if found[key] != value
+        )
+
+    def tally(self, direction: str) -> dict[str, int]:
+        """Packets of one direction so far: `passed`, `dropped` and, of the former, `corrupted`.
+
+        Without the model only the drops of the sending port are known.
+        """
+        _, port = self._direction(direction)
+        if self._model is None:
+            return {"dropped": self._drops(port)}
+        counts = self._model.counts(port)
+        return {
+            "passed": counts.packets,
+            "dropped": counts.dropped,
+            "lost": counts.lost + counts.path_lost + counts.blackholed,
+            "corrupted": counts.corrupted,
+        }
+
+    def _rate_bps(self, link: Link, state: Impairment) -> int:
+        return max(round(self._layout.topology.rate_bps(link) * state.rate), 1)
 
     def cut(self, link: str) -> None:
         """Take the carrier away at both ends.
@@ -184,15 +214,11 @@ class LinkControl(Closing):
             for port in self._link(link).ports:
                 self._model.empty(port)
 
-    def _set_faults(self, link: str, **values: int) -> None:
-        model = self._needed_model()
-        for port in self._link(link).ports:
-            model.set_faults(port, **values)
-
-    def _needed_model(self) -> LinkModel:
-        if self._model is None:
-            raise MachineError("only cut and blackhole do without the link model", BUILD_REMEDY)
-        return self._model
+    def _direction(self, name: str) -> tuple[Link, Port]:
+        found = direction_named(self._layout.topology, name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def _link(self, name: str) -> Link:
         return self._layout.topology.links[name]

@@ -97,7 +97,6 @@ DROPS = (
     "path_lost_packets",
     "blackholed_packets",
 )
-WIRE_FAULTS = ("blackhole", "loss_ppm", "corrupt_ppm", "path_loss_ppm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,12 +263,24 @@ class LinkModel:
         for field, value in values.items():
             record[field] = value
 
+    def fault(self, direction: str | Port, field: str) -> int:
+        """Read one of a direction's faults back, by the name of its field."""
+        return int(self.records[self.index(direction)][field])
+
+    def rate_bps(self, direction: str | Port) -> int:
+        """The rate at which a direction's queue drains now."""
+        record = self.records[self.index(direction)]
+        return 8 * int(record["epochs"][int(record["epoch"])]["rate"])
+
+    @staticmethod
+    def kept_rate_bps(rate_bps: int) -> int:
+        """What is left of a rate after rounding to whole bytes."""
+        return 8 * _bytes_per_s(rate_bps)
+
 
 def _names(topology: Topology) -> Iterator[str]:
     for link in topology.links.values():
-        lower, upper = link.lower.node.name, link.upper.node.name
-        yield f"{lower}>{upper}"
-        yield f"{upper}>{lower}"
+        yield from link.directions
 
 
 def _bytes_per_s(rate_bps: int) -> int:

@@ -17,6 +17,7 @@ label, its upper half travels in the UDP source port. (Independent implementers 
 disagree on which half goes where; this module is the only place that decides it.)
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -76,6 +77,15 @@ class Path:
     def name(self) -> str:
         """`p2/t1_3`, or `p2` for a T0-local path."""
         return f"p{self.plane}" if self.t1 is None else f"p{self.plane}/t1_{self.t1}"
+
+
+_PATH = re.compile(r"p(\d)(?:/t1_(\d{1,3}))?", re.ASCII)
+
+
+def path_named(name: str) -> Path | None:
+    """The path that `Path.name` names, whether or not a fabric has it."""
+    match = _PATH.fullmatch(name)
+    return match and Path(int(match[1]), None if match[2] is None else int(match[2]))
 
 
 def usid(role: Role, plane: int, index: int) -> int:
@@ -207,6 +217,13 @@ def links_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple
     up = topology.fabric_link(path.plane, topology.rack(src), path.t1)
     down = topology.fabric_link(path.plane, topology.rack(dst), path.t1)
     return first, up, down, last
+
+
+def directions_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[str, ...]:
+    """The directions of links that a path crosses, in order: up, then down."""
+    links = links_of_path(topology, src, dst, path)
+    climb = len(links) // 2
+    return tuple(link.directions[i >= climb] for i, link in enumerate(links))
 
 
 # --- ordinary traffic: what the kernel's own stack sends over the same paths --------------------

@@ -1,5 +1,6 @@
 """Errors that a user can act on, each with the exit status of `testbed run` that it means."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar
@@ -43,6 +44,30 @@ class Problem:
         found = f"found {self.found}, " if self.found else ""
         remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Something possible that may not be meant.
+
+    Attributes:
+        where: the key path.
+        what: what it leads to.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        """Show it on one line."""
+        return f"{self.where}: {self.what}"
+
+
+def few(names: Sequence[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    shown = 3
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 @dataclass(eq=False)

@@ -1,33 +1,340 @@
-"""What can go wrong with a fabric, and when."""
+"""What can go wrong with a fabric: the kinds of faults, and what each does when.
 
-from enum import StrEnum
-from typing import Annotated
+A fault of the timeline is one entry of a scenario. `happenings` turns a timeline into what happens:
+each entry, with its repetitions, into steps in time, at each of which its places have an
+`Impairment`. Chance (jitter, targets drawn at random) is drawn here, from the seed.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Annotated, ClassVar, Literal, Self
 
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from testbed.model.addressing import ev_for_path, flow_label_of_ev, path_named
+from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.kinds import Part
+from testbed.model.targets import choose, expand, members
+from testbed.model.topology import Topology
 from testbed.model.units import Duration
 
+RAMP_STEPS = 10
+"""Steps in which a ramp rises: each is a store into the link model's memory."""
 
-class FaultKind(StrEnum):
-    """What can go wrong with a link."""
+MAX_HAPPENINGS = 10_000
+"""Faults that one timeline may make, repetitions counted."""
 
-    BLACKHOLE = "blackhole"
-    CUT = "cut"
+NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
-class Fault(BaseModel):
-    """One entry of the timeline."""
+def _as_list(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    kind: FaultKind = Field(
-        description="blackhole: packets vanish, carrier stays; cut: carrier lost at both ends"
+Targets = Annotated[
+    tuple[str, ...], Field(min_length=1), BeforeValidator(_as_list), WithJsonSchema(NAMES)
+]
+Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
+
+
+class _Fault(Part):
+    """What every kind has: where, when, how often."""
+
+    on_hosts: ClassVar[bool] = False
+    """Whether it strikes endpoints, rather than links."""
+
+    both_ways: ClassVar[bool] = False
+    """Whether it needs both directions of a link."""
+
+    kind: str
+    target: Annotated[
+        Targets, Field(description="what it strikes: a name or a list (docs/faults.md)")
+    ]
+    choose: Annotated[int, Field(ge=1, strict=True)] | None = Field(
+        default=None, description="strike only so many of the targets, drawn at random each time"
     )
-    target: str = Field(description="a link, such as p0_t0_0--p0_t1_1 or h0--p0_t0_0")
     at: Duration = Field(description="when it begins, from the start of the run")
     for_: Annotated[Duration, Field(gt=0)] = Field(alias="for", description="how long it lasts")
+    every: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None, description="repeat it so long after it began, until the run ends"
+    )
+    times: Annotated[int, Field(ge=1, le=MAX_HAPPENINGS, strict=True)] | None = Field(
+        default=None, description="how often in all, if not until the run ends"
+    )
+
+    @model_validator(mode="after")
+    def _repeats_sensibly(self) -> Self:
+        if self.times is not None and self.every is None:
+            raise ValueError("every (after how long) with times")
+        if self.every is not None and self.every <= self.for_:
+            raise ValueError("every longer than for: it heals before it strikes again")
+        return self
 
     @property
     def until(self) -> int:
-        """When it is healed, in ns from the start of the run."""
+        """When it is first healed, in ns from the start of the run."""
         return self.at + self.for_
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The targets that do not depend on chance."""
+        return self.target if self.choose is None else ()
+
+    def begins(self, duration: int) -> range:
+        """When it strikes, in ns; all of them so early that they heal within the run."""
+        if self.every is None:
+            return range(self.at, self.at + 1)
+        fits = max((duration - self.until) // self.every + 1, 1)
+        times = fits if self.times is None else self.times
+        return range(self.at, self.at + times * self.every, self.every)
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
+        """What it does: (ns from its beginning, state of its places from then on), in order."""
+        raise NotImplementedError
+
+
+class Cut(_Fault):
+    """Carrier is lost at both ends: a fibre is pulled."""
+
+    kind: Literal["cut"] = "cut"
+    both_ways: ClassVar[bool] = True
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Dark from the beginning."""
+        yield 0, Impairment(cut=True)
+
+
+class Blackhole(_Fault):
+    """Packets vanish, carrier stays: a port, a line card or a switch forwards nothing any more."""
+
+    kind: Literal["blackhole"] = "blackhole"
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Silent from the beginning."""
+        yield 0, Impairment(blackhole=True)
+
+
+class _Grey(_Fault):
+    """A fault of a degree, which may rise from nothing."""
+
+    ramp: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None, description="how long it takes to rise to its full degree"
+    )
+
+    @model_validator(mode="after")
+    def _rises_in_time(self) -> Self:
+        if self.ramp is not None and self.ramp > self.for_:
+            raise ValueError("ramp at most as long as for")
+        return self
+
+    def at_degree(self, share: float) -> Impairment:
+        """What it does at a share of its full degree."""
+        raise NotImplementedError
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """At once, or in RAMP_STEPS steps."""
+        if self.ramp is None:
+            yield 0, self.at_degree(1.0)
+            return
+        for step in range(RAMP_STEPS):
+            yield self.ramp * step // RAMP_STEPS, self.at_degree((step + 1) / RAMP_STEPS)
+
+
+class Loss(_Grey):
+    """Packets are lost at random: dirt, a bent fibre, a dying laser."""
+
+    kind: Literal["loss"] = "loss"
+    probability: Annotated[Probability, Field(description="share of packets lost, above 0 to 1")]
+
+    def at_degree(self, share: float) -> Impairment:
+        """A share of the loss."""
+        return Impairment(loss=self.probability * share)
+
+
+class Corrupt(_Grey):
+    """A bit of a packet is flipped at random, past what the link's own checks find."""
+
+    kind: Literal["corrupt"] = "corrupt"
+    probability: Annotated[
+        Probability, Field(description="share of packets in which a bit is flipped")
+    ]
+
+    def at_degree(self, share: float) -> Impairment:
+        """A share of the corruption."""
+        return Impairment(corrupt=self.probability * share)
+
+
+class Degrade(_Grey):
+    """A link runs at a lower rate: lanes of it are lost."""
+
+    kind: Literal["degrade"] = "degrade"
+    factor: Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
+        description="what is left of the rate, as a share"
+    )
+
+    def at_degree(self, share: float) -> Impairment:
+        """A share of the way down."""
+        return Impairment(rate=1 - (1 - self.factor) * share)
+
+
+class EvLoss(_Grey):
+    """Packets of the EVs that take one path are lost: what a bad table entry or lane does."""
+
+    kind: Literal["ev_loss"] = "ev_loss"
+    path: Annotated[str, Field(description="their path, as `testbed paths` names it: p0/t1_2")]
+    probability: Annotated[Probability, Field(description="share of their packets that is lost")]
+
+    def at_degree(self, share: float) -> Impairment:
+        """A share of the loss."""
+        path = path_named(self.path)
+        if path is None:
+            raise ValueError(self.path)
+        bits = flow_label_of_ev(ev_for_path(path))
+        return Impairment(path_loss=self.probability * share, path_bits=bits)
+
+
+class Flap(_Fault):
+    """Carrier comes and goes: a loose transceiver."""
+
+    kind: Literal["flap"] = "flap"
+    both_ways: ClassVar[bool] = True
+    period: Annotated[Duration, Field(gt=0)] = Field(description="from one loss to the next")
+    duty: Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
+        default=0.5, description="share of the period without carrier"
+    )
+    jitter: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
+        default=0.0, description="how much each stretch varies at random, as a share of it"
+    )
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
+        """Down and up in turn, each stretch as long as the last one up to the jitter."""
+        now = 0.0
+        while now < self.for_:
+            for share, state in ((self.duty, Impairment(cut=True)), (1 - self.duty, WHOLE)):
+                if now < self.for_:
+                    yield round(now), state
+                now += self.period * share * (1 + self.jitter * random.uniform(-1, 1))
+
+
+class Reboot(_Fault):
+    """A switch stops forwarding while its ports stay up, goes dark, and comes back."""
+
+    kind: Literal["reboot"] = "reboot"
+    both_ways: ClassVar[bool] = True
+    silent: Annotated[Duration, Field(ge=0)] | None = Field(
+        default=None, description="how long carrier stays after it has stopped; half of `for`"
+    )
+
+    @model_validator(mode="after")
+    def _goes_dark(self) -> Self:
+        if self.silent is not None and self.silent >= self.for_:
+            raise ValueError("silent shorter than for: then it is dark until it is back")
+        return self
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Silent, then dark."""
+        silent = self.for_ // 2 if self.silent is None else self.silent
+        if silent:
+            yield 0, Impairment(blackhole=True)
+        yield silent, Impairment(cut=True, blackhole=True)
+
+
+class Freeze(_Fault):
+    """An endpoint stops for a while: its host swaps, its kernel hangs, a debugger holds it."""
+
+    kind: Literal["freeze"] = "freeze"
+    on_hosts: ClassVar[bool] = True
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Stopped from the beginning."""
+        yield 0, Impairment(frozen=True)
+
+
+Fault = Annotated[
+    Cut | Blackhole | Loss | Corrupt | Degrade | EvLoss | Flap | Reboot | Freeze,
+    Field(discriminator="kind"),
+]
+"""One entry of a timeline."""
+
+
+# --- what happens when ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Step:
+    """From a time on, in ns from the start of the run, the places are in this state."""
+
+    at: int
+    state: Impairment = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One fault, once.
+
+    Attributes:
+        index: its number among all of the run.
+        kind: what it is.
+        target: what it strikes, in words.
+        places: directions of links; hosts, where it strikes endpoints.
+        steps: its course; the last one leaves the places whole.
+    """
+
+    index: int
+    kind: str
+    target: str
+    places: tuple[str, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def at(self) -> int:
+        """When it begins."""
+        return self.steps[0].at
+
+    @property
+    def until(self) -> int:
+        """When it is healed."""
+        return self.steps[-1].at
+
+    def state_at(self, time: int) -> Impairment:
+        """What it does to its places at a time."""
+        return next((step.state for step in reversed(self.steps) if step.at <= time), WHOLE)
+
+
+def happenings(
+    topology: Topology, timeline: Sequence[Fault], duration: int, seed: int
+) -> tuple[Happening, ...]:
+    """Everything that a timeline makes happen, entry by entry.
+
+    Args:
+        topology: the fabric; the timeline's names must be names of it.
+        timeline: the entries.
+        duration: of the run in ns; entries repeat within it.
+        seed: repeats the choice of targets and the jitter.
+    """
+    found: list[Happening] = []
+    for entry, fault in enumerate(timeline):
+        for nth, begin in enumerate(fault.begins(duration)):
+            found.append(happening(topology, fault, len(found), begin, f"{seed}/{entry}/{nth}"))
+    return tuple(found)
+
+
+def happening(topology: Topology, fault: Fault, index: int, begin: int, seed: str) -> Happening:
+    """One fault once, from a time on."""
+    names = members(topology, fault.target)
+    if fault.choose is not None:
+        names = choose(names, fault.choose, seed)
+    course = fault.course(Random(f"{seed}/course"))  # noqa: S311 - repeatable chance
+    steps = [Step(begin + offset, state) for offset, state in course]
+    steps.append(Step(begin + fault.for_, WHOLE))
+    return Happening(
+        index, fault.kind, ", ".join(names), _places(topology, fault, names), tuple(steps)
+    )
+
+
+def _places(topology: Topology, fault: Fault, names: tuple[str, ...]) -> tuple[str, ...]:
+    if fault.on_hosts:
+        return names
+    found = (place for name in names for place in expand(topology, name) or ())
+    return tuple(dict.fromkeys(found))

@@ -121,6 +121,12 @@ class Link:
         """Both ends, the lower first."""
         return self.lower, self.upper
 
+    @property
+    def directions(self) -> tuple[str, str]:
+        """The names of both directions, up first: `h0>p0_t0_0`, `p0_t0_0>h0`."""
+        lower, upper = self.lower.node.name, self.upper.node.name
+        return f"{lower}>{upper}", f"{upper}>{lower}"
+
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))

@@ -1,13 +1,15 @@
-"""What the fabric allows each flow while links are out of service."""
+"""What the fabric allows each flow while faults are in force."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.model.topology import Link, Node, Topology
-from testbed.results.run_data import FlowRecord, RunData
+from testbed.model.impairment import InForce
+from testbed.model.topology import Node, Topology
+from testbed.results.run_data import NS, FlowRecord, RunData
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,106 +38,109 @@ class AttainableRate:
         return total
 
 
+Passing = Callable[[str], float]
+"""The share of its rate that a direction, or a host, still delivers."""
+
+
 def attainable_rates(data: RunData) -> dict[int, AttainableRate]:
-    """Every flow's attainable rate over the run: by flow number, stepping at every fault."""
+    """Every flow's attainable rate over the run: by flow number, stepping with every fault."""
     flows = data.run.flows
-    outages: list[tuple[float, float, str]] = []
-    for fault in data.faults:
-        start, end = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
-        if start is not None:
-            outages.append((start, np.inf if end is None else end, fault.target))
-    changes = sorted({t for start, end, _ in outages for t in (start, end) if np.isfinite(t)})
-    starts = (-np.inf, *changes)
-    steps: dict[int, list[float]] = {flow.flow: [] for flow in flows}
-    for start in starts:
-        dead = {target for begin, end, target in outages if begin <= start < end}
-        fractions = surviving_fractions(data.topology, flows, dead)
-        for flow, fraction in zip(flows, fractions, strict=True):
-            steps[flow.flow].append(flow.attainable_bps * fraction)
-    return {number: AttainableRate(starts, tuple(rates)) for number, rates in steps.items()}
+    steps = sorted(
+        (
+            ((step.by_ns - data.run.t0_ns) / NS, fault.index, fault.places, step.impairment)
+            for fault in data.faults
+            for step in fault.steps
+        ),
+        key=lambda one: one[:2],
+    )
+    in_force = InForce()
+    rates = [_rates(data, in_force)]
+    starts = [-np.inf]
+    for t, step in groupby(steps, key=lambda one: one[0]):
+        for _, index, places, impairment in step:
+            in_force.put(index, places, impairment)
+        starts.append(t)
+        rates.append(_rates(data, in_force))
+    return {
+        flow.flow: AttainableRate(tuple(starts), tuple(of_all[i] for of_all in rates))
+        for i, flow in enumerate(flows)
+    }
+
+
+def _rates(data: RunData, in_force: InForce) -> list[float]:
+    fractions = surviving_fractions(
+        data.topology, data.run.flows, lambda place: in_force.at(place).passes
+    )
+    return [
+        flow.attainable_bps * fraction
+        for flow, fraction in zip(data.run.flows, fractions, strict=True)
+    ]
 
 
 def surviving_fractions(
-    topology: Topology, flows: Sequence[FlowRecord], dead: Collection[str]
+    topology: Topology, flows: Sequence[FlowRecord], passes: Passing
 ) -> list[float]:
-    """The share of its attainable rate that each flow keeps while the named links are dead.
+    """The share of its attainable rate that each flow keeps while places are impaired.
 
     In each plane a flow may use its share of the two NIC ports and, between racks, its share of
-    every T1 that both T0s still reach; flows on a link share it equally.
+    every T1 that both T0s still reach; flows on a link share what it delivers equally. Of a lossy
+    link it is the share that arrives: an upper bound, as a sender that avoids it gets less.
     """
-    before = _plane_rates(topology, flows, frozenset())
-    after = _plane_rates(topology, flows, dead)
+    before = _plane_rates(topology, flows, lambda _place: 1.0)
+    after = _plane_rates(topology, flows, passes)
     return [
         min(left / whole, 1.0) if whole else 0.0 for left, whole in zip(after, before, strict=True)
     ]
 
 
-def _plane_rates(
-    topology: Topology, flows: Sequence[FlowRecord], dead: Collection[str]
-) -> list[float]:
+def _plane_rates(topology: Topology, flows: Sequence[FlowRecord], passes: Passing) -> list[float]:
     nodes = topology.nodes
     ends = [(nodes[flow.src], nodes[flow.dst]) for flow in flows]
     rates = [0.0] * len(flows)
     for plane in range(topology.planes):
-        alive = [
-            (i, _t1s(topology, plane, src, dst, dead))
-            for i, (src, dst) in enumerate(ends)
-            if not {_nic(topology, src, plane).name, _nic(topology, dst, plane).name} & set(dead)
-        ]
-        load: dict[tuple[str, str], int] = {}
-        for i, t1s in alive:
-            for key in _crossed(topology, ends[i], plane, t1s):
-                load[key] = load.get(key, 0) + 1
-        for i, t1s in alive:
-            src, dst = ends[i]
-            ports = max(load[src.name, "out"], load[dst.name, "in"])
-            rate = float(topology.port_rate_bps) / ports
-            if t1s is not None:
-                rate = min(rate, _fabric_share(topology, ends[i], plane, t1s, load))
-            rates[i] += rate
+        ways = [_ways(topology, plane, src, dst) for src, dst in ends]
+        alive = {
+            i: [(up, down) for up, down in across if passes(up) and passes(down)]
+            for i, ((out, in_), across) in enumerate(ways)
+            if passes(out) and passes(in_) and all(passes(host.name) for host in ends[i])
+        }
+        load: dict[str, int] = {}
+        for i, across in alive.items():
+            for direction in (*ways[i][0], *(d for pair in across for d in pair)):
+                load[direction] = load.get(direction, 0) + 1
+        for i, across in alive.items():
+            (out, in_), possible = ways[i]
+            port = min(passes(one) / load[one] for one in (out, in_)) * topology.port_rate_bps
+            rates[i] += min(
+                port, _share_of_t1s(topology, across, load, passes) if possible else port
+            )
     return rates
 
 
-def _t1s(
-    topology: Topology, plane: int, src: Node, dst: Node, dead: Collection[str]
-) -> list[int] | None:
-    racks = {topology.rack(src), topology.rack(dst)}
-    if len(racks) == 1:
-        return None
-    return [
-        t1
+_Pairs = list[tuple[str, str]]
+
+
+def _ways(topology: Topology, plane: int, src: Node, dst: Node) -> tuple[tuple[str, str], _Pairs]:
+    """The directions out of and into the NICs, and those up and down at every T1 between racks."""
+    racks = topology.rack(src), topology.rack(dst)
+    ports = (
+        topology.nic_link(src, plane).directions[0],
+        topology.nic_link(dst, plane).directions[1],
+    )
+    if racks[0] == racks[1]:
+        return ports, []
+    across = [
+        (
+            topology.fabric_link(plane, racks[0], t1).directions[0],
+            topology.fabric_link(plane, racks[1], t1).directions[1],
+        )
         for t1 in range(topology.t1_per_plane)
-        if not any(topology.fabric_link(plane, rack, t1).name in dead for rack in racks)
     ]
+    return ports, across
 
 
-def _nic(topology: Topology, host: Node, plane: int) -> Link:
-    return topology.adjacency[host][plane][2]
-
-
-def _crossed(
-    topology: Topology, ends: tuple[Node, Node], plane: int, t1s: list[int] | None
-) -> list[tuple[str, str]]:
-    """The link directions that a flow may load: NIC ports by host, fabric links by name."""
-    src, dst = ends
-    keys = [(src.name, "out"), (dst.name, "in")]
-    for t1 in t1s or ():
-        keys.append((topology.fabric_link(plane, topology.rack(src), t1).name, "up"))
-        keys.append((topology.fabric_link(plane, topology.rack(dst), t1).name, "down"))
-    return keys
-
-
-def _fabric_share(
-    topology: Topology,
-    ends: tuple[Node, Node],
-    plane: int,
-    t1s: list[int],
-    load: dict[tuple[str, str], int],
+def _share_of_t1s(
+    topology: Topology, across: _Pairs, load: Mapping[str, int], passes: Passing
 ) -> float:
-    share = 0.0
-    for t1 in t1s:
-        up = topology.fabric_link(plane, topology.rack(ends[0]), t1)
-        down = topology.fabric_link(plane, topology.rack(ends[1]), t1)
-        users = max(load[up.name, "up"], load[down.name, "down"])
-        share += topology.rate_bps(up) / users
-    return share
+    rate_bps = topology.t0_t1_rate / topology.dilation
+    return sum(min(passes(one) / load[one] for one in pair) * rate_bps for pair in across)

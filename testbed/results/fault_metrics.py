@@ -135,8 +135,7 @@ def effect(
             not this fault's doing.
     """
     start, end = during.start, during.end
-    target = fault.target
-    through = {ev: s for ev, s in flow.spans.items() if data.crosses(flow.flow, ev, target)}
+    through = {ev: s for ev, s in flow.spans.items() if data.crosses(flow.flow, ev, fault.places)}
     active = [ev for ev, spans in through.items() if was_active(spans, start, end)]
     left = first_departures(through, start, end)
     sent_in = flow.transmissions.filter(pl.col("ev").is_in(list(through)))

@@ -162,7 +162,7 @@ def _lost_elsewhere(data: RunData, tables: FlowTables) -> int:
         start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
         if start is None:
             continue
-        through = [ev for ev in lost["ev"].unique() if data.crosses(tables.flow, ev, fault.target)]
+        through = [ev for ev in lost["ev"].unique() if data.crosses(tables.flow, ev, fault.places)]
         end = np.inf if healed is None else healed
         lost = lost.filter(
             ~(
@@ -209,6 +209,7 @@ def _fault(data: RunData, tables: Sequence[FlowTables], fault: FaultRecord) -> F
         index=fault.index,
         kind=fault.kind,
         target=fault.target,
+        places=fault.places,
         actuator=fault.actuator,
         requested_s=(fault.asked_ns - data.run.t0_ns) / NS,
         effective_s=data.seconds(fault.effective_ns),

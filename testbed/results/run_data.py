@@ -1,7 +1,7 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,8 +10,9 @@ import polars as pl
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from testbed.model.addressing import Path as FabricPath
-from testbed.model.addressing import links_of_path, path_of_ev
+from testbed.model.addressing import directions_of_path, path_of_ev
 from testbed.model.errors import InputError, Problem
+from testbed.model.impairment import Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.results.records import TABLES
@@ -59,6 +60,18 @@ class RunRecord(_Record):
     flows: tuple[FlowRecord, ...]
 
 
+class StepRecord(_Record):
+    """One step of a fault's course: from `by_ns` on `state` was wrong, or nothing if empty."""
+
+    by_ns: int
+    state: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def impairment(self) -> Impairment:
+        """What was wrong."""
+        return Impairment(**self.state)
+
+
 class FaultRecord(_Record):
     """A line of `faults.jsonl`: one fault as the controller recorded it, CLOCK_MONOTONIC ns.
 
@@ -69,12 +82,14 @@ class FaultRecord(_Record):
     index: int
     kind: str
     target: str
+    places: tuple[str, ...]
     actuator: str
     asked_ns: int
     effective_after_ns: int | None = None
     effective_ns: int | None = None
     heal_asked_ns: int | None = None
     healed_ns: int | None = None
+    steps: tuple[StepRecord, ...] = ()
     proof: dict[str, Any] = Field(default_factory=dict)
     error: str | None = None
 
@@ -141,12 +156,12 @@ class RunData:
         nodes = self.topology.nodes
         return path_of_ev(self.topology, nodes[flow.src], nodes[flow.dst], ev)
 
-    def crosses(self, flow: FlowRecord, ev: int, target: str) -> bool:
-        """Whether an EV of a flow leads its data over the named link."""
+    def crosses(self, flow: FlowRecord, ev: int, places: Collection[str]) -> bool:
+        """Whether an EV of a flow leads its data over one of these directions, or to a host."""
         nodes = self.topology.nodes
         path = self.path_of(flow, ev)
-        links = links_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)
-        return any(link.name == target for link in links)
+        crossed = directions_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)
+        return not {*crossed, flow.src, flow.dst}.isdisjoint(places)
 
 
 def load_run(directory: Path) -> RunData:
@@ -166,9 +181,11 @@ def load_run(directory: Path) -> RunData:
         place = ".".join(map(str, first["loc"]))
         problem = Problem(f"{directory}: {error.title}.{place}", str(first["input"]), first["msg"])
         raise InputError([problem]) from error
-    unknown = [f.target for f in faults if f.target not in scenario.topology.links]
+    known = {d for link in scenario.topology.links.values() for d in link.directions}
+    known |= scenario.topology.nodes.keys()
+    unknown = [place for fault in faults for place in fault.places if place not in known]
     if unknown:
-        problem = Problem(f"{directory}/faults.jsonl", unknown[0], "a link of the run's topology")
+        problem = Problem(f"{directory}/faults.jsonl", unknown[0], "a place of the run's topology")
         raise InputError([problem])
     return RunData(
         directory=directory,

@@ -138,6 +138,8 @@ class FlowFault(FaultMetrics):
 class FaultSummary(FaultMetrics):
     """One fault: what was asked, what took effect when, and its worst effect on any flow.
 
+    `places` are the directions of links, or the hosts, that it struck.
+
     Times `_s` are seconds from the start of the run. The fault took effect at `effective_s` or up
     to `effective_uncertainty_ms` before: measured times may be too short by that much.
     """
@@ -145,6 +147,7 @@ class FaultSummary(FaultMetrics):
     index: int
     kind: str
     target: str
+    places: tuple[str, ...]
     actuator: str
     requested_s: float
     effective_s: float | None

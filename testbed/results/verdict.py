@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import polars as pl
 
+from testbed.model.faults import happenings
 from testbed.results.run_data import NS, HealthSample, RunData
 from testbed.results.summary import FlowSummary, Integrity, State
 
@@ -50,6 +51,9 @@ few in ten thousand where several CPUs receive."""
 UNSURE_DEGRADED_RTT = 0.05
 """When a fault took effect is known no better than this: its times are wrong by up to as much."""
 
+FROZEN = "freeze"
+"""The kind of fault that stops an endpoint."""
+
 EARLY_END_RTTS = 2.0
 """Nothing arrived in so many RTTs before the planned end, and nothing failed: it ended early."""
 
@@ -79,7 +83,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     """Judge a run."""
     during = [s for s in data.health if 0 <= s.t_ns - data.run.t0_ns <= data.run.duration_s * NS]
     found = [
-        *(() if data.simulated else _lag(during, data.run.base_rtt_ns)),
+        *(() if data.simulated else _lag(_not_frozen(data, during), data.run.base_rtt_ns)),
         *_cpu(during),
         *_timers(during, data.run.base_rtt_ns),
         *_rates(data),
@@ -100,6 +104,25 @@ def _grade(value: float, degraded: float, invalid: float) -> _Level:
     if value > invalid:
         return _Level.INVALID
     return _Level.DEGRADED if value > degraded else _Level.TRUSTED
+
+
+def _not_frozen(data: RunData, samples: Sequence[HealthSample]) -> list[HealthSample]:
+    """The samples but those of endpoints that a fault had stopped: they were late on purpose."""
+    frozen = [
+        (set(fault.places), fault.effective_after_ns or 0, fault.healed_ns)
+        for fault in data.faults
+        if fault.kind == FROZEN
+    ]
+    return [
+        s
+        for s in samples
+        if not any(
+            s.process in places
+            and s.t_ns >= start
+            and (end is None or s.t_ns - s.interval_ns <= end)
+            for places, start, end in frozen
+        )
+    ]
 
 
 def _lag(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
@@ -242,7 +265,9 @@ def _faults(data: RunData) -> _Found:
                 _Level.DEGRADED,
                 f"when fault {fault.index} took effect is known to {unsure:.0%} of a base RTT only",
             )
-    missing = len(data.scenario.timeline) - len(data.faults)
+    scenario = data.scenario
+    planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
+    missing = len(planned) - len(data.faults)
     if missing > 0:
         yield _Level.INVALID, f"{missing} faults of the timeline were not injected"
 

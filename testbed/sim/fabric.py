@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from testbed.model.addressing import links_of_path, path_of_ev
-from testbed.model.checks import link_named
+from testbed.model.impairment import Impairment
+from testbed.model.names import direction_named
 from testbed.model.topology import Link, Node, Port, Topology
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
@@ -34,16 +35,16 @@ class Fabric:
             self._links[name] = link.name
         return found
 
-    def both(self, link: str) -> tuple[LinkDirection, LinkDirection]:
-        """Both directions of a link, up first.
+    def named(self, name: str) -> LinkDirection:
+        """The direction `a>b`.
 
         Raises:
-            KeyError: there is no such link.
+            KeyError: the fabric has no such link.
         """
-        found = link_named(self._topology, link)
+        found = direction_named(self._topology, name)
         if found is None:
-            raise KeyError(link)
-        return self.direction(found, found.lower), self.direction(found, found.upper)
+            raise KeyError(name)
+        return self.direction(*found)
 
     def route(self, src: Node, dst: Node, ev: int) -> tuple[LinkDirection, ...]:
         """The directions that a packet with that EV crosses."""
@@ -60,27 +61,6 @@ class Fabric:
         for name, direction in self._directions.items():
             yield self._links[name], direction
 
-    def set_blackhole(self, link: str, *, on: bool) -> None:
-        """Swallow what leaves either port of a link, from now on or no longer."""
-        for direction in self.both(link):
-            direction.set_blackhole(self._engine.now_ns, on=on)
-
-    def set_cut(self, link: str, *, on: bool) -> None:
-        """Take the carrier away at both ends of a link, or bring it back."""
-        for direction in self.both(link):
-            direction.set_cut(self._engine.now_ns, on=on)
-
-    def set_loss(self, link: str, probability: float) -> None:
-        """Lose packets of a link at random, both ways."""
-        for direction in self.both(link):
-            direction.set_loss(probability)
-
-    def set_corruption(self, link: str, probability: float) -> None:
-        """Flip bits of a link's packets at random, both ways."""
-        for direction in self.both(link):
-            direction.set_corruption(probability)
-
-    def set_rate(self, link: str, rate_bps: int) -> None:
-        """Run a link at another rate, both ways."""
-        for direction in self.both(link):
-            direction.set_rate(rate_bps)
+    def impair(self, direction: str, state: Impairment) -> None:
+        """Bring one direction of a link into a state, from now on."""
+        self.named(direction).impair(self._engine.now_ns, state)

@@ -12,6 +12,8 @@ from heapq import heappush
 from math import ceil
 from random import Random
 
+from testbed.model.addressing import flow_label_of_ev
+from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.topology import Link, Port, Tier, Topology
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
@@ -88,7 +90,7 @@ class Counts:
         trimmed_off_bytes: what they lost.
         full: dropped, the queue being full.
         full_priority: the same in the priority queue.
-        lost: dropped by random loss.
+        lost: dropped by random loss, of all packets or of those on a chosen path.
         blackholed: swallowed by a blackhole.
         cut: dropped, there being no carrier.
         corrupted: arrived with a bit flipped.
@@ -154,6 +156,7 @@ class LinkDirection:
     Attributes:
         name: `p0_t0_0>p0_t1_2`.
         shape: how it was set up; `set_rate` may have changed the rate since.
+        state: what `impair` last brought it into.
     """
 
     __slots__ = (
@@ -180,6 +183,9 @@ class LinkDirection:
         "_offered_bytes",
         "_order",
         "_packets",
+        "_path_bits",
+        "_path_loss",
+        "_path_losses",
         "_peak_bytes",
         "_priority",
         "_serving",
@@ -190,6 +196,7 @@ class LinkDirection:
         "_way_ns",
         "name",
         "shape",
+        "state",
     )
 
     def __init__(
@@ -220,9 +227,11 @@ class LinkDirection:
         self._loss = self._corruption = 0.0
         self._blackholes = Outages()
         self._cuts = Outages()
-        self._marks, self._losses, self._corrupt = (
+        self._path_loss, self._path_bits = 0.0, 0
+        self.state = WHOLE
+        self._marks, self._losses, self._corrupt, self._path_losses = (
             Random(f"{seed}/{name}/{stream}")  # noqa: S311 - repeatable chance
-            for stream in ("ecn", "loss", "corrupt")
+            for stream in ("ecn", "loss", "corrupt", "path")
         )
         self._offered = self._offered_bytes = self._packets = self._bytes = self._started = 0
         self._tallies = dict.fromkeys(
@@ -365,6 +374,13 @@ class LinkDirection:
         if self._loss and self._losses.random() < self._loss:
             tallies["lost"] += 1
             return False
+        if (
+            self._path_loss
+            and flow_label_of_ev(packet.datagram.ev) == self._path_bits
+            and self._path_losses.random() < self._path_loss
+        ):
+            tallies["lost"] += 1
+            return False
         if self._corruption and self._corrupt.random() < self._corruption:
             packet.flip(self._corrupt.getrandbits(_RANDOM_BITS))
             tallies["corrupted"] += 1
@@ -402,6 +418,24 @@ class LinkDirection:
         """Flip a bit of packets at random from now on."""
         self._clean = False
         self._corruption = probability
+
+    def set_path_loss(self, probability: float, bits: int) -> None:
+        """Lose packets of the EVs with these path bits at random from now on."""
+        self._clean = False
+        self._path_loss, self._path_bits = probability, bits
+
+    def impair(self, now_ns: int, state: Impairment) -> None:
+        """Bring the direction into a state, whatever is wrong with it now."""
+        before, self.state = self.state, state
+        if state.cut != before.cut:
+            self.set_cut(now_ns, on=state.cut)
+        if state.blackhole != before.blackhole:
+            self.set_blackhole(now_ns, on=state.blackhole)
+        if state.rate != before.rate:
+            self.set_rate(max(round(self.shape.rate_bps * state.rate), 1))
+        self.set_loss(state.loss)
+        self.set_corruption(state.corrupt)
+        self.set_path_loss(state.path_loss, state.path_bits)
 
     def set_rate(self, rate_bps: int) -> None:
         """Send at another rate from the next packet on."""

@@ -15,8 +15,10 @@ from testbed.endpoint.outcome import FlowOutcome, flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
 from testbed.endpoint.recording import Tables
 from testbed.model.addressing import nic_address
-from testbed.model.faults import FaultKind
+from testbed.model.errors import InputError, Problem
+from testbed.model.faults import Happening, Step, happenings
 from testbed.model.flows import flows_of
+from testbed.model.impairment import InForce
 from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.results import records
@@ -46,12 +48,13 @@ _RTT_TIMEOUT = 100
 class FaultOutcome:
     """When a fault was in force, in the fields of `faults.jsonl`: to the ns, so no interval.
 
-    `proof` counts the packets that the link dropped for it, by direction.
+    `proof` counts the packets that were dropped or damaged for it, by direction.
     """
 
     index: int
     kind: str
     target: str
+    places: tuple[str, ...]
     actuator: str
     asked_ns: int
     effective_after_ns: int
@@ -59,6 +62,7 @@ class FaultOutcome:
     heal_asked_ns: int | None
     heal_after_ns: int | None
     healed_ns: int | None
+    steps: tuple[Mapping[str, Any], ...]
     proof: Mapping[str, int]
 
 
@@ -95,7 +99,12 @@ class Simulation:
     """
 
     def __init__(self, scenario: Scenario, raw: Path | None = None) -> None:
-        """Set everything up at time 0; records go to `raw`, if given, until `close`."""
+        """Set everything up at time 0; records go to `raw`, if given, until `close`.
+
+        Raises:
+            InputError: the timeline holds a fault that only real processes can have.
+        """
+        _require_links(scenario)
         self.scenario = scenario
         self.engine = Engine()
         self.fabric = Fabric(scenario.topology, self.engine, scenario.seed)
@@ -111,6 +120,10 @@ class Simulation:
             path = raw_path(raw, "fabric", records.LINKS)
             self._links = self._files.enter_context(Recorder(path, records.LINKS))
         self._flows = flows_of(scenario)
+        self._struck = happenings(
+            scenario.topology, scenario.timeline, scenario.duration, scenario.seed
+        )
+        self._in_force = InForce()
         self._faults: dict[int, FaultOutcome] = {}
         self._before: dict[int, dict[str, int]] = {}
         self._bin_ns = max(scenario.topology.propagation_rtt_ns // BINS_PER_RTT, 1)
@@ -163,58 +176,59 @@ class Simulation:
         for host in self.hosts.values():
             engine.at(t0_ns, host.begin)
             engine.at(end_ns, host.end)
-        for index, fault in enumerate(self.scenario.timeline):
-            engine.at(t0_ns + fault.until, self._heal, index)
-        for index, fault in enumerate(self.scenario.timeline):
-            engine.at(t0_ns + fault.at, self._inject, index)
+        for fault in self._struck:
+            for step in fault.steps:
+                engine.at(t0_ns + step.at, self._step, (fault, step))
         if self._links is not None:
             engine.at(engine.now_ns, self._sample_qps, None)
             engine.at(engine.now_ns, self._sample_links, end_ns)
 
     # --- faults -------------------------------------------------------------------------------
 
-    def _inject(self, now_ns: int, index: int) -> None:
-        fault = self.scenario.timeline[index]
-        self._before[index] = self._dropped(index)
-        self._set(index, on=True)
-        self._faults[index] = FaultOutcome(
-            index=index,
-            kind=fault.kind.value,
-            target=fault.target,
-            actuator="simulator",
-            asked_ns=now_ns,
-            effective_after_ns=now_ns,
-            effective_ns=now_ns,
-            heal_asked_ns=None,
-            heal_after_ns=None,
-            healed_ns=None,
-            proof={},
-        )
+    def _step(self, now_ns: int, what: tuple[Happening, Step]) -> None:
+        """Bring a fault's places into their next state."""
+        fault, step = what
+        index = fault.index
+        if index not in self._faults:
+            self._before[index] = self._dropped(fault)
+            self._faults[index] = FaultOutcome(
+                index=index,
+                kind=fault.kind,
+                target=fault.target,
+                places=fault.places,
+                actuator="simulator",
+                asked_ns=now_ns,
+                effective_after_ns=now_ns,
+                effective_ns=now_ns,
+                heal_asked_ns=None,
+                heal_after_ns=None,
+                healed_ns=None,
+                steps=(),
+                proof={},
+            )
+        self._in_force.put(index, fault.places, step.state)
+        for place in fault.places:
+            self.fabric.impair(place, self._in_force.at(place))
+        known = self._faults[index]
+        told = {"asked_ns": now_ns, "after_ns": now_ns, "by_ns": now_ns, "state": step.state.told}
+        known = replace(known, steps=(*known.steps, told))
+        if step is fault.steps[-1]:
+            known = replace(
+                known,
+                heal_asked_ns=now_ns,
+                heal_after_ns=now_ns,
+                healed_ns=now_ns,
+                proof=self._proof(fault),
+            )
+        self._faults[index] = known
 
-    def _heal(self, now_ns: int, index: int) -> None:
-        self._set(index, on=False)
-        self._faults[index] = replace(
-            self._faults[index],
-            heal_asked_ns=now_ns,
-            heal_after_ns=now_ns,
-            healed_ns=now_ns,
-            proof=self._proof(index),
-        )
+    def _dropped(self, fault: Happening) -> dict[str, int]:
+        counts = {place: self.fabric.named(place).counts for place in fault.places}
+        return {name: c.cut + c.blackholed + c.lost + c.corrupted for name, c in counts.items()}
 
-    def _set(self, index: int, *, on: bool) -> None:
-        fault = self.scenario.timeline[index]
-        if fault.kind is FaultKind.CUT:
-            self.fabric.set_cut(fault.target, on=on)
-        else:
-            self.fabric.set_blackhole(fault.target, on=on)
-
-    def _dropped(self, index: int) -> dict[str, int]:
-        directions = self.fabric.both(self.scenario.timeline[index].target)
-        return {d.name: d.counts.cut + d.counts.blackholed for d in directions}
-
-    def _proof(self, index: int) -> dict[str, int]:
-        before = self._before[index]
-        return {name: count - before[name] for name, count in self._dropped(index).items()}
+    def _proof(self, fault: Happening) -> dict[str, int]:
+        before = self._before[fault.index]
+        return {name: count - before[name] for name, count in self._dropped(fault).items()}
 
     # --- records ------------------------------------------------------------------------------
 
@@ -244,9 +258,10 @@ class Simulation:
 
     def _outcome(self, t0_ns: int, base_rtt_ns: int) -> Outcome:
         counts = {direction.name: direction.counts for _, direction in self.fabric}
-        open_faults = (i for i, fault in self._faults.items() if fault.healed_ns is None)
-        for index in tuple(open_faults):
-            self._faults[index] = replace(self._faults[index], proof=self._proof(index))
+        for fault in self._struck:
+            known = self._faults.get(fault.index)
+            if known is not None and known.healed_ns is None:
+                self._faults[fault.index] = replace(known, proof=self._proof(fault))
         return Outcome(
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
@@ -291,6 +306,22 @@ def simulate(scenario: Scenario, directory: Path, progress: Progress | None = No
     collect(raw, directory, outcome.t0_ns)
     shutil.rmtree(raw)
     return outcome
+
+
+def _require_links(scenario: Scenario) -> None:
+    """Refuse faults that strike processes: there are none here."""
+    wrong = [
+        Problem(
+            f"timeline[{i}].kind",
+            fault.kind,
+            "a fault of links or switches: the simulator has no processes",
+            "testbed run, on the emulated fabric",
+        )
+        for i, fault in enumerate(scenario.timeline)
+        if fault.on_hosts
+    ]
+    if wrong:
+        raise InputError(wrong)
 
 
 def _write_manifest(directory: Path, scenario: Scenario) -> None:

@@ -46,6 +46,7 @@ def _summary(**changes: Any) -> Summary:
         index=0,
         kind="blackhole",
         target="p0_t0_0--p0_t1_1",
+        places=("p0_t0_0>p0_t1_1", "p0_t1_1>p0_t0_0"),
         actuator="openflow",
         requested_s=4.0,
         effective_s=4.001,

@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from testbed.controller import actuators
-from testbed.controller.actuators import FaultError, OpenFlowActuator
+from testbed.controller.actuators import FaultError, LinkState, OpenFlowActuator
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY, Commit
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch import wires_of
+from testbed.model.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock
 
@@ -42,10 +43,11 @@ class FakeSwitch:
         self.asked += messages
         sent_ns = self.clock.now_ns()
         for message in messages:
-            if message == "drop":
-                self.table |= {(DROP_PRIORITY, 1): 0, (DROP_PRIORITY, 2): 0}
-            if message == "undrop":
-                self.table = {key: n for key, n in self.table.items() if key[0] != DROP_PRIORITY}
+            verb, _, port = message.partition(" ")
+            if verb == "drop":
+                self.table[DROP_PRIORITY, int(port)] = 0
+            if verb == "undrop":
+                self.table.pop((DROP_PRIORITY, int(port)), None)
             if message in {"up", "down"}:
                 self.up = message == "up"
         return Commit(sent_ns, self.clock.now_ns())
@@ -62,13 +64,13 @@ class FakeSwitch:
         """Note it."""
         self.asked.append("restore")
 
-    def drop(self, _wire: object) -> list[str]:
-        """One message."""
-        return ["drop"]
+    def drop(self, ports: list[int]) -> list[str]:
+        """One message for each port."""
+        return [f"drop {port}" for port in ports]
 
-    def undrop(self, _wire: object) -> list[str]:
-        """One message."""
-        return ["undrop"]
+    def undrop(self, ports: list[int]) -> list[str]:
+        """One message for each port."""
+        return [f"undrop {port}" for port in ports]
 
     def patch(self, _wire: object) -> list[str]:
         """One message."""
@@ -92,29 +94,47 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
     return fake
 
 
+DARK = Impairment(blackhole=True)
+BLACKHOLE = LinkState(DARK, DARK)
+CUT = LinkState(Impairment(cut=True), Impairment(cut=True))
+
+
 def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSwitch) -> None:
     """Not at the barrier: what the datapath has cached goes on forwarding for milliseconds."""
-    effect = switch.actuator().blackhole(FABRIC_LINK)
-    assert switch.asked == ["drop", "purge", "count"]
-    assert effect.by_ns - effect.proof["barrier_ns"] >= 1_000_000
+    effect = switch.actuator().apply(FABRIC_LINK, BLACKHOLE)
+    assert switch.asked == ["up", "drop 1", "drop 2", "patch", "purge", "count"]
+    assert effect.by_ns - effect.after_ns >= 1_000_000
+
+
+def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
+    """What comes in at the lower end is dropped; what comes back may pass."""
+    actuator = switch.actuator()
+    actuator.apply(FABRIC_LINK, LinkState(up=DARK))
+    assert (DROP_PRIORITY, 1) in switch.table
+    assert (DROP_PRIORITY, 2) not in switch.table
+    switch.forwarded[0] += 5  # to the lower node: the way down
+    assert actuator.prove(FABRIC_LINK)["forwarded"] == [0, 5]
+    switch.forwarded[1] += 1
+    with pytest.raises(FaultError, match=r"forwarded \[1, 5\]"):
+        actuator.prove(FABRIC_LINK)
 
 
 def test_a_blackhole_that_leaks_is_no_blackhole(switch: FakeSwitch) -> None:
     """One packet sent on, either way, is an error."""
     actuator = switch.actuator()
-    actuator.blackhole(FABRIC_LINK)
+    actuator.apply(FABRIC_LINK, BLACKHOLE)
     switch.table |= {(DROP_PRIORITY, 1): 7, (DROP_PRIORITY, 2): 9}
     proof = actuator.prove(FABRIC_LINK)
-    assert (proof["dropped"], proof["forwarded"]) == ([7, 9], [0, 0])
+    assert (proof["dropped_by_flows"], proof["forwarded"]) == ([7, 9], [0, 0])
     switch.forwarded[1] += 1
-    with pytest.raises(FaultError, match=r"forwarded \[0, 1\]"):
+    with pytest.raises(FaultError, match=r"forwarded \[1, 0\]"):
         actuator.prove(FABRIC_LINK)
 
 
 def test_a_blackhole_whose_flows_are_gone_is_no_blackhole(switch: FakeSwitch) -> None:
     """Somebody has emptied the table."""
     actuator = switch.actuator()
-    actuator.blackhole(FABRIC_LINK)
+    actuator.apply(FABRIC_LINK, BLACKHOLE)
     del switch.table[DROP_PRIORITY, 2]
     with pytest.raises(FaultError, match=r"drops \[0, None\]"):
         actuator.prove(FABRIC_LINK)
@@ -126,17 +146,17 @@ def test_a_cut_that_leaves_carrier_is_no_cut(switch: FakeSwitch) -> None:
     actuator = switch.actuator()
     switch.power = lambda _wire, *, up: ["nothing"] if not up else ["up"]  # type: ignore[method-assign]
     with pytest.raises(FaultError, match="after a cut"):
-        actuator.cut(FABRIC_LINK)
+        actuator.apply(FABRIC_LINK, CUT)
     assert switch.clock.time_ns - began_ns >= 1_000_000_000
 
 
 def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitch) -> None:
     """A wire without its patch is not whole."""
     actuator = switch.actuator()
-    actuator.cut(FABRIC_LINK)
-    actuator.heal(FABRIC_LINK)
-    assert switch.asked == ["down", "up", "patch", "purge", "restore"]
-    actuator.cut(FABRIC_LINK)
+    actuator.apply(FABRIC_LINK, CUT)
+    switch.asked.clear()
+    actuator.apply(FABRIC_LINK, LinkState())
+    assert switch.asked == ["up", "undrop 1", "undrop 2", "patch", "purge", "restore", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
-        actuator.heal(FABRIC_LINK)
+        actuator.apply(FABRIC_LINK, LinkState())

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
 from testbed.controller.plan import ControllerPlan, choose_wires
-from testbed.model.faults import Fault
+from testbed.model.faults import Fault, Happening, happenings
 from testbed.model.topology import Topology
 
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
@@ -11,14 +13,27 @@ FABRIC_LINK = "p0_t0_0--p0_t1_1"
 NIC_LINK = "h0--p0_t0_0"
 
 
-def fault(target: str, at: str = "1 s", duration: str = "1 s", kind: str = "blackhole") -> Fault:
+def fault(
+    target: str | list[str],
+    at: str = "1 s",
+    duration: str = "1 s",
+    kind: str = "blackhole",
+    **more: object,
+) -> Fault:
     """One entry of a timeline, as a scenario file says it."""
-    return Fault.model_validate({"kind": kind, "target": target, "at": at, "for": duration})
+    entry = {"kind": kind, "target": target, "at": at, "for": duration, **more}
+    found: Fault = TypeAdapter(Fault).validate_python(entry)
+    return found
+
+
+def struck(*faults: Fault) -> tuple[Happening, ...]:
+    """What a timeline of these makes happen on the tiny fabric within a minute."""
+    return happenings(TINY, faults, 60 * 10**9, seed=1)
 
 
 def test_a_plan_survives_its_json() -> None:
     """What the process reads is what the experiment wrote."""
-    faults = (fault(FABRIC_LINK), fault(NIC_LINK, "2.5 s", "250 ms", "cut"))
+    faults = struck(fault(FABRIC_LINK), fault(NIC_LINK, "2.5 s", "250 ms", "cut"))
     plan = ControllerPlan(TINY, faults, (FABRIC_LINK,), Path("/tmp/run"))  # noqa: S108 - a value
     assert ControllerPlan.from_json(plan.to_json()) == plan
 
@@ -32,18 +47,20 @@ def test_wires_have_the_interfaces_and_port_numbers_of_their_order() -> None:
     ]
 
 
-def test_wires_are_the_first_distinct_targets() -> None:
-    """A link named twice is one wire; the limit counts wires."""
-    faults = [
-        fault(FABRIC_LINK),
+def test_wires_are_the_first_links_struck_by_themselves() -> None:
+    """A link named twice is one wire; the limit counts wires; what strikes many makes none."""
+    found = struck(
+        fault("p1_t1_0"),
+        fault(FABRIC_LINK, kind="loss", probability=0.1),
         fault(NIC_LINK),
         fault(FABRIC_LINK, "5 s"),
-        fault("x"),
-        fault("y"),
-    ]
-    assert choose_wires(faults, openvswitch=True, limit=3) == (FABRIC_LINK, NIC_LINK, "x")
+        fault(NIC_LINK, "5 s", kind="cut"),
+        fault("p1_t0_0>h0"),
+        fault("h1--p0_t0_1"),
+    )
+    assert choose_wires(found, openvswitch=True, limit=3) == (NIC_LINK, FABRIC_LINK, "h0--p1_t0_0")
 
 
 def test_without_open_vswitch_there_are_no_wires() -> None:
     """Every fault then goes through the link itself."""
-    assert choose_wires([fault(FABRIC_LINK)], openvswitch=False) == ()
+    assert choose_wires(struck(fault(FABRIC_LINK)), openvswitch=False) == ()

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from testbed.controller.records import FaultLog, FaultRecord
-from testbed.model.faults import FaultKind
 
-RECORD = FaultRecord(1, FaultKind.CUT, "h0--p0_t0_0", "link", asked_ns=10)
+RECORD = FaultRecord(1, "cut", "h0--p0_t0_0", ("h0>p0_t0_0",), "link", asked_ns=10)
 
 
 def test_a_fault_has_one_line_which_is_its_newest_state(tmp_path: Path) -> None:
@@ -16,7 +15,7 @@ def test_a_fault_has_one_line_which_is_its_newest_state(tmp_path: Path) -> None:
     log = FaultLog(path)
     assert path.read_text() == ""
     log.put(RECORD)
-    log.put(replace(RECORD, index=0, kind=FaultKind.BLACKHOLE))
+    log.put(replace(RECORD, index=0, kind="blackhole"))
     log.put(replace(RECORD, effective_ns=12, proof={"carrier": (False, False)}))
     first, second = map(json.loads, path.read_text().splitlines())
     assert (first["index"], first["kind"], first["effective_ns"]) == (0, "blackhole", None)

@@ -10,6 +10,7 @@ from testbed.fabric import link_model, namespaces
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_control import LinkControl
 from testbed.model.addressing import Path, ev_for_path
+from testbed.model.impairment import PPM, WHOLE, Impairment
 from testbed.model.topology import Topology
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire import DecodeError, decode
@@ -47,7 +48,7 @@ def lost(topology: Topology, ppm: int, count: int, seed: int) -> tuple[set[int],
             LinkControl(topology) as control,
             Receiver(other) as receiver,
         ):
-            control.loss(NIC_LINK, ppm)
+            control.impair(NIC, Impairment(loss=ppm / PPM))
             send(one, [stream.packet(psn, DSCP.trimmable, 64) for psn in range(count)])
             arrived = {psn_of(arrival.packet) for arrival in receiver.arrivals()}
             assert fabric.link_model is not None
@@ -77,7 +78,7 @@ def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
 
     def act() -> None:
         with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
-            control.corrupt(NIC_LINK, 333_333)
+            control.impair(NIC, Impairment(corrupt=1 / 3))
             places = []
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
                 for data, to in sent:
@@ -105,7 +106,7 @@ def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
 
 
 def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
-    """All packets of one EV, of all that use the link; then of a group of EVs by a mask."""
+    """All packets of one EV, of all that use the link; then of another; then some of them."""
     one, other = tiny.hosts
     stream = Stream(tiny, one, other)
     through, around = ev_for_path(Path(0, 1)), ev_for_path(Path(0, 0))
@@ -120,18 +121,18 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
 
     def act() -> None:
         with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
-            control.ev_loss(LINK, 1_000_000, value=through)
+            control.impair(UP, Impairment(path_loss=1.0, path_bits=through))
             # The fourth has the same path bits: more entropy is not in the flow label.
             assert arrived(receiver) == [psn for psn in range(80) if psn % 4 in (1, 2)]
             assert fabric.link_model is not None
             assert fabric.link_model.counts(UP).path_lost == 40
-            control.ev_loss(LINK, 1_000_000, value=1 << 12, mask=1 << 12)
+            control.impair(UP, Impairment(path_loss=1.0, path_bits=through | 1 << 12))
             assert arrived(receiver) == [psn for psn in range(80) if psn % 4 != 2]
-            control.ev_loss(LINK, 500_000, value=through)
+            control.impair(UP, Impairment(path_loss=0.5, path_bits=through))
             some = arrived(receiver)
             assert 40 < len(some) < 80
             assert {psn for psn in range(80) if psn % 4 in (1, 2)} <= set(some)
-            control.heal(LINK)
+            control.impair(UP, WHOLE)
             assert arrived(receiver) == list(range(80))
 
     run_in_sandbox(act)

@@ -20,6 +20,7 @@ from testbed.fabric.netlink import Netlink
 from testbed.fabric.shaping import shape_of
 from testbed.model.addressing import Path
 from testbed.model.errors import MachineError
+from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.topology import Topology
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire import TRIMMED_BYTES, TrimmedWrite, Write, decode
@@ -331,7 +332,7 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
             data = Stream(tiny, *tiny.hosts).packet(0, DSCP.no_trim, 4096)
             send(tiny.hosts[0], [data] * 100)
             before = int(model.backlog_bytes()[nic])
-            control.degrade("h0--p0_t0_0", 1_000_000)
+            control.impair("h0>p0_t0_0", Impairment(rate=0.1))
             start, after = time.monotonic_ns(), int(model.backlog_bytes()[nic])
             carried = int(model.records["bytes"][nic])
             assert 0 < before - after < 100_000
@@ -340,7 +341,7 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
             assert after - int(model.backlog_bytes()[nic]) == pytest.approx(125_000, rel=0.05)
             rate = (int(model.records["bytes"][nic]) - carried) * 8 / took
             assert rate == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
-            control.heal("h0--p0_t0_0")
+            control.impair("h0>p0_t0_0", WHOLE)
             assert until(lambda: bool(model.records["packets"][nic] == 100))
             assert until(lambda: not model.backlog_bytes().any())
 
@@ -367,7 +368,7 @@ def test_without_the_model_a_fabric_has_rate_and_tail_drop(
             control.blackhole("h0--p0_t0_0", False)
             assert arrives(tiny, one, other, Path(0, 0))
             with pytest.raises(MachineError, match="without the link model"):
-                control.loss("h0--p0_t0_0", 1)
+                control.impair("h0>p0_t0_0", Impairment(loss=0.5))
 
     run_in_sandbox(act)
     assert "not built" in str(link_model.missing())

@@ -10,6 +10,8 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_control import LinkControl
 from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
+from testbed.model.impairment import PPM, Impairment
+from testbed.model.names import directions_of
 from testbed.model.topology import Topology
 from tests.sandbox import run_in_sandbox
 
@@ -31,7 +33,8 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
         outcomes: list[tuple[object, ...]] = []
         with Fabric(topology), LinkControl(topology) as control:
             if broken:
-                control.loss(broken, ppm)
+                for direction in directions_of(broken):
+                    control.impair(direction, Impairment(loss=ppm / PPM))
             agents = Agents(topology)
             start_ns = now_ns()
             mapper = Clustermapper(

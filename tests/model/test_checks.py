@@ -1,17 +1,12 @@
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 
-from testbed.model.checks import (
-    buffer_bytes,
-    did_you_mean,
-    link_named,
-    node_named,
-    problems,
-    remarks,
-)
+from testbed.model.checks import buffer_bytes, problems, remarks
+from testbed.model.names import did_you_mean, link_named, node_named
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 
@@ -27,7 +22,7 @@ def _fault(target: str = LINK, at: str = "4 s", lasting: str = "3 s") -> dict[st
 
 
 def _scenario(
-    *faults: dict[str, str],
+    *faults: Mapping[str, object],
     pairs: list[list[str]] | None = None,
     topology: Topology = CLOS,
     transport: dict[str, Any] | None = None,
@@ -102,7 +97,7 @@ def test_a_pair_each_way_is_no_repeat_where_flows_go_one_way() -> None:
         (_fault("P0_T0_0--P0_T1_1"), "target", f"did you mean {LINK}?"),
         (_fault("p0_t1_1--p0_t0_0"), "target", f"comes first: {LINK}"),
         (_fault("p0_t0_0-p0_t1_1"), "target", f"did you mean {LINK}?"),
-        (_fault("p0_t1_1"), "target", "p0_t1_1 is a node"),
+        (_fault("p0_t1_4"), "target", "did you mean p0_t1_"),
         (_fault(at="10 s"), "at", "longer duration"),
         (_fault(at="8 s"), "for", "2 s at most"),
     ],
@@ -113,11 +108,14 @@ def test_wrong_faults(fault: dict[str, str], where: str, remedy: str) -> None:
     assert remedy in problem.remedy
 
 
-def test_faults_on_one_link_may_not_overlap() -> None:
+def test_faults_of_a_kind_on_one_link_may_not_overlap() -> None:
     (problem,) = problems(_scenario(_fault(at="4 s"), _fault(at="3 s", lasting="2 s")))
     assert problem.where == "timeline[0].at"
     assert "after timeline[1] has healed" in problem.expected
     assert "5 s" in problem.expected
+    whole = problems(_scenario(_fault(at="4 s"), _fault("p0_t1_1", at="5 s", lasting="1 s")))
+    assert [one.where for one in whole] == ["timeline[1].at"], "its switch is the same link"
+    assert problems(_scenario(_fault(), _fault() | {"kind": "loss", "probability": 0.1})) == ()
     other = _fault("p0_t0_0--p0_t1_2")
     assert problems(_scenario(_fault(), other, _fault(at="7.5 s", lasting="1 s"))) == ()
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from testbed.model.faults import Fault, FaultKind
+from testbed.model.faults import Cut
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 
@@ -47,10 +47,10 @@ def test_every_queue_pair_of_a_pair_is_a_flow_each_way() -> None:
 
 
 def test_a_fault_is_written_with_for() -> None:
-    fault = Fault.model_validate(
+    fault = Cut.model_validate(
         {"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "250 ms"}
     )
-    assert fault.kind is FaultKind.CUT
+    assert fault.target == ("h0--p0_t0_0",)
     assert fault.until == 1_250_000_000
 
 

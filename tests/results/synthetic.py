@@ -15,6 +15,7 @@ from pathlib import Path
 
 from testbed.model.addressing import links_of_path
 from testbed.model.ev_set import Ev, choose_evs
+from testbed.model.names import directions_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Node, Topology
 from testbed.results.records import (
@@ -255,6 +256,11 @@ def _swallowed(plan: Plan, truth: Truth, src: str, dst: str) -> set[tuple[float,
     return found
 
 
+def _steps(failure: Failure) -> list[dict[str, object]]:
+    begun = [{"by_ns": ns(failure.at), "state": {"blackhole": True}}] if failure.effective else []
+    return begun if failure.until is None else [*begun, {"by_ns": ns(failure.until), "state": {}}]
+
+
 def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) -> None:
     timeline = [
         {
@@ -310,12 +316,14 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "index": i,
             "kind": "blackhole",
             "target": f.target,
+            "places": directions_of(f.target),
             "actuator": "openflow",
             "asked_ns": ns(f.at - 0.004),
             "effective_after_ns": ns(f.at - 0.0012) if f.effective else None,
             "effective_ns": ns(f.at) if f.effective else None,
             "heal_asked_ns": None if f.until is None else ns(f.until - 0.004),
             "healed_ns": None if f.until is None else ns(f.until),
+            "steps": _steps(f),
             "proof": {"table": "priority drop installed, barrier reply", "last_packet": 48121},
         }
         for i, f in enumerate(plan.failures)

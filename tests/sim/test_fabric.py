@@ -4,6 +4,7 @@ import pytest
 
 from testbed.loading import load_topology
 from testbed.model.addressing import ev_for_path, paths
+from testbed.model.impairment import Impairment
 from testbed.model.topology import Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
@@ -72,4 +73,4 @@ def test_queues_are_the_models() -> None:
 def test_an_unknown_link_is_no_target() -> None:
     fabric = Fabric(load_topology("clos-tiny"), Engine(), seed=1)
     with pytest.raises(KeyError):
-        fabric.set_blackhole("p0_t0_0--p0_t1_9", on=True)
+        fabric.impair("p0_t0_0>p0_t1_9", Impairment(blackhole=True))

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.loading import load_scenario
-from testbed.model.faults import Fault
+from testbed.model.faults import Blackhole, Cut
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.results.records import TABLES
@@ -103,8 +103,8 @@ def test_a_permutation_of_eight_hosts_shares_the_fabric(seed: int) -> None:
 
 def test_faults_take_effect_to_the_ns() -> None:
     faults = (
-        Fault(kind="blackhole", target="p0_t0_0--p0_t1_1", at="1 s", for_="1 s"),
-        Fault(kind="cut", target="h4--p1_t0_1", at="1000000001 ns", for_="30 s"),
+        Blackhole(target=("p0_t0_0--p0_t1_1",), at="1 s", for_="1 s"),
+        Cut(target=("h4--p1_t0_1",), at="1000000001 ns", for_="30 s"),
     )
     simulation = Simulation(_link_failure(timeline=faults, duration=3 * S))
     outcome = simulation.run()

@@ -1,20 +1,17 @@
 """Random faults on all links but those of one path: everything arrives, byte for byte."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.loading import load_topology
 from testbed.model.addressing import Path, links_of_path, paths
+from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.names import directions_of
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 from testbed.model.workload import WriteBw
 from testbed.sim import Simulation
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 MS = 1_000_000
 TINY = load_topology("clos-tiny")
@@ -38,29 +35,30 @@ def troubles() -> st.SearchStrategy[Trouble]:
         lambda kind, amount, at_ns, length: Trouble(
             kind, amount, at_ns, None if length is None else at_ns + length
         ),
-        st.sampled_from(["blackhole", "cut", "loss", "corruption", "rate"]),
+        st.sampled_from(["blackhole", "cut", "loss", "path_loss", "corruption", "rate"]),
         st.floats(0.01, 1.0),
         times,
         lengths,
     )
 
 
-def _switch(simulation: Simulation, topology: Topology, link: str, trouble: Trouble) -> None:
-    fabric = simulation.fabric
-    rate_bps = topology.rate_bps(topology.links[link])
-    change: dict[str, Callable[[bool], None]] = {
-        "blackhole": lambda on: fabric.set_blackhole(link, on=on),
-        "cut": lambda on: fabric.set_cut(link, on=on),
-        "loss": lambda on: fabric.set_loss(link, trouble.amount if on else 0),
-        "corruption": lambda on: fabric.set_corruption(link, trouble.amount if on else 0),
-        "rate": lambda on: fabric.set_rate(
-            link, round(rate_bps * trouble.amount) if on else rate_bps
-        ),
-    }
-    act = change[trouble.kind]
-    simulation.engine.at(trouble.at_ns, lambda _now, _: act(True))
+def _switch(simulation: Simulation, link: str, trouble: Trouble) -> None:
+    state = {
+        "blackhole": Impairment(blackhole=True),
+        "cut": Impairment(cut=True),
+        "loss": Impairment(loss=trouble.amount),
+        "path_loss": Impairment(path_loss=trouble.amount, path_bits=1 << 3),
+        "corruption": Impairment(corrupt=trouble.amount),
+        "rate": Impairment(rate=trouble.amount),
+    }[trouble.kind]
+
+    def act(state: Impairment) -> None:
+        for direction in directions_of(link):
+            simulation.fabric.impair(direction, state)
+
+    simulation.engine.at(trouble.at_ns, lambda _now, _: act(state))
     if trouble.until_ns is not None:
-        simulation.engine.at(trouble.until_ns, lambda _now, _: act(False))
+        simulation.engine.at(trouble.until_ns, lambda _now, _: act(WHOLE))
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -80,7 +78,7 @@ def test_everything_arrives_over_the_path_that_is_left(
     )
     simulation = Simulation(scenario)
     for link, trouble in schedule.items():
-        _switch(simulation, TINY, link, trouble)
+        _switch(simulation, link, trouble)
     outcome = simulation.run()
     for flow in outcome.flows:
         assert flow.errors == ()

@@ -9,6 +9,8 @@ from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
 
 MAX_EV_FIGURES = 2
+MAX_FAILOVERS = 4
+"""Faults drawn packet by packet: of many the ones that stalled a flow longest."""
 
 __all__ = ["Drawing", "draw_all"]
 
@@ -17,7 +19,12 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     """Draw every figure of a run into its figures directory."""
     by_flow = {one.flow.flow: one for one in tables}
     effective = [fault for fault in summary.faults if fault.flows]
-    worst = [(fault, _worst_flow(fault)) for fault in effective]
+    worst = sorted(
+        ((fault, _worst_flow(fault)) for fault in effective),
+        key=lambda one: (one[1].affected, one[1].stall_ms or 0),
+        reverse=True,
+    )[:MAX_FAILOVERS]
+    worst.sort(key=lambda one: one[0].index)
     with style():
         return (
             goodput.draw(data, tables, summary),

@@ -35,7 +35,7 @@ _LOOKS = (_ACTIVE, _STANDBY, _SKIP, _BAD, _DENIED)
 
 def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     """Draw `ev_states_flow<n>`."""
-    targets = [f.target for f in summary.faults if f.effective_s is not None]
+    struck = [f.places for f in summary.faults if f.effective_s is not None]
     evs = _rows(data, flow)
     height = 0.17 if len(evs) <= MAX_ROWS // 2 else 0.12
     figure = style.new_figure(max(height * len(evs) + 1.8, 2.4))
@@ -46,7 +46,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
             _bar(axes, row, span)
         path = data.path_of(flow.flow, ev)
         entropy = f" #{ev >> 16}" if ev >> 16 else ""
-        crossing = any(data.crosses(flow.flow, ev, target) for target in targets)
+        crossing = any(data.crosses(flow.flow, ev, places) for places in struck)
         labels.append(f"{'▶ ' * crossing}{path.name}{entropy}")
         through.append(crossing)
     for row in range(1, len(evs)):
@@ -65,7 +65,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
         for fault in summary.faults
         for t, label in (
             (fault.effective_s, f"{fault.kind} {fault.target}"),
-            (fault.healed_s, "healed" if len(targets) == 1 else f"{fault.target} healed"),
+            (fault.healed_s, "healed" if len(struck) == 1 else f"{fault.target} healed"),
         )
         if t is not None and t < end
     ]
@@ -75,7 +75,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     axes.set_xlim(0, end)
     axes.set_ylim(len(evs) - 0.5, -0.6 - len(set(rows)))
     zero = next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
-    since = "the fault" if targets else "the start"
+    since = "the fault" if struck else "the start"
     style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {since}")
     axes.set_xlabel("time from the start of the run (s)")
     axes.set_ylabel("path (plane / T1)")

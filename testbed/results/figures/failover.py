@@ -1,6 +1,6 @@
 """The few round trips around a fault, packet by packet."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ def draw(
     start = fault.effective_s or 0.0
     rtt = data.base_rtt_s
     begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last_rtt, effect.stall_rtt))
-    evs = _rows(data, flow, fault.target)
+    evs = _rows(data, flow, fault.places)
     figure = style.new_figure(4.3 + 0.24 * len(evs))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 0.35 + 0.24 * len(evs)])
     packets = _packets(data, flow, begin, end)
@@ -68,11 +68,11 @@ def _caption(fault: FaultSummary, effect: FlowFault) -> str:
     )
 
 
-def _rows(data: RunData, flow: FlowTables, target: str) -> list[int]:
+def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]:
     """The EVs through the link and their neighbours of the same planes."""
     paths = {ev: data.path_of(flow.flow, ev) for ev in flow.spans}
-    through = {ev for ev in paths if data.crosses(flow.flow, ev, target)}
-    planes = {paths[ev].plane for ev in through} or {data.topology.links[target].plane}
+    through = {ev for ev in paths if data.crosses(flow.flow, ev, places)}
+    planes = {paths[ev].plane for ev in through} or {0}
     evs = [ev for ev, path in paths.items() if path.plane in planes]
     chosen = sorted(evs, key=lambda ev: ev not in through)[:MAX_EV_ROWS]
     return sorted(chosen, key=lambda ev: (paths[ev].plane, paths[ev].t1 or 0, ev))
@@ -193,14 +193,14 @@ def _rotation(
     axes.set_yticks(range(len(evs)))
     axes.set_yticklabels(
         [
-            ("▶ " if data.crosses(flow.flow, ev, fault.target) else "")
+            ("▶ " if data.crosses(flow.flow, ev, fault.places) else "")
             + data.path_of(flow.flow, ev).name
             for ev in evs
         ],
         fontsize=7,
     )
     for tick, ev in zip(axes.get_yticklabels(), evs, strict=True):
-        if data.crosses(flow.flow, ev, fault.target):
+        if data.crosses(flow.flow, ev, fault.places):
             tick.set_color(style.VERMILLION)
             tick.set_fontweight("bold")
     axes.set_ylim(len(evs) - 0.4, -0.6)

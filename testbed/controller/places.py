@@ -1,0 +1,133 @@
+"""Places of the fabric, brought into the state that the faults in force there add up to."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any
+
+from testbed.controller.actuators import (
+    Effect,
+    EndpointActuator,
+    LinkActuator,
+    LinkState,
+    OpenFlowActuator,
+)
+from testbed.model.impairment import WHOLE, Impairment, InForce
+from testbed.model.names import directions_of, link_of
+
+Lock = AbstractContextManager[Any]
+
+
+class Places:
+    """Every direction of a link and every host that a fault can strike."""
+
+    def __init__(
+        self,
+        on_wires: OpenFlowActuator,
+        on_links: LinkActuator,
+        on_endpoints: EndpointActuator,
+        wires: Sequence[str],
+        new_lock: Callable[[], Lock],
+    ) -> None:
+        """Nothing is wrong anywhere.
+
+        Args:
+            on_wires: acts on carrier and blackholes of links that are wires.
+            on_links: acts on everything else of links.
+            on_endpoints: acts on endpoints.
+            wires: the links that are wires.
+            new_lock: makes a lock: a wire's switch takes its time, and is asked one thing at once.
+        """
+        self._in_force = InForce()
+        self._on_wires = on_wires
+        self._on_links = on_links
+        self._on_endpoints = on_endpoints
+        self._locks = {wire: new_lock() for wire in wires}
+
+    def actuators(self, places: Iterable[str]) -> str:
+        """The names of what acts on these places."""
+        found = dict.fromkeys(
+            self._on_endpoints.name
+            if ">" not in place
+            else (self._on_wires if link_of(place) in self._locks else self._on_links).name
+            for place in places
+        )
+        return "+".join(found)
+
+    def put(self, fault: int, places: Sequence[str], state: Impairment) -> Effect:
+        """Have a fault do this to its places from now on; `WHOLE` ends it.
+
+        Raises:
+            TestbedError: it did not take effect. What it has done so far stays.
+        """
+        self._in_force.put(fault, places, state)
+        hosts = [place for place in places if ">" not in place]
+        links = _links_of(places)
+        wires = [
+            link
+            for link in links
+            if link in self._locks and self._on_wires.needs(link, self._state(link))
+        ]
+        effects = []
+        if hosts:
+            effects.append(self._on_endpoints.apply({h: self._in_force.at(h) for h in hosts}))
+        if links:
+            effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
+            if len(wires) < len(links):
+                effects.append(effect)
+        for wire in wires:
+            with self._locks[wire]:
+                effects.append(self._on_wires.apply(wire, self._state(wire)))
+        return Effect(min(e.after_ns for e in effects), max(e.by_ns for e in effects))
+
+    def forget(self, fault: int, places: Sequence[str]) -> None:
+        """Leave a fault that did not take effect out of what is in force from now on."""
+        self._in_force.put(fault, places, WHOLE)
+
+    def prove(self, places: Sequence[str]) -> dict[str, Any]:
+        """Show that places are in the state in which they should be; counters since it began.
+
+        Raises:
+            TestbedError: one is not.
+        """
+        shown: dict[str, Any] = {}
+        links = _links_of(places)
+        for link in links:
+            counts: dict[str, Any] = dict(self._on_links.prove(link, self._beside_wire(link)))
+            if link in self._locks:
+                with self._locks[link]:
+                    counts |= self._on_wires.prove(link)
+            _add(shown, counts)
+        if links:
+            carrier = [not self._state(link).cut for link in links]
+            shown["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
+        for host in (place for place in places if ">" not in place):
+            self._on_endpoints.prove(host, self._in_force.at(host))
+            shown["stopped"] = self._in_force.at(host).frozen
+        return shown
+
+    def _state(self, link: str) -> LinkState:
+        up, down = directions_of(link)
+        return LinkState(self._in_force.at(up), self._in_force.at(down))
+
+    def _beside_wire(self, link: str) -> LinkState:
+        """What is to be done on the link itself: where it is a wire, all but what OpenFlow does."""
+        state = self._state(link)
+        if link not in self._locks:
+            return state
+        up, down = (replace(one, cut=False, blackhole=False) for one in state.directions)
+        return LinkState(up, down)
+
+
+def _links_of(places: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(link_of(place) for place in places if ">" in place))
+
+
+def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
+    """Add up counts by direction over links; what is no count is kept from the first."""
+    for key, value in counts.items():
+        known = total.get(key)
+        if known is None or None in (*known, *value):
+            total[key] = list(value)
+        else:
+            total[key] = [a + b for a, b in zip(known, value, strict=True)]
