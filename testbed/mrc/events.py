@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 class EvState(StrEnum):
@@ -49,8 +50,7 @@ class Spurious:
     time_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A data packet arrived: `size` payload bytes were placed, 0 for a duplicate."""
 
     seq: int

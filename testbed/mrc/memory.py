@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+Writable = memoryview
+"""A writable view of bytes. Under a name of its own, or mypyc would not find it in annotations."""
+
 
 class AccessError(Exception):
     """A WRITE names bytes that it may not write."""
@@ -21,7 +24,7 @@ class MemoryRegion:
 
     rkey: int
     va: int
-    buffer: memoryview
+    buffer: Writable
 
 
 class MemoryTable:

@@ -1,9 +1,8 @@
 """The responder half of a queue pair: places WRITEs as they come and reports them in SACKs."""
 
 from collections import deque
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import (
@@ -35,8 +34,7 @@ _SWEEP_EVERY: Final = 2
 """One SACK in so many is accompanied by one of the sweep (see `Responder._report`)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Trigger:
+class _Trigger(NamedTuple):
     """The packet that a SACK answers: it reflects this EV and timestamp."""
 
     seq: int

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from testbed.mrc.constants import (
@@ -85,6 +85,8 @@ _EETH: Final = Struct("!B3xIII20x")
 _UDP_NEXT_HEADER: Final = 17
 _HOP_LIMIT: Final = 64
 _FTYPE_TIMESTAMP: Final = 1
+_CRC32_RESIDUE: Final = 0x2144DF1C
+"""The CRC-32 of anything that is followed by its own CRC-32, least significant byte first."""
 _BTH_BYTE4: Final = IPV6_BYTES + UDP_BYTES + 4
 _MASKED_START: Final = b"\xff" * 8 + b"\x6f\xff\xff\xff"
 
@@ -118,8 +120,7 @@ class DecodeError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(NamedTuple):
     """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
 
     `immediate` (32 bits) is there in the last packet of a WRITE with immediate, and only there.
@@ -476,9 +477,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
         if total != _BASE_BYTES + extension + ICRC_BYTES:
             raise DecodeError(DecodeReason.BAD_LENGTH)
-    covered = packet[_BTH_BYTE4 + 1 : -ICRC_BYTES]
-    crc = crc32(covered, crc32(_masked_start(packet)))
-    if crc != int.from_bytes(packet[-ICRC_BYTES:], "little"):
+    if crc32(packet[_BTH_BYTE4 + 1 :], crc32(_masked_start(packet))) != _CRC32_RESIDUE:
         raise DecodeError(DecodeReason.BAD_ICRC)
     if is_write:
         rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(

@@ -4,7 +4,7 @@ The same packets are thrown at the protocol core and, as real ones, at a live en
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from testbed.mrc.constants import DscpClasses, EndpointOp, EvMark, Opcode
 from testbed.mrc.wire import (
@@ -76,7 +76,7 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     whole = write_bytes(write)
 
     def changed(**fields: object) -> bytes:
-        return write_bytes(replace(write, **fields))  # type: ignore[arg-type]
+        return write_bytes(write._replace(**fields))  # type: ignore[arg-type]
 
     def patched(at: int, value: int) -> bytes:
         data = bytearray(whole)

@@ -1,7 +1,5 @@
 """What arrives finds its queue pair; what is for none, or must not be acted on, is counted."""
 
-from dataclasses import replace
-
 import pytest
 
 from testbed.mrc import (
@@ -53,7 +51,7 @@ BAD = tuple(bad_packets(WRITE, region_end=VA + REGION, mtu=MTU, stranger=STRANGE
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.what)
 def test_bad_input_is_counted_by_its_reason_and_touches_nothing(bad: Bad) -> None:
     target = Target()
-    answer = target.demux.receive(memoryview(bad.data), replace(ARRIVAL, dscp=bad.dscp))
+    answer = target.demux.receive(memoryview(bad.data), ARRIVAL._replace(dscp=bad.dscp))
     assert target.counted() == {bad.reason: 1}
     assert not any(target.buffer)
     assert not target.qp.failed

@@ -2,7 +2,6 @@
 
 import struct
 from contextlib import suppress
-from dataclasses import replace
 from zlib import crc32
 
 import pytest
@@ -57,9 +56,10 @@ writes = st.builds(
     rkey=u32,
     dma_length=u32,
     payload=st.binary(max_size=300),
+    immediate=st.none(),
 )
 immediate_writes = st.builds(
-    replace,
+    Write._replace,
     writes,
     opcode=st.sampled_from([Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE]),
     immediate=u32,
@@ -263,7 +263,7 @@ def test_layout_of_a_write() -> None:
 
 
 def test_layout_of_a_write_with_immediate() -> None:
-    write = replace(a_write(), opcode=Opcode.WRITE_ONLY_IMMEDIATE, immediate=0x01020304)
+    write = a_write()._replace(opcode=Opcode.WRITE_ONLY_IMMEDIATE, immediate=0x01020304)
     packet = write_bytes(write)
     assert packet[4:6] == packet[44:46] == struct.pack("!H", 308)
     assert packet[48] == 0xCB
