@@ -5,6 +5,9 @@ import subprocess
 
 import pytest
 
+from testbed import fast
+from testbed.model.errors import MachineError
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--require-root`."""
@@ -13,6 +16,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="stop with an error where tests marked `root` would be skipped",
     )
+
+
+def pytest_configure() -> None:
+    """Refuse to test a build of another source.
+
+    Raises:
+        pytest.UsageError: the core was built, and has been changed since.
+    """
+    try:
+        fast.check()
+    except MachineError as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def pytest_report_header() -> str:
+    """Say what is tested."""
+    return f"testbed.mrc: {'as built by make fast' if fast.is_built() else 'as Python'}"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from testbed import fast
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.doctor import doctor
@@ -80,6 +81,7 @@ def command_line() -> typer.Typer:
 
 def _callback() -> None:
     """Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens."""
+    fast.check()
 
 
 def _keep_traceback() -> Path:

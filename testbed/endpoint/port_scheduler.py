@@ -4,24 +4,27 @@ A NIC schedules its queue pairs at line rate and keeps no deep queue of its own;
 window of data would wait in the host's transmit queue, and a retransmission behind it.
 """
 
+from math import ceil
+
 NS_PER_S = 1_000_000_000
 
 
 class PortScheduler:
     """What the ports of one host have been given to send and when they will be done with it."""
 
-    def __init__(self, ports: int, rate_bps: int, packet_bytes: int, lead_packets: int) -> None:
+    def __init__(self, ports: int, rate_bps: int, packet_bytes: int, round_ns: int) -> None:
         """Start idle.
 
         Args:
             ports: ports of the host, all of one rate.
             rate_bps: their rate.
             packet_bytes: a full data packet on the wire.
-            lead_packets: full packets that may wait at each port.
+            round_ns: how far apart the rounds are in which the ports are given packets. As many
+                as they send in that time may wait at each, and one more.
         """
         self._ns_per_byte = 8 * NS_PER_S / rate_bps
         self._packet_ns = packet_bytes * self._ns_per_byte
-        self._lead_ns = lead_packets * self._packet_ns
+        self._lead_ns = (1 + ceil(round_ns / self._packet_ns)) * self._packet_ns
         self._free_ns = [0.0] * ports
 
     def sent(self, port: int, wire_bytes: int, now_ns: int) -> None:

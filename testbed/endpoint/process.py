@@ -30,9 +30,6 @@ TICKS_PER_RTT = 40
 POLLS_PER_DELAY = 8
 """The socket is drained at least this often per propagation delay, so that nothing comes late."""
 
-LEAD_PACKETS = 2
-"""Full packets handed to a port ahead of its line rate: covers the time between two wake-ups."""
-
 RTT_TIMEOUT_S = 10
 
 _ECN_MASK = 0b11
@@ -53,11 +50,11 @@ class Endpoint:
         self._control = control
         self._sockets = HostSockets()
         self._carriers = Carriers(topology, plan.host)
-        self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, LEAD_PACKETS
-        )
         self._delay_ns = [topology.one_way_ns(switches) for switches in range(8)]
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
+        self._ports = PortScheduler(
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, self._tick_ns
+        )
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
         self._bin_ns = topology.propagation_rtt_ns // 16
         start = now_ns()

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed import fast
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric import link_model
@@ -25,6 +26,7 @@ def write_manifest(directory: Path, scenario: Scenario, switch: Availability) ->
         "seed": scenario.seed,
         "packages": {package: version(package) for package in PACKAGES},
         "python": platform.python_version(),
+        "core": "C, built by mypyc" if fast.is_built() else "Python",
         "kernel": platform.release(),
         "machine": platform.machine(),
         "cpu": cpu_model(),

@@ -21,9 +21,6 @@ from testbed.sim.packet import Packet
 TICKS_PER_RTT = 64
 """Rounds of a host in a base RTT at most."""
 
-LEAD_PACKETS = 2
-"""Full packets handed to a port ahead of its line rate, as in the emulation."""
-
 BINS_PER_RTT = 16
 """Samples of a queue pair's state in a base RTT."""
 
@@ -62,10 +59,10 @@ class Host:
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
-        self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, LEAD_PACKETS
-        )
         self._tick_ns = max(topology.propagation_rtt_ns // TICKS_PER_RTT, 1)
+        self._ports = PortScheduler(
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, self._tick_ns
+        )
         self._ways: dict[tuple[bytes, int], _Way] = {}
         self._last_round_ns = -self._tick_ns
         self._wake_ns = NEVER

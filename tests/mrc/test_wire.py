@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, Opcode
 from testbed.mrc.wire import (
+    NETH_BYTES,
     TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
     WRITE_OVERHEAD_BYTES,
@@ -24,6 +25,7 @@ from testbed.mrc.wire import (
     Write,
     encode,
     encode_write,
+    icrc,
 )
 
 u7 = st.integers(0, (1 << 7) - 1)
@@ -334,7 +336,9 @@ def test_reasons(change: object, reason: DecodeReason) -> None:
 
 def test_an_undefined_value_under_a_good_icrc_is_a_bad_field() -> None:
     nack = Nack(b"s" * 16, b"d" * 16, 1, 5, NackReason.TRIMMED, 1, 2, 3)
-    object.__setattr__(nack, "reason", 0x55)
+    header, _ = encode(nack, 46)
+    reason = len(header) - NETH_BYTES + 2
+    header = header[:reason] + b"\x55" + header[reason + 1 :]
     with pytest.raises(DecodeError) as caught:
-        decode(b"".join(encode(nack, 46)))
+        decode(header + icrc(header, b"").to_bytes(4, "little"))
     assert caught.value.reason is DecodeReason.BAD_FIELD

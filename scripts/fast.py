@@ -1,0 +1,49 @@
+"""Builds the protocol core as C with mypyc: the same source, and Python prefers what comes of it.
+
+.venv/bin/python scripts/fast.py
+Exit status 3: this machine cannot build it; the message says what is wanted.
+"""
+
+import os
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from mypyc.build import mypycify
+from setuptools import setup
+
+PROJECT = Path(__file__).resolve().parents[1]
+BUILD = Path(".setup/fast")
+MACHINE_CANNOT = 3
+
+
+def missing() -> str | None:
+    """Return what C for this Python cannot be built without, and how to have it."""
+    compiler = os.environ.get("CC", sysconfig.get_config_var("CC") or "cc").split()[0]
+    if shutil.which(compiler) is None:
+        return f"there is no C compiler {compiler}: apt-get install gcc"
+    if not Path(sysconfig.get_path("include"), "Python.h").exists():
+        return "there is no Python.h for this Python: apt-get install python3-dev"
+    return None
+
+
+def build() -> None:
+    """Build all modules into one library, so that they call each other as C functions do."""
+    modules = sorted(str(path) for path in Path("testbed/mrc").glob("*.py"))
+    setup(
+        name="testbed",
+        packages=["testbed"],
+        ext_modules=mypycify(modules, group_name="testbed.fast", target_dir=str(BUILD)),
+        script_args=["-q", "build_ext", "-i", "-b", str(BUILD), "-t", str(BUILD)],
+    )
+
+
+if __name__ == "__main__":
+    os.chdir(PROJECT)
+    lacking = missing()
+    if lacking is not None:
+        print(f"fast: {lacking}. Without it the core stays Python, and works", file=sys.stderr)  # noqa: T201 - a script
+        sys.exit(MACHINE_CANNOT)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    build()

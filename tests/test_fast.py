@@ -1,0 +1,43 @@
+"""The core as C is used only where it is of the source that is there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed import fast
+from testbed.model.errors import MachineError
+
+
+@pytest.fixture
+def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the modules of a core of two modules are, which was built a second after."""
+    directory = tmp_path / "mrc"
+    directory.mkdir()
+    for module in ("wire", "qp"):
+        for suffix, second in ((".py", 1), (".cpython-311-x86_64-linux-gnu.so", 2)):
+            file = directory / f"{module}{suffix}"
+            file.touch()
+            os.utime(file, (second, second))
+    monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
+    return directory
+
+
+def test_a_build_of_the_source_passes(core: Path) -> None:
+    fast.check()
+    assert fast.is_built()
+    assert core.is_dir()
+
+
+def test_a_source_that_changed_since_is_refused_with_the_remedy(core: Path) -> None:
+    os.utime(core / "qp.py", (3, 3))
+    with pytest.raises(MachineError, match="older than its source") as caught:
+        fast.check()
+    assert "make fast" in str(caught.value)
+
+
+def test_no_build_is_fine(core: Path) -> None:
+    for file in core.glob("*.so"):
+        file.unlink()
+    fast.check()
+    assert not fast.is_built()
