@@ -29,9 +29,6 @@ from testbed.model.topology import PAYLOAD_MTU, Node, Topology
 from testbed.mrc import EvEntry
 from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, WorkCompletion
 
-BACKUPS = 0.25
-"""Share of a plane's EVs kept as backups, as scenarios have it."""
-
 TICKS_PER_RTT = 256
 """A device wakes at most this often per base RTT: often enough to measure latency by it."""
 
@@ -146,7 +143,7 @@ class Device(Closing):
         dst = host_of_nic(self.topology, IPv6Address(peer))
         if dst is None or dst == self.host:
             raise ValueError(f"no other NIC of {self.topology.name} has the address {peer.hex()}")
-        evs = choose_evs(self.topology, self.host, dst, evs=None, backups=BACKUPS, seed=self._seed)
+        evs = choose_evs(self.topology, self.host, dst, evs=None, backups=None, seed=self._seed)
         return tuple(
             EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
             for ev in evs

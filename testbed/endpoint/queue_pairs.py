@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from testbed import mrc
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import nic_address
-from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.model.topology import PAYLOAD_MTU, Node, Topology
 from testbed.model.transport import Mrc
 from testbed.mrc import (
     Arrival,
@@ -128,16 +128,18 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.seed + qp.lane,
     )
-    return QueuePair(config, memory, _nscc(topology) if parameters.congestion == "nscc" else None)
+    nscc = _nscc(topology, plan.host, qp.peer) if parameters.congestion == "nscc" else None
+    return QueuePair(config, memory, nscc)
 
 
-def _nscc(topology: Topology) -> Nscc:
+def _nscc(topology: Topology, host: Node, peer: Node) -> Nscc:
     return Nscc(
         CcProfile.derive(
             base_rtt_ns=topology.propagation_rtt_ns,
+            path_rtt_ns=topology.path_rtt_ns(host, peer),
             rate_bps=topology.planes * topology.port_rate_bps,
             mss=PAYLOAD_MTU,
-            trimming=True,
+            trimming=topology.queue.last_hop.trim is not None,
             dilation=topology.dilation,
         )
     )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from testbed.model.addressing import paths
 from testbed.model.errors import Problem, Remark, few
-from testbed.model.ev_set import ev_count
+from testbed.model.ev_set import backups_per_plane, ev_count
 from testbed.model.fault_checks import fault_problems, fault_remarks
 from testbed.model.names import did_you_mean, link_named, node_named, searchable
 from testbed.model.scenario import Scenario
@@ -139,7 +139,8 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         if count > ways:
             sharing.append(f"{src} -> {dst} ({count} EVs, {ways} paths)")
         per_plane = count // topology.planes
-        active = topology.planes * (per_plane - int(per_plane * transport.backups))
+        standby = backups_per_plane(topology, a, b, per_plane, transport.backups)
+        active = topology.planes * (per_plane - standby)
         rate_bps = topology.planes * topology.port_rate_bps / leaving[src]
         rotation_ns = active * topology.wire_bytes * 8 * 10**9 / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:

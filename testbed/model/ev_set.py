@@ -11,6 +11,9 @@ from testbed.model.addressing import Path, ev_for_path, paths
 from testbed.model.topology import Node, Topology
 
 MAX_DEFAULT_EVS = 256
+DEFAULT_BACKUPS = 0.25
+"""Share of a plane's EVs, where it has paths to spare. Ours: the paper has more than 100 active EVs
+and a backup set of a size it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +40,28 @@ def ev_count(topology: Topology, src: Node, dst: Node, evs: int | None) -> int:
     return max(count // topology.planes, 1) * topology.planes
 
 
+def backups_per_plane(
+    topology: Topology, src: Node, dst: Node, per_plane: int, share: float | None
+) -> int:
+    """How many of a plane's EVs stand by: `share` of them, rounded down.
+
+    If None, a quarter where a plane has more paths than EVs, and none where it has not: there a
+    backup would hold a path of the plane back, and with it a part of the fabric that its neighbours
+    cannot make good when all of them send at full rate.
+    """
+    if share is None:
+        ways = len(paths(topology, src, dst)) // topology.planes
+        share = DEFAULT_BACKUPS if ways > per_plane else 0.0
+    return int(per_plane * share)
+
+
 def choose_evs(
     topology: Topology,
     src: Node,
     dst: Node,
     *,
     evs: int | None,
-    backups: float,
+    backups: float | None,
     seed: int,
     lane: int = 0,
 ) -> tuple[Ev, ...]:
@@ -54,7 +72,8 @@ def choose_evs(
         src: the sending host.
         dst: the receiving host.
         evs: how many in all; the distinct paths if None.
-        backups: the share of each plane's EVs kept as backups, rounded down.
+        backups: the share of each plane's EVs kept as backups, rounded down; see
+            `backups_per_plane` for None.
         seed: makes the choice repeatable; mixed with the hosts, so that pairs differ.
         lane: which of several QPs of the pair: these differ as well.
 
@@ -63,7 +82,7 @@ def choose_evs(
     of_lane = f"/{lane}" if lane else ""
     chooser = random.Random(f"{seed}/{src.name}/{dst.name}{of_lane}")  # noqa: S311 - repeatable
     per_plane = ev_count(topology, src, dst, evs) // topology.planes
-    active = per_plane - int(per_plane * backups)
+    active = per_plane - backups_per_plane(topology, src, dst, per_plane, backups)
     columns = []
     for plane in range(topology.planes):
         ways = [path for path in paths(topology, src, dst) if path.plane == plane]

@@ -232,6 +232,17 @@ class Topology(_Model):
         """Emulated round trip over a T1 without any queueing, in ns."""
         return 2 * self.one_way_ns(3)
 
+    def path_rtt_ns(self, a: Node, b: Node) -> int:
+        """Emulated round trip between two hosts when nothing waits, in ns.
+
+        Propagation, and a full packet's serialisation at every hop, one way: what acknowledges it
+        is small.
+        """
+        local = self.rack(a) == self.rack(b)
+        rates = [self.port_rate] * 2 + [self.t0_t1_rate] * (0 if local else 2)
+        bits = self.wire_bytes * 8 * 10**9 * self.dilation
+        return 2 * self.one_way_ns(1 if local else 3) + round(sum(bits / rate for rate in rates))
+
     @property
     def wire_bytes(self) -> int:
         """Size of a full data packet on the wire in bytes, Ethernet header included."""

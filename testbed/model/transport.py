@@ -30,8 +30,10 @@ class Mrc(Part):
     evs: Annotated[int, Field(ge=1, le=65536, strict=True)] | None = Field(
         default=None, description="EVs per QP; the distinct paths, up to 256, if not given"
     )
-    backups: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
-        default=0.25, description="share of each plane's EVs that stand by"
+    backups: Annotated[float, Field(ge=0, lt=1, strict=True)] | None = Field(
+        default=None,
+        description="share of each plane's EVs that stand by; if not given, a quarter where a "
+        "plane has more paths than EVs, else none",
     )
     congestion: Literal["fixed", "nscc"] = Field(
         default="fixed",

@@ -4,13 +4,16 @@ After RACK-TLP (RFC 8985), since MRC's own rule is not public:
 
 - *By time*: a transmission is lost when one sent after it, on whatever path, has been delivered and
   it is older than the RTT plus a reorder window. The window follows the lateness seen on the paths
-  of this queue pair, from a quarter of the base RTT up to one smoothed RTT.
+  of this queue pair, from a quarter of the base RTT up to 1.75 base RTTs or one smoothed RTT.
 - *By order*: packets of one EV and one traffic class (first transmissions, retransmissions) stay
   nearly in order. When a later one has been delivered, a grace remains: an eighth of the base RTT,
   for the few that a kernel reorders and for a SACK that overtook the one reporting this packet;
   more, for a while, when that proved too short.
 - *By EV*: once an EV has been condemned by time, what else is in flight on it is judged likewise,
   but with a window from an eighth of the base RTT up.
+
+After a trim at the last hop nothing is judged by time for a while: an incast delays every packet,
+and those that wait there are overtaken by class, not by path.
 
 Nothing is judged on arrival, only in `lost()`, which runs when the I/O layer has handed over all
 that has arrived; so a process that stalls does not see losses that did not happen.
@@ -29,7 +32,17 @@ from testbed.mrc.rtt import RttEstimator
 _REORDER_SHIFT: Final = 2
 _GRACE_SHIFT: Final = 3
 _SPREAD_MARGIN_SHIFT: Final = 4
+"""Beyond half as much again as the lateness seen: queues grow while it is being learnt."""
+
 _MEMORY_RTTS: Final = 4
+_MOST_SPREAD_RTTS: Final = 1.75
+"""What a full last hop adds to one plane's round trips and not to another's (1.5 BDP), and a bit:
+no mark evens the planes' last hops out, as none is set there."""
+
+_INCAST_RTTS: Final = 12
+"""In an incast the last hop's queue of 1.5 BDP stands still while retransmissions, which go first,
+fill 1.5 BDP of their own: 7:1 was seen to delay a packet by 10 base RTTs. Ours to choose. It costs
+time only where a path dies during an incast."""
 
 
 class LossReason(StrEnum):
@@ -115,6 +128,7 @@ class LossDetector:
         self._newest_rtt_ns = rtt.base_ns
         self._spread = WindowedMaximum()
         self._disorder = WindowedMaximum()
+        self._incast_until_ns = 0
 
     @property
     def reorder_window_ns(self) -> int:
@@ -123,8 +137,9 @@ class LossDetector:
 
     def _window_ns(self, least_shift: int) -> int:
         base_ns = self._rtt.base_ns
-        spread_ns = self._spread.value + (base_ns >> _SPREAD_MARGIN_SHIFT)
-        return min(max(base_ns >> least_shift, spread_ns), self._rtt.smoothed_ns)
+        spread_ns = self._spread.value * 3 // 2 + (base_ns >> _SPREAD_MARGIN_SHIFT)
+        most_ns = max(self._rtt.smoothed_ns, int(_MOST_SPREAD_RTTS * base_ns))
+        return min(max(base_ns >> least_shift, spread_ns), most_ns)
 
     def _grace_ns(self) -> int:
         least_ns = self._rtt.base_ns >> _GRACE_SHIFT
@@ -175,6 +190,10 @@ class LossDetector:
         if transmission.suspected:
             self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
 
+    def met_incast(self, now_ns: int) -> None:
+        """A packet was trimmed at the last hop: others wait there, behind all that goes first."""
+        self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
+
     def fell_silent(self, ev: int) -> None:
         """`ev` was condemned for silence: judge what else is in flight on it sooner."""
         patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
@@ -188,11 +207,10 @@ class LossDetector:
         """Return the transmissions to take for lost now, each with the reason; mark them done."""
         lost: list[tuple[Transmission, LossReason]] = []
         in_order = self._in_order
-        limit_ns = now_ns - self._patience_ns() - self.reorder_window_ns
         while in_order:
             head = in_order[0]
             if not head.done:
-                if head.sent_ns > limit_ns or head.order >= self._newest_order:
+                if self._late_ns(head) > now_ns or head.order >= self._newest_order:
                     break
                 head.done = True
                 lost.append((head, LossReason.LATE))
@@ -230,13 +248,20 @@ class LossDetector:
         deadline_ns = NEVER
         oldest = self.oldest()
         if oldest is not None and oldest.order < self._newest_order:
-            deadline_ns = oldest.sent_ns + self._patience_ns() + self.reorder_window_ns
+            deadline_ns = self._late_ns(oldest)
         suspects = self._suspects
         while suspects and suspects[0][2].done:
             heappop(suspects)
         if suspects:
             deadline_ns = min(deadline_ns, suspects[0][0])
         return deadline_ns
+
+    def _late_ns(self, transmission: Transmission) -> int:
+        """Return when a transmission is late, whatever has come of later ones."""
+        patience_ns = self._patience_ns() + self.reorder_window_ns
+        if transmission.sent_ns < self._incast_until_ns:
+            patience_ns = max(patience_ns, _INCAST_RTTS * self._rtt.base_ns)
+        return transmission.sent_ns + patience_ns
 
     def _patience_ns(self) -> int:
         return max(self._rtt.smoothed_ns, self._newest_rtt_ns)

@@ -1,7 +1,7 @@
 """NSCC: a congestion window on ECN and queueing delay, clocked by SACKs.
 
 Parameters have the names of the OCP MRC API; MRC's defaults are not public, so `CcProfile.derive`
-takes those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
+begins with those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
 
 - no ECN, delay below target: proportional increase, and fast increase while there is no queue;
 - no ECN, delay at target or above: fair (additive) increase;
@@ -10,18 +10,28 @@ takes those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC thi
 - quick adapt: after a loss, a trim or an extreme delay, and if little was achieved in the last
   RTT, the window becomes what was achieved; what was in flight then is not held against it.
 
-MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never shows as ECN.
-Therefore one rule is ours, after the delay-based decrease of Swift (Kumar et al., SIGCOMM 2020):
+MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never shows as ECN:
+delay alone must bound its queue and share it. So these rules are ours, the first two after Swift
+(Kumar et al., SIGCOMM 2020):
 
 - no ECN, *average* delay above target: the multiplicative decrease of the ECN rule. In between
   (the sample is high, the average not yet) the window holds; fair increase is left to the time
   before the average has risen above half of the target.
+- The target grows as the window shrinks (`flow_scale`). Of flows that see the same queue the small
+  ones grow and the large ones shrink, until windows are equal; otherwise only `eta` evens them out,
+  over hundreds of round trips.
+- The average remembers one window of packets, where that is less than uet-htsim's 80: a small
+  window would answer to a queue that is long gone.
+- A packet sent before a decrease asks for no other: once per base RTT is too often while the queue
+  makes round trips longer.
+- Round trips of retransmissions are not heard (the caller gives none): they go before the queue.
 
 With trimming, congestion trims and a packet lost whole tells of a broken path, which the EVs answer
 to; so only without trimming does such a loss shrink the window by what was lost.
 """
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import Final, Self
 
 _BITS: Final = 8
@@ -30,9 +40,13 @@ _REFERENCE_BDP: Final = 150_000
 """Bytes: 100 Gbit/s x 12 us, the network that uet-htsim's constants are scaled from."""
 
 _REFERENCE_RTT_NS: Final = 12_000
+_LONG_AGO_NS: Final = 1 << 62
 _NO_QUEUE_SHIFT: Final = 3
 """A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but an idle path here
 has the serialisation of a few hops in it."""
+
+_SMALL_WINDOW: Final = 32
+"""Windows of 1/32 of the largest, and smaller ones, get all of the target's `flow_scale`."""
 
 PENALTY_UNIT: Final = 128
 """A window penalty (`rcv_cwnd_pen`, 7 bits) of p takes p / 128 of the window. The unit is ours."""
@@ -42,12 +56,16 @@ PENALTY_UNIT: Final = 128
 class CcProfile:
     """The parameters of NSCC (names: OCP MRC API). Sizes in bytes, times in ns.
 
+    `base_rtt` is that of the queue pair's own paths, so that flows of near and far senders measure
+    the same delay in the same queue; the target is the fabric's.
+
     `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` in bytes per RTT;
     `fi_scale` multiplies the bytes acknowledged, `gamma` the relative excess of delay,
     `max_md_jump` is the smallest factor of one decrease. Quick adapt runs when less than
     `max_cwnd >> qa_gate` was achieved, on loss, trim or a delay above `qa_threshold`, unless
     `disable_qa`. Increases are granted every `adjust_bytes_threshold` or
-    `adjust_period_threshold`. `delay_alpha` is the weight of one packet in the average delay.
+    `adjust_period_threshold`. `delay_alpha` is the least weight of one packet in the average delay.
+    `flow_scale` is the share of the target that the smallest windows are allowed on top of it.
 
     Raises:
         ValueError: a value is out of its range.
@@ -67,8 +85,9 @@ class CcProfile:
     trimming: bool = True
     gamma: float = 0.8
     max_md_jump: float = 0.5
-    qa_gate: int = 3
+    qa_gate: int = 2
     delay_alpha: float = 0.0125
+    flow_scale: float = 1 / 3
     disable_qa: bool = False
 
     def __post_init__(self) -> None:
@@ -77,8 +96,8 @@ class CcProfile:
             raise ValueError("base_rtt, target_delay and mss must be positive")
         if self.max_cwnd < self.mss:
             raise ValueError(f"max_cwnd must hold a packet, not {self.max_cwnd} bytes")
-        if min(self.alpha, self.eta, self.fi, self.fi_scale, self.gamma) < 0:
-            raise ValueError("alpha, eta, fi, fi_scale and gamma must not be negative")
+        if min(self.alpha, self.eta, self.fi, self.fi_scale, self.gamma, self.flow_scale) < 0:
+            raise ValueError("alpha, eta, fi, fi_scale, gamma, flow_scale must not be negative")
         if not 0 < self.max_md_jump <= 1 or not 0 < self.delay_alpha <= 1:
             raise ValueError("max_md_jump and delay_alpha must lie in (0, 1]")
         if min(self.qa_gate, self.adjust_bytes_threshold, self.adjust_period_threshold) < 0:
@@ -90,14 +109,22 @@ class CcProfile:
         *,
         base_rtt_ns: int,
         rate_bps: float,
+        path_rtt_ns: int | None = None,
         mss: int = 4096,
         trimming: bool = True,
         dilation: float = 1.0,
     ) -> Self:
-        """Return uet-htsim's defaults for a host of `rate_bps` (all its ports) and a base RTT.
+        """Return the defaults for a host of `rate_bps` (all its ports) in a fabric of a base RTT.
 
+        `path_rtt_ns` is the base RTT of the queue pair's own paths, where it is another one.
         `dilation` says how many times slower than real the clock runs: `base_rtt_ns` contains it,
         the constants of the simulator do not.
+
+        They are uet-htsim's but for three that govern incast, which it leaves to its receivers
+        (measured in tests/sim/test_congestion.py): `eta` is twice as much, to share sooner;
+        `fi_scale` does not grow with the network, where windows would double each round trip;
+        `qa_gate` is 2 instead of 3, so that 7:1 adapts as well: achieved in a base RTT and a target
+        delay is what a fair share needs in flight.
 
         Raises:
             ValueError: the bandwidth-delay product does not hold a packet.
@@ -107,12 +134,12 @@ class CcProfile:
         a = bdp / _REFERENCE_BDP
         b = target_ns / (_REFERENCE_RTT_NS * dilation)
         return cls(
-            base_rtt=base_rtt_ns,
+            base_rtt=base_rtt_ns if path_rtt_ns is None else path_rtt_ns,
             target_delay=target_ns,
             alpha=4 * mss * a * b / target_ns,
-            eta=0.15 * mss * a,
+            eta=0.3 * mss * a,
             fi=5 * mss * a,
-            fi_scale=0.25 * a,
+            fi_scale=0.25,
             max_cwnd=int(1.5 * bdp),
             mss=mss,
             qa_threshold=4 * target_ns,
@@ -136,11 +163,11 @@ class Nscc:
         self._increase = 0.0
         self._since_adjusted = 0
         self._adjusted_ns = 0
-        self._decreased_ns = -self.profile.base_rtt - 1
+        self._decreased_ns = -_LONG_AGO_NS
         self._idle_acked = 0
         self._fast = False
         self._achieved = 0
-        self._epoch_ends_ns = 0
+        self._epoch_ends_ns = -_LONG_AGO_NS
         self._adapt = False
         self._to_ignore = 0
         self._penalty = 0
@@ -152,6 +179,13 @@ class Nscc:
         window = self._window * (PENALTY_UNIT - self._penalty) / PENALTY_UNIT
         return max(int(window), self.profile.mss)
 
+    @property
+    def target_ns(self) -> float:
+        """The delay to keep: more for a smaller window, as 1 / sqrt(window), as Swift does."""
+        profile = self.profile
+        smallness = (sqrt(profile.max_cwnd / self._window) - 1) / (sqrt(_SMALL_WINDOW) - 1)
+        return profile.target_delay * (1 + profile.flow_scale * min(smallness, 1))
+
     def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
         """Take in a SACK; one that measured no RTT counts its bytes and decides nothing."""
         profile = self.profile
@@ -160,22 +194,25 @@ class Nscc:
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - acked)
         if rtt_ns is None:
+            self._grant(now_ns)
             return
         delay_ns = max(0, rtt_ns - profile.base_rtt)
-        self._average(delay_ns, acked)
-        congested = ecn or delay_ns >= profile.target_delay
+        target_ns = self.target_ns
+        if not stale:
+            self._average(delay_ns, acked)
+        congested = ecn or delay_ns >= target_ns
         if self._quick_adapt(now_ns, extreme=delay_ns > profile.qa_threshold) or (
             stale and congested
         ):
             self._forget_increase()
             return
         if not congested:
-            self._increase_proportionally(acked, delay_ns)
-        elif delay_ns >= profile.target_delay:
+            self._increase_proportionally(acked, target_ns, delay_ns)
+        elif delay_ns >= target_ns:
             self._no_longer_idle()
-            if ecn or self.average_delay_ns > profile.target_delay:
-                self._decrease(now_ns)
-            elif self.average_delay_ns < profile.target_delay / 2:
+            if ecn or self.average_delay_ns > target_ns:
+                self._decrease(target_ns, rtt_ns, now_ns)
+            elif self.average_delay_ns < target_ns / 2:
                 self._increase += profile.fi * acked
         self._grant(now_ns)
 
@@ -183,13 +220,14 @@ class Nscc:
         """Take in a loss: a trim, or (without trimming) a drop, shrinks the window by it."""
         profile = self.profile
         self._adapt = True
+        stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - lost)
-        if trimmed:  # a queue at its trimming threshold, about one BDP
+        if trimmed and not stale:  # a queue at its trimming threshold, about one BDP
             self._average(profile.base_rtt, lost)
             self._no_longer_idle()
         if self._quick_adapt(now_ns, extreme=False):
             self._forget_increase()
-        elif trimmed or not profile.trimming:
+        elif not stale and (trimmed or not profile.trimming):
             self._bound(self._window - lost)
 
     def on_penalty(self, penalty: int, *, restore: bool) -> None:
@@ -207,28 +245,32 @@ class Nscc:
 
     def _average(self, delay_ns: int, acked: int) -> None:
         """Weigh a sample with the packets it stands for, as one sample a packet would."""
-        packets = max(1.0, acked / self.profile.mss)
-        weight = 1 - (1 - self.profile.delay_alpha) ** packets
+        profile = self.profile
+        packets = max(1.0, acked / profile.mss)
+        alpha = max(profile.delay_alpha, min(profile.mss / self._window, 0.5))
+        weight = 1 - (1 - alpha) ** packets
         self.average_delay_ns += weight * (delay_ns - self.average_delay_ns)
 
     def _quick_adapt(self, now_ns: int, *, extreme: bool) -> bool:
         profile = self.profile
         if profile.disable_qa or now_ns <= self._epoch_ends_ns:
             return False
+        epoch_ns = profile.base_rtt + profile.target_delay
         adapt = (
-            self._epoch_ends_ns != 0
+            now_ns - self._epoch_ends_ns < profile.base_rtt  # else it had nothing to send
             and (self._adapt or extreme)
             and self._achieved < profile.max_cwnd >> profile.qa_gate
         )
         if adapt:
             self._to_ignore = int(self._window)
+            self._decreased_ns = now_ns
             self._bound(min(self._window, self._achieved))
         self._adapt = False
         self._achieved = 0
-        self._epoch_ends_ns = now_ns + profile.base_rtt + profile.target_delay
+        self._epoch_ends_ns = now_ns + epoch_ns
         return adapt
 
-    def _increase_proportionally(self, acked: int, delay_ns: int) -> None:
+    def _increase_proportionally(self, acked: int, target_ns: float, delay_ns: int) -> None:
         profile = self.profile
         if delay_ns < profile.base_rtt >> _NO_QUEUE_SHIFT:
             self._idle_acked += acked
@@ -239,18 +281,19 @@ class Nscc:
                 return
         else:
             self._no_longer_idle()
-        self._increase += profile.alpha * acked * (profile.target_delay - delay_ns)
+        self._increase += profile.alpha * acked * (target_ns - delay_ns)
 
     def _no_longer_idle(self) -> None:
         self._idle_acked = 0
         self._fast = False
 
-    def _decrease(self, now_ns: int) -> None:
+    def _decrease(self, target_ns: float, rtt_ns: int, now_ns: int) -> None:
         profile = self.profile
         average_ns = self.average_delay_ns
-        if average_ns <= profile.target_delay or now_ns - self._decreased_ns <= profile.base_rtt:
+        pause_ns = max(rtt_ns, profile.base_rtt)
+        if average_ns <= target_ns or now_ns - self._decreased_ns <= pause_ns:
             return
-        excess = (average_ns - profile.target_delay) / average_ns
+        excess = (average_ns - target_ns) / average_ns
         self._bound(self._window * max(1 - profile.gamma * excess, profile.max_md_jump))
         self._decreased_ns = now_ns
 

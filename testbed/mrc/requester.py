@@ -223,7 +223,8 @@ class Requester:
                 and transmission.seq == trigger
                 and _timestamp(transmission.sent_ns) == sack.tx_timestamp
             ):
-                rtt_ns = now_ns - transmission.sent_ns
+                if previous is None:
+                    rtt_ns = now_ns - transmission.sent_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None and sack is not None:
@@ -287,6 +288,8 @@ class Requester:
         self._counters.trimmed_nacks += trimmed
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.path.ev, "trimmed", now_ns)
+        elif nack.reason is NackReason.TRIMMED_LASTHOP:
+            self._detector.met_incast(now_ns)
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
     def on_response(self, response: EndpointResponse, now_ns: int) -> None:

@@ -65,7 +65,7 @@ def test_validate_says_what_would_run(call: Call) -> None:
 
 def test_validate_warns(call: Call) -> None:
     text = (PROJECT / "scenarios" / "link-failure.yaml").read_text()
-    Path("x.yaml").write_text(text + "transport: {evs: 32}\n")
+    Path("x.yaml").write_text(text.replace("backups: 0.25", "evs: 32"))
     called = call("validate", "x.yaml")
     assert called.status == 0
     assert called.err.startswith("warning: x.yaml: transport.evs: EVs that share a path")

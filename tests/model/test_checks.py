@@ -215,13 +215,12 @@ def test_odd_fabrics_have_no_remarks_either() -> None:
 
 
 def test_a_fault_that_only_backups_would_feel_is_remarked() -> None:
-    faults = [_fault(f"p0_t0_0--p0_t1_{j}") for j in range(4)]
-    (index,) = {
-        j
-        for j in range(4)
-        if "timeline[0].target" in _told(_scenario(faults[j], bidirectional=False))
-    }
-    told = _told(_scenario(faults[index], bidirectional=False))
+    def told_of(link: int) -> dict[str, str]:
+        fault = _fault(f"p0_t0_0--p0_t1_{link}")
+        return _told(_scenario(fault, bidirectional=False, transport={"backups": 0.25}))
+
+    (index,) = {j for j in range(4) if "timeline[0].target" in told_of(j)}
+    told = told_of(index)
     assert "only backup EVs" in told["timeline[0].target"]
 
 

@@ -95,13 +95,23 @@ def test_a_spurious_overtaking_makes_the_grace_longer() -> None:
     assert [order for order, _ in bench.lost(acked_ns + RTT_NS // 4)] == [2]
 
 
-def test_the_reorder_window_follows_late_paths_up_to_an_rtt() -> None:
+def test_the_reorder_window_follows_late_paths_up_to_a_bound() -> None:
     bench = Bench()
     assert bench.detector.reorder_window_ns == RTT_NS // 4
     bench.deliver(RTT_NS + RTT_NS // 2, bench.send(0, 0))
-    assert RTT_NS // 2 <= bench.detector.reorder_window_ns <= RTT_NS * 2 // 3
+    assert RTT_NS * 3 // 4 <= bench.detector.reorder_window_ns <= RTT_NS * 5 // 6
     bench.deliver(10 * RTT_NS, bench.send(0, 0))
-    assert bench.detector.reorder_window_ns == bench.rtt.smoothed_ns
+    assert bench.detector.reorder_window_ns == RTT_NS * 7 // 4
+
+
+def test_in_an_incast_nothing_is_lost_by_time_for_a_while() -> None:
+    bench = Bench()
+    bench.send(0, 0)
+    bench.detector.met_incast(1 * MS)
+    bench.deliver(2 * MS + RTT_NS, bench.send(2 * MS, 1))
+    assert bench.lost(11 * RTT_NS) == []
+    assert bench.detector.deadline_ns == 12 * RTT_NS
+    assert bench.lost(12 * RTT_NS) == [(0, LossReason.LATE)]
 
 
 def test_the_reorder_window_forgets() -> None:

@@ -37,16 +37,19 @@ def feed(nscc: Nscc, delay_ns: int, *, rtts: float, ecn: bool = False, start_ns:
         now_ns += 8 * MSS * RTT_NS // nscc.window
 
 
-def test_the_defaults_are_those_of_uet_htsim() -> None:
-    """At its reference network, 100 Gbit/s and 12 us, every scaling factor is known."""
+def test_the_defaults_are_those_of_uet_htsim_but_for_three() -> None:
+    """At its reference network, 100 Gbit/s and 12 us, every scaling factor is known.
+
+    Its eta is 0.15 * mss, its quick adapt gate 3, and its fi_scale grows with the network.
+    """
     profile = CcProfile.derive(base_rtt_ns=12_000, rate_bps=100e9, mss=4096)
     assert profile.target_delay == 9000
     assert profile.max_cwnd == 225_000
     assert profile.alpha == pytest.approx(4 * 4096 * 0.75 / 9000)
-    assert profile.eta == pytest.approx(0.15 * 4096)
+    assert profile.eta == pytest.approx(0.3 * 4096)
     assert profile.fi == pytest.approx(5 * 4096)
     assert profile.fi_scale == pytest.approx(0.25)
-    assert (profile.gamma, profile.max_md_jump, profile.qa_gate) == (0.8, 0.5, 3)
+    assert (profile.gamma, profile.max_md_jump, profile.qa_gate) == (0.8, 0.5, 2)
     assert profile.qa_threshold == 4 * 9000
     assert profile.adjust_bytes_threshold == 8 * 4096
     assert profile.adjust_period_threshold == 12_000
@@ -92,9 +95,11 @@ def test_below_target_the_window_grows_in_proportion_to_what_is_left() -> None:
     assert 2 < growth[1] / growth[0] < 4
 
 
-def test_without_a_queue_the_window_doubles_within_a_few_rtts() -> None:
+def test_without_a_queue_the_window_grows_by_a_quarter_each_rtt() -> None:
     nscc = window_at(50_000)
-    feed(nscc, 0, rtts=6)
+    feed(nscc, 0, rtts=5)
+    assert 150_000 < nscc.window < 260_000
+    feed(nscc, 0, rtts=9, start_ns=5 * RTT_NS)
     assert nscc.window == PROFILE.max_cwnd
 
 
@@ -105,15 +110,15 @@ def test_a_high_sample_before_the_average_follows_is_fair_increase() -> None:
 
 
 @pytest.mark.parametrize("ecn", [False, True])
-def test_an_average_above_target_halves_at_most_and_once_an_rtt(ecn: bool) -> None:
+def test_an_average_above_target_halves_at_most_and_once_a_round_trip(ecn: bool) -> None:
     nscc = window_at(400_000)
     nscc.average_delay_ns = 100.0 * PROFILE.target_delay
     nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=0)
     assert nscc.window == 200_000
-    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=RTT_NS)
-    assert nscc.window == 200_000
-    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=RTT_NS + 1)
-    assert 100_000 <= nscc.window < 102_000
+    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS)
+    assert 200_000 <= nscc.window < 205_000
+    nscc.on_sack(MSS, 5 * RTT_NS, ecn=ecn, now_ns=5 * RTT_NS + 1)
+    assert 100_000 <= nscc.window < 105_000
 
 
 def test_a_decrease_is_in_proportion_to_the_excess() -> None:
@@ -272,10 +277,10 @@ def test_a_sevenfold_incast_loses_nothing_and_keeps_the_queue_short() -> None:
     assert network.dropped == 0
     assert sum(flow.sender.counters.lost for flow in network.flows) == 0
     assert quantile(network.backlog, 0.99) <= 1.55
-    assert quantile(network.backlog[start:], 0.99) <= 1.0
+    assert quantile(network.backlog[start:], 0.99) <= 1.5
     shares = goodputs(network, 3, 13)
     assert sum(shares) >= 0.97
-    assert jain(shares) >= 0.95
+    assert jain(shares) >= 0.98
 
 
 def test_a_dead_path_costs_nothing_that_lasts() -> None:
@@ -295,6 +300,26 @@ def test_after_an_outage_of_every_path_the_window_recovers() -> None:
         network.dead[entry.ev] = (2 * S, 4 * S)
     network.run(10 * S)
     assert goodputs(network, 7, 10)[0] >= 0.97
+
+
+def test_of_two_windows_in_one_queue_the_smaller_may_keep_more_delay() -> None:
+    small, large = window_at(40_000), window_at(400_000)
+    assert PROFILE.target_delay < large.target_ns < small.target_ns
+    assert window_at(MSS).target_ns == pytest.approx(PROFILE.target_delay * 4 / 3)
+    assert Nscc(PROFILE).target_ns == PROFILE.target_delay
+    delay_ns = int((large.target_ns + small.target_ns) / 2)
+    for nscc in (small, large):
+        nscc.average_delay_ns = float(delay_ns)
+        feed(nscc, delay_ns, rtts=5)
+    assert small.window > 40_000
+    assert large.window < 400_000
+
+
+def test_a_flow_that_had_nothing_to_send_is_not_adapted_to_it() -> None:
+    nscc = Nscc(PROFILE)
+    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=0)
+    nscc.on_loss(MSS, trimmed=True, now_ns=4 * RTT_NS)
+    assert nscc.window == PROFILE.max_cwnd - MSS
 
 
 def test_a_penalised_sender_slows_down_and_comes_back() -> None:
