@@ -1,0 +1,171 @@
+"""Over a whole fabric, to the packet: what is sent is delivered, trimmed or dropped for a cause."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.fabric import link_model
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_control import LinkControl
+from testbed.fabric.link_model import LinkModel
+from testbed.model.addressing import Path, ev_for_path, paths
+from testbed.model.topology import Node, Topology
+from testbed.mrc.constants import ECN_CE, DscpClasses
+from testbed.mrc.wire import DecodeError, decode
+from tests.sandbox import run_in_sandbox
+
+from .flood import Receiver, Stream, in_background, send
+
+pytestmark = pytest.mark.root
+
+DSCP = DscpClasses()
+TRIMMED = (DSCP.trimmed, DSCP.trimmed_lasthop)
+
+
+@pytest.fixture(autouse=True)
+def _has_the_link_model() -> None:
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+
+
+def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> None:
+    """Three hosts send to a fourth over all paths: a lossy, a corrupting and a dead link."""
+    topology = Topology.model_validate(
+        {
+            "name": "small",
+            "planes": 2,
+            "t0_per_plane": 2,
+            "t1_per_plane": 2,
+            "hosts_per_t0": 2,
+            "fabric_rate": "50 Gbit/s",
+            "dilation": 2_500,
+        }
+    )
+    *sources, sink = topology.hosts
+    count, size = 3000, 1000
+
+    def packets(number: int) -> Iterator[tuple[bytes, tuple[str, int]]]:
+        stream = Stream(topology, sources[number], sink)
+        evs = [ev_for_path(path) for path in paths(topology, sources[number], sink)]
+        for psn in range(number * count, (number + 1) * count):
+            dscp = DSCP.no_trim if psn % 5 == 0 else DSCP.trimmable
+            yield stream.packet(psn, dscp, size, evs[psn % len(evs)])
+
+    def act() -> None:
+        with (
+            Fabric(topology) as fabric,
+            LinkControl(topology) as control,
+            Receiver(sink) as receiver,
+        ):
+            model = fabric.link_model
+            assert model is not None
+            control.loss("p0_t0_0--p0_t1_0", 100_000)
+            control.corrupt("p0_t0_0--p0_t1_1", 200_000)
+            control.blackhole("p1_t0_0--p1_t1_0", on=True)
+            got: Counter[str] = Counter()
+            jobs = [lambda n=n: send(sources[n], packets(n)) for n in range(len(sources))]
+            with in_background(*jobs):
+                for arrival in receiver.arrivals(silence_s=1.5):
+                    trimmed = arrival.traffic_class >> 2 in TRIMMED
+                    got["trimmed" if trimmed else "whole"] += 1
+                    got["marked"] += arrival.traffic_class & 3 == ECN_CE
+                    got["broken"] += not trimmed and broken(arrival.packet)
+            _compare(topology, model, got, len(sources) * count, sink)
+
+    run_in_sandbox(act)
+
+
+def broken(packet: bytes) -> bool:
+    """Whether the iCRC says that a packet is not as it was sent."""
+    try:
+        decode(packet)
+    except DecodeError:
+        return True
+    return False
+
+
+def _compare(
+    topology: Topology, model: LinkModel, got: Counter[str], sent: int, sink: Node
+) -> None:
+    found = model.all_counts()
+    total: Counter[str] = Counter()
+    for one in found.values():
+        full = one.full + one.full_priority
+        total.update(full=full, lost=one.lost, blackholed=one.blackholed, trimmed=one.trimmed)
+        total.update(marked=one.marked, corrupted=one.corrupted, dropped=one.dropped)
+        assert one.offered == one.packets + one.dropped, "each link is a closed account"
+    assert (
+        sent
+        == got["whole"] + got["trimmed"] + total["full"] + total["lost"] + (total["blackholed"])
+    )
+    assert total["dropped"] == total["full"] + total["lost"] + total["blackholed"]
+    for name, switch in topology.nodes.items():
+        came = sum(n.packets for way, n in found.items() if way.endswith(f">{name}"))
+        went = sum(n.offered for way, n in found.items() if way.startswith(f"{name}>"))
+        if switch in topology.switches:
+            assert came == went, f"{name} passed on all that came"
+    assert sent == sum(n.offered for way, n in found.items() if way.startswith("h"))
+    arrived = sum(n.packets for way, n in found.items() if way.endswith(f">{sink.name}"))
+    assert arrived == got["whole"] + got["trimmed"]
+    assert found["p0_t0_0>p0_t1_0"].lost == total["lost"] > 0
+    assert found["p1_t0_0>p1_t1_0"].blackholed == total["blackholed"] > 0
+    assert found["p0_t0_0>p0_t1_1"].corrupted == total["corrupted"] > 0
+    # A trimmed packet has lost its iCRC, and a mark it may have got before is still counted.
+    assert 0 < got["broken"] <= total["corrupted"]
+    assert 0 < got["trimmed"] <= total["trimmed"]
+    assert 0 < got["marked"] <= total["marked"]
+
+
+@pytest.mark.parametrize(
+    ("flows", "shared"),
+    [
+        ((("h0", "h4"), ("h1", "h5")), "p0_t0_0>p0_t1_0"),
+        ((("h0", "h4"), ("h2", "h5")), "p0_t1_0>p0_t0_2"),
+    ],
+    ids=["from one rack", "from two racks"],
+)
+def test_marks_appear_on_exactly_the_link_that_two_flows_overload(
+    flows: tuple[tuple[str, str], ...], shared: str
+) -> None:
+    """Each is paced to 80% of a link, both take one T1; all other paths idle."""
+    topology = Topology(
+        name="racks", planes=1, t0_per_plane=3, t1_per_plane=2, hosts_per_t0=2, dilation=5_000
+    )
+    share, seconds = 0.8, 1.5
+    gap_s = topology.wire_bytes * 8 / (share * topology.port_rate_bps)
+
+    def paced(src: Node, dst: Node) -> None:
+        data = Stream(topology, src, dst).packet(0, DSCP.trimmable, 4096, ev_for_path(Path(0, 0)))
+        start = time.monotonic()
+        for number in range(round(seconds / gap_s)):
+            time.sleep(max(start + number * gap_s - time.monotonic(), 0))
+            send(src, [data])
+
+    def act() -> dict[str, tuple[int, int]]:
+        with Fabric(topology) as fabric:
+            model = fabric.link_model
+            assert model is not None
+            jobs = [
+                lambda ends=ends: paced(*(topology.nodes[name] for name in ends)) for ends in flows
+            ]
+            with in_background(*jobs):
+                pass  # which waits for both
+            found = model.all_counts()
+            return {way: (n.offered, n.marked) for way, n in found.items() if n.offered}
+
+    found = run_in_sandbox(act)
+    assert {way for way, (_, marked) in found.items() if marked} == {shared}
+    offered, marked = found[shared]
+    assert offered == 2 * round(seconds / gap_s)
+    assert marked > offered / 4
+    used = {way for way in found if "h" not in way}
+    assert used == set(_fabric_links(topology, flows))
+
+
+def _fabric_links(topology: Topology, flows: tuple[tuple[str, str], ...]) -> Iterator[str]:
+    for src, dst in flows:
+        up, down = (topology.rack(topology.nodes[name]) for name in (src, dst))
+        yield f"p0_t0_{up}>p0_t1_0"
+        yield f"p0_t1_0>p0_t0_{down}"
