@@ -19,9 +19,11 @@ from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
 from testbed.experiment.progress import Progress
+from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_model import LinkModel
 from testbed.fabric.openvswitch import OpenVSwitch
 from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
@@ -38,6 +40,8 @@ DRAIN_RTTS = 60
 
 ANSWER_S = 10.0
 LINK_SAMPLE_S = 0.25
+QUIET_S = 0.02
+"""So long nothing may arrive anywhere for a fabric to be empty: several times a packet's way."""
 NS_PER_S = 1_000_000_000
 
 
@@ -152,16 +156,31 @@ def _watch(run: _Run, t0_ns: int) -> None:
         endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
     run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
     machine = MachineSampler(run.directory / "health.jsonl", now_ns())
-    path = raw_path(run.directory / RAW, "fabric", records.LINKS)
-    with Recorder(path, records.LINKS) as links, run.fabric.counters() as counters:
+    raw, topology = run.directory / RAW, run.scenario.topology
+    with ExitStack() as stack:
+
+        def recorder(table: records.Table) -> Recorder:
+            return stack.enter_context(Recorder(raw_path(raw, "fabric", table), table))
+
+        links = recorder(records.LINKS)
+        counters = stack.enter_context(run.fabric.counters())
+        model = run.fabric.link_model
+        queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
+        step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
+        due_ns = 0
         while (now := now_ns()) < t_end_ns:
-            _sample_links(counters, links, now)
+            if queues:
+                queues.sample(now)
+            if now >= due_ns:
+                due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
+                _sample_links(counters, links, now)
+                _check_alive(run)
+                done = max(now - t0_ns, 0) / run.scenario.duration
+                run.progress("running", 0.15 + 0.75 * done)
             if now >= machine.due_ns:
                 machine.sample(now, run.unexplained_drops())
-            _check_alive(run)
-            done = max(now - t0_ns, 0) / run.scenario.duration
-            run.progress("running", 0.15 + 0.75 * done)
-            machine.timer_late(_sleep(min(LINK_SAMPLE_S, (t_end_ns - now) / NS_PER_S)))
+            left_s = (t_end_ns - now_ns()) / NS_PER_S
+            machine.timer_late(_sleep(max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
         _sample_links(counters, links, now_ns())
     machine.sample(now_ns(), run.unexplained_drops())
 
@@ -206,7 +225,21 @@ def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     reports = hear_all(run.endpoints, "finished", ANSWER_S)
     for endpoint in run.endpoints:
         os.waitpid(endpoint.pid, 0)
+    if run.fabric.link_model is not None:
+        _empty(run.fabric.link_model)
     return reports
+
+
+def _empty(model: LinkModel) -> None:
+    """Wait until nothing is under way any more, so that every link's account is closed."""
+    deadline_ns = now_ns() + round(ANSWER_S * NS_PER_S)
+    before = -1
+    while now_ns() < deadline_ns:
+        arrived = int(model.records["packets"].sum())
+        if arrived == before and not model.backlog_bytes().any():
+            return
+        before = arrived
+        time.sleep(QUIET_S)
 
 
 def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int) -> None:
@@ -218,8 +251,16 @@ def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int)
         "bin_s": base_rtt_ns / 4 / NS_PER_S,
         "flows": [asdict(flow) for flow in flows],
         "hosts": {host: host_counts(report) for host, report in reports.items()},
+        "links": _accounts(run.fabric.link_model),
         "captures": {one.link.name: {"lost_frames": one.stop()} for one in run.captures},
         "fabric_timings_s": run.fabric.timings_s,
         "datapath": run.switch.datapath if run.switch is not None else None,
     }
     (run.directory / "run.json").write_text(json.dumps(content, indent=1))
+
+
+def _accounts(model: LinkModel | None) -> dict[str, dict[str, int]]:
+    """What every link direction has done from first to last packet; empty without link model."""
+    if model is None:
+        return {}
+    return {name: asdict(counts) for name, counts in model.all_counts().items()}

@@ -16,6 +16,7 @@ from testbed.results.fault_metrics import (
     run_end,
     window,
 )
+from testbed.results.link_metrics import link_summaries
 from testbed.results.run_data import NS, FaultRecord, FlowRecord, RunData
 from testbed.results.summary import (
     EvSummary,
@@ -89,6 +90,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         integrity=integrity,
         flows=flows,
         faults=tuple(_fault(data, tables, fault) for fault in data.faults),
+        links=link_summaries(data),
     )
 
 

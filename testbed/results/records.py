@@ -168,7 +168,34 @@ FINDINGS = Table(
 `loss_ppm` is the estimated loss in millionths, the evidence a gain in log-likelihood.
 """
 
-TABLES = (ARRIVALS, TRANSMISSIONS, LOSSES, EV_EVENTS, QP, COMPLETIONS, LINKS, PROBES, FINDINGS)
+QUEUES = Table(
+    "queues",
+    (
+        ("t", Kind.TIME),
+        ("direction", Kind.WORD),
+        ("backlog_bytes", Kind.I64),
+        ("marked", Kind.I64),
+        ("trimmed", Kind.I64),
+        ("dropped", Kind.I64),
+    ),
+)
+"""What waits at a switch's port, sampled finely: a row while something does, and one when no more.
+
+The counters are cumulative; `dropped` is what the full queue dropped.
+"""
+
+TABLES = (
+    ARRIVALS,
+    TRANSMISSIONS,
+    LOSSES,
+    EV_EVENTS,
+    QP,
+    COMPLETIONS,
+    LINKS,
+    QUEUES,
+    PROBES,
+    FINDINGS,
+)
 
 MAX_WORDS = 1 << 16
 

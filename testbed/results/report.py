@@ -12,12 +12,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.results.figures import Drawing
 from testbed.results.run_data import NS, RunData
-from testbed.results.summary import FaultMetrics, Summary
+from testbed.results.summary import FaultMetrics, LinkSummary, Summary
 
 DASH = "\N{EN DASH}"
 
 MAX_EV_EVENTS = 2000
 """Rows of the EV event table; the Parquet file has them all."""
+
+MAX_LINKS = 8
+"""Rows of the table of links, beside those with a fault."""
 
 _METRICS = (
     ("detection", "Detection, first EV", "fault took effect → the first EV through it is out"),
@@ -77,12 +80,20 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         summary=summary,
         headline=_headline(summary),
         rows=rows,
+        links=busiest_links(summary.links),
         pictures=[_picture(data, drawing) for drawing in drawings],
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
         manifest=data.manifest,
         topology=data.topology,
     )
+
+
+def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
+    """The directions that the report shows: the most crowded at switches, and all with a fault."""
+    switched = [one for one in links if not one.direction.startswith("h")]
+    crowded = sorted(switched, key=lambda one: one.crowded, reverse=True)[:MAX_LINKS]
+    return [one for one in links if one in crowded or one.faulty]
 
 
 def rows(metrics: FaultMetrics) -> list[Row]:

@@ -50,14 +50,35 @@ class FlowRecord(_Record):
         return f"{self.src} → {self.dst}"
 
 
+class LinkRecord(_Record):
+    """What a link direction did, in packets, as `run.json` describes it; what it lacks is 0."""
+
+    offered: int
+    packets: int
+    marked: int
+    trimmed: int
+    full: int
+    full_priority: int
+    lost: int
+    path_lost: int = 0
+    blackholed: int
+    cut: int = 0
+    corrupted: int
+    peak_bytes: int
+
+
 class RunRecord(_Record):
-    """`run.json`: when the run began on CLOCK_MONOTONIC, how long it was to last, its flows."""
+    """`run.json`: when the run began on CLOCK_MONOTONIC, how long it was to last, its flows.
+
+    `links` has every direction by its name; none where there was no link model.
+    """
 
     t0_ns: int
     duration_s: float = Field(gt=0)
     base_rtt_ns: int = Field(gt=0)
     bin_s: float = Field(default=0.05, gt=0)
     flows: tuple[FlowRecord, ...]
+    links: dict[str, LinkRecord] = Field(default_factory=dict)
 
 
 class StepRecord(_Record):

@@ -159,6 +159,40 @@ class FaultSummary(FaultMetrics):
     flows: tuple[FlowFault, ...]
 
 
+class LinkSummary(_Model):
+    """One direction of a link from the first packet to the last, as the link model counted it.
+
+    `offered` came to the sending port; `packets` arrived at the other, trimmed and corrupted ones
+    among them; the rest was dropped: `full`, as the queue was, `lost` at random or on chosen paths,
+    `blackholed`, or `cut`. So offered = packets + full + lost + blackholed + cut, but where a cut
+    link emptied a kernel queue. `peak_bytes` is the greatest backlog, `mean_bytes` that over the
+    time of the run (of a switch's port).
+    """
+
+    direction: str
+    offered: int
+    packets: int
+    marked: int
+    trimmed: int
+    corrupted: int
+    full: int
+    lost: int
+    blackholed: int
+    cut: int
+    peak_bytes: int
+    mean_bytes: float
+
+    @property
+    def crowded(self) -> tuple[int, int]:
+        """How much it was used beyond its rate: for finding the busiest."""
+        return self.marked + self.trimmed + self.full, self.peak_bytes
+
+    @property
+    def faulty(self) -> bool:
+        """Whether packets were lost or corrupted on the wire."""
+        return self.lost + self.blackholed + self.cut + self.corrupted > 0
+
+
 class Summary(_Model):
     """One run. `simulated`: in virtual time, on no real machine."""
 
@@ -176,3 +210,4 @@ class Summary(_Model):
     integrity: Integrity
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
+    links: tuple[LinkSummary, ...] = ()

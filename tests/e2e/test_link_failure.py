@@ -66,6 +66,9 @@ def test_a_run_leaves_a_complete_directory(testbed: CommandLine) -> None:
     assert 'src="http' not in report
     assert {figure.suffix for figure in (run / "figures").iterdir()} == {".png", ".svg"}
     assert not (run / "raw").exists()
+    wire = {direction for direction, gap in _gaps(summary).items() if gap}
+    ends = LINK.split("--")
+    assert wire <= {">".join(ends), ">".join(reversed(ends))}, "Open vSwitch keeps its own account"
 
 
 def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
@@ -73,6 +76,22 @@ def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
     for flow in summary["flows"]:
         assert flow["packets_lost"] == flow["packets_retransmitted"] == 0
         assert flow["attainable_fraction"] > 0.98
+    assert not any(_gaps(summary).values())
+    links = summary["links"]
+    left = sum(link["offered"] for link in links if link["direction"].startswith("h"))
+    came = sum(link["packets"] for link in links if ">h" in link["direction"])
+    assert left == came > sum(flow["packets_sent"] for flow in summary["flows"])
+    assert 0 < max(link["peak_bytes"] for link in links)
+
+
+def _gaps(summary: dict[str, Any]) -> dict[str, int]:
+    """Packets of each link direction that neither arrived nor were dropped for a known cause."""
+    assert len(summary["links"]) == 2 * 64
+    return {
+        link["direction"]: link["offered"]
+        - sum(link[fate] for fate in ("packets", "full", "lost", "blackholed", "cut"))
+        for link in summary["links"]
+    }
 
 
 def test_without_open_vswitch_the_link_itself_is_acted_on(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from testbed.results.fault_metrics import FlowTables
-from testbed.results.figures import ev_states, failover, goodput
+from testbed.results.figures import ev_states, failover, goodput, queues
 from testbed.results.figures.style import Drawing, style
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
@@ -26,11 +26,13 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     )[:MAX_FAILOVERS]
     worst.sort(key=lambda one: one[0].index)
     with style():
-        return (
+        drawings = (
             goodput.draw(data, tables, summary),
             *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
             *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
+            queues.draw(data, summary),
         )
+    return tuple(drawing for drawing in drawings if drawing is not None)
 
 
 def _worst_flow(fault: FaultSummary) -> FlowFault:

@@ -1,0 +1,48 @@
+"""Samples what waits at the switches' ports, finely enough to see a queue rise and fall."""
+
+import numpy as np
+
+from testbed.fabric.link_model import LinkModel
+from testbed.model.topology import Tier, Topology
+from testbed.results.records import Recorder
+
+SAMPLES_PER_RTT = 16
+LEAST_STEP_NS = 4_000_000
+"""Not more often: each sample wakes the process that watches over the run."""
+
+
+def step_ns(topology: Topology) -> int:
+    """Time between two samples."""
+    return max(topology.propagation_rtt_ns // SAMPLES_PER_RTT, LEAST_STEP_NS)
+
+
+class QueueSampler:
+    """Records the queues that hold something; one pass over shared memory a sample."""
+
+    def __init__(self, topology: Topology, model: LinkModel, recorder: Recorder) -> None:
+        self._model = model
+        self._recorder = recorder
+        senders = (port for link in topology.links.values() for port in link.ports)
+        self._switched = np.array([port.node.tier is not Tier.HOST for port in senders])
+        self._waited = np.zeros(len(model.names), dtype=bool)
+
+    def sample(self, now_ns: int) -> None:
+        """Record every switch port where something waits, or did at the last sample."""
+        waiting = self._model.backlog_bytes()
+        waits = (waiting > 0) & self._switched
+        rows = np.flatnonzero(waits | self._waited)
+        self._waited = waits
+        if not len(rows):
+            return
+        found = self._model.records[rows]
+        dropped = found["full_packets"] + found["full_priority_packets"]
+        for row, backlog, marked, trimmed, lost in zip(
+            rows.tolist(),
+            waiting[rows].tolist(),
+            found["marked_packets"].tolist(),
+            found["trimmed_packets"].tolist(),
+            dropped.tolist(),
+            strict=True,
+        ):
+            name = self._model.names[row]
+            self._recorder.append(now_ns, name, backlog, marked, trimmed, lost)

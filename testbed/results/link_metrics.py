@@ -1,0 +1,42 @@
+"""What the links did: their accounts, and how full the switches' queues were."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from testbed.results.run_data import RunData
+from testbed.results.summary import LinkSummary
+
+
+def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
+    """Every direction of every link, in the order of the fabric; none without link model."""
+    mean = mean_backlogs(data.tables["queues"], data.run.duration_s)
+    return tuple(
+        LinkSummary(
+            direction=name,
+            offered=link.offered,
+            packets=link.packets,
+            marked=link.marked,
+            trimmed=link.trimmed,
+            corrupted=link.corrupted,
+            full=link.full + link.full_priority,
+            lost=link.lost + link.path_lost,
+            blackholed=link.blackholed,
+            cut=link.cut,
+            peak_bytes=link.peak_bytes,
+            mean_bytes=mean.get(name, 0.0),
+        )
+        for name, link in data.run.links.items()
+    )
+
+
+def mean_backlogs(queues: pl.DataFrame, duration_s: float) -> Mapping[str, float]:
+    """Backlog of each direction in bytes, over the time of the run: each sample until the next."""
+    during = queues.filter(pl.col("t").is_between(0, duration_s))
+    lasts = pl.col("t").shift(-1).fill_null(duration_s).over("direction") - pl.col("t")
+    found = (
+        during.with_columns(area=pl.col("backlog_bytes") * lasts)
+        .group_by("direction")
+        .agg(pl.col("area").sum() / duration_s)
+    )
+    return dict(found.iter_rows())
