@@ -68,7 +68,7 @@ def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
         "What waits at the busiest port of each kind (T0 to T1, T1 to T0, T0 to host), in "
         "bandwidth-delay products of its link. Dotted: from where packets are marked at random, "
         "from where all are, and from where they are trimmed. Dots stand where that happened since "
-        f"the sample before. Right: the fullest moment, {ZOOM_RTTS:g} base RTTs of {rtt_ms:.0f} ms. "
+        f"the sample before. Right: the fullest moment; a base RTT is {rtt_ms:.0f} ms. "
         f"From first to last packet {counts}."
     )
 
