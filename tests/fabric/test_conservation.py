@@ -11,6 +11,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_control import LinkControl
 from testbed.fabric.link_model import LinkModel
 from testbed.model.addressing import Path, ev_for_path, paths
+from testbed.model.impairment import Impairment
 from testbed.model.topology import Node, Topology
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire import DecodeError, decode
@@ -61,8 +62,8 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> No
         ):
             model = fabric.link_model
             assert model is not None
-            control.loss("p0_t0_0--p0_t1_0", 100_000)
-            control.corrupt("p0_t0_0--p0_t1_1", 200_000)
+            control.impair("p0_t0_0>p0_t1_0", Impairment(loss=0.1))
+            control.impair("p0_t0_0>p0_t1_1", Impairment(corrupt=0.2))
             control.blackhole("p1_t0_0--p1_t1_0", on=True)
             got: Counter[str] = Counter()
             jobs = [lambda n=n: send(sources[n], packets(n)) for n in range(len(sources))]
