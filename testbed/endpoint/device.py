@@ -61,8 +61,8 @@ class Device(Closing):
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
         self.context = Context(port, self._evs_to, rng)
-        self._nic = Nic(topology, host)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
+        self._nic = Nic(topology, host, self._tick_ns)
         self._full_until_ns = 0
         self.late_ns: list[int] = []
 

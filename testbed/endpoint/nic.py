@@ -20,14 +20,17 @@ from testbed.mrc import Arrival, Datagram
 POLLS_PER_DELAY = 8
 """The socket is drained at least this often per propagation delay, so that nothing comes late."""
 
-LEAD_PACKETS = 2
-"""Full packets handed to a port ahead of its line rate: covers the time between two wake-ups."""
-
 MAX_SWITCHES = 3
 """On the longest path. A hop limit that tells of more, or of less than none, is none of ours."""
 
 _OFFSET_INTERVAL_NS = 1_000_000_000
 _ECN_MASK = 0b11
+
+
+def delays_ns(topology: Topology) -> list[int]:
+    """The propagation delay of a packet by the hop limit that it arrives with, 0 to 255."""
+    passed = (HOP_LIMIT - hop_limit for hop_limit in range(256))
+    return [topology.one_way_ns(min(max(switches, 0), MAX_SWITCHES)) for switches in passed]
 
 
 class Due(NamedTuple):
@@ -47,14 +50,20 @@ class Due(NamedTuple):
 class Nic(Closing):
     """The ports of one host; the process must be in the host's network namespace."""
 
-    def __init__(self, topology: Topology, host: Node) -> None:
-        """Open the sockets."""
+    def __init__(self, topology: Topology, host: Node, round_ns: int) -> None:
+        """Open the sockets.
+
+        Args:
+            topology: the fabric.
+            host: which of its hosts this is.
+            round_ns: the time from one round of sending to the next.
+        """
         self._sockets = HostSockets()
         self._carriers = Carriers(topology, host)
         self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, LEAD_PACKETS
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
         )
-        self._delay_ns = [topology.one_way_ns(switches) for switches in range(MAX_SWITCHES + 1)]
+        self._delay_ns = delays_ns(topology)
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
         self._held: list[tuple[int, int, Received]] = []
         self._arrived = 0
@@ -70,8 +79,7 @@ class Nic(Closing):
         for received in self._sockets.receive():
             sent_ns = received.realtime_ns - self._offset_ns
             self._arrived += 1
-            switches = HOP_LIMIT - received.hop_limit
-            due_ns = sent_ns + delay_ns[min(max(switches, 0), MAX_SWITCHES)]
+            due_ns = sent_ns + delay_ns[received.hop_limit]
             heappush(held, (due_ns, self._arrived, received))
         while held and held[0][0] <= now:
             due_ns, _, received = heappop(held)

@@ -13,9 +13,10 @@ import os
 import select
 import socket
 
-from testbed.endpoint.carriers import HOP_LIMIT, Carriers
+from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.health import HealthLog
+from testbed.endpoint.nic import delays_ns
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.port_scheduler import PortScheduler
 from testbed.endpoint.recording import Tables
@@ -50,7 +51,7 @@ class Endpoint:
         self._control = control
         self._sockets = HostSockets()
         self._carriers = Carriers(topology, plan.host)
-        self._delay_ns = [topology.one_way_ns(switches) for switches in range(8)]
+        self._delay_ns = delays_ns(topology)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._ports = PortScheduler(
             topology.planes, topology.port_rate_bps, topology.wire_bytes, self._tick_ns
@@ -93,7 +94,7 @@ class Endpoint:
     def _drain(self) -> None:
         held, delay_ns, offset_ns = self._held, self._delay_ns, self._offset_ns
         for received in self._sockets.receive():
-            due_ns = received.realtime_ns - offset_ns + delay_ns[HOP_LIMIT - received.hop_limit]
+            due_ns = received.realtime_ns - offset_ns + delay_ns[received.hop_limit]
             self._arrived += 1
             heapq.heappush(held, (due_ns, self._arrived, received))
 

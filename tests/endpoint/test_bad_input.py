@@ -1,0 +1,127 @@
+"""A live endpoint and real packets that no endpoint of ours sends: counted, and nothing else."""
+
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from ipaddress import IPv6Address
+from pathlib import Path as FilePath
+from random import Random
+from typing import Any
+
+import pytest
+
+from testbed.endpoint.carriers import Carriers
+from testbed.endpoint.planning import plan_endpoints
+from testbed.endpoint.process import Endpoint
+from testbed.fabric.fabric import Fabric
+from testbed.model.addressing import nic_address
+from testbed.model.scenario import Scenario
+from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
+from testbed.workloads.messages import REGION_VA, rkey_of
+from tests.fabric.packets import in_node, raw_socket
+from tests.mrc.bad_input import DSCP, Bad, bad_packets, good_write
+from tests.mrc.test_wire import write_bytes
+from tests.sandbox import run_in_sandbox
+
+TOPOLOGY = Topology(
+    name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2, dilation=1000
+)
+SENDER, RECEIVER, STRANGER = TOPOLOGY.hosts[0], TOPOLOGY.hosts[2], TOPOLOGY.hosts[1]
+OUTER_HOP_LIMIT = 7
+NO_NIC = b"\xfd" + bytes(15)
+
+
+def scenario() -> Scenario:
+    return Scenario(
+        name="bad-input",
+        topology=TOPOLOGY,
+        workload=WriteBw(pairs=((SENDER.name, RECEIVER.name),), bidirectional=False),
+        transport=Mrc(),
+    )
+
+
+def on_the_wire(inner: bytes, dscp: int) -> tuple[bytes, str]:
+    """The packet with the outer header that the sender's own would have, and its carrier."""
+    peer = nic_address(TOPOLOGY, RECEIVER).packed
+    carrier = Carriers(TOPOLOGY, SENDER).to(peer, 0, dscp)
+    outer = carrier.outer_header(len(inner))
+    return outer + inner, str(IPv6Address(outer[24:40]))
+
+
+def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
+    """Have the receiver's endpoint run while all this arrives; what it reports, and its memory."""
+    plan = next(
+        plan for host, plan in plan_endpoints(scenario(), directory).items() if host == RECEIVER
+    )
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with Fabric(TOPOLOGY) as fabric:
+        fabric.verify()
+        with in_node(RECEIVER):
+            endpoint = Endpoint(plan, theirs)
+        (connection,) = endpoint._traffic.connections.values()
+        assert connection.checker is not None
+        memory = connection.checker._region.buffer
+        good = good_write(
+            nic_address(TOPOLOGY, SENDER).packed,
+            nic_address(TOPOLOGY, RECEIVER).packed,
+            qpn=connection.plan.qpn,
+            psn=0,
+            va=REGION_VA,
+            rkey=rkey_of(0),
+        )
+        end = REGION_VA + len(memory)
+        stranger = nic_address(TOPOLOGY, STRANGER).packed
+        bad = list(bad_packets(good, region_end=end, mtu=PAYLOAD_MTU, stranger=stranger))
+        bad += bad_packets(good, region_end=end, mtu=PAYLOAD_MTU, stranger=NO_NIC)
+        thread = threading.Thread(target=endpoint.run)
+        thread.start()
+        with raw_socket(SENDER, socket.IPPROTO_RAW) as sender:
+            expected = send(sender, bad)
+            time.sleep(0.2)
+            untouched = bytes(memory)
+            for _ in range(2):
+                data, to = on_the_wire(write_bytes(good), DSCP.trimmable)
+                sender.sendto(data, (to, 0))
+            time.sleep(0.2)
+        ours.send(b'{"finish": true}')
+        told = json.loads(ours.recv(1 << 16))["finished"]
+        thread.join()
+        assert told["refused"] == expected | {"duplicates": 1}
+        assert bytes(memory[: len(good.payload)]) == good.payload
+        return told, untouched, connection.qp.counters.data_received  # type: ignore[attr-defined]
+
+
+def send(sender: socket.socket, bad: list[Bad]) -> Counter[str]:
+    """Send every bad packet, and what is no packet of MRC at all; returns what must be counted."""
+    expected = Counter(one.reason for one in bad)
+    for one in bad:
+        data, to = on_the_wire(one.data, one.dscp)
+        sender.sendto(data, (to, 0))
+    rng = Random(1)
+    for size in (0, 1, 39, 1400, 8900):
+        garbage = bytes([0x45]) + rng.randbytes(size)  # no IPv6, whatever its length
+        data, to = on_the_wire(garbage, rng.randrange(64))
+        sender.sendto(data, (to, 0))
+        expected["truncated" if size < 59 else "not_ipv6"] += 1
+    for hop_limit in (255, 20, 4):  # of no path of this fabric
+        data, to = on_the_wire(bad[0].data, bad[0].dscp)
+        odd = bytearray(data)
+        odd[OUTER_HOP_LIMIT] = hop_limit
+        sender.sendto(bytes(odd), (to, 0))
+        expected[bad[0].reason] += 1
+    return expected
+
+
+@pytest.mark.root
+def test_a_live_endpoint_counts_what_it_must_not_act_on(tmp_path: FilePath) -> None:
+    """By its reason each, memory untouched; and works on."""
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    told, untouched, received = run_in_sandbox(lambda: throw(raw))
+    assert not any(untouched)
+    assert told["send_errors"] == 0
+    assert received > 2
