@@ -1,0 +1,108 @@
+"""An independent decoder on what two devices sent: tshark reads the opcode, PSN and QPN as sent."""
+
+import shutil
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path as FilePath
+
+import pytest
+
+from testbed.endpoint.clock import now_ns
+from testbed.endpoint.device import Device
+from testbed.fabric.capture import LinkCapture
+from testbed.fabric.fabric import Fabric
+from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.mrc import Datagram, DscpClasses
+from testbed.mrc.constants import EndpointOp, Opcode
+from testbed.mrc.wire import Ack, EndpointRequest, ReliabilityProbe, encode
+from tests.fabric.packets import in_node
+from tests.sandbox import run_in_sandbox
+
+TOPOLOGY = Topology(
+    name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1, dilation=1000
+)
+A, B = TOPOLOGY.hosts
+LINKS = tuple(TOPOLOGY.nic_link(A, plane) for plane in range(TOPOLOGY.planes))
+FIELDS = ("infiniband.bth.opcode", "infiniband.bth.psn", "infiniband.bth.destqp")
+
+Told = Counter[tuple[int, int, int]]
+"""How often a packet of this opcode, PSN and QPN was seen."""
+
+
+def watched(device: Device, sent: Told) -> Device:
+    """Have a device tell what it hands to the kernel."""
+    nic = device._nic
+    send = nic.send
+
+    def told(datagram: Datagram, peer: bytes, now: int) -> int:
+        bth = datagram.header[48:60]
+        sent[bth[0], int.from_bytes(bth[9:]), int.from_bytes(bth[5:8])] += 1
+        return send(datagram, peer, now)
+
+    nic.send = told  # type: ignore[method-assign]
+    return device
+
+
+def converse(directory: FilePath) -> tuple[Told, int]:
+    """Let two devices send packets of every opcode; what they sent, and what captures lost."""
+    sent: Told = Counter()
+    with Fabric(TOPOLOGY) as fabric:
+        fabric.verify()
+        devices = []
+        for host in (A, B):
+            with in_node(host):
+                devices.append(watched(Device(TOPOLOGY, host), sent))
+        captures = [LinkCapture(link, directory / f"{link.name}.pcap") for link in LINKS]
+        a, b = devices
+        cqs = [device.context.create_cq() for device in devices]
+        one, other = (d.context.create_qp(cq) for d, cq in zip(devices, cqs, strict=True))
+        one.connect(other.local)
+        other.connect(one.local)
+        region = b.context.reg_mr(bytearray(4 * PAYLOAD_MTU))
+        body = bytes(3 * PAYLOAD_MTU)
+        one.post_write(0, body, region.va, region.rkey)
+        one.post_write(1, body[:7], region.va, region.rkey)
+        one.post_write_imm(2, body, region.va, region.rkey, 1)
+        one.post_write_imm(3, body[:5], region.va, region.rkey, 2)
+        ends = a.context.port.address, b.context.port.address, 0
+        for packet in (
+            Ack(*ends, other.qp_num, 0xABCDEF, 1),
+            ReliabilityProbe(*ends, other.qp_num, 0x123456, 1, 2),
+            EndpointRequest(*ends, EndpointOp.EV_PROBE, 77, one.qp_num, 0),
+        ):
+            header, trailer = encode(packet, DscpClasses().control)
+            a._nic.send(Datagram(0, DscpClasses().control, header, b"", trailer), ends[1], now_ns())
+        entries = 0
+        end = time.monotonic() + 20
+        while entries < 4 + 2 or time.monotonic() < end - 19:
+            a.poll()
+            b.poll()
+            entries += sum(len(cq.poll()) for cq in cqs)
+            assert time.monotonic() < end
+            if entries == 6:
+                entries += 1
+                one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NACK
+            time.sleep(0.001)
+        return sent, sum(capture.stop() for capture in captures)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark (apt install tshark)")
+def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
+    sent, lost = run_in_sandbox(lambda: converse(tmp_path))
+    assert lost == 0
+    assert {opcode for opcode, _, _ in sent} == set(Opcode)
+    read: Told = Counter()
+    for link in LINKS:
+        fields = [word for field in FIELDS for word in ("-e", field)]
+        shown = subprocess.run(
+            ["tshark", "-r", tmp_path / f"{link.name}.pcap", "-T", "fields", *fields],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        for line in shown.stdout.splitlines():
+            opcode, psn, qpn = (int(word, 0) for word in line.split("\t"))
+            read[opcode, psn, qpn] += 1
+    assert read == sent
