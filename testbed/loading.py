@@ -105,8 +105,8 @@ def _resolved(topology: object) -> object:
 
 def files_in(directory: Path) -> dict[str, Path]:
     """The files of a directory by the names that can be given for them."""
-    found = sorted(path for path in directory.glob("*") if path.suffix in _SUFFIXES)
-    return {path.stem: path for path in found}
+    found = (path for path in directory.glob("*") if path.suffix in _SUFFIXES)
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
 
 
 def is_path(name_or_path: str) -> bool:

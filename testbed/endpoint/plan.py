@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.model.ecmp import Move
 from testbed.model.ev_set import Ev
 from testbed.model.topology import Node, Topology
 from testbed.model.transport import Transport
@@ -21,6 +22,7 @@ class QpPlan:
         sends: the number of the flow that this end sends, None if it only receives.
         receives: the number of the flow that this end receives, None if it only sends.
         evs: the EVs from here to the peer.
+        moves: when the fabric puts it on another path, where the host has no say in it.
     """
 
     peer: Node
@@ -30,6 +32,7 @@ class QpPlan:
     sends: int | None
     receives: int | None
     evs: tuple[Ev, ...]
+    moves: tuple[Move, ...]
 
 
 @dataclass(frozen=True, slots=True)

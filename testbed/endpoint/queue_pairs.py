@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from testbed import mrc
+from testbed.baselines import roce
 from testbed.endpoint.plan import EndpointPlan, QpPlan
-from testbed.model.addressing import nic_address
+from testbed.model.addressing import Path, ev_for_path, nic_address
 from testbed.model.topology import PAYLOAD_MTU, Node, Topology
-from testbed.model.transport import Mrc
+from testbed.model.transport import Mrc, Roce
 from testbed.mrc import (
     Arrival,
     CcProfile,
@@ -102,6 +103,8 @@ def open_demux(plan: EndpointPlan) -> Demux:
     match plan.transport:
         case Mrc():
             return mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
+        case Roce():
+            return roce.Demux()
 
 
 def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> ReliableQp:
@@ -109,6 +112,19 @@ def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> Reli
     match plan.transport:
         case Mrc():
             return _open_mrc(plan, plan.transport, qp, memory)
+        case Roce():
+            return _open_roce(plan, plan.transport, qp, memory)
+
+
+def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
+    """Put a queue pair on another path, as the fabric's routing would.
+
+    Raises:
+        TypeError: its transport chooses paths itself.
+    """
+    if not isinstance(qp, roce.QueuePair):
+        raise TypeError(f"{type(qp)} is not routed by the fabric")
+    qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
 def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTable) -> QueuePair:
@@ -130,6 +146,30 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
     )
     nscc = _nscc(topology, plan.host, qp.peer) if parameters.congestion == "nscc" else None
     return QueuePair(config, memory, nscc)
+
+
+def _open_roce(
+    plan: EndpointPlan, parameters: Roce, qp: QpPlan, memory: MemoryTable
+) -> roce.QueuePair:
+    topology, (ev,) = plan.topology, qp.evs
+    config = roce.RoceConfig(
+        qpn=qp.qpn,
+        peer_qpn=qp.peer_qpn,
+        local_address=nic_address(topology, plan.host).packed,
+        peer_address=nic_address(topology, qp.peer).packed,
+        ev=ev.value,
+        plane=ev.path.plane,
+        base_rtt_ns=topology.propagation_rtt_ns,
+        mtu=PAYLOAD_MTU,
+        dcqcn=roce.DcqcnProfile.derive(
+            line_rate_bps=topology.port_rate_bps,
+            base_rtt_ns=topology.propagation_rtt_ns,
+            dilation=topology.dilation,
+        ),
+        ack_timeout_ns=round(parameters.ack_timeout * topology.dilation),
+        cnp_interval_ns=round(roce.CNP_INTERVAL_NS * topology.dilation),
+    )
+    return roce.QueuePair(config, memory)
 
 
 def _nscc(topology: Topology, host: Node, peer: Node) -> Nscc:

@@ -9,9 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.endpoint.plan import EndpointPlan, QpPlan
-from testbed.endpoint.queue_pairs import ReliableQp, open_demux, open_queue_pair
+from testbed.endpoint.queue_pairs import (
+    ReliableQp,
+    move_queue_pair,
+    open_demux,
+    open_queue_pair,
+)
 from testbed.endpoint.recording import Tables
-from testbed.model.addressing import nic_address, path_of_ev
+from testbed.model.addressing import Path, nic_address, path_of_ev
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
 from testbed.mrc import (
     Arrival,
@@ -84,6 +89,7 @@ class Traffic:
         self.senders = {one.sender.flow: one.sender for one in self._turns if one.sender}
         self._program = program_of(plan.workload, tuple(self.senders))
         self._begun = self._running = False
+        self._moves: list[tuple[int, int, Path]] = []
         self.control_bytes = 0
 
     def _connect(self, qp: QpPlan, now_ns: int) -> Connection:
@@ -110,6 +116,14 @@ class Traffic:
     def begin(self, now_ns: int) -> None:
         """Start the workload."""
         self._begun = self._running = True
+        self._moves = sorted(
+            (
+                (now_ns + move.at_ns, connection.plan.qpn, move.path)
+                for connection in self._turns
+                for move in connection.plan.moves
+            ),
+            reverse=True,
+        )
         self._program.begin(now_ns)
 
     def end(self) -> None:
@@ -117,7 +131,10 @@ class Traffic:
         self._running = False
 
     def work(self, now_ns: int) -> None:
-        """Take in what has completed, and post what the program wants posted."""
+        """Move what routing moves, take in what has completed, post what the program wants."""
+        while self._moves and self._moves[-1][0] <= now_ns:
+            _, qpn, path = self._moves.pop()
+            move_queue_pair(self.connections[qpn].qp, path, now_ns)
         program = self._program
         for connection in self._turns:
             sender, qp = connection.sender, connection.qp
@@ -170,6 +187,8 @@ class Traffic:
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
         """When to come back even if nothing arrives; `full` ports leave what is due now waiting."""
         wake_ns = self._program.wake_ns if self._running else NEVER
+        if self._moves:
+            wake_ns = min(wake_ns, self._moves[-1][0])
         for connection in self._turns:
             deadline_ns = connection.qp.next_deadline()
             if (

@@ -8,9 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from testbed.model.addressing import ev_for_path
+from testbed.model.ecmp import HashedFlow
 from testbed.model.ev_set import Ev, choose_evs
 from testbed.model.kinds import ByKind, Part
 from testbed.model.topology import Node, Topology
+from testbed.model.units import Duration, parse_duration
 
 Qps = Annotated[
     int,
@@ -57,4 +60,26 @@ class Mrc(Part):
         )
 
 
-Transport = Annotated[Mrc, ByKind()]
+class Roce(Part):
+    """RoCEv2 reliable connections: one path a QP, go-back-N, DCQCN."""
+
+    kind: Literal["roce"] = "roce"
+    qps: Qps = 1
+    convergence: Annotated[Duration, Field(ge=0)] | None = Field(
+        default=None,
+        description="real time after which routing takes a QP off a dead path; null: never",
+    )
+    ack_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=parse_duration("262.144 us"),
+        description="real time without an acknowledgement after which everything is sent again",
+    )
+
+    def choose_evs(
+        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
+    ) -> tuple[Ev, ...]:
+        """The one EV of a queue pair: of the path that ECMP hashes it into."""
+        path = HashedFlow(src, dst, lane, seed).path(topology)
+        return (Ev(ev_for_path(path), path, active=True),)
+
+
+Transport = Annotated[Mrc | Roce, ByKind()]

@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from testbed.model.faults import Cut
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
 
 from .fabrics import ODD
 
@@ -16,7 +17,7 @@ def test_defaults() -> None:
     scenario = Scenario.model_validate(RIGHT)
     assert (scenario.seed, scenario.duration, scenario.timeline) == (1, 10**10, ())
     assert scenario.workload.message_size == 2**20
-    assert scenario.transport.evs is None
+    assert scenario.transport == Mrc()
 
 
 def test_flows_go_both_ways_unless_told_otherwise() -> None:

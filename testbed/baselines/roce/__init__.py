@@ -5,8 +5,19 @@ MRC. Docs: docs/baselines.md.
 """
 
 from testbed.baselines.roce.config import RoceConfig, RoceCounters
-from testbed.baselines.roce.dcqcn import Dcqcn, DcqcnProfile
+from testbed.baselines.roce.dcqcn import CNP_INTERVAL_NS, Dcqcn, DcqcnProfile
+from testbed.baselines.roce.demux import Demux
 from testbed.baselines.roce.qp import QueuePair
 from testbed.baselines.roce.wire import Packet, decode
 
-__all__ = ["Dcqcn", "DcqcnProfile", "Packet", "QueuePair", "RoceConfig", "RoceCounters", "decode"]
+__all__ = [
+    "CNP_INTERVAL_NS",
+    "Dcqcn",
+    "DcqcnProfile",
+    "Demux",
+    "Packet",
+    "QueuePair",
+    "RoceConfig",
+    "RoceCounters",
+    "decode",
+]

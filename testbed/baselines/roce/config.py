@@ -45,7 +45,7 @@ class RoceConfig:
     retry_count: int = RETRY_COUNT
     ack_packets: int = ACK_PACKETS
     cnp_interval_ns: int = CNP_INTERVAL_NS
-    burst: float = 1 / 32
+    burst: float = 1 / 8
     """How far a sender that could not run in time may catch up, in base RTTs."""
     dscp: DscpClasses = field(default_factory=DscpClasses)
 
@@ -85,7 +85,24 @@ class RoceCounters:
     acks_sent: int = 0
     naks_sent: int = 0
     cnps_sent: int = 0
+    not_a_peer: int = 0
     misdirected: int = 0
+    wrong_state: int = 0
+
+    def refusals(self) -> dict[str, int]:
+        """Return how many packets were not acted on, by reason."""
+        return {reason: getattr(self, reason) for reason in REFUSALS}
+
+
+REFUSALS: Final = (
+    "not_a_peer",
+    "misdirected",
+    "wrong_state",
+    "out_of_order",
+    "duplicates",
+    "refused",
+)
+"""The counters of what a queue pair did not act on. Go-back-N itself makes the most of them."""
 
 
 @dataclass(slots=True)

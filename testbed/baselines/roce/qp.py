@@ -68,9 +68,11 @@ class QueuePair:
     def receive(self, packet: Packet, arrival: Arrival) -> None:
         """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`."""
         if packet.source != self.config.peer_address:
-            self.counters.misdirected += 1
+            self.counters.not_a_peer += 1
+        elif packet.destination != self.config.local_address:
+            self.counters.misdirected += 1  # the iCRC does not cover the outer destination
         elif self.failed:
-            return
+            self.counters.wrong_state += 1
         elif isinstance(packet, Write):
             self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=arrival.rx_ns)
         elif isinstance(packet, Ack):

@@ -1,0 +1,53 @@
+"""From bytes to the queue pair that they are for; what is for none is dropped and counted."""
+
+from collections import Counter
+from typing import Final
+
+from testbed.baselines.roce.config import REFUSALS
+from testbed.baselines.roce.qp import QueuePair
+from testbed.baselines.roce.wire import decode
+from testbed.mrc import Arrival, DecodeError, DecodeReason
+from testbed.mrc.wire import Buffer
+
+_UNKNOWN_QP: Final = "unknown_qp"
+
+
+class Demux:
+    """The queue pairs of one endpoint, found by what a packet says; as `mrc.Demux`."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._by_qpn: dict[int, QueuePair] = {}
+        self._dropped: Counter[str] = Counter()
+
+    def add(self, qp: QueuePair) -> None:
+        """Let a queue pair be found.
+
+        Raises:
+            ValueError: its number is taken.
+        """
+        if qp.config.qpn in self._by_qpn:
+            raise ValueError(f"there is a queue pair {qp.config.qpn} already")
+        self._by_qpn[qp.config.qpn] = qp
+
+    def receive(self, data: Buffer, arrival: Arrival) -> None:
+        """Take in a packet, from the IPv6 header on, whatever it is; keeps no view of `data`."""
+        try:
+            packet = decode(data)
+        except DecodeError as error:
+            self._dropped[error.reason.name.lower()] += 1
+            return
+        qp = self._by_qpn.get(packet.qpn)
+        if qp is None:
+            self._dropped[_UNKNOWN_QP] += 1
+        else:
+            qp.receive(packet, arrival)
+
+    def refused(self) -> dict[str, int]:
+        """Return how many packets were not acted on, by reason: here and by the queue pairs."""
+        reasons = (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS)
+        counts = dict.fromkeys(reasons, 0) | self._dropped
+        for qp in self._by_qpn.values():
+            for reason, count in qp.counters.refusals().items():
+                counts[reason] += count
+        return counts

@@ -1,0 +1,74 @@
+"""RoCE over the simulated fabric: what the paper holds against it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from testbed.endpoint.planning import plan_endpoints
+from testbed.loading import load_scenario
+from testbed.model.addressing import links_of_path
+from testbed.model.faults import Fault
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Roce
+from testbed.sim import Outcome, Simulation
+
+S = 1_000_000_000
+MS = 1_000_000
+
+
+def permutation(*, seconds: int, faults: Sequence[object] = (), **parameters: object) -> Scenario:
+    return load_scenario("permutation-roce").model_copy(
+        update={
+            "duration": seconds * S,
+            "timeline": TypeAdapter(tuple[Fault, ...]).validate_python(tuple(faults)),
+            "transport": Roce.model_validate(parameters),
+        }
+    )
+
+
+def run(scenario: Scenario) -> tuple[Outcome, list[float]]:
+    """Run it; returns the outcome and each flow's rate over what the fabric allows."""
+    outcome = Simulation(scenario).run()
+    seconds = scenario.duration / S
+    return outcome, [
+        flow.bytes_verified * 8 / seconds / flow.attainable_bps for flow in outcome.flows
+    ]
+
+
+def uplink_of_first_flow(scenario: Scenario) -> str:
+    topology = scenario.topology
+    host = topology.host(0)
+    (qp,) = plan_endpoints(scenario, Path())[host].qps
+    return links_of_path(topology, host, qp.peer, qp.evs[0].path)[1].name
+
+
+def test_flows_hashed_onto_one_uplink_get_half_of_it_and_others_all_of_theirs() -> None:
+    outcome, shares = run(permutation(seconds=6))
+    assert 0.3 < min(shares) < 0.55
+    assert max(shares) > 0.95
+    assert all(not one.errors and one.bytes_corrupted == 0 for one in outcome.flows)
+    assert sum(counts.dropped for counts in outcome.counts.values()) == 0
+    assert sum(counts.trimmed for counts in outcome.counts.values()) == 0
+    assert sum(counts.marked for counts in outcome.counts.values()) > 0
+
+
+def test_many_queue_pairs_are_spread_more_evenly() -> None:
+    _, single = run(permutation(seconds=4))
+    outcome, lanes = run(permutation(seconds=4, qps=8))
+    assert len(outcome.flows) == 64
+    by_pair = [sum(lanes[i : i + 8]) / 8 for i in range(0, 64, 8)]
+    assert min(by_pair) > min(single)
+
+
+def test_a_dead_path_stalls_its_flow_until_routing_has_converged() -> None:
+    dead = uplink_of_first_flow(permutation(seconds=1))
+    fault = {"kind": "blackhole", "target": dead, "at": "2 s", "for": "4 s"}
+    received = {}
+    for name, convergence in (("never", None), ("fast", "50 us")):
+        outcome, _ = run(
+            permutation(seconds=6, faults=[fault], convergence=convergence, ack_timeout="65 us")
+        )
+        received[name] = outcome.flows[0].bytes_verified
+        assert outcome.flows[0].bytes_corrupted == 0
+    assert received["fast"] > 1.15 * received["never"]
