@@ -1,0 +1,178 @@
+"""Every kind of fault on every target that it applies to: injected, proven, healed.
+
+Real packets cross every path of a small fabric all the time; for each of them the faults' records
+say whether it had to arrive. `TESTBED_SOAK=1` makes every fault last ten times as long.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+
+from testbed.controller.plan import choose_wires
+from testbed.fabric import link_model
+from testbed.fabric.openvswitch import available
+from testbed.model.faults import Fault
+from testbed.model.impairment import WHOLE, Impairment, together
+from tests.controller.path_traffic import PathTraffic
+from tests.controller.test_faults import MS, running
+from tests.controller.test_plan import TINY, fault, struck
+from tests.sandbox import run_in_sandbox
+
+pytestmark = pytest.mark.root
+
+LASTING_MS = 1000 if "TESTBED_SOAK" in os.environ else 90
+GAP_MS = 60
+SETTLED_NS = 20 * MS
+"""A packet sent so shortly before a change may meet it, on a busy machine."""
+
+LINK, NIC, ONE_WAY = "p0_t0_0--p0_t1_1", "h0--p0_t0_0", "p0_t0_0>p0_t1_1"
+TARGETS: dict[str, dict[str, Any]] = {
+    "a link": {"target": LINK},
+    "a NIC port": {"target": NIC},
+    "one direction": {"target": ONE_WAY},
+    "a T0": {"target": "p0_t0_0"},
+    "a T1": {"target": "p0_t1_1"},
+    "a plane": {"target": "p0"},
+    "a transceiver": {"target": "p0_t0_0-u0..1"},
+    "two at random": {"target": "links", "choose": 2},
+    "a list": {"target": [LINK, "h1--p1_t0_1"]},
+}
+KINDS: dict[str, dict[str, Any]] = {
+    "cut": {},
+    "blackhole": {},
+    "loss": {"probability": 0.5},
+    "corrupt": {"probability": 0.5},
+    "degrade": {"factor": 0.25},
+    "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
+    "flap": {"period": f"{LASTING_MS // 2} ms"},
+}
+BOTH_WAYS = ("cut", "flap")
+
+
+def matrix() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Every (kind, target in words, what the fault says of it)."""
+    for kind, own in KINDS.items():
+        for words, target in TARGETS.items():
+            if kind not in BOTH_WAYS or ">" not in target["target"]:
+                yield kind, words, {**own, **target}
+    for switch in ("p0_t0_0", "p1_t1_0"):
+        yield "reboot", switch, {"target": switch}
+
+
+def timeline(cases: list[tuple[str, str, dict[str, Any]]]) -> tuple[Fault, ...]:
+    """One after the other, with a time between in which all is well."""
+    return tuple(
+        fault(
+            kind=kind,
+            at=f"{100 + i * (LASTING_MS + GAP_MS)} ms",
+            duration=f"{LASTING_MS} ms",
+            **more,
+        )
+        for i, (kind, _, more) in enumerate(cases)
+    )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the controller recorded, and what became of the packets."""
+
+    records: list[dict[str, Any]]
+    traffic: PathTraffic
+
+
+def play(cases: list[tuple[str, str, dict[str, Any]]], directory: Path, *, wires: bool) -> None:
+    """Play the faults and check every packet against their records; in a sandbox."""
+    faults = timeline(cases)
+    links = choose_wires(struck(*faults), openvswitch=wires)
+    with running(directory, faults, links) as run, PathTraffic(TINY) as traffic:
+        run.play("done", timeout_s=30 + len(cases) * (LASTING_MS + GAP_MS) / 1000)
+        run.controller.stop()
+    check(cases, Outcome(run.faults(), traffic))
+
+
+def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> None:
+    """Each fault took effect and healed, and no packet fared otherwise than they say."""
+    records = outcome.records
+    assert len(records) == len(cases)
+    for (kind, words, _), record in zip(cases, records, strict=True):
+        assert record["error"] is None, (kind, words, record)
+        assert record["kind"] == kind
+        assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
+        assert record["effective_ns"] < record["heal_after_ns"] <= record["healed_ns"]
+        assert record["proof"]["healed"]["carrier"] is True
+        dark = kind in {"cut", "reboot"}
+        assert record["proof"]["until_end"]["carrier"] is not dark
+    late_ms = median((record["effective_ns"] - record["asked_ns"]) / MS for record in records)
+    assert late_ms < 30, "from call to effect, on a machine that may be busy"
+    fates = {record["index"]: Counter[str]() for record in records}
+    for number, sent in enumerate(outcome.traffic.sent):
+        found = held(records, sent.t_ns)
+        if found is None:
+            continue
+        index, places, state = found
+        on_way = [state for place in sent.directions if place in places]
+        suffered = together(on_way)
+        arrived = number in outcome.traffic.intact
+        if index is None or suffered == WHOLE:
+            assert arrived, (sent, index)
+        elif not suffered.passes:
+            assert not arrived, (sent, index, suffered)
+        elif suffered.path_loss:
+            assert arrived == (sent.path_bits != suffered.path_bits), (sent, index)
+        else:
+            fates[index]["arrived" if arrived else "lost"] += 1
+    for (kind, words, _), record in zip(cases, records, strict=True):
+        if kind in {"loss", "corrupt"}:
+            assert min(fates[record["index"]][one] for one in ("arrived", "lost")) > 0, words
+        if kind == "degrade":
+            assert not fates[record["index"]]["lost"], words
+
+
+def held(
+    records: list[dict[str, Any]], t_ns: int
+) -> tuple[int | None, frozenset[str], Impairment] | None:
+    """What was in force when a packet was sent; None where that changed about then."""
+    for record in records:
+        steps = record["steps"]
+        for step, after in zip(steps, [*steps[1:], None], strict=True):
+            if step["after_ns"] - SETTLED_NS <= t_ns < step["by_ns"]:
+                return None
+            if after is not None and step["by_ns"] <= t_ns < after["after_ns"] - SETTLED_NS:
+                return record["index"], frozenset(record["places"]), Impairment(**step["state"])
+    return (
+        None
+        if any(t_ns < r["steps"][0]["after_ns"] < t_ns + SETTLED_NS for r in records)
+        else (
+            None,
+            frozenset(),
+            WHOLE,
+        )
+    )
+
+
+@pytest.fixture(autouse=True)
+def _has_the_link_model() -> None:
+    if missing := link_model.missing():
+        pytest.skip(str(missing))
+
+
+def test_every_kind_on_every_target(tmp_path: Path) -> None:
+    """On the links themselves."""
+    cases = list(matrix())
+    assert len(cases) == 63
+    run_in_sandbox(lambda: play(cases, tmp_path, wires=False), timeout_s=180)
+
+
+def test_every_kind_on_a_wire(tmp_path: Path) -> None:
+    """Through Open vSwitch where it can; the rest beside it, on the same link."""
+    found = available()
+    if found.datapath is None:
+        pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
+    cases = [case for case in matrix() if case[1] in {"a link", "one direction"}]
+    run_in_sandbox(lambda: play(cases, tmp_path, wires=True), timeout_s=120)
