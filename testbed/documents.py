@@ -171,6 +171,15 @@ def read_document(file: Path) -> Document:
     except OSError as error:
         found = error.strerror or str(error)
         raise InputError([Problem(str(file), found.lower(), "a YAML file")]) from None
+    return parse_document(file, text)
+
+
+def parse_document(file: Path, text: str) -> Document:
+    """Read YAML, or JSON, that holds one mapping; `file` is what messages call it.
+
+    Raises:
+        InputError: it is neither, or holds a key twice.
+    """
     try:
         return _parse(file, text)
     except yaml.MarkedYAMLError as error:

@@ -11,10 +11,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from testbed.documents import Document, key_path, read_document
+from testbed.documents import Document, key_path, parse_document, read_document
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
-from testbed.model.kinds import kinds_of
+from testbed.model.fault_checks import target_problems
+from testbed.model.faults import Fault
+from testbed.model.kinds import Part, kinds_of
 from testbed.model.names import did_you_mean
 from testbed.model.scenario import Scenario
 from testbed.model.topology import AUTO, NAME_PATTERN, NOMINAL_DILATION, Topology
@@ -101,6 +103,39 @@ def _resolved(topology: object) -> object:
     if isinstance(topology, dict) and is_auto(topology):
         return {**topology, "dilation": NOMINAL_DILATION}
     return topology
+
+
+LIVE_FOR = "10 min"
+"""A fault injected by hand heals after so long, if nobody has healed it before."""
+
+
+class _Request(Part):
+    """What a fault injected by hand is checked as."""
+
+    fault: Fault
+
+
+def load_fault(text: str, topology: Topology) -> Fault:
+    """Read a fault that is to strike now: an entry of a timeline without `at`, `for` optional.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    document = parse_document(Path("request"), f'{{"fault": {text}\n}}')
+    entry = document.data["fault"]
+    if isinstance(entry, dict):
+        entry = {"at": "0 s", "for": LIVE_FOR, **entry}
+    try:
+        fault = _Request.model_validate({"fault": entry}).fault
+    except ValidationError as error:
+        raise InputError([*_problems(document, _Request, error)]) from None
+    found = [*target_problems(topology, fault, "fault")]
+    if fault.at or fault.every is not None:
+        where = "fault.at" if fault.at else "fault.every"
+        found.append(Problem(where, document.texts[where], "nothing: by hand it strikes now, once"))
+    if found:
+        raise InputError([replace(one, where=document.where(one.where)) for one in found])
+    return fault
 
 
 def files_in(directory: Path) -> dict[str, Path]:

@@ -12,6 +12,7 @@ from testbed import fast
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.doctor import doctor
+from testbed.cli.fault import commands as fault_commands
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
@@ -72,6 +73,7 @@ def command_line() -> typer.Typer:
     app.command()(shell)
     app.command()(write_bw)
     app.command()(write_lat)
+    app.add_typer(fault_commands(), name="fault")
     app.command()(schema)
     app.command()(bench)
     app.command()(doctor)

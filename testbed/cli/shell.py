@@ -1,5 +1,8 @@
 """`testbed shell`: Mininet's prompt in a live fabric."""
 
+import sys
+import tempfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -24,6 +27,7 @@ def shell(
     A host's commands run in it, and its ping, TCP and MPTCP cross the fabric: h0 ping h4. Commands
     may also be piped in. Everything ends with the prompt.
     """
+    from testbed.controller.process import faults_by_hand
     from testbed.fabric.capabilities import require
     from testbed.fabric.shell import run_shell
     from testbed.loading import load_topology
@@ -33,7 +37,11 @@ def shell(
     pcaps = pcap_files(fabric, pcap or [], directory)
     require()
     console = stderr()
-    status = run_shell(fabric, pcaps, console.print)
+    with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
+        if sys.stdin.isatty():
+            console.print(f"Faults, from another terminal: testbed fault inject {control} cut p0")
+        beside = partial(faults_by_hand, fabric, Path(control))
+        status = run_shell(fabric, pcaps, console.print, beside)
     for file in pcaps.values():
         if file.exists():
             give_to_user(file)

@@ -6,9 +6,12 @@ under the same names in os-ken, OpenStack's fork of Ryu.
 """
 
 import logging
+import os
+import socket
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 with warnings.catch_warnings():
@@ -17,6 +20,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", category=DeprecationWarning, message="'cgi' is deprecated")
     warnings.filterwarnings("ignore", category=DeprecationWarning, message="distutils Version")
     warnings.filterwarnings("ignore", category=SyntaxWarning, message='"is not" with')
+    import eventlet
     import eventlet.hubs
     import eventlet.wsgi
 
@@ -53,6 +57,7 @@ __all__ = [
     "on",
     "parser",
     "run",
+    "serve",
     "wait_readable",
 ]
 
@@ -83,6 +88,17 @@ class HubClock:
 def wait_readable(fd: int) -> None:
     """Wait until a pipe or socket can be read, while the other green threads run."""
     eventlet.hubs.trampoline(fd, read=True)
+
+
+def serve(path: Path, application: Callable[..., Any]) -> None:
+    """Serve a WSGI application on a UNIX socket, while the other green threads run; for ever."""
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+    try:  # by the directory's descriptor: a socket's path may have 107 bytes only
+        listener = eventlet.listen(f"/proc/self/fd/{directory}/{path.name}", socket.AF_UNIX)
+    finally:
+        os.close(directory)
+    log = logging.getLogger("testbed.controller.live")
+    eventlet.wsgi.server(listener, application, log=log, keepalive=False)
 
 
 def run(module: str, port: int, **arguments: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from testbed.controller._ryu import (
     hub,
     ofproto,
     on,
+    serve,
     wait_readable,
 )
 from testbed.controller.actuators import (
@@ -24,6 +25,7 @@ from testbed.controller.actuators import (
     OpenFlowActuator,
 )
 from testbed.controller.channel import Channel
+from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.openflow import Session, SwitchError
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
@@ -31,12 +33,14 @@ from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
-from testbed.model.faults import Happening
-from testbed.model.impairment import Impairment
+from testbed.model.faults import Fault, Happening, happening
+from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.names import link_of
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""
+
+ANSWER_POLL_S = 0.0005
 
 log = logging.getLogger("testbed.controller")
 
@@ -75,6 +79,8 @@ class Controller(RyuApp):
         self._clock = HubClock()
         self._log = FaultLog(plan.run_directory / "faults.jsonl")
         self._t0_ns: int | None = None
+        self._healed_by_hand = set[int]()
+        self._socket = plan.run_directory / SOCKET
         self._session: Session | None = None
         self._connected = hub.Event()
         self._ready = hub.Event()
@@ -104,6 +110,7 @@ class Controller(RyuApp):
 
     def _obey(self) -> None:
         """Report what there is, play the timeline when told, end when told or left alone."""
+        hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self))
         if self._plan.wires:
             self._channel.send({"listening": self._plan.port})
         else:
@@ -118,6 +125,7 @@ class Controller(RyuApp):
                     break
                 case _:
                     raise ValueError(f"not a command: {message}")
+        self._socket.unlink(missing_ok=True)
         self._conclude()
         self.status = 1 if self._log.has_errors else 0
 
@@ -138,34 +146,44 @@ class Controller(RyuApp):
 
     def _run(self, fault: Happening, t0_ns: int) -> None:
         """Take one fault through its course."""
-        actuator = self._places.actuators(fault.places)
         first, *_, last = fault.steps
-        record = FaultRecord(
-            fault.index, fault.kind, fault.target, fault.places, actuator, t0_ns + first.at
-        )
+        record = self._new_record(fault, t0_ns + first.at)
         for step in fault.steps:
             due_ns = t0_ns + step.at
             wait_until(self._clock, due_ns)
-            if step is not first:
-                record = self._proven(record, "until_end" if step is last else "")
+            if fault.index in self._healed_by_hand:
+                return
             if step is last:
-                record = replace(record, heal_asked_ns=due_ns)
-            record = self._stepped(record, fault, step.state, due_ns)
-            if step is first or step is last:
+                self._end(record, due_ns)
+                return
+            if step is not first:
+                record = self._proven(record, "")
+            record = self._stepped(record, step.state, due_ns)
+            if step is first:
                 self._report(record)
+            self._log.keep(record)
             if record.effective_ns is None:
                 return
 
-    def _stepped(
-        self, record: FaultRecord, fault: Happening, state: Impairment, due_ns: int
-    ) -> FaultRecord:
+    def _new_record(self, fault: Happening, asked_ns: int | None) -> FaultRecord:
+        actuator = self._places.actuators(fault.places)
+        return FaultRecord(fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns)
+
+    def _end(self, record: FaultRecord, due_ns: int) -> FaultRecord:
+        """Heal a fault, with a last proof that it has held until now."""
+        record = replace(self._proven(record, "until_end"), heal_asked_ns=due_ns)
+        record = self._stepped(record, WHOLE, due_ns)
+        self._report(record)
+        return record
+
+    def _stepped(self, record: FaultRecord, state: Impairment, due_ns: int) -> FaultRecord:
         """Bring a fault's places into their next state; what goes wrong stands in the record."""
         try:
-            effect = self._places.put(fault.index, fault.places, state)
-            shown = self._places.prove(fault.places)
+            effect = self._places.put(record.index, record.places, state)
+            shown = self._places.prove(record.places)
         except Exception as error:  # whatever it is, the record says so and the run fails
-            log.exception("fault %d: a step did not take effect", fault.index)
-            self._places.forget(fault.index, fault.places)
+            log.exception("fault %d: a step did not take effect", record.index)
+            self._places.forget(record.index, record.places)
             return replace(record, error=record.error or str(error))
         step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.told)
         record = replace(record, steps=(*record.steps, step))
@@ -199,14 +217,42 @@ class Controller(RyuApp):
     def _conclude(self) -> None:
         """Prove what is not healed by the end of the run, and own up to what was never begun."""
         for one in self._plan.happenings:
-            record = self._log.records.get(one.index)
-            if record is None:
+            if one.index not in self._log.records:
                 asked_ns = None if self._t0_ns is None else self._t0_ns + one.at
-                actuator = self._places.actuators(one.places)
-                never = FaultRecord(one.index, one.kind, one.target, one.places, actuator, asked_ns)
+                never = self._new_record(one, asked_ns)
                 self._log.put(replace(never, error="the run ended before it was due"))
-            elif record.effective_ns is not None and record.healed_ns is None and not record.error:
+        for record in self.records().values():
+            if record.effective_ns is not None and record.healed_ns is None and not record.error:
                 self._log.put(self._proven(record, "until_end"))
+
+    # --- faults by hand -------------------------------------------------------------------
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        """Every fault so far, by its number."""
+        return dict(sorted(self._log.records.items()))
+
+    def inject(self, fault: Fault) -> FaultRecord:
+        """Inject a fault now and wait until it has taken effect, or has not."""
+        planned = len(self._plan.happenings)
+        index = max([planned - 1, *self._log.records]) + 1
+        t0_ns = self._clock.now_ns()
+        seed = f"{self._plan.run_directory.name}/{index}"
+        one = happening(self._plan.topology, fault, index, fault.at, seed)
+        self._log.keep(self._new_record(one, t0_ns + one.at))
+        for link in {link_of(place) for place in one.places if ">" in place}:
+            self._links.open(link)
+        thread = hub.spawn(self._run, one, t0_ns)
+        while not thread.dead and self._log.records[index].effective_ns is None:
+            self._clock.sleep(ANSWER_POLL_S)
+        return self._log.records[index]
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+        record = self._log.records.get(index)
+        if record is None or record.effective_ns is None or record.healed_ns is not None:
+            return None
+        self._healed_by_hand.add(index)
+        return self._end(record, self._clock.now_ns())
 
     # --- the switch -----------------------------------------------------------------------
 

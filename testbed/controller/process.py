@@ -5,7 +5,8 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from testbed.controller.channel import Channel
 from testbed.controller.plan import ControllerPlan
 from testbed.fabric.namespaces import die_with_parent
 from testbed.model.errors import RunFailedError
+from testbed.model.topology import Topology
 
 
 class ControllerProcess:
@@ -117,3 +119,20 @@ class ControllerProcess:
             status = self.process.returncode
         if status:
             raise RunFailedError(f"the controller ended with {status}: see {self._log}")
+
+
+@contextmanager
+def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
+    """Have faults injected by hand into the fabric of this sandbox while the block runs.
+
+    Args:
+        topology: the fabric.
+        directory: where the socket, the log and the records of the faults are.
+    """
+    controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
+    try:
+        controller.wait_for("ready")
+        yield
+    finally:
+        controller.process.kill()
+        controller.process.wait()

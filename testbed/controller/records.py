@@ -84,6 +84,10 @@ class FaultLog:
         self.records[record.index] = record
         self._write()
 
+    def keep(self, record: FaultRecord) -> None:
+        """Keep a fault's newest state in memory: it will change again soon."""
+        self.records[record.index] = record
+
     @property
     def has_errors(self) -> bool:
         """Whether any fault did not go as asked."""

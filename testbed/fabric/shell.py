@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from pathlib import Path
 
 from mininet.log import error, lg, output
@@ -92,19 +92,29 @@ class FabricShell(FabricCLI):
         return node if node in self._ordinary.topology.hosts else None
 
 
-def run_shell(topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None]) -> int:
+Beside = Callable[[], AbstractContextManager[object]]
+"""What runs in the sandbox beside the prompt, begun once the fabric stands."""
+
+
+def run_shell(
+    topology: Topology,
+    pcaps: Mapping[str, Path],
+    say: Callable[[str], None],
+    beside: Beside = nullcontext,
+) -> int:
     """Build a fabric, give the user its prompt, and return the exit status.
 
     Args:
         topology: the fabric.
         pcaps: files to capture links to, by the links' names.
         say: told what the user should know, a line at a time.
+        beside: entered in the sandbox, and left when the prompt ends.
     """
-    return run_in_terminal(lambda: _first_process(topology, pcaps, say))
+    return run_in_terminal(lambda: _first_process(topology, pcaps, say, beside))
 
 
 def _first_process(
-    topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None]
+    topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None], beside: Beside
 ) -> int:
     lg.handlers[0].setStream(sys.stdout)
     try:
@@ -114,6 +124,7 @@ def _first_process(
             fabric.sweep()
             ordinary = stack.enter_context(OrdinaryTraffic(topology))
             ordinary.install()
+            stack.enter_context(beside())
             for link, file in pcaps.items():
                 stack.callback(_stop, LinkCapture(topology.links[link], file), say)
             if os.isatty(0):

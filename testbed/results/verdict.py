@@ -267,7 +267,7 @@ def _faults(data: RunData) -> _Found:
             )
     scenario = data.scenario
     planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
-    missing = len(planned) - len(data.faults)
+    missing = len({one.index for one in planned} - {fault.index for fault in data.faults})
     if missing > 0:
         yield _Level.INVALID, f"{missing} faults of the timeline were not injected"
 

@@ -1,0 +1,106 @@
+"""Faults by hand, while a fabric runs: HTTP and JSON on a UNIX socket in the run's directory.
+
+    GET    /faults      every fault so far, as faults.jsonl has them
+    POST   /faults      inject one now: an entry of a timeline without `at`, `for` optional
+    GET    /faults/3    one of them
+    DELETE /faults/3    heal it now
+
+A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
+"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force. 500: the fault did not
+take effect, or did not heal.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from testbed.controller.records import FaultRecord
+from testbed.loading import load_fault
+from testbed.model.errors import InputError
+from testbed.model.faults import Fault
+from testbed.model.topology import Topology
+
+SOCKET = "control.sock"
+"""Its name in the run's directory."""
+
+MAX_BODY = 1 << 16
+
+StartResponse = Callable[[str, list[tuple[str, str]]], object]
+_Answer = tuple[HTTPStatus, Any]
+
+
+class Faults(Protocol):
+    """What the controller offers to those who inject faults by hand."""
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        """Every fault so far, by its number."""
+
+    def inject(self, fault: Fault) -> FaultRecord:
+        """Inject a fault now and wait until it has taken effect, or has not."""
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+
+
+class LiveControl:
+    """The WSGI application."""
+
+    def __init__(self, topology: Topology, faults: Faults) -> None:
+        """Serve one fabric."""
+        self._topology = topology
+        self._faults = faults
+
+    def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        status, content = self._answer(request)
+        start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
+        return [json.dumps(content).encode() + b"\n"]
+
+    def _answer(self, request: Mapping[str, Any]) -> _Answer:
+        method, path = request["REQUEST_METHOD"], request["PATH_INFO"].rstrip("/")
+        known, _, number = path.removeprefix("/").partition("/")
+        if known != "faults" or (number and not number.isdecimal()):
+            return _error(HTTPStatus.NOT_FOUND, path or "/", "/faults or /faults/N")
+        match method, number:
+            case "GET", "":
+                return HTTPStatus.OK, [one.as_json() for one in self._faults.records().values()]
+            case "POST", "":
+                return self._inject(request)
+            case "GET" | "DELETE", _ if number:
+                return self._one(method, int(number))
+        return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, "GET, POST or DELETE")
+
+    def _inject(self, request: Mapping[str, Any]) -> _Answer:
+        size = int(request.get("CONTENT_LENGTH") or 0)
+        if size > MAX_BODY:
+            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{size} B", f"up to {MAX_BODY} B")
+        text = request["wsgi.input"].read(size).decode(errors="replace")
+        try:
+            fault = load_fault(text, self._topology)
+        except InputError as error:
+            return HTTPStatus.BAD_REQUEST, {"errors": [asdict(one) for one in error.problems]}
+        return _told(self._faults.inject(fault), HTTPStatus.CREATED)
+
+    def _one(self, method: str, index: int) -> _Answer:
+        record = self._faults.records().get(index)
+        if record is None:
+            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault")
+        if method == "GET":
+            return HTTPStatus.OK, record.as_json()
+        healed = self._faults.heal(index)
+        if healed is None:
+            return _error(HTTPStatus.CONFLICT, f"fault {index}", "one that is in force")
+        return _told(healed, HTTPStatus.OK)
+
+
+def _told(record: FaultRecord, status: HTTPStatus) -> _Answer:
+    if record.error is not None:
+        status = HTTPStatus.INTERNAL_SERVER_ERROR
+    return status, record.as_json()
+
+
+def _error(status: HTTPStatus, found: str, expected: str) -> _Answer:
+    problem = {"where": "request", "found": found, "expected": expected, "remedy": ""}
+    return status, {"errors": [problem]}

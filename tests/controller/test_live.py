@@ -1,0 +1,98 @@
+"""Faults by hand: over the socket in the run's directory, with answers that say what is wrong."""
+
+import json
+import socket
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.controller.client import Client, socket_of
+from testbed.controller.live import SOCKET
+from testbed.fabric.link_control import LinkControl
+from testbed.loading import load_fault
+from testbed.model.errors import InputError
+from tests.controller.test_faults import running
+from tests.controller.test_plan import FABRIC_LINK, TINY, fault
+from tests.sandbox import run_in_sandbox
+
+CUT = {"kind": "cut", "target": FABRIC_LINK}
+
+
+@pytest.mark.root
+def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
+    """Beside those of the timeline; each by its number, with its record."""
+    timeline = (fault("p1", "50 ms", "30 s"),)
+
+    def inside() -> None:
+        with running(tmp_path, timeline, ()) as run, LinkControl(TINY) as links:
+            run.play("fault")
+            with Client.of(tmp_path) as client:
+                cut = client.inject(CUT)
+                assert (cut["index"], cut["kind"], cut["error"]) == (1, "cut", None)
+                assert links.carrier(FABRIC_LINK) == (False, False)
+            with Client.of(tmp_path) as client:
+                healed = client.heal(1)
+                assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
+                assert links.carrier(FABRIC_LINK) == (True, True)
+            with Client.of(tmp_path) as client:
+                assert client.heal(0)["proof"]["until_end"]["carrier"] is True
+            with Client.of(tmp_path) as client, pytest.raises(InputError, match="in force"):
+                client.heal(0)
+            with Client.of(tmp_path) as client, pytest.raises(InputError, match="number"):
+                client.heal(7)
+            with Client.of(tmp_path) as client:
+                assert [one["kind"] for one in client.faults()] == ["blackhole", "cut"]
+            run.controller.stop()
+        assert [one["index"] for one in run.faults()] == [0, 1]
+        assert not (tmp_path / SOCKET).exists()
+
+    run_in_sandbox(inside)
+
+
+@pytest.mark.root
+def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
+    """As any HTTP client sees them."""
+
+    def asked(method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+        http = HTTPConnection("run", timeout=5)
+        http.sock = socket.socket(socket.AF_UNIX)
+        http.sock.connect(str(tmp_path / SOCKET))
+        http.request(method, path, body)
+        response = http.getresponse()
+        return response.status, json.loads(response.read())
+
+    def inside() -> None:
+        with running(tmp_path, (), ()) as run:
+            status, answer = asked("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
+            assert status == 400
+            assert answer["errors"][0]["where"] == "request:1: fault.target"
+            assert "did you mean p0_t1_" in answer["errors"][0]["remedy"]
+            assert asked("POST", "/faults", "{")[0] == 400
+            assert asked("POST", "/faults", "3")[0] == 400
+            assert asked("PUT", "/faults")[0] == 405
+            assert asked("GET", "/links")[0] == 404
+            assert asked("DELETE", "/faults/0")[0] == 404
+            assert asked("GET", "/faults/") == (200, [])
+            run.controller.stop()
+
+    run_in_sandbox(inside)
+
+
+def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
+    """A directory without a socket, and one whose controller has been killed."""
+    with pytest.raises(InputError, match="under way"):
+        socket_of(tmp_path)
+    (tmp_path / SOCKET).touch()
+    with pytest.raises(InputError, match="under way"):
+        socket_of(tmp_path)
+
+
+def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
+    """And may have no time to come, as it strikes now."""
+    found = load_fault(json.dumps(CUT), TINY)
+    assert (found.at, found.for_) == (0, 600 * 10**9)
+    for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
+        with pytest.raises(InputError):
+            load_fault(json.dumps(CUT | wrong), TINY)
