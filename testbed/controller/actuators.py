@@ -89,7 +89,7 @@ class LinkControl(Protocol):
     def cut(self, link: str) -> None:
         """Set both ends down."""
 
-    def restore(self, link: str) -> None:
+    def restore(self, *links: str) -> None:
         """Set both ends up, wait until they forward, put their routes back and read them back."""
 
     def carrier(self, link: str) -> tuple[bool, bool]:
@@ -294,8 +294,9 @@ class LinkActuator:
             if state.cut and link not in self._cut:
                 self._control.cut(link)
                 self._cut.add(link)
+        if restored:
+            self._control.restore(*restored)
         for link in restored:
-            self._control.restore(link)
             self._cut.discard(link)
             self._impair(link, states[link])
             by_ns = self._clock.now_ns()

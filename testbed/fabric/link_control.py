@@ -11,6 +11,7 @@ blackhole empties the queue too, and counts that at once.
 """
 
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -27,7 +28,7 @@ from testbed.model.addressing import PATH_BITS
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.impairment import PPM, WHOLE, Impairment
 from testbed.model.names import direction_named
-from testbed.model.topology import Link, Port, Topology
+from testbed.model.topology import Link, Node, Port, Topology
 
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 CARRIER_TIMEOUT_NS = 1_000_000_000
@@ -170,28 +171,40 @@ class LinkControl(Closing):
             self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=False)])
         self._empty_queues(link)
 
-    def restore(self, link: str) -> None:
-        """Give the carrier back, wait until both ports forward, and put the routes back.
+    def restore(self, *links: str) -> None:
+        """Give the carrier back, wait until all ports forward, and put the routes back.
+
+        Of many links at once, as carrier takes its time to return and the links do so together.
 
         Raises:
             RunFailedError: a port got no carrier within a second, or a route did not come back.
         """
-        ports = self._link(link).ports
-        self._empty_queues(link)  # of what was sent into it meanwhile
+        ports = [port for link in links for port in self._link(link).ports]
+        for link in links:
+            self._empty_queues(link)  # of what was sent into it meanwhile
         for port in ports:
             self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=True)])
         deadline = time.monotonic_ns() + CARRIER_TIMEOUT_NS
         for port in ports:
             while self._read(port).get_attr("IFLA_OPERSTATE") != OPERSTATE_UP:
                 if time.monotonic_ns() > deadline:
-                    raise RunFailedError(f"{link}: {port.name} got no carrier within 1 s")
+                    raise RunFailedError(f"{port.name} got no carrier within 1 s")
+        by_node: dict[Node, list[Port]] = {}
         for port in ports:
-            wanted = routes.of_port(routes.expected(self._layout, port.node), port)
-            netlink = self._netlink(port)
-            netlink.send(routes.install(_lacking(wanted, netlink), self._layout.device_name))
-            lacking = _lacking(wanted, netlink)
-            if lacking.routes or lacking.neighbours:
-                raise RunFailedError(f"{link}: the routes of {port.name} did not come back")
+            by_node.setdefault(port.node, []).append(port)
+        for node, own in by_node.items():
+            self._restore_routes(node, own)
+
+    def _restore_routes(self, node: Node, ports: Sequence[Port]) -> None:
+        """Put back what a node has lost with its ports' carrier, and read it back."""
+        expected = routes.expected(self._layout, node)
+        wanted = [routes.of_port(expected, port) for port in ports]
+        netlink = self._netlink(ports[0])
+        lacking = _lacking(wanted, netlink)
+        netlink.send(routes.install(lacking, self._layout.device_name))
+        lacking = _lacking(wanted, netlink)
+        if lacking.routes or lacking.neighbours:
+            raise RunFailedError(f"the routes of {node.name} did not come back")
 
     def carrier(self, link: str) -> tuple[bool, bool]:
         """Say whether each end has carrier, the lower first."""
@@ -242,10 +255,12 @@ class LinkControl(Closing):
         return int(found.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
 
 
-def _lacking(wanted: routes.Tables, netlink: Netlink) -> routes.Tables:
+def _lacking(wanted: Iterable[routes.Tables], netlink: Netlink) -> routes.Tables:
     """What a node's tables have not: a port that only lost its carrier has kept its routes."""
+    found_routes = set(routes.read_routes(netlink))
+    found_neighbours = set(routes.read_neighbours(netlink))
     return routes.Tables(
-        wanted.routes - set(routes.read_routes(netlink)),
-        wanted.neighbours - set(routes.read_neighbours(netlink)),
+        frozenset(route for one in wanted for route in one.routes) - found_routes,
+        frozenset(entry for one in wanted for entry in one.neighbours) - found_neighbours,
         frozenset(),
     )
