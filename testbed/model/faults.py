@@ -22,6 +22,9 @@ from testbed.model.units import Duration
 RAMP_STEPS = 10
 """Steps in which a ramp rises: each is a store into the link model's memory."""
 
+MAX_FLAPS = 10_000
+"""Times that one fault may take carrier."""
+
 MAX_HAPPENINGS = 10_000
 """Faults that one timeline may make, repetitions counted."""
 
@@ -206,6 +209,12 @@ class Flap(_Fault):
     jitter: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
         default=0.0, description="how much each stretch varies at random, as a share of it"
     )
+
+    @model_validator(mode="after")
+    def _flaps_finitely(self) -> Self:
+        if self.for_ > MAX_FLAPS * self.period:
+            raise ValueError(f"a period of which at most {MAX_FLAPS} fit into for")
+        return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
         """Down and up in turn, each stretch as long as the last one up to the jitter."""

@@ -1,0 +1,119 @@
+"""What a timeline makes happen, and when."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.model.faults import RAMP_STEPS, Fault, Happening, happenings
+from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.topology import Topology
+
+CLOS = Topology(name="clos", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
+S, MS = 10**9, 10**6
+
+
+def fault(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Fault:
+    found: Fault = TypeAdapter(Fault).validate_python(
+        {"kind": kind, "target": target, "at": "1 s", "for": "2 s"} | more
+    )
+    return found
+
+
+def one(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Happening:
+    (found,) = happenings(CLOS, [fault(kind, target, **more)], 10 * S, seed=1)
+    return found
+
+
+def course(happening: Happening) -> list[tuple[int, dict[str, Any]]]:
+    return [(step.at // MS, step.state.told) for step in happening.steps]
+
+
+def test_a_fault_begins_and_is_healed() -> None:
+    assert course(one("cut")) == [(1000, {"cut": True}), (3000, {})]
+    assert course(one("loss", probability=0.2)) == [(1000, {"loss": 0.2}), (3000, {})]
+    assert one("blackhole", "p0_t0_0>p0_t1_1").places == ("p0_t0_0>p0_t1_1",)
+    assert one("freeze", "h3").places == ("h3",)
+    assert one("ev_loss", probability=1.0, path="p2/t1_3").steps[0].state == Impairment(
+        path_loss=1.0, path_bits=3 << 3 | 2
+    )
+
+
+def test_a_ramp_rises_in_steps_to_the_full_degree() -> None:
+    steps = one("degrade", factor=0.2, ramp="1 s").steps
+    assert len(steps) == RAMP_STEPS + 1
+    rates = [step.state.rate for step in steps]
+    assert rates[0] == pytest.approx(0.92)
+    assert rates[-2:] == [pytest.approx(0.2), 1.0]
+    assert rates[:-1] == sorted(rates[:-1], reverse=True)
+    assert steps[RAMP_STEPS - 1].at < 2 * S
+
+
+def test_a_switch_that_reboots_is_silent_before_it_is_dark() -> None:
+    both = {"cut": True, "blackhole": True}
+    found = one("reboot", "p0_t1_1", silent="500 ms")
+    assert course(found) == [(1000, {"blackhole": True}), (1500, both), (3000, {})]
+    assert len(found.places) == 2 * CLOS.t0_per_plane
+    assert course(one("reboot", "p0_t1_1", silent="0 s")) == [(1000, both), (3000, {})]
+
+
+def test_a_link_flaps() -> None:
+    found = course(one("flap", period="800 ms", duty=0.25))
+    down = {"cut": True}
+    times = [1000, 1200, 1800, 2000, 2600, 2800, 3000]
+    assert found == [(t, down if i % 2 == 0 and t < 3000 else {}) for i, t in enumerate(times)]
+
+
+@given(st.floats(0, 0.99), st.integers(0, 99))
+def test_jitter_moves_flaps_and_ends_whole_in_time(jitter: float, seed: int) -> None:
+    entry = fault("flap", period="100 ms", jitter=jitter)
+    (found,) = happenings(CLOS, [entry], 10 * S, seed)
+    times = [step.at for step in found.steps]
+    assert times == sorted(times)
+    assert (times[0], times[-1], found.steps[-1].state) == (S, 3 * S, WHOLE)
+    (again,) = happenings(CLOS, [entry], 10 * S, seed)
+    assert again == found
+
+
+def test_repetitions_fit_into_the_run_and_draw_anew() -> None:
+    entry = fault("blackhole", "links", choose=2, every="2500 ms")
+    found = happenings(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
+    assert [one.at // MS for one in found] == [1000, 3500, 6000, 1000]
+    assert [one.index for one in found] == [0, 1, 2, 3]
+    assert len({one.places for one in found[:3]}) > 1
+    twice = fault("blackhole", every="2500 ms", times=2)
+    assert len(happenings(CLOS, [twice], 10 * S, seed=1)) == 2
+
+
+def test_a_state_holds_until_the_next_step() -> None:
+    found = one("reboot", "p0_t1_1", silent="500 ms")
+    assert found.state_at(S - 1) == WHOLE
+    assert found.state_at(S).blackhole
+    assert found.state_at(3 * S - 1).cut
+    assert found.state_at(3 * S) == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("loss", {}),
+        ("loss", {"probability": 0}),
+        ("loss", {"probability": 1.1}),
+        ("loss", {"probability": 0.1, "ramp": "3 s"}),
+        ("degrade", {"factor": 1.0}),
+        ("cut", {"probability": 0.1}),
+        ("cut", {"every": "2 s"}),
+        ("cut", {"times": 3}),
+        ("flap", {"period": "1 s", "duty": 1.0}),
+        ("flap", {"period": "1 us"}),
+        ("reboot", {"silent": "2 s"}),
+        ("cut", {"choose": 0}),
+        ("cut", {"target": []}),
+        ("delay", {}),
+    ],
+)
+def test_wrong_keys_are_refused(kind: str, more: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        fault(kind, **more)

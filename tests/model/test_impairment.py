@@ -1,0 +1,53 @@
+"""Faults that act on one place at once."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.model.impairment import WHOLE, Impairment, InForce, together
+
+SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
+
+
+def impairments() -> st.SearchStrategy[Impairment]:
+    """States without loss on a chosen path, of which a place has one."""
+    return st.builds(
+        Impairment,
+        cut=st.booleans(),
+        blackhole=st.booleans(),
+        loss=SHARES,
+        corrupt=SHARES,
+        rate=st.floats(0.01, 1),
+        frozen=st.booleans(),
+    )
+
+
+@given(impairments(), impairments(), impairments())
+def test_they_add_up_in_any_order(a: Impairment, b: Impairment, c: Impairment) -> None:
+    one, other = together([a, b, c]), together([c, a, b])
+    assert abs(one.loss - other.loss) < 1e-5
+    assert abs(one.corrupt - other.corrupt) < 1e-5
+    assert (one.cut, one.blackhole, one.rate) == (other.cut, other.blackhole, other.rate)
+    assert together([a, WHOLE]).passes <= a.passes + 1e-5
+
+
+@given(impairments(), impairments())
+def test_more_faults_let_no_more_pass(a: Impairment, b: Impairment) -> None:
+    assert together([a, b]).passes <= min(a.passes, b.passes) + 1e-5
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), impairments()), max_size=20))
+def test_healing_one_leaves_the_others(course: list[tuple[int, Impairment]]) -> None:
+    in_force, last = InForce(), dict[int, Impairment]()
+    for fault, state in course:
+        in_force.put(fault, ("a>b",), state)
+        last[fault] = state
+        for heal in [f for f in last if f % 2]:
+            in_force.put(heal, ("a>b",), WHOLE)
+            del last[heal]
+        assert abs(in_force.at("a>b").passes - together(last.values()).passes) < 1e-5
+    assert in_force.at("b>a") == WHOLE
+
+
+def test_only_what_is_wrong_is_told() -> None:
+    assert WHOLE.told == {}
+    assert Impairment(loss=0.1, cut=True).told == {"cut": True, "loss": 0.1}
