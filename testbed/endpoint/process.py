@@ -18,6 +18,7 @@ from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.health import HealthLog
 from testbed.endpoint.nic import delays_ns
 from testbed.endpoint.plan import EndpointPlan
+from testbed.endpoint.port_monitor import PortMonitor
 from testbed.endpoint.port_scheduler import PortScheduler
 from testbed.endpoint.recording import Tables
 from testbed.endpoint.sockets import HostSockets, Received
@@ -51,6 +52,8 @@ class Endpoint:
         self._control = control
         self._sockets = HostSockets()
         self._carriers = Carriers(topology, plan.host)
+        nic_links = (topology.nic_link(plan.host, plane) for plane in range(topology.planes))
+        self._monitor = PortMonitor({link.lower.ifindex: link.plane for link in nic_links})
         self._delay_ns = delays_ns(topology)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._ports = PortScheduler(
@@ -77,6 +80,7 @@ class Endpoint:
     def run(self) -> None:
         """Work until the parent says finish; raises what nobody foresaw."""
         wake_ns = now_ns()
+        watched: list[socket.socket | PortMonitor] = [self._control, self._monitor]
         while not self._finished:
             now = now_ns()
             self._health.lag(max(now - wake_ns, 0))
@@ -87,7 +91,13 @@ class Endpoint:
             self._keep_records(now)
             wake_ns = max(self._next_wake_ns(now), now + self._tick_ns)
             timeout_ns = max(wake_ns - now_ns(), 0)
-            if select.select([self._control], [], [], timeout_ns / 1e9)[0]:
+            ready = select.select(watched, [], [], timeout_ns / 1e9)[0]
+            if ready:
+                wake_ns = now_ns()
+            if self._monitor in ready:
+                for plane, up in self._monitor.changes():
+                    self._traffic.port_changed(plane, up=up, now_ns=wake_ns)
+            if self._control in ready:
                 self._obey()
                 wake_ns = now_ns()
 
@@ -201,6 +211,7 @@ class Endpoint:
         self._tables.close()
         self._tell({"finished": self._report()})
         self._sockets.close()
+        self._monitor.close()
 
     def _report(self) -> dict[str, object]:
         return {**self._traffic.report(), "send_errors": self._sockets.send_errors}

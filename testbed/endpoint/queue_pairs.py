@@ -70,10 +70,16 @@ class ReliableQp(Protocol):
         """Queue an RDMA WRITE of which the peer is told."""
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
-        """What to send now."""
+        """What to send now, at most `limit` data packets."""
 
     def next_deadline(self) -> int | None:
         """When `transmit` is to be called even if nothing arrives."""
+
+    def port_down(self, plane: int, now_ns: int) -> None:
+        """The own port of a plane lost its carrier."""
+
+    def port_up(self, plane: int, now_ns: int) -> None:
+        """The own port of a plane has a carrier again."""
 
     def poll_cq(self) -> Sequence[Completion]:
         """The messages that have completed since the last call."""

@@ -162,6 +162,14 @@ class Traffic:
         if answer is not None:
             self._launch(answer.datagram, answer.peer, arrival.rx_ns)
 
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """The host's own port of a plane lost its carrier, or has it again."""
+        for connection in self._turns:
+            if up:
+                connection.qp.port_up(plane, now_ns)
+            else:
+                connection.qp.port_down(plane, now_ns)
+
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.
 

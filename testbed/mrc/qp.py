@@ -207,23 +207,20 @@ class QueuePair:
         return False
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
-        """Return at most `limit` datagrams to send now: control, retransmissions, new data.
+        """Return what to send now: all control packets, and at most `limit` data packets.
 
-        Call it after everything that has arrived went through `receive`: it is here that losses
-        are judged.
+        Retransmissions come before new data. Call it after everything that has arrived went
+        through `receive`: it is here that losses are judged.
         """
         if not self._running or self._requester.failed:
             return []
         self._requester.on_time(now_ns)
-        datagrams: list[Datagram] = []
         control = self.config.dscp.control
-        reports = self._responder.transmit(now_ns)
-        while reports and len(datagrams) < limit:
-            datagrams.append(_seal(reports.popleft(), control))
-        probes = self._requester.control()
-        while probes and len(datagrams) < limit:
-            datagrams.append(_seal(probes.popleft(), control))
-        datagrams += self._requester.transmit(now_ns, limit - len(datagrams))
+        datagrams: list[Datagram] = []
+        for waiting in (self._responder.transmit(now_ns), self._requester.control()):
+            datagrams += [_seal(packet, control) for packet in waiting]
+            waiting.clear()
+        datagrams += self._requester.transmit(now_ns, limit)
         return datagrams
 
     def next_deadline(self) -> int | None:

@@ -80,6 +80,11 @@ class Host:
         self.traffic.end()
         self.wake(now_ns)
 
+    def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
+        """The port of a plane lost its carrier, or has it again."""
+        self.traffic.port_changed(plane, up=up, now_ns=now_ns)
+        self.wake(now_ns)
+
     # --- receiving ----------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:

@@ -19,6 +19,7 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.faults import Happening, Step, happenings
 from testbed.model.flows import flows_of
 from testbed.model.impairment import InForce
+from testbed.model.names import direction_named
 from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.results import records
@@ -208,7 +209,9 @@ class Simulation:
             )
         self._in_force.put(index, fault.places, step.state)
         for place in fault.places:
-            self.fabric.impair(place, self._in_force.at(place))
+            state = self._in_force.at(place)
+            self.fabric.impair(place, state)
+            self._announce(place, up=not state.cut)
         known = self._faults[index]
         told = {"asked_ns": now_ns, "after_ns": now_ns, "by_ns": now_ns, "state": step.state.told}
         known = replace(known, steps=(*known.steps, told))
@@ -221,6 +224,13 @@ class Simulation:
                 proof=self._proof(fault),
             )
         self._faults[index] = known
+
+    def _announce(self, direction: str, *, up: bool) -> None:
+        """Let a host know of the carrier of its own port, as its NIC would."""
+        found = direction_named(self.scenario.topology, direction)
+        if found is not None and found[1].node in self.hosts:
+            link, port = found
+            self.hosts[port.node].port_changed(self.engine.now_ns, link.plane, up=up)
 
     def _dropped(self, fault: Happening) -> dict[str, int]:
         counts = {place: self.fabric.named(place).counts for place in fault.places}

@@ -177,7 +177,7 @@ class Network:
         qp = self.qps[side]
         while True:
             datagrams = qp.transmit(self.now_ns, self._burst)
-            assert len(datagrams) <= self._burst
+            assert sum(datagram.is_data for datagram in datagrams) <= self._burst
             for datagram in datagrams:
                 self.sent.append(Sent(side, self.now_ns, datagram))
                 self._launch(side, datagram)

@@ -293,13 +293,14 @@ def test_the_payload_is_released_on_completion() -> None:
     payload.append(0)  # BufferError while anybody holds a view
 
 
-def test_transmit_heeds_its_limit() -> None:
+def test_transmit_heeds_its_limit_of_data_and_lets_control_packets_go() -> None:
     network = Network(make_profile())
     qp = network.qps[0]
     qp.post_write(0, memoryview(bytes(1 << 16)), VA, RKEY)
-    assert len(qp.transmit(0, 3)) == 3
+    first = [datagram.is_data for datagram in qp.transmit(0, 3)]
+    assert first == [False] * 4 + [True] * 3  # the probes of the backups
     assert qp.next_deadline() == 0
-    assert len(qp.transmit(0, 100)) == 4 + 16 - 3
+    assert [datagram.is_data for datagram in qp.transmit(0, 100)] == [True] * (16 - 3)
 
 
 def test_packets_of_another_peer_are_ignored() -> None:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from testbed.loading import load_scenario
@@ -176,3 +177,23 @@ def test_incast_shares_the_last_hop() -> None:
     last = [counts for name, counts in outcome.counts.items() if name.endswith(">h4")]
     assert sum(counts.trimmed for counts in last) > 0
     assert sum(counts.full for counts in outcome.counts.values()) == 0
+
+
+def test_a_host_that_loses_a_port_tells_its_peer(tmp_path: Path) -> None:
+    """Both ends leave the plane because they know, not because packets are lost."""
+    cut = Cut(target=("h0--p1_t0_0",), at="1 s", for_="1 s")
+    scenario = _link_failure(timeline=(cut,), duration=3 * S)
+    outcome = simulate(scenario, tmp_path)
+    events = pl.read_parquet(tmp_path / "ev_events.parquet")
+    rtt_s = outcome.base_rtt_ns / S
+    for flow in outcome.flows:
+        own = events.filter(pl.col("flow") == flow.flow)
+        left = own.filter((pl.col("reason") == "port down") & ~pl.col("active"))
+        assert set(left["plane"]) == {1}
+        late = 0 if flow.src == "h0" else 1.5 * rtt_s
+        assert all(1 <= t <= 1 + late for t in left["t"])
+        back = own.filter((pl.col("plane") == 1) & pl.col("active") & (pl.col("t") > 2))
+        assert len(back) >= len(left) > 0  # losses may have condemned one before
+        assert max(back["t"]) < 2 + 4 * rtt_s
+        (lost, sent) = flow.packets_lost, flow.packets_sent
+        assert 0 < lost < 0.02 * sent

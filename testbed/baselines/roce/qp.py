@@ -81,18 +81,18 @@ class QueuePair:
             self._requester.on_cnp(arrival.rx_ns)
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
-        """Return at most `limit` datagrams to send now: answers, then data."""
+        """Return what to send now: all answers, and at most `limit` data packets."""
         if self.failed:
             return []
         self._requester.on_time(now_ns)
         datagrams: list[Datagram] = []
         outbox, dscp = self._responder.outbox, self.config.dscp
-        while outbox and len(datagrams) < limit:
+        while outbox:
             packet = outbox.popleft()
             in_class = dscp.no_trim if isinstance(packet, Ack) else dscp.control
             header, trailer = encode(packet, in_class)
             datagrams.append(Datagram(packet.ev, in_class, header, b"", trailer))
-        return datagrams + self._requester.transmit(now_ns, limit - len(datagrams))
+        return datagrams + self._requester.transmit(now_ns, limit)
 
     def next_deadline(self) -> int | None:
         """Return when to call `transmit` even if nothing arrives; None if never.

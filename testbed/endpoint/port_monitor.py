@@ -1,0 +1,84 @@
+"""Carrier of the host's own ports, as the kernel announces it (rtnetlink, RTMGRP_LINK).
+
+The kernel tells of every change of a link in the network namespace; nothing has to be polled. Where
+it lost announcements (the socket's buffer was full) it says so, and is asked for the whole state.
+"""
+
+import errno
+import socket
+import struct
+from collections.abc import Iterator, Mapping
+
+_RTMGRP_LINK = 1
+_RTM_NEWLINK = 16
+_RTM_GETLINK = 18
+_NLM_F_REQUEST = 0x1
+_NLM_F_DUMP = 0x300
+_IFF_UP = 0x1
+_IFF_LOWER_UP = 0x10000
+_WORKING = _IFF_UP | _IFF_LOWER_UP
+_BUFFER_BYTES = 1 << 16
+
+_HEADER = struct.Struct("=IHHII")
+"""`struct nlmsghdr`: length, type, flags, sequence number, port."""
+
+_LINK = struct.Struct("=BxHiII")
+"""`struct ifinfomsg`: family, type, index, flags, change mask."""
+
+
+class PortMonitor:
+    """The ports of the network namespace that this process is in, and whether they have carrier."""
+
+    def __init__(self, planes: Mapping[int, int]) -> None:
+        """Listen from now on; `planes` are the planes of the ports by interface index."""
+        self._planes = planes
+        self._up: dict[int, bool] = {}
+        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._socket.setblocking(False)
+        self._socket.bind((0, _RTMGRP_LINK))
+        self._ask()
+
+    def fileno(self) -> int:
+        """The file descriptor that is readable when there is news."""
+        return self._socket.fileno()
+
+    def changes(self) -> Iterator[tuple[int, bool]]:
+        """Yield every change since the last call: a plane, and whether its port has carrier.
+
+        A port is taken to have it at first: one that has not is a change.
+        """
+        while True:
+            try:
+                data = self._socket.recv(_BUFFER_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                self._ask()
+                continue
+            for index, up in _links_in(data):
+                plane = self._planes.get(index)
+                if plane is not None and self._up.get(plane, True) != up:
+                    self._up[plane] = up
+                    yield plane, up
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+    def _ask(self) -> None:
+        length = _HEADER.size + _LINK.size
+        header = _HEADER.pack(length, _RTM_GETLINK, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0)
+        self._socket.send(header + _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
+
+
+def _links_in(data: bytes) -> Iterator[tuple[int, bool]]:
+    """The interfaces that netlink messages tell of: index, and whether it is up with carrier."""
+    position = 0
+    while position + _HEADER.size <= len(data):
+        length, kind, _, _, _ = _HEADER.unpack_from(data, position)
+        if kind == _RTM_NEWLINK:
+            _, _, index, flags, _ = _LINK.unpack_from(data, position + _HEADER.size)
+            yield index, flags & _WORKING == _WORKING
+        position += max(length + 3 & ~3, _HEADER.size)
