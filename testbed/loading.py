@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from testbed.documents import Document, key_path, parse_document, read_document
+from testbed.matrices import read_matrix
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.fault_checks import target_problems
@@ -69,6 +70,8 @@ def load_scenario(name_or_path: str, dilation: Dilation = nominal) -> Scenario:
     except InputError as error:
         found += error.problems
         data["topology"] = _STAND_IN  # to find what else is wrong
+    if _names_matrix(data.get("workload")):
+        data["workload"] = {**data["workload"], "matrix": _matrix_of_scenario(document)}
     scenario = _scenario(document, data, found)
     if is_auto(data["topology"]):
         fitting = {**data["topology"], "dilation": dilation(scenario)}
@@ -96,6 +99,22 @@ def _scenario(document: Document, data: dict[str, Any], found: list[Problem]) ->
     if found:
         raise InputError(found)
     return scenario
+
+
+def _names_matrix(workload: object) -> bool:
+    """Whether a workload, as its file says it, names the file of a connection matrix."""
+    return isinstance(workload, dict) and isinstance(workload.get("matrix"), str)
+
+
+def _matrix_of_scenario(document: Document) -> list[dict[str, Any]]:
+    file = document.file.parent / document.data["workload"]["matrix"]
+    if not file.is_file():
+        where, expected = (
+            document.where("workload.matrix"),
+            "a file, seen from the scenario's directory",
+        )
+        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
+    return read_matrix(_nearby(file))
 
 
 def _resolved(topology: object) -> object:

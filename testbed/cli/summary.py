@@ -35,6 +35,8 @@ def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
         style="bold",
     )
     console.print(_flows(summary), "")
+    if summary.operations:
+        console.print(_operations(summary), "")
     if summary.faults:
         console.print(_faults(summary), "")
     console.print(_integrity(summary))
@@ -61,6 +63,29 @@ def _flows(summary: "Summary") -> "RenderableType":
             f"{flow.attainable_fraction:.1%}",
             str(flow.packets_lost),
             str(flow.packets_retransmitted),
+        )
+    return table
+
+
+def _operations(summary: "Summary") -> "RenderableType":
+    from rich.table import Table
+
+    from testbed.model.units import show_rate, show_size
+
+    table = Table()
+    table.add_column("operation", style="cyan")
+    for heading in ("hosts", "size", "count", "median", "p99", "longest", "bus bandwidth"):
+        table.add_column(heading, justify="right")
+    for one in summary.operations:
+        table.add_row(
+            one.kind,
+            str(one.hosts),
+            show_size(one.bytes),
+            str(one.count),
+            f"{one.median_ms:.1f} ms",
+            f"{one.p99_ms:.1f} ms",
+            f"{one.max_ms:.1f} ms",
+            "-" if one.busbw_bps is None else show_rate(round(one.busbw_bps)),
         )
     return table
 

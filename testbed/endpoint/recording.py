@@ -34,6 +34,7 @@ class Tables:
         self.ev_events = appender(records.EV_EVENTS)
         self.qp = appender(records.QP)
         self.completions = appender(records.COMPLETIONS)
+        self.operations = appender(records.OPERATIONS)
 
     def close(self) -> None:
         """Close every file."""

@@ -31,7 +31,7 @@ from testbed.mrc import (
 )
 from testbed.workloads.messages import Checker, Sender, Slots
 from testbed.workloads.pattern import Pattern
-from testbed.workloads.program import NEVER
+from testbed.workloads.program import NEVER, End
 from testbed.workloads.programs import program_of
 
 _OUTER_BYTES = ETHERNET_HEADER + 40
@@ -87,7 +87,13 @@ class Traffic:
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
         self._turns = list(self.connections.values())
         self.senders = {one.sender.flow: one.sender for one in self._turns if one.sender}
-        self._program = program_of(plan.workload, tuple(self.senders))
+        self._program = program_of(
+            plan.workload,
+            plan.topology,
+            plan.host.name,
+            [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
+            [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
+        )
         self._begun = self._running = False
         self._moves: list[tuple[int, int, Path]] = []
         self.control_bytes = 0
@@ -148,6 +154,8 @@ class Traffic:
         if self._running:
             for post in program.posts(now_ns):
                 self.senders[post.flow].post(post.size, tell=post.tell)
+        if program.finished:
+            self._record_operations()
 
     @property
     def idle(self) -> bool:
@@ -247,6 +255,19 @@ class Traffic:
             flow, qp = connection.plan.sends, connection.qp
             if flow is not None:
                 self._tables.qp(now_ns, flow, qp.congestion.window, qp.flight, qp.rtt.smoothed_ns)
+
+    def _record_operations(self) -> None:
+        for one in self._program.finished:
+            self._tables.operations(
+                one.end_ns,
+                one.start_ns,
+                self._plan.host.name,
+                one.kind,
+                one.number,
+                one.size,
+                one.hosts,
+            )
+        self._program.finished.clear()
 
     def _record_sent(
         self, connection: Connection, datagram: Datagram, plane: int, now_ns: int

@@ -15,27 +15,17 @@ from testbed.model.ev_set import backups_per_plane, ev_count
 from testbed.model.fault_checks import fault_problems, fault_remarks
 from testbed.model.names import did_you_mean, link_named, node_named, searchable
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node, Tier, Topology
+from testbed.model.topology import Node, Topology
 from testbed.model.transport import Mrc
 from testbed.model.units import show_duration, show_size
-from testbed.model.workload import Workload, WriteBw
+from testbed.model.workload import Incast, Permutation, WriteBw
+from testbed.model.workload_checks import workload_problems
 
 MIN_MESSAGES = 10
 """Completions of a flow below which the stall says little."""
 
 
 # --- names ------------------------------------------------------------------------------------
-
-
-def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
-    """What is wrong with a host's name, if anything is."""
-    node = node_named(topology, name)
-    if node is not None and node.tier is Tier.HOST:
-        return None
-    last = topology.host(topology.t0_per_plane * topology.hosts_per_t0 - 1)
-    expected = f"a host of {topology.name}: h0 to {last.name}"
-    remedy = "a switch sends no data: name a host below it" if node is not None else ""
-    return Problem(where, name, expected, remedy)
 
 
 def unknown_link(topology: Topology, where: str, name: str) -> Problem | None:
@@ -63,35 +53,9 @@ def _link_remedy(topology: Topology, name: str) -> str:
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
     """Everything that makes a scenario impossible."""
     return (
-        *_workload_problems(scenario.topology, scenario.workload),
+        *workload_problems(scenario.topology, scenario.workload),
         *fault_problems(scenario),
     )
-
-
-def _workload_problems(topology: Topology, workload: Workload) -> Iterator[Problem]:
-    match workload:
-        case WriteBw():
-            yield from _pair_problems(topology, workload)
-
-
-def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
-    seen: dict[tuple[str, str], str] = {}
-    for i, pair in enumerate(workload.pairs):
-        where = f"workload.pairs[{i}]"
-        unknown = [unknown_host(topology, f"{where}[{end}]", name) for end, name in enumerate(pair)]
-        yield from filter(None, unknown)
-        if pair[0] == pair[1]:
-            yield Problem(where, f"{pair[0]} with itself", "two different hosts")
-            continue
-        key = (min(pair), max(pair)) if workload.bidirectional else pair
-        if key in seen:
-            yield Problem(
-                where,
-                f"{pair[0]} and {pair[1]} again",
-                f"every pair once (the first is {seen[key]})",
-                "remove one of the two",
-            )
-        seen.setdefault(key, where)
 
 
 # --- what may not be meant --------------------------------------------------------------------
@@ -162,11 +126,13 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
 
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
     match scenario.workload:
-        case WriteBw():
+        case WriteBw() | Permutation() | Incast():
             yield from _message_remarks(scenario, scenario.workload)
 
 
-def _message_remarks(scenario: Scenario, workload: WriteBw) -> Iterator[Remark]:
+def _message_remarks(
+    scenario: Scenario, workload: WriteBw | Permutation | Incast
+) -> Iterator[Remark]:
     topology = scenario.topology
     rate_bps = topology.planes * topology.port_rate_bps
     one_ns = workload.message_size * 8 * 10**9 / rate_bps

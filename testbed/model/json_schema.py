@@ -51,6 +51,11 @@ def scenario_schema() -> dict[str, Any]:
         "description": topology.pop("description"),
         "anyOf": [{"type": "string"}, topology, changed],
     }
+    matrix = schema["$defs"]["Connections"]["properties"]["matrix"]
+    schema["$defs"]["Connections"]["properties"]["matrix"] = {
+        "description": matrix.pop("description"),
+        "anyOf": [{"type": "string"}, matrix],
+    }
     return schema
 
 

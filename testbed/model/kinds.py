@@ -18,7 +18,7 @@ class Part(BaseModel):
 class ByKind:
     """Marks a field that holds one of several models: `kind` says which, the first if it is absent.
 
-    Each model has a field `kind` with one literal, its default. An error inside is located with the
+    Each model has a field `kind` with one literal. An error inside is located with the
     kind as a step of its own, which is no key of the file (`kinds_of` tells which those are).
     """
 
@@ -27,14 +27,14 @@ class ByKind:
     ) -> CoreSchema:
         """Let pydantic choose by the tag."""
         models = get_args(source) or (source,)
-        default = models[0].model_fields["kind"].default
+        default = _kind(models[0])
 
         def kind(value: Any) -> str:
             if isinstance(value, BaseModel):
                 return str(getattr(value, "kind", value))
             return str(value.get("kind", default)) if isinstance(value, dict) else str(default)
 
-        choices = {one.model_fields["kind"].default: handler(one) for one in models}
+        choices = {_kind(one): handler(one) for one in models}
         return core_schema.tagged_union_schema(choices, discriminator=kind)
 
     def __get_pydantic_json_schema__(
@@ -49,9 +49,11 @@ class ByKind:
 
 
 def kinds_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
-    """The models that a field may hold by their kind; none where there is only one without."""
-    return {
-        one.model_fields["kind"].default: one
-        for one in models
-        if "kind" in one.model_fields and isinstance(one.model_fields["kind"].default, str)
-    }
+    """The models that a field may hold by their kind; those without are left out."""
+    return {_kind(one): one for one in models if _kind(one)}
+
+
+def _kind(model: type[BaseModel]) -> str:
+    field = model.model_fields.get("kind")
+    literals = get_args(field.annotation) if field is not None else ()
+    return str(literals[0]) if literals else ""

@@ -17,6 +17,7 @@ from testbed.results.fault_metrics import (
     window,
 )
 from testbed.results.link_metrics import link_summaries
+from testbed.results.operations import summarise_operations
 from testbed.results.run_data import NS, FaultRecord, FlowRecord, RunData
 from testbed.results.summary import (
     EvSummary,
@@ -91,6 +92,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         flows=flows,
         faults=tuple(_fault(data, tables, fault) for fault in data.faults),
         links=link_summaries(data),
+        operations=summarise_operations(data),
     )
 
 

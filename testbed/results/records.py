@@ -133,6 +133,23 @@ COMPLETIONS = Table(
 )
 """A message in place at the receiver, in order, compared byte by byte."""
 
+OPERATIONS = Table(
+    "operations",
+    (
+        ("t", Kind.TIME),
+        ("start_t", Kind.TIME),
+        ("host", Kind.WORD),
+        ("kind", Kind.WORD),
+        ("number", Kind.I32),
+        ("bytes", Kind.I64),
+        ("hosts", Kind.I32),
+    ),
+)
+"""An operation of the workload, finished at one host: a collective, a training step, a transfer.
+
+`number` is the same at all of the `hosts` that take part; `bytes` is the size of a host's buffer.
+"""
+
 LINKS = Table(
     "links",
     (
@@ -191,6 +208,7 @@ TABLES = (
     EV_EVENTS,
     QP,
     COMPLETIONS,
+    OPERATIONS,
     LINKS,
     QUEUES,
     PROBES,

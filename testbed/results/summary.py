@@ -43,6 +43,30 @@ class Latency(_Model):
     max_rtt: float
 
 
+class OperationSummary(_Model):
+    """The operations of one kind: `allreduce`, `alltoall`, `sendrecv`, training `step`, `transfer`.
+
+    Times are from the first host's beginning to the last host's end. `algbw_bps` is a host's buffer
+    over the time, the median; `busbw_bps` that times nccl-tests' factor, null where there is none.
+    """
+
+    kind: str
+    count: int
+    hosts: int
+    bytes: int
+    median_ms: float
+    p99_ms: float
+    max_ms: float
+    median_rtt: float
+    p99_rtt: float
+    max_rtt: float
+    median_real_us: float
+    p99_real_us: float
+    max_real_us: float
+    algbw_bps: float
+    busbw_bps: float | None
+
+
 class EvSummary(_Model):
     """One EV of a flow. `path` is `p0/t1_2`."""
 
@@ -210,4 +234,5 @@ class Summary(_Model):
     integrity: Integrity
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
+    operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()

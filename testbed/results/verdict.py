@@ -285,6 +285,10 @@ def _course(data: RunData, integrity: Integrity) -> _Found:
     if not isinstance(last, float):
         yield _Level.INVALID, "no data arrived"
         return
+    if not data.scenario.workload.continuous:
+        if not data.tables["operations"].height:
+            yield _Level.INVALID, "no operation of the workload was finished"
+        return
     early = data.run.duration_s - last
     in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
     if early > EARLY_END_RTTS * data.base_rtt_s and not in_force:

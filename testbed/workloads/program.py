@@ -11,6 +11,20 @@ NEVER = 1 << 63
 """A time in ns that does not come."""
 
 
+class End(NamedTuple):
+    """One end of a flow, as its host sees it.
+
+    Attributes:
+        flow: its number.
+        peer: the host at the other end.
+        lane: which of the queue pairs to that host.
+    """
+
+    flow: int
+    peer: str
+    lane: int
+
+
 class Post(NamedTuple):
     """A message to post.
 
@@ -25,14 +39,36 @@ class Post(NamedTuple):
     tell: bool = False
 
 
+class Operation(NamedTuple):
+    """What a host has finished: a collective, a training step, a transfer. Times in ns.
+
+    Attributes:
+        kind: what it was.
+        number: which of its kind, from 0; the same at every host that took part.
+        start_ns: when this host began it.
+        end_ns: when this host was done with it.
+        size: the host's buffer, in bytes.
+        hosts: how many take part.
+    """
+
+    kind: str
+    number: int
+    start_ns: int
+    end_ns: int
+    size: int
+    hosts: int
+
+
 class Program(Protocol):
     """One host's part in a workload. Times in ns.
 
     Attributes:
         wake_ns: when it wants `posts` to be called even if nothing happens; `NEVER` if never.
+        finished: the operations finished so far; whoever takes them clears the list.
     """
 
     wake_ns: int
+    finished: list[Operation]
 
     def begin(self, now_ns: int) -> None:
         """The workload starts."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from testbed.workloads.program import NEVER, Post
+from testbed.workloads.program import NEVER, Operation, Post
 
 
 class WriteBw:
@@ -11,6 +11,7 @@ class WriteBw:
     def __init__(self, flows: Sequence[int], size: int, depth: int) -> None:
         """`flows` from here, with messages of `size` bytes."""
         self.wake_ns = NEVER
+        self.finished: list[Operation] = []
         self._size = size
         self._due = [Post(flow, size) for _ in range(depth) for flow in flows]
 

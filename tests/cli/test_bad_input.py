@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.loading import load_scenario
+from testbed.model.workload import Connections
+
 from .conftest import Call
 
 RIGHT = """\
@@ -316,6 +319,107 @@ def test_results_that_cannot_be_written_to(call: Call) -> None:
     called = call("run", "right.yaml", "--results", "file")
     assert called.status == 2
     assert "--results: found file, expected a directory to write to" in called.err
+
+
+WORKLOADS = [
+    (
+        "{kind: permutation, hosts: [h0]}",
+        ["hosts: found a list of 1, expected a list of 2 or more"],
+    ),
+    (
+        "{kind: permutation, hosts: [h0, h0, h9]}",
+        [
+            "workload.hosts[1]: found h0 again, expected every host once",
+            "workload.hosts[2]: found h9, expected a host of clos-4plane: h0 to h7",
+        ],
+    ),
+    ("{kind: permutation, shift: 8}", ["workload.shift: found 8, expected 1 to 7, there being 8"]),
+    (
+        "{kind: incast, senders: [h1, h0], target: h0}",
+        ["workload.target: found h0, expected a host that is none of the senders"],
+    ),
+    (
+        "{kind: incast, senders: [h1, p0_t0_0], target: h0, victim: [h1, h0]}",
+        [
+            "workload.senders[1]: found p0_t0_0, expected a host",
+            "workload.victim: found h1 to h0, expected a flow beside the incast",
+        ],
+    ),
+    ("{kind: allreduce, size: 1 GiB}", ["workload.size: found 1 GiB, expected a size from 1 B to"]),
+    (
+        "{kind: allreduce, pairs: [[h0, h1]]}",
+        ["workload.pairs: found the unknown key pairs, expected one of kind, hosts, size, slices"],
+    ),
+    ("{kind: training}", ["workload.compute: expected a value, which is required (time of each"]),
+    (
+        "{kind: connections, matrix: none.cm}",
+        ["workload.matrix: found none.cm, which does not exist, expected a file"],
+    ),
+    (
+        "{kind: connections, matrix: [{src: h0, dst: h0, start: 0 s, size: 0}]}",
+        ["workload.matrix[0].size: found 0, expected at least 1 (in bytes)"],
+    ),
+    (
+        "{kind: connections, matrix: [{src: h0, dst: h8, start: 0 s, size: 1}]}",
+        ["workload.matrix[0].dst: found h8, expected a host of clos-4plane: h0 to h7"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("workload", "told"), WORKLOADS)
+def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
+    _refused(call, f"name: x\ntopology: clos-4plane\nworkload: {workload}\n", *told)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "told"),
+    [
+        ("", ["bad.cm: expected a line Nodes with their number", "a line Connections with"]),
+        (
+            "Nodes 8\nConnections 2\n0->4 start 0 size 9\n",
+            ["bad.cm: found Connections 2, expected the number of the lines that follow, 1"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->8 start 0 size 9\n",
+            ["bad.cm:3: found 0->8", "nodes below 8"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0-4 start 0 size 9\n",
+            ["bad.cm:3:", "a line such as 0->4 start 0"],
+        ),
+        (
+            "Nodes 8\nConnections 1\n0->4 start 0 size\n",
+            ["bad.cm:3:", "a line such as 0->4 start 0"],
+        ),
+        ("Nodes 8\nConnections 1\n0->4 start x size 1\n", ["bad.cm:3:", "a line such as 0->4"]),
+        ("Nodes 8\nConnections 1\n0->4 start 0 size 0\n", ["bad.cm:3:", "its size above 0"]),
+        ("Nodes 8\nConnections 1\n0->4 trigger 1 size 5\n", ["triggers are not supported"]),
+        ("\N{GREEK SMALL LETTER ALPHA}", ["a byte that is not ASCII at offset 0"]),
+    ],
+)
+def test_wrong_connection_matrices(call: Call, matrix: str, told: list[str]) -> None:
+    Path("bad.cm").write_text(matrix)
+    workload = "{kind: connections, matrix: bad.cm}"
+    Path("x.yaml").write_text(f"name: x\ntopology: clos-4plane\nworkload: {workload}\n")
+    called = call("run", "x.yaml")
+    assert called.status == 2, called.err
+    for one in told:
+        assert one in called.err
+
+
+@pytest.mark.usefixtures("call")
+def test_a_connection_matrix_is_read_as_htsim_reads_it() -> None:
+    Path("right.cm").write_text(
+        "Nodes 8\nConnections 2\n0->4 id 1 start 2500000 size 70 prio 1\n\n7->0 start 0 size 9\n"
+    )
+    workload = "{kind: connections, matrix: right.cm}"
+    Path("x.yaml").write_text(f"name: x\ntopology: clos-4plane\nworkload: {workload}\n")
+    loaded = load_scenario("x.yaml").workload
+    assert isinstance(loaded, Connections)
+    assert [(one.src, one.dst, one.start, one.size) for one in loaded.matrix] == [
+        ("h0", "h4", 2500, 70),
+        ("h7", "h0", 0, 9),
+    ]
 
 
 def test_aliases_and_merge_keys_are_no_repeats(call: Call) -> None:

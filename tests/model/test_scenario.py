@@ -7,6 +7,7 @@ from testbed.model.faults import Cut
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
 
 from .fabrics import ODD
 
@@ -16,6 +17,7 @@ RIGHT: dict[str, Any] = {"name": "x", "topology": ODD, "workload": {"pairs": [["
 def test_defaults() -> None:
     scenario = Scenario.model_validate(RIGHT)
     assert (scenario.seed, scenario.duration, scenario.timeline) == (1, 10**10, ())
+    assert isinstance(scenario.workload, WriteBw)
     assert scenario.workload.message_size == 2**20
     assert scenario.transport == Mrc()
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from testbed.results.fault_metrics import FlowTables
-from testbed.results.figures import ev_states, failover, goodput, queues
+from testbed.results.figures import ev_states, failover, goodput, operations, queues
 from testbed.results.figures.style import Drawing, style
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
@@ -28,6 +28,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     with style():
         drawings = (
             goodput.draw(data, tables, summary),
+            operations.draw(data, summary),
             *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
             *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
             queues.draw(data, summary),

@@ -1,0 +1,89 @@
+"""Connection matrices in the format of htsim: who transfers how much to whom, from when on.
+
+    Nodes 8
+    Connections 2
+    0->4 id 1 start 0 size 2000000
+    1->5 id 2 start 1000000 size 2000000
+
+Node n is host n of the fabric, `start` is in picoseconds, `size` in bytes. Transfers that begin by
+a trigger are refused.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from testbed.model.errors import InputError, Problem
+
+_PS_PER_NS = 1000
+_HEADER = re.compile(r"(Nodes|Connections)\s+(\d+)", re.ASCII)
+_ENDS = re.compile(r"(\d+)->(\d+)", re.ASCII)
+_IGNORED = frozenset(("id", "prio"))
+_EXPECTED = "a line such as 0->4 start 0 size 2000000"
+
+
+def read_matrix(file: Path) -> list[dict[str, Any]]:
+    """Read a file; each transfer is a mapping as a scenario's `workload.matrix` holds them.
+
+    Raises:
+        InputError: it cannot be read, or is not such a matrix.
+    """
+    counts: dict[str, int] = {}
+    transfers: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for number, line in enumerate(_text(file).splitlines(), 1):
+        header = _HEADER.fullmatch(line.strip())
+        if header is not None:
+            counts[header[1]] = int(header[2])
+        elif line.strip():
+            transfer = _transfer(line.split(), counts.get("Nodes", 0))
+            if isinstance(transfer, str):
+                problems.append(Problem(f"{file}:{number}", line.strip(), transfer))
+            else:
+                transfers.append(transfer)
+    problems += [
+        Problem(str(file), "", f"a line {name} with their number")
+        for name in ("Nodes", "Connections")
+        if name not in counts
+    ]
+    if not problems and counts["Connections"] != len(transfers):
+        found = f"Connections {counts['Connections']}"
+        expected = f"the number of the lines that follow, {len(transfers)}"
+        problems.append(Problem(str(file), found, expected))
+    if problems:
+        raise InputError(problems)
+    return transfers
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except UnicodeDecodeError as error:
+        found = f"a byte that is not ASCII at offset {error.start}"
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+    raise InputError([Problem(str(file), found, "a connection matrix")])
+
+
+def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:
+    """One line's transfer, or what was expected instead."""
+    ends = _ENDS.fullmatch(words[0])
+    if ends is None or len(words) % 2 == 0:
+        return _EXPECTED
+    if max(int(ends[1]), int(ends[2])) >= nodes:
+        return f"nodes below {nodes}, as the line Nodes says"
+    keys = dict(zip(words[1::2], words[2::2], strict=True))
+    for key, value in keys.items():
+        if "trigger" in key:
+            return "a transfer that begins at a time: triggers are not supported"
+        if key not in {"start", "size", *_IGNORED} or not (value.isascii() and value.isdecimal()):
+            return _EXPECTED
+    if not int(keys.get("size", 0)):
+        return f"{_EXPECTED}, its size above 0"
+    start_ns = round(int(keys.get("start", 0)) / _PS_PER_NS)
+    return {
+        "src": f"h{int(ends[1])}",
+        "dst": f"h{int(ends[2])}",
+        "start": f"{start_ns} ns",
+        "size": int(keys["size"]),
+    }

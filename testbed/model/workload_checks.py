@@ -1,0 +1,111 @@
+"""Whether a workload fits its fabric: hosts that there are, each where it makes sense."""
+
+from collections.abc import Iterator, Sequence
+
+from testbed.model.errors import Problem
+from testbed.model.names import node_named
+from testbed.model.topology import Tier, Topology
+from testbed.model.workload import (
+    Collective,
+    Connections,
+    Incast,
+    Permutation,
+    Workload,
+    WriteBw,
+    members,
+)
+
+_FEWEST_MEMBERS = 2
+
+
+def workload_problems(topology: Topology, workload: Workload) -> Iterator[Problem]:
+    """Everything that makes a workload impossible on a fabric."""
+    match workload:
+        case WriteBw():
+            yield from _pair_problems(topology, workload)
+        case Incast():
+            yield from _incast_problems(topology, workload)
+        case Connections():
+            yield from _matrix_problems(topology, workload)
+        case _:
+            yield from _member_problems(topology, workload)
+
+
+def _member_problems(topology: Topology, workload: Permutation | Collective) -> Iterator[Problem]:
+    yield from _named_once(topology, "workload.hosts", workload.hosts or ())
+    count = len(members(workload.hosts, topology))
+    if count < _FEWEST_MEMBERS:
+        yield Problem("workload", f"{count} host", "two hosts or more", "a topology with more")
+    elif isinstance(workload, Permutation) and (workload.shift or 1) >= count:
+        expected = f"1 to {count - 1}, there being {count} hosts"
+        yield Problem("workload.shift", str(workload.shift), expected)
+
+
+def _named_once(topology: Topology, where: str, names: Sequence[str]) -> Iterator[Problem]:
+    for i, name in enumerate(names):
+        unknown = unknown_host(topology, f"{where}[{i}]", name)
+        if unknown is not None:
+            yield unknown
+        elif name in names[:i]:
+            yield Problem(f"{where}[{i}]", f"{name} again", "every host once", "remove one")
+
+
+def _incast_problems(topology: Topology, workload: Incast) -> Iterator[Problem]:
+    yield from _named_once(topology, "workload.senders", workload.senders)
+    unknown = unknown_host(topology, "workload.target", workload.target)
+    if unknown is not None:
+        yield unknown
+    elif workload.target in workload.senders:
+        expected = "a host that is none of the senders"
+        yield Problem("workload.target", workload.target, expected)
+    if workload.victim is not None:
+        yield from _named_once(topology, "workload.victim", workload.victim)
+        src, dst = workload.victim
+        if src in workload.senders and dst == workload.target:
+            expected = "a flow beside the incast, not one of it"
+            yield Problem("workload.victim", f"{src} to {dst}", expected)
+
+
+def _matrix_problems(topology: Topology, workload: Connections) -> Iterator[Problem]:
+    for i, one in enumerate(workload.matrix):
+        where = f"workload.matrix[{i}]"
+        yield from filter(
+            None,
+            (
+                unknown_host(topology, f"{where}.src", one.src),
+                unknown_host(topology, f"{where}.dst", one.dst),
+            ),
+        )
+        if one.src == one.dst:
+            yield Problem(where, f"{one.src} to itself", "two different hosts")
+
+
+def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
+    seen: dict[tuple[str, str], str] = {}
+    for i, pair in enumerate(workload.pairs):
+        where = f"workload.pairs[{i}]"
+        unknown = [unknown_host(topology, f"{where}[{end}]", name) for end, name in enumerate(pair)]
+        yield from filter(None, unknown)
+        if pair[0] == pair[1]:
+            yield Problem(where, f"{pair[0]} with itself", "two different hosts")
+            continue
+        key = (min(pair), max(pair)) if workload.bidirectional else pair
+        if key in seen:
+            yield Problem(
+                where,
+                f"{pair[0]} and {pair[1]} again",
+                f"every pair once (the first is {seen[key]})",
+                "remove one of the two",
+            )
+        seen.setdefault(key, where)
+
+
+def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
+    """What is wrong with a host's name, if anything is."""
+    node = node_named(topology, name)
+    if node is not None and node.tier is Tier.HOST:
+        return None
+    last = topology.host(topology.t0_per_plane * topology.hosts_per_t0 - 1)
+    expected = f"a host of {topology.name}: h0 to {last.name}"
+    remedy = "a switch sends no data: name a host below it" if node is not None else ""
+    return Problem(where, name, expected, remedy)

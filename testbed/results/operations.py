@@ -1,0 +1,66 @@
+"""How long the operations of a workload took: collectives, training steps, transfers.
+
+An operation takes from when the first of its hosts began it until the last is done with it. The bus
+bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's bandwidth, size over
+time, times a factor that makes it comparable to what a host's ports carry.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import polars as pl
+
+from testbed.results.run_data import RunData
+from testbed.results.summary import OperationSummary
+
+_BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
+    "alltoall": lambda hosts: (hosts - 1) / hosts,
+    "sendrecv": lambda _: 1.0,
+}
+
+
+def completed(table: pl.DataFrame) -> pl.DataFrame:
+    """The operations that all of their hosts have finished, in order of their end.
+
+    Columns: kind, number, bytes, hosts, `start` and `end` in seconds of the run.
+    """
+    return (
+        table.group_by("kind", "number", "bytes", "hosts")
+        .agg(start=pl.col("start_t").min(), end=pl.col("t").max(), done=pl.len())
+        .filter(pl.col("done") == pl.col("hosts"))
+        .drop("done")
+        .sort("end", "number")
+    )
+
+
+def summarise_operations(data: RunData) -> tuple[OperationSummary, ...]:
+    """Every kind of operation that the run completed."""
+    operations = completed(data.tables["operations"])
+    return tuple(
+        _summary(data, kind, operations.filter(pl.col("kind") == kind))
+        for kind in operations["kind"].unique(maintain_order=True)
+    )
+
+
+def _summary(data: RunData, kind: str, operations: pl.DataFrame) -> OperationSummary:
+    seconds = (operations["end"] - operations["start"]).to_numpy()
+    sizes = operations["bytes"].to_numpy()
+    hosts = int(operations["hosts"][0])
+    median, p99 = np.percentile(seconds, [50, 99])
+    times = {"median": float(median), "p99": float(p99), "max": float(seconds.max())}
+    algorithm_bps = float(np.median(sizes * 8 / seconds))
+    factor = _BUS_FACTORS.get(kind)
+    return OperationSummary(
+        kind=kind,
+        count=operations.height,
+        hosts=hosts,
+        bytes=int(np.median(sizes)),
+        algbw_bps=algorithm_bps,
+        busbw_bps=algorithm_bps * factor(hosts) if factor is not None else None,
+        **{f"{name}_ms": value * 1e3 for name, value in times.items()},
+        **{f"{name}_rtt": value / data.base_rtt_s for name, value in times.items()},
+        **{
+            f"{name}_real_us": value * 1e6 / data.topology.dilation for name, value in times.items()
+        },
+    )

@@ -1,0 +1,82 @@
+"""Every workload once on the simulated fabric: all arrives, and its operations are counted."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.loading import load_topology
+from testbed.model.scenario import Scenario
+from testbed.results.analyse import analyse
+from testbed.sim import simulate
+
+HOSTS = ["h0", "h4", "h1", "h5"]
+MS = 1_000_000
+RING = {"hosts": HOSTS, "size": "512 KiB"}
+
+
+@pytest.mark.parametrize(
+    ("workload", "qps", "kind", "fewest"),
+    [
+        ({"kind": "permutation", "hosts": HOSTS, "message_size": "128 KiB"}, 2, None, 0),
+        (
+            {"kind": "incast", "senders": ["h1", "h4"], "target": "h0", "victim": ["h5", "h1"]},
+            1,
+            None,
+            0,
+        ),
+        ({"kind": "sendrecv", **RING}, 1, "sendrecv", 3),
+        ({"kind": "allreduce", **RING}, 2, "allreduce", 1),
+        ({"kind": "alltoall", **RING}, 2, "alltoall", 3),
+        ({"kind": "training", "compute": "100 ms", **RING}, 1, "step", 1),
+    ],
+)
+def test_a_workload_runs(
+    tmp_path: Path, workload: dict[str, Any], qps: int, kind: str | None, fewest: int
+) -> None:
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "1500 ms",
+            "workload": workload,
+            "transport": {"congestion": "nscc", "qps": qps},
+        }
+    )
+    outcome = simulate(scenario, tmp_path)
+    for flow in outcome.flows:
+        assert flow.bytes_verified == flow.bytes_completed == flow.bytes_sent > 0
+        assert (flow.bytes_lost, flow.bytes_corrupted, flow.errors) == (0, 0, ())
+    summary = analyse(tmp_path)
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+    assert [one.kind for one in summary.operations] == ([kind] if kind else [])
+    for one in summary.operations:
+        assert one.count >= fewest
+        assert one.hosts == len(HOSTS)
+        host_bps = scenario.topology.planes * scenario.topology.port_rate_bps
+        assert 0 < one.algbw_bps < host_bps
+        assert one.median_ms <= one.p99_ms <= one.max_ms < 1500
+
+
+def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path: Path) -> None:
+    matrix = [
+        {"src": "h0", "dst": "h4", "start": "0 s", "size": 100_000},
+        {"src": "h1", "dst": "h4", "start": "10 us", "size": 3_000_000},
+        {"src": "h0", "dst": "h4", "start": "20 us", "size": 1},
+    ]
+    scenario = Scenario.model_validate(
+        {
+            "name": "x",
+            "topology": load_topology("clos-4plane"),
+            "duration": "1500 ms",
+            "workload": {"kind": "connections", "matrix": matrix},
+        }
+    )
+    outcome = simulate(scenario, tmp_path)
+    summary = analyse(tmp_path)
+    (transfers,) = summary.operations
+    assert (transfers.kind, transfers.count) == ("transfer", 3)
+    assert sum(flow.bytes_verified for flow in outcome.flows) == 3_100_001 + 4096  # the base RTT's
+    ideal_ms = 3_000_000 * 8 / (4 * 10e6) * 1e3
+    assert ideal_ms < transfers.max_ms < 1.5 * ideal_ms
+    assert summary.verdict == "trusted"

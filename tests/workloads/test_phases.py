@@ -1,0 +1,125 @@
+"""Collectives and training steps: what is sent when, whatever the delays."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.model.flows import flows_of
+
+from .crew import Crew
+
+HOSTS = ["h0", "h4", "h1", "h5"]
+
+seeds = st.integers(0, 2**32)
+
+
+def _rounds(crew: Crew) -> int:
+    """Rounds that all hosts finished; they are never more than one apart."""
+    counts = [len(operations) for operations in crew.finished.values()]
+    assert max(counts) - min(counts) <= 1
+    for operations in crew.finished.values():
+        assert [one.number for one in operations] == list(range(len(operations)))
+        for earlier, later in pairwise(operations):
+            assert earlier.end_ns == later.start_ns
+    return min(counts)
+
+
+@given(seed=seeds, slices=st.integers(1, 5), lanes=st.integers(1, 3))
+def test_an_all_reduce_goes_around_the_ring_twice(seed: int, slices: int, lanes: int) -> None:
+    workload = {"kind": "allreduce", "hosts": HOSTS, "size": "1000 B", "slices": slices}
+    crew = Crew(workload, lanes=lanes, seed=seed)
+    crew.run(20_000)
+    rounds = _rounds(crew)
+    assert rounds > 2
+    flows = flows_of(crew.scenario)
+    each = 2 * (len(HOSTS) - 1) * slices
+    sent = Counter(flow for _, flow, _ in crew.posted)
+    assert len(sent) == len(HOSTS) * lanes
+    assert all(rounds * each <= number <= (rounds + 2) * each for number in sent.values())
+    assert {post.size for _, _, post in crew.posted} == {-(-1000 // (len(HOSTS) * slices * lanes))}
+    for flow in flows:
+        before = next(f for f in flows if f.dst == flow.src and f.lane == flow.lane)
+        came = [t for t, number in crew.arrived if number == before.number]
+        went = [t for t, number, _ in crew.posted if number == flow.number]
+        for j, t in enumerate(went):
+            place = j % each  # in its round: the first ones depend on nothing
+            if place >= slices:
+                assert t >= came[j - slices]
+
+
+@given(seed=seeds, lanes=st.integers(1, 3))
+def test_in_an_all_to_all_everybody_sends_to_everybody_once_a_round(seed: int, lanes: int) -> None:
+    crew = Crew({"kind": "alltoall", "hosts": HOSTS, "size": "1000 B"}, lanes=lanes, seed=seed)
+    crew.run(10_000)
+    rounds = _rounds(crew)
+    assert rounds > 5
+    sent = Counter(flow for _, flow, _ in crew.posted)
+    assert len(sent) == len(HOSTS) * (len(HOSTS) - 1) * lanes
+    assert set(sent.values()) <= {rounds, rounds + 1, rounds + 2}
+
+
+@given(seed=seeds)
+def test_in_sendrecv_nobody_is_more_than_a_round_ahead_of_whom_it_waits_for(seed: int) -> None:
+    crew = Crew({"kind": "sendrecv", "hosts": HOSTS, "size": "1000 B"}, seed=seed)
+    crew.run(10_000)
+    sent = Counter(flow for _, flow, _ in crew.posted)
+    assert len(sent) == len(HOSTS)
+    assert min(sent.values()) > 5
+    for flow in flows_of(crew.scenario):
+        before = next(f for f in flows_of(crew.scenario) if f.dst == flow.src)
+        assert sent[flow.number] <= sent[before.number] + 1
+
+
+@given(seed=seeds, lanes=st.integers(1, 2), hosts=st.integers(2, 5))
+def test_a_training_step_ends_when_the_slowest_is_done(seed: int, lanes: int, hosts: int) -> None:
+    workload = {
+        "kind": "training",
+        "hosts": [f"h{i}" for i in range(hosts)],
+        "compute": "500 ns",
+        "size": "1000 B",
+    }
+    crew = Crew(workload, lanes=lanes, seed=seed)
+    crew.run(20_000)
+    steps = _rounds(crew)
+    assert steps > 2
+    for step in range(1, steps):
+        began = [ops[step].start_ns for ops in crew.finished.values()]
+        ended = [ops[step - 1].end_ns for ops in crew.finished.values()]
+        assert min(began) == min(ended)
+        assert max(began) - min(began) <= 200  # the last byte of the barrier, and its completion
+    for ops in crew.finished.values():
+        assert all(one.end_ns - one.start_ns > 500 for one in ops)
+        assert {(one.kind, one.size, one.hosts) for one in ops} == {("step", 1000, hosts)}
+
+
+def test_nothing_is_sent_while_hosts_compute() -> None:
+    crew = Crew({"kind": "training", "hosts": HOSTS, "compute": "1 us", "size": "1000 B"})
+    crew.run(10_000)
+    computing = [(one.start_ns, one.start_ns + 1000) for one in crew.finished["h0"]]
+    own = {flow.number for flow in flows_of(crew.scenario) if flow.src.name == "h0"}
+    times = [t for t, flow, _ in crew.posted if flow in own]
+    assert not any(start <= t < end for t in times for start, end in computing)
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        ({"kind": "permutation", "hosts": ["h0", "h1", "h2", "h3"]}, "h0h2 h1h3 h2h0 h3h1"),
+        ({"kind": "permutation", "hosts": ["h0", "h1", "h2"], "shift": 1}, "h0h1 h1h2 h2h0"),
+        (
+            {"kind": "incast", "senders": ["h1", "h2"], "target": "h0", "victim": ["h3", "h4"]},
+            "h1h0 h2h0 h3h4",
+        ),
+    ],
+)
+def test_who_writes_to_whom(workload: dict[str, object], expected: str) -> None:
+    crew = Crew(workload)
+    flows = flows_of(crew.scenario)
+    assert " ".join(f"{flow.src.name}{flow.dst.name}" for flow in flows) == expected
+    crew.run(1000)
+    sent = Counter(flow for _, flow, _ in crew.posted)
+    assert len(sent) == len(flows)
+    assert min(sent.values()) > 4
