@@ -121,7 +121,7 @@ def incast(seed: int, queues: Queues) -> Scenario:
     )
     topology = scenario.topology.model_copy(update={"queue": queues})
     return scenario.model_copy(
-        update={"duration": 8 * S, "workload": workload, "topology": topology}
+        update={"duration": 12 * S, "workload": workload, "topology": topology}
     )
 
 
