@@ -75,12 +75,6 @@ class ReliableQp(Protocol):
     def next_deadline(self) -> int | None:
         """When `transmit` is to be called even if nothing arrives."""
 
-    def port_down(self, plane: int, now_ns: int) -> None:
-        """The own port of a plane lost its carrier."""
-
-    def port_up(self, plane: int, now_ns: int) -> None:
-        """The own port of a plane has a carrier again."""
-
     def poll_cq(self) -> Sequence[Completion]:
         """The messages that have completed since the last call."""
 
@@ -120,6 +114,16 @@ def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> Reli
             return _open_mrc(plan, plan.transport, qp, memory)
         case Roce():
             return _open_roce(plan, plan.transport, qp, memory)
+
+
+def tell_of_port(qp: ReliableQp, plane: int, *, up: bool, now_ns: int) -> None:
+    """Tell a queue pair that its own port of a plane lost its carrier, or has it again.
+
+    One that goes where the fabric routes it has nothing to do about it.
+    """
+    if isinstance(qp, QueuePair):
+        change = qp.port_up if up else qp.port_down
+        change(plane, now_ns)
 
 
 def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:

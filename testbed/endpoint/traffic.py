@@ -14,6 +14,7 @@ from testbed.endpoint.queue_pairs import (
     move_queue_pair,
     open_demux,
     open_queue_pair,
+    tell_of_port,
 )
 from testbed.endpoint.recording import Tables
 from testbed.model.addressing import Path, nic_address, path_of_ev
@@ -141,21 +142,23 @@ class Traffic:
         while self._moves and self._moves[-1][0] <= now_ns:
             _, qpn, path = self._moves.pop()
             move_queue_pair(self.connections[qpn].qp, path, now_ns)
-        program = self._program
         for connection in self._turns:
-            sender, qp = connection.sender, connection.qp
-            if sender is not None:
-                for completion in qp.poll_cq():
-                    if sender.complete(completion) and self._begun:
-                        program.completed(sender.flow, now_ns)
-            if connection.checker is not None:
-                for _ in qp.poll_recv_cq():
-                    program.told(connection.checker.flow, now_ns)
+            self._reap(connection, now_ns)
         if self._running:
-            for post in program.posts(now_ns):
+            for post in self._program.posts(now_ns):
                 self.senders[post.flow].post(post.size, tell=post.tell)
-        if program.finished:
+        if self._program.finished:
             self._record_operations()
+
+    def _reap(self, connection: Connection, now_ns: int) -> None:
+        sender, checker, qp = connection.sender, connection.checker, connection.qp
+        if sender is not None:
+            for completion in qp.poll_cq():
+                if sender.complete(completion) and self._begun:
+                    self._program.completed(sender.flow, now_ns)
+        if checker is not None:
+            for _ in qp.poll_recv_cq():
+                self._program.told(checker.flow, now_ns)
 
     @property
     def idle(self) -> bool:
@@ -173,10 +176,7 @@ class Traffic:
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """The host's own port of a plane lost its carrier, or has it again."""
         for connection in self._turns:
-            if up:
-                connection.qp.port_up(plane, now_ns)
-            else:
-                connection.qp.port_down(plane, now_ns)
+            tell_of_port(connection.qp, plane, up=up, now_ns=now_ns)
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.
