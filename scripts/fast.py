@@ -29,13 +29,17 @@ def missing() -> str | None:
 
 
 def build() -> None:
-    """Build all modules into one library, so that they call each other as C functions do."""
-    modules = sorted(str(path) for path in Path("testbed/mrc").glob("*.py"))
+    """Build all modules into one library, so that they call each other as C functions do.
+
+    The package itself stays Python: built, it would not find a module that is not.
+    """
+    package = Path("testbed/mrc/__init__.py")
+    modules = sorted(str(path) for path in package.parent.glob("*.py") if path != package)
     setup(
         name="testbed",
         packages=["testbed"],
         ext_modules=mypycify(modules, group_name="testbed.fast", target_dir=str(BUILD)),
-        script_args=["-q", "build_ext", "-i", "-b", str(BUILD), "-t", str(BUILD)],
+        script_args=["-q", "build_ext", "-f", "-i", "-b", str(BUILD), "-t", str(BUILD)],
     )
 
 
