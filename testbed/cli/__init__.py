@@ -16,6 +16,7 @@ from testbed.cli.fault import commands as fault_commands
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
+from testbed.cli.protocol import protocol
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
@@ -70,6 +71,7 @@ def command_line() -> typer.Typer:
     app.command()(paths)
     app.command()(trace)
     app.command()(topo)
+    app.command()(protocol)
     app.command()(shell)
     app.command()(write_bw)
     app.command()(write_lat)

@@ -86,7 +86,9 @@ class Device(Closing):
         for one in sent:
             self._nic.send(one.datagram, one.peer, now)
         self._nic.flush()
-        self._full_until_ns = self._nic.next_room_ns(now) if len(sent) >= room else 0
+        self._full_until_ns = (
+            self._nic.next_room_ns(now) if sum(one.datagram.is_data for one in sent) >= room else 0
+        )
         self.context.take_events()
 
     def run(

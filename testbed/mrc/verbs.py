@@ -384,14 +384,15 @@ class Context:
         return self._demux.receive(data, arrival)
 
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
-        """Return what to send now, at most `limit`, beginning with another queue pair each time."""
+        """Return what to send now, at most `limit` data packets; queue pairs take turns."""
         cores = self._cores
         sent: list[Outbound] = []
         if cores:
             self._turn = (self._turn + 1) % len(cores)
             for core in (*cores[self._turn :], *cores[: self._turn]):
                 peer = core.config.peer_address
-                found = core.transmit(now_ns, limit - len(sent))
+                found = core.transmit(now_ns, limit)
+                limit -= sum(datagram.is_data for datagram in found)
                 sent.extend(Outbound(peer, datagram) for datagram in found)
         return sent
 

@@ -1,0 +1,238 @@
+"""What the protocol does, as pictures: sequence diagrams and the EV machine, from traces."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
+
+from testbed.drawings.dialogue import REQUESTER, RTT_NS, Crossing, Fate, Trace
+from testbed.mrc import EvChanged, EvState
+from testbed.results.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PNG_DPI,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    style,
+)
+
+_EVS = (BLUE, SKY, VERMILLION, GREEN, ORANGE, PURPLE)
+"""Vermillion is the EV that things happen to."""
+
+_IN_PER_RTT = 3.0
+_LINE_RTT = 0.046
+"""Height of a line of text."""
+
+_SMALL, _FONT = 6.2, 7.0
+_METADATA = {"Date": None}
+
+_PLACES = {
+    EvState.GOOD: (0.0, 0.0),
+    EvState.SKIP: (0.0, 2.6),
+    EvState.ASSUMED_BAD: (6.4, 0.0),
+    EvState.DENIED: (6.4, 2.6),
+}
+_HALF_WIDTH, _HALF_HEIGHT = 0.95, 0.34
+
+
+def draw_sequence(trace: Trace, title: str, file: Path) -> None:
+    """Draw who sends what to whom over time, downwards, and what becomes of the EVs.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    last_rtt = max(crossing.arrives_ns for crossing in trace.crossings) / RTT_NS
+    with style():
+        figure = Figure(figsize=(7.6, 0.8 + _IN_PER_RTT * last_rtt), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        axes.set_xlim(-1.22, 1.68)
+        axes.set_ylim(last_rtt + 0.03, -0.09)
+        for place, name in ((0, "requester"), (1, "responder")):
+            axes.plot([place, place], [-0.02, last_rtt], color=GREY, linewidth=1)
+            axes.text(place, -0.045, name, ha="center", va="bottom", fontweight="bold")
+        for crossing in trace.crossings:
+            _draw_crossing(axes, crossing)
+        _label(axes, trace.crossings)
+        _note(axes, trace.changes)
+        axes.set_ylabel("base RTTs")
+        axes.set_xticks([])
+        for side in ("top", "right", "bottom"):
+            axes.spines[side].set_visible(False)
+        axes.set_title(title)
+        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+
+
+def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
+    begin, end = (0.0, 1.0) if crossing.side == REQUESTER else (1.0, 0.0)
+    sent, arrives = crossing.sent_ns / RTT_NS, crossing.arrives_ns / RTT_NS
+    colour = _EVS[crossing.ev]
+    look: dict[str, Any] = {
+        "color": colour,
+        "linewidth": 1.3 if crossing.is_data else 0.7,
+        "linestyle": "-" if crossing.is_data else "--",
+    }
+    half_x, half_y = (begin + end) / 2, (sent + arrives) / 2
+    if crossing.fate is Fate.LOST:
+        axes.plot([begin, half_x], [sent, half_y], **look)
+        axes.plot(half_x, half_y, marker="x", color=colour, markersize=6, markeredgewidth=1.8)
+        return
+    if crossing.fate is Fate.TRIMMED:
+        axes.plot([begin, half_x], [sent, half_y], **look)
+        axes.plot(half_x, half_y, marker="|", color=colour, markersize=9, markeredgewidth=2)
+        begin, sent = half_x, half_y
+        look |= {"linestyle": ":", "linewidth": 1.1}
+        axes.text(half_x + 0.03, half_y - 0.012, "trimmed", color=colour, fontsize=_SMALL)
+    arrow = FancyArrowPatch(
+        (begin, sent), (end, arrives), arrowstyle="-|>", mutation_scale=6, shrinkA=0, shrinkB=0
+    )
+    arrow.set(**look)
+    axes.add_patch(arrow)
+
+
+def _label(axes: Axes, crossings: Iterable[Crossing]) -> None:
+    """Say beside each end of the network what it sends, each on a line of its own."""
+    free = [-1.0, -1.0]
+    for crossing in sorted(crossings, key=lambda one: one.sent_ns):
+        at = max(crossing.sent_ns / RTT_NS, free[crossing.side])
+        free[crossing.side] = at + _LINE_RTT
+        left = crossing.side == REQUESTER
+        axes.text(
+            -0.03 if left else 1.03,
+            at,
+            f"{crossing.text} · EV {crossing.ev}" if crossing.is_data else crossing.text,
+            ha="right" if left else "left",
+            va="center",
+            fontsize=_FONT if crossing.is_data else _SMALL,
+            color=_EVS[crossing.ev],
+            fontweight="bold" if crossing.retransmitted else "normal",
+        )
+
+
+def _note(axes: Axes, changes: Iterable[EvChanged]) -> None:
+    """Say at the left edge what EVs become."""
+    free = -1.0
+    for change in changes:
+        at = max(change.time_ns / RTT_NS, free)
+        free = at + 1.15 * _LINE_RTT
+        if change.old is change.new:
+            became = f"{'joins' if change.active else 'leaves'} the rotation"
+        else:
+            became = f"{change.old} → {change.new}"
+        axes.text(
+            -0.55,
+            at,
+            f"EV {change.ev} {became}\n({change.reason})",
+            ha="right",
+            va="center",
+            fontsize=_SMALL,
+            bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": GREY},
+        )
+        free += _LINE_RTT
+
+
+# --- the EV machine -------------------------------------------------------------------------------
+
+Transitions = dict[tuple[EvState, EvState], set[str]]
+"""From state to state: the reasons."""
+
+
+def transitions(traces: Iterable[Trace]) -> Transitions:
+    """The changes of state that EVs went through; of role alone, where both states are GOOD."""
+    found: Transitions = defaultdict(set)
+    for trace in traces:
+        for change in trace.changes:
+            found[change.old, change.new].add(change.reason)
+    return dict(found)
+
+
+def draw_states(found: Transitions, file: Path) -> None:
+    """Draw the states of an EV and what leads from each to which.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    with style():
+        figure = Figure(figsize=(7.6, 3.3), layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.add_subplot()
+        axes.set_axis_off()
+        axes.set_xlim(-3.0, 7.6)
+        axes.set_ylim(-1.0, 3.1)
+        boxes = {}
+        for state, (x, y) in _PLACES.items():
+            boxes[state] = box = FancyBboxPatch(
+                (x - _HALF_WIDTH, y - _HALF_HEIGHT),
+                2 * _HALF_WIDTH,
+                2 * _HALF_HEIGHT,
+                boxstyle="round,pad=0.08",
+                facecolor=GREEN if state is EvState.GOOD else "white",
+                edgecolor=GREY,
+            )
+            axes.add_patch(box)
+            colour = "white" if state is EvState.GOOD else "black"
+            axes.text(x, y, state, ha="center", va="center", color=colour, fontweight="bold")
+        for (old, new), reasons in found.items():
+            _draw_transition(axes, boxes, old, new, sorted(reasons))
+        axes.set_title("States of an EV, and what was seen to lead from one to the other")
+        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+
+
+def _draw_transition(
+    axes: Axes,
+    boxes: dict[EvState, FancyBboxPatch],
+    old: EvState,
+    new: EvState,
+    reasons: list[str],
+) -> None:
+    (x0, y0), (x1, y1) = _PLACES[old], _PLACES[new]
+    text = "\n".join(reasons)
+    if old is new:
+        axes.text(
+            x0 - _HALF_WIDTH - 0.2,
+            y0,
+            "in and out of\nthe rotation:\n" + text,
+            ha="right",
+            va="center",
+            fontsize=_FONT,
+            color=GREY,
+        )
+        return
+    length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
+    # Both ways between two states are side by side: each to the right of its own direction.
+    right_x, right_y = (y1 - y0) / length, -(x1 - x0) / length
+    dx, dy = right_x * 0.22, right_y * 0.16
+    arrow = FancyArrowPatch(
+        (x0 + dx, y0 + dy),
+        (x1 + dx, y1 + dy),
+        arrowstyle="-|>",
+        mutation_scale=10,
+        color=VERMILLION if new is not EvState.GOOD else GREEN,
+        patchA=boxes[old],
+        patchB=boxes[new],
+        shrinkA=2,
+        shrinkB=2,
+    )
+    axes.add_patch(arrow)
+    vertical, level = x0 == x1, y0 == y1
+    axes.text(
+        (x0 + x1) / 2 + (right_x * 0.34 if vertical else dx),
+        (y0 + y1) / 2 + (right_y * 0.26 if level else 0 if vertical else dy),
+        text,
+        ha="left" if right_x > 0 and vertical else "right" if vertical else "center",
+        va="center" if not level else "bottom" if right_y > 0 else "top",
+        fontsize=_FONT,
+        bbox=None if vertical or level else {"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+
+
+def _metadata(file: Path) -> dict[str, None]:
+    return _METADATA if file.suffix == ".svg" else {}

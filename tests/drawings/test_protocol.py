@@ -1,0 +1,95 @@
+"""The traces behind the pictures of docs/protocol.md, and the pictures."""
+
+from pathlib import Path
+
+from testbed.drawings.dialogue import (
+    BAD_EV,
+    RTT_NS,
+    Fate,
+    Trace,
+    everything,
+    loss,
+    path_death,
+    trim,
+)
+from testbed.drawings.protocol import draw_states, transitions
+from testbed.mrc import EvState
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
+
+
+def repeats(trace: Trace) -> list[tuple[str, int]]:
+    return [(one.text, one.ev) for one in trace.crossings if one.retransmitted]
+
+
+def story(trace: Trace) -> list[tuple[int, EvState, EvState, str]]:
+    return [(one.ev, one.old, one.new, one.reason) for one in trace.changes]
+
+
+def test_a_lost_packet_condemns_its_path_and_is_repeated_on_another() -> None:
+    trace = loss()
+    ((text, ev),) = repeats(trace)
+    assert text == "WRITE 2, rtx"
+    assert ev != BAD_EV
+    assert story(trace) == [
+        (BAD_EV, EvState.GOOD, EvState.ASSUMED_BAD, "late"),
+        (4, EvState.GOOD, EvState.GOOD, "substitute"),
+    ]
+    assert trace.crossings[-1].text != "WRITE 2, rtx"
+    assert any(one.text == "SACK cack 19" for one in trace.crossings)
+
+
+def test_a_trimmed_packet_is_repeated_when_its_nack_comes_and_condemns_nobody() -> None:
+    trace = trim()
+    (cut,) = (one for one in trace.crossings if one.fate is Fate.TRIMMED)
+    (nack,) = (one for one in trace.crossings if one.text.startswith("NACK"))
+    (again,) = (one for one in trace.crossings if one.retransmitted)
+    assert nack.sent_ns == cut.arrives_ns
+    assert nack.arrives_ns <= again.sent_ns <= nack.arrives_ns + RTT_NS // 8
+    assert [new for _, _, new, _ in story(trace)] == [EvState.SKIP, EvState.GOOD]
+
+
+def test_a_dead_path_is_left_and_returns_after_three_answers() -> None:
+    trace = path_death()
+    lost = [one for one in trace.crossings if one.fate is Fate.LOST]
+    assert {one.ev for one in lost} == {BAD_EV}
+    data = [one for one in lost if one.is_data]
+    assert len(repeats(trace)) == len(data)
+    assert [reason for *_, reason in story(trace)] == [
+        *("late", "substitute", "owner returned", "probes answered"),
+    ]
+    condemned, returned = trace.changes[0].time_ns, trace.changes[-1].time_ns
+    assert all(one.sent_ns < condemned for one in data)
+    answers = [
+        one
+        for one in trace.crossings
+        if one.text == f"EV {BAD_EV} answers" and condemned < one.arrives_ns <= returned
+    ]
+    assert sum(one.side == 1 for one in answers) == 3
+
+
+def test_the_states_drawn_are_those_seen(tmp_path: Path) -> None:
+    found = transitions(everything())
+    assert found == {
+        (EvState.GOOD, EvState.GOOD): {"substitute", "owner returned"},
+        (EvState.GOOD, EvState.SKIP): {"ECN", "trimmed", "late, condemnation withheld"},
+        (EvState.SKIP, EvState.GOOD): {"skipped once"},
+        (EvState.GOOD, EvState.ASSUMED_BAD): {"late", "port down", "probe unanswered"},
+        (EvState.ASSUMED_BAD, EvState.GOOD): {"probes answered", "spurious loss"},
+        (EvState.GOOD, EvState.DENIED): {"denied"},
+        (EvState.DENIED, EvState.ASSUMED_BAD): {"allowed"},
+    }
+    draw_states(found, tmp_path / "states.svg")
+    text = (tmp_path / "states.svg").read_text()
+    for reasons in found.values():
+        assert all(reason in text for reason in reasons)
+
+
+def test_the_command_writes_every_picture(call: Call, tmp_path: Path) -> None:  # noqa: F811 - the fixture
+    assert call("protocol", "-o", str(tmp_path)).status == 0
+    names = {file.name for file in tmp_path.glob("*.png")}
+    documented = Path(__file__).parents[2] / "docs" / "protocol.md"
+    assert names == {f"protocol-{name}.png" for name in ("loss", "trim", "path-death", "ev-states")}
+    assert all(f"images/{name}" in documented.read_text() for name in names)
+    called = call("protocol", "-o", "nowhere")
+    assert called.status == 2
+    assert "--output: found nowhere, expected a directory" in called.err
