@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from testbed.bench.bring_up import bring_up, scale
 from testbed.bench.change import change
+from testbed.bench.delay import delay
+from testbed.bench.dilation import dilation
 from testbed.bench.failover import failover
 from testbed.bench.figure import Figure
 from testbed.bench.link_model import ceiling, link_model
@@ -39,6 +41,8 @@ PARTS: Mapping[str, Part] = {
     "rate": Part("links against the rate that they were given", rate, 3),
     "change": Part("how soon a change of a link holds", change, 5),
     "packet-rate": Part("one queue pair beside a C program", packet_rate),
+    "delay": Part("packets against the propagation delay of their path", delay, 3),
     "failover": Part("silent link failures over seeds", failover),
+    "dilation": Part("link failures at three dilations, in round trips; a picture", dilation, 3),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
 }

@@ -1,0 +1,126 @@
+"""The same link failure at several dilations: what is measured in round trips must agree."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.bench.failover import DEFAULT_DILATION, run, seeded
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting
+from testbed.loading import load_scenario
+from testbed.results.run_directory import give_to_user
+from testbed.results.summary import FaultSummary, Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+DILATIONS = (DEFAULT_DILATION // 2, DEFAULT_DILATION, DEFAULT_DILATION * 2)
+MEASURES = {
+    "detection_rtt": ("first EV out", 0.5),
+    "detection_last_rtt": ("last EV out", 0.5),
+    "exposure_rtt": ("exposure", 0.5),
+    "stall_rtt": ("stall", 0.5),
+    "recovery_rtt": ("recovery", 1.0),
+    "deficit_rtt": ("deficit", 0.5),
+}
+"""Fields of a fault, their names, and how far apart they may be in base RTTs.
+
+That is what scheduling and the order of the spray leave; recovery is averaged over a round trip.
+"""
+
+BASE_RTT_APART_PERCENT = 5.0
+
+BEFORE_RTT, AFTER_RTT = 2.0, 8.0
+WINDOW_RTT = 0.5
+
+_Runs = Mapping[int, list[Summary]]
+
+
+def dilation(setting: Setting) -> list[Figure]:
+    """Run seeded link failures at three dilations, each as many round trips long; a picture."""
+    scenario = load_scenario("link-failure")
+    runs: _Runs = {factor: [] for factor in DILATIONS}
+    for seed in range(1, setting.repeats + 1):
+        for factor in DILATIONS:
+            setting.progress(f"dilation {factor}, {seed}/{setting.repeats}")
+            topology = scenario.topology.model_copy(update={"dilation": factor})
+            slower = seeded(scenario.model_copy(update={"topology": topology}), seed)
+            runs[factor].append(run(slower, setting.results))
+    _draw(runs, setting.results / f"bench-{scenario.name}", setting.pictures / "dilation.png")
+    base = _apart([[one.base_rtt_real_us for one in own] for own in runs.values()])
+    shortest = min(one.base_rtt_real_us for own in runs.values() for one in own)
+    percent = [apart / shortest * 100 for apart in base]
+    trusted = [one.verdict == "trusted" for own in runs.values() for one in own]
+    return [
+        at_least("runs trusted", "", trusted, 1),
+        at_most("base RTT, apart between dilations", "%", percent, BASE_RTT_APART_PERCENT),
+        *(
+            at_most(
+                f"{name}, apart between dilations",
+                "RTT",
+                _apart([[_value(one.faults[0], key) for one in own] for own in runs.values()]),
+                apart,
+            )
+            for key, (name, apart) in MEASURES.items()
+        ),
+    ]
+
+
+def _apart(by_dilation: list[list[float]]) -> list[float]:
+    """For each seed how far its largest value is from its smallest."""
+    return [max(seed) - min(seed) for seed in zip(*by_dilation, strict=True)]
+
+
+def _value(fault: FaultSummary, measure: str) -> float:
+    value = getattr(fault, measure)
+    return float("inf") if value is None else float(value)
+
+
+# --- the picture ------------------------------------------------------------------------------
+
+
+def _draw(runs: _Runs, directory: Path, place: Path) -> None:
+    from testbed.results.figures.style import (  # noqa: PLC0415 - Polars starts threads
+        BLUE,
+        GREEN,
+        ORANGE,
+        PNG_DPI,
+        new_figure,
+        style,
+    )
+
+    with style():
+        figure = new_figure(2.8)
+        left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
+        for number, (factor, colour) in enumerate(zip(runs, (ORANGE, BLUE, GREEN), strict=True)):
+            _goodput(left, directory / runs[factor][0].run, colour, f"dilation {factor:,}")
+            for place_, key in enumerate(MEASURES):
+                values = [_value(one.faults[0], key) for one in runs[factor]]
+                x = [place_ + (number - 1) * 0.2] * len(values)
+                right.plot(x, values, "o", color=colour, markersize=3.5, alpha=0.7)
+        left.set(xlabel="base RTTs from the fault", ylabel="goodput / attainable", ylim=(0.6, 1.15))
+        left.axvline(0, color="black", linewidth=0.7, linestyle=":")
+        left.legend(loc="lower right")
+        right.set_xticks(
+            range(len(MEASURES)), [name.replace(" ", "\n", 1) for name, _ in MEASURES.values()]
+        )
+        right.set(ylabel="base RTTs", ylim=(0, None))
+        figure.savefig(place, dpi=PNG_DPI)
+    give_to_user(place)
+
+
+def _goodput(axes: "Axes", directory: Path, colour: str, label: str) -> None:
+    """The first flow's goodput over the last half RTT, as a share of what the fabric allows."""
+    import numpy as np  # noqa: PLC0415 - with what draws
+
+    from testbed.results.metrics import flow_tables  # noqa: PLC0415
+    from testbed.results.run_data import load_run  # noqa: PLC0415
+
+    data = load_run(directory)
+    flow = flow_tables(data)[0]
+    rtt, struck = data.base_rtt_s, data.seconds(data.faults[0].effective_ns) or 0.0
+    moments = struck + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
+    width = WINDOW_RTT * rtt
+    placed = flow.delivery.bytes_until(moments) - flow.delivery.bytes_until(moments - width)
+    share = placed * 8 / width / flow.flow.attainable_bps
+    axes.plot((moments - struck) / rtt, share, color=colour, label=label)
