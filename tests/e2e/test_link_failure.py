@@ -106,3 +106,36 @@ def test_without_open_vswitch_the_link_itself_is_acted_on(
     _assert_ridden_out(summary)
     assert summary["faults"][0]["actuator"] == "link"
     assert json.loads((run / "manifest.json").read_text())["openvswitch"]["datapath"] is None
+
+
+def test_a_run_with_grey_and_dead_links_accounts_for_every_packet(
+    testbed: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over all links: what hosts sent is what hosts got and what was dropped for a known cause."""
+    monkeypatch.setattr(openvswitch, "available", lambda: Availability(None, "hidden"))
+    when = {"at": "500 ms", "for": "2 s"}
+    timeline: list[dict[str, Any]] = [
+        {"kind": "loss", "target": LINK, "probability": 0.05, **when},
+        {"kind": "corrupt", "target": "p1_t0_0--p1_t1_0", "probability": 0.05, **when},
+        {"kind": "blackhole", "target": "p2_t0_0--p2_t1_2", **when},
+    ]
+    scenario = load_scenario(str(testbed.scenario(duration="4 s", timeline=timeline)))
+    run = testbed.directory / "run"
+    run.mkdir()
+    run_experiment(scenario, run, lambda _what, _done: None)
+    summary = analyse(run).model_dump(mode="json")
+    assert summary["integrity"]["bytes_verified"] == summary["integrity"]["bytes_sent"]
+    links = summary["links"]
+    assert not any(_gaps(summary).values())
+    total = {fate: sum(link[fate] for link in links) for fate in ("full", "lost", "blackholed")}
+    left = sum(link["offered"] for link in links if link["direction"].startswith("h"))
+    came = sum(link["packets"] for link in links if ">h" in link["direction"])
+    assert left == came + sum(total.values())
+    assert min(total["lost"], total["blackholed"]) > 0
+    struck = {fate: {link["direction"] for link in links if link[fate]} for fate in _FATES}
+    for fate, fault in zip(_FATES, timeline, strict=True):
+        ends = fault["target"].split("--")
+        assert struck[fate] == {">".join(ends), ">".join(reversed(ends))}, fate
+
+
+_FATES = ("lost", "corrupted", "blackholed")
