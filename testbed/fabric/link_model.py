@@ -38,6 +38,10 @@ NEVER = (1 << 64) - 1
 PPM = 1_000_000
 NS_PER_S = 1_000_000_000
 
+READ_NS = 100_000
+READ_TRIES = 5
+"""Reading all ports takes some microseconds; after so long another program has had the CPU."""
+
 BUILD_REMEDY = (
     "make setup, with clang, libbpf-dev and linux-libc-dev installed, builds it; "
     "until then links have their rate and drop the tail of a full queue, no more"
@@ -213,15 +217,28 @@ class LinkModel:
 
     def backlog_bytes(self) -> npt.NDArray[np.int64]:
         """What waits at every port now, in bytes, in the order of `names`."""
-        records, now = self.records, np.uint64(time.monotonic_ns())
+        finish, now = self._finish_now()
+        records = self.records
         epochs = records["epochs"][np.arange(len(records)), records["epoch"].astype(np.intp) & 1]
         elapsed = np.maximum(now, epochs["since_ns"]) - epochs["since_ns"]
         second = np.uint64(NS_PER_S)
         served = epochs["served_bytes"] + elapsed // second * epochs["rate"]
         served += elapsed % second * epochs["rate"] // second
-        finish = records["finish"]
         waiting: npt.NDArray[np.int64] = (np.maximum(finish, served) - served).astype(np.int64)
         return waiting
+
+    def _finish_now(self) -> tuple[npt.NDArray[np.uint64], np.uint64]:
+        """The work of every port, and when that was: again where this process lost the CPU between.
+
+        Time that passed between would count as backlog that never was.
+        """
+        for _ in range(READ_TRIES):
+            before = time.monotonic_ns()
+            finish = self.records["finish"].copy()
+            now = time.monotonic_ns()
+            if now - before < READ_NS:
+                break
+        return finish, np.uint64(now)
 
     # --- configuration ------------------------------------------------------------------------
 

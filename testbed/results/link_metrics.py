@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
+from testbed.model.topology import Tier
 from testbed.results.run_data import RunData
 from testbed.results.summary import LinkSummary
 
@@ -24,10 +25,16 @@ def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
             blackholed=link.blackholed,
             cut=link.cut,
             peak_bytes=link.peak_bytes,
-            mean_bytes=mean.get(name, 0.0),
+            mean_bytes=mean.get(name, 0.0) if _is_sampled(data, name) else None,
         )
         for name, link in data.run.links.items()
     )
+
+
+def _is_sampled(data: RunData, direction: str) -> bool:
+    """Whether its backlog is sampled: at switches, in emulated runs."""
+    sender = data.topology.nodes[direction.split(">", maxsplit=1)[0]]
+    return sender.tier is not Tier.HOST and not data.simulated
 
 
 def mean_backlogs(queues: pl.DataFrame, duration_s: float) -> Mapping[str, float]:

@@ -190,7 +190,7 @@ class LinkSummary(_Model):
     among them; the rest was dropped: `full`, as the queue was, `lost` at random or on chosen paths,
     `blackholed`, or `cut`. So offered = packets + full + lost + blackholed + cut, but where a cut
     link emptied a kernel queue. `peak_bytes` is the greatest backlog, `mean_bytes` that over the
-    time of the run (of a switch's port).
+    time of the run, null where it is not sampled: at NICs, and in simulated runs.
     """
 
     direction: str
@@ -204,7 +204,7 @@ class LinkSummary(_Model):
     blackholed: int
     cut: int
     peak_bytes: int
-    mean_bytes: float
+    mean_bytes: float | None
 
     @property
     def crowded(self) -> tuple[int, int]:
