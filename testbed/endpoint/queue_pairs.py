@@ -149,10 +149,16 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
         local_address=nic_address(topology, plan.host).packed,
         peer_address=nic_address(topology, qp.peer).packed,
         mtu=PAYLOAD_MTU,
-        ev_profile=EvProfile(entries=entries, probe_successes=parameters.probe_successes),
+        ev_profile=EvProfile(
+            entries=entries,
+            probe_successes=parameters.probe_successes,
+            adaptive=parameters.spray == "adaptive",
+        ),
         base_rtt_ns=topology.propagation_rtt_ns,
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.seed + qp.lane,
+        ecn_skip=parameters.ecn_skip,
+        go_back=parameters.repair == "go-back",
     )
     nscc = _nscc(topology, plan.host, qp.peer) if parameters.congestion == "nscc" else None
     return QueuePair(config, memory, nscc)

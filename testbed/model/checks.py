@@ -103,7 +103,7 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
         if count > ways:
             sharing.append(f"{src} -> {dst} ({count} EVs, {ways} paths)")
         per_plane = count // topology.planes
-        standby = backups_per_plane(topology, a, b, per_plane, transport.backups)
+        standby = backups_per_plane(topology, a, b, per_plane, transport.spare)
         active = topology.planes * (per_plane - standby)
         rate_bps = topology.planes * topology.port_rate_bps / leaving[src]
         rotation_ns = active * topology.wire_bytes * 8 * 10**9 / rate_bps

@@ -29,6 +29,7 @@ from testbed.model.names import (
 from testbed.model.scenario import Scenario
 from testbed.model.targets import GROUPS, expand, members
 from testbed.model.topology import Tier, Topology
+from testbed.model.transport import Roce
 from testbed.model.units import show_duration
 
 ROOM_RTTS = 10
@@ -196,7 +197,13 @@ def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
     yield from _time_remarks(scenario)
     yield from _target_remarks(scenario, [way for found in ways.values() for way in found])
-    yield from _last_path_remarks(scenario, struck, ways)
+    if not _is_routed(scenario):
+        yield from _last_path_remarks(scenario, struck, ways)
+
+
+def _is_routed(scenario: Scenario) -> bool:
+    """Whether the fabric finds another path for a queue pair whose own has died."""
+    return isinstance(scenario.transport, Roce) and scenario.transport.convergence is not None
 
 
 _FlowWays = Mapping[tuple[str, str, int], tuple[_Way, ...]]

@@ -49,14 +49,30 @@ class Mrc(Part):
     probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=3, description="probes in a row that bring an EV back"
     )
+    spray: Literal["adaptive", "blind"] = Field(
+        default="adaptive",
+        description="blind: no EV states and no backups; every EV is used, whatever is learnt",
+    )
+    ecn_skip: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="whether a mark makes its EV be passed over once"
+    )
+    repair: Literal["selective", "go-back"] = Field(
+        default="selective",
+        description="go-back: a loss makes everything in flight behind it be sent again",
+    )
     qps: Qps = 1
+
+    @property
+    def spare(self) -> float | None:
+        """`backups`; none where nothing would call them up."""
+        return self.backups if self.spray == "adaptive" else 0.0
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
     ) -> tuple[Ev, ...]:
         """The EVs of a queue pair in the direction from `src` to `dst`."""
         return choose_evs(
-            topology, src, dst, evs=self.evs, backups=self.backups, lane=lane, seed=seed
+            topology, src, dst, evs=self.evs, backups=self.spare, lane=lane, seed=seed
         )
 
 

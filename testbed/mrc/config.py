@@ -16,6 +16,9 @@ class QpConfig:
     for every `sack_packets` data packets or `sack_delay` base RTTs after the first unreported one.
     At most `max_immediates` WRITEs with immediate are outstanding (MRC transport has such a bound,
     beside that on packets; its value is not public).
+    Two of MRC's mechanisms can be switched off, to see what they are worth: without `ecn_skip` a
+    mark does not make an EV be passed over; with `go_back` a loss makes everything in flight behind
+    it be sent again.
     Silence is answered by `tail_probes` probes, then by timeouts, `linear_retries` of linear and
     `exponential_retries` of doubling length, then by failure.
 
@@ -37,6 +40,8 @@ class QpConfig:
     max_immediates: int = 64
     sack_packets: int = 8
     sack_delay: float = 1 / 16
+    ecn_skip: bool = True
+    go_back: bool = False
     tail_probes: int = 2
     linear_retries: int = 7
     exponential_retries: int = 4

@@ -59,6 +59,8 @@ class EvProfile:
     backup_probe_interval: float = 8.0
     probe_timeout: float = 1.5
     ev_min_active: int = 1
+    adaptive: bool = True
+    """Without it packets are sprayed blindly: nothing that is learnt of a path changes its use."""
     max_condemned_share: float = 0.5
 
     def __post_init__(self) -> None:
@@ -221,6 +223,8 @@ class EvEngine:
     def skip(self, ev: int, reason: str, now_ns: int) -> None:
         """Pass over `ev` once: congestion was seen on it."""
         path = self._paths.get(ev)
+        if not self._profile.adaptive:
+            return
         if path is not None and path.state is EvState.GOOD and path.slot is not None:
             self._change(path, EvState.SKIP, reason, now_ns)
 
@@ -230,7 +234,7 @@ class EvEngine:
         Returns whether this condemned it.
         """
         path = self._paths.get(ev)
-        if path is None or path.state is EvState.DENIED:
+        if path is None or path.state is EvState.DENIED or not self._profile.adaptive:
             return False
         path.blamed += 1
         if path.state is EvState.ASSUMED_BAD:
@@ -274,6 +278,8 @@ class EvEngine:
         EVs of the planes that newly went down.
         """
         gone: list[int] = []
+        if not self._profile.adaptive:
+            return gone
         for number, plane in self._plane_of.items():
             if plane.down == (number in planes):
                 continue

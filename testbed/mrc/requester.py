@@ -151,7 +151,7 @@ class Requester:
             self._on_probe_reply(sack, now_ns)
         else:
             self._check_spurious(cack + sack.ack_psn_offset, sack, now_ns)
-        if sack.mark is EvMark.SKIP_ONCE:
+        if sack.mark is EvMark.SKIP_ONCE and self._config.ecn_skip:
             self._engine.skip(sack.reflected_ev, "ECN", now_ns)
         elif sack.mark is EvMark.ALWAYS_SKIP:
             self._engine.blame(sack.reflected_ev, "peer asks to skip it", now_ns)
@@ -446,6 +446,12 @@ class Requester:
     def _repeat(self, transmission: Transmission) -> None:
         self._flight -= transmission.length
         heappush(self._to_repeat, transmission.seq)
+        if self._config.go_back:
+            for behind in self._unacked.values():
+                if behind.seq > transmission.seq and not behind.done:
+                    behind.done = True
+                    self._flight -= behind.length
+                    heappush(self._to_repeat, behind.seq)
 
     # Sending
 

@@ -72,3 +72,12 @@ def test_a_dead_path_stalls_its_flow_until_routing_has_converged() -> None:
         received[name] = outcome.flows[0].bytes_verified
         assert outcome.flows[0].bytes_corrupted == 0
     assert received["fast"] > 1.15 * received["never"]
+
+
+def test_a_silent_failure_is_routed_around_though_without_routing_it_stops_the_flow() -> None:
+    scenario = load_scenario("link-failure-roce")
+    routed, _ = run(scenario)
+    stopped, _ = run(scenario.model_copy(update={"transport": Roce()}))
+    assert routed.flows[0].packets_lost > 100
+    assert routed.flows[1].packets_lost == 0  # the other direction's path is another
+    assert stopped.flows[0].bytes_verified < 0.8 * routed.flows[0].bytes_verified

@@ -1,0 +1,57 @@
+"""MRC with one of its mechanisms switched off: what is lost with it."""
+
+from testbed.loading import load_scenario
+from testbed.model.faults import Fault
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.sim import Outcome, Simulation
+
+S = 1_000_000_000
+
+
+def link_failure(**parameters: object) -> Scenario:
+    """The scenario of that name, shorter, with another transport."""
+    return load_scenario("link-failure").model_copy(
+        update={
+            "duration": 4 * S,
+            "timeline": tuple(_shorter(one) for one in load_scenario("link-failure").timeline),
+            "transport": Mrc.model_validate(parameters),
+        }
+    )
+
+
+def _shorter(fault: Fault) -> Fault:
+    return fault.model_copy(update={"at": S, "for_": 2 * S})
+
+
+def run(scenario: Scenario) -> Outcome:
+    outcome = Simulation(scenario).run()
+    for flow in outcome.flows:
+        assert (flow.bytes_corrupted, flow.errors) == (0, ())
+        assert flow.bytes_verified == flow.bytes_sent > 0
+    return outcome
+
+
+def lost(outcome: Outcome) -> int:
+    return sum(flow.packets_lost for flow in outcome.flows)
+
+
+def repeated(outcome: Outcome) -> int:
+    return sum(flow.packets_retransmitted for flow in outcome.flows)
+
+
+def test_blind_spraying_loses_packets_as_long_as_a_path_is_dead() -> None:
+    adaptive, blind = run(link_failure(backups=0.0)), run(link_failure(spray="blind"))
+    assert lost(adaptive) < 60
+    assert lost(blind) > 4 * lost(adaptive)
+
+
+def test_without_backups_an_ev_that_died_leaves_a_gap() -> None:
+    outcome = run(link_failure(backups=0.0))
+    assert lost(outcome) > 0
+
+
+def test_going_back_repeats_what_had_arrived() -> None:
+    selective, go_back = run(link_failure()), run(link_failure(repair="go-back"))
+    assert repeated(selective) < 1.2 * lost(selective) + 10
+    assert repeated(go_back) > 3 * repeated(selective)
