@@ -6,12 +6,14 @@ The largest fabrics come last: the kernel is busy for a while after them, taking
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from testbed.bench.agreement import agreement
 from testbed.bench.bring_up import bring_up, scale
 from testbed.bench.change import change
 from testbed.bench.delay import delay
 from testbed.bench.dilation import dilation
 from testbed.bench.failover import failover
 from testbed.bench.figure import Figure
+from testbed.bench.leaf_spine import leaf_spine
 from testbed.bench.link_model import ceiling, link_model
 from testbed.bench.packet_rate import packet_rate
 from testbed.bench.rate import rate
@@ -48,4 +50,6 @@ PARTS: Mapping[str, Part] = {
     "dilation": Part("link failures at three dilations, in round trips; a picture", dilation, 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", scale, 3),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
+    "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 1),
+    "leaf-spine": Part("a permutation of 1024 hosts, simulated", leaf_spine, 1, root=False),
 }

@@ -39,8 +39,8 @@ class Mrc(Part):
         "plane has more paths than EVs, else none",
     )
     congestion: Literal["fixed", "nscc"] = Field(
-        default="fixed",
-        description="fixed: the window never moves; nscc: delay and ECN move it, as in uet-htsim",
+        default="nscc",
+        description="nscc: delay and ECN move the window; fixed: it never moves",
     )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
         default=1.5,

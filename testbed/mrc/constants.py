@@ -32,9 +32,13 @@ SACK_BITMAP_BITS: Final = 64
 RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
 
-TIMESTAMP_TICK_NS: Final = 65_536
-"""Unit of `tx_timestamp`. The wire's own is 128 ns, whose 16 bits wrap in 8.4 ms, less than one
-dilated RTT here; 65.5 us wrap in 4.3 s. Ours to choose."""
+TIMESTAMP_SHIFT: Final = 7
+"""The unit of `tx_timestamp` is 2^7 = 128 ns (OCP MRC 1.0) ..."""
+
+TIMESTAMP_RTT_BITS: Final = 11
+"""... or the least doubling of it in which a base RTT has at most 2^11 units, so that its 16 bits
+wrap after 32 base RTTs or more: 128 ns at full speed, 65.5 us where an RTT takes 131 ms. Ours to
+choose; the peer only echoes it."""
 
 FLAG_ACK_REQUEST: Final = 0x80
 FLAG_RETRANSMITTED: Final = 0x20

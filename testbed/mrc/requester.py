@@ -8,7 +8,8 @@ from testbed.mrc.cc import CongestionControl
 from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
-    TIMESTAMP_TICK_NS,
+    TIMESTAMP_RTT_BITS,
+    TIMESTAMP_SHIFT,
     EndpointOp,
     EvMark,
     NackReason,
@@ -39,8 +40,9 @@ _PROBE_ID_MASK: Final = 0xFFFF
 _RELEASED: Final = memoryview(b"")
 
 
-def _timestamp(sent_ns: int) -> int:
-    return sent_ns // TIMESTAMP_TICK_NS & 0xFFFF
+def timestamp_shift(base_rtt_ns: int) -> int:
+    """Return the power of two of ns that is the unit of timestamps at this base RTT."""
+    return max(TIMESTAMP_SHIFT, (base_rtt_ns - 1).bit_length() - TIMESTAMP_RTT_BITS)
 
 
 class Requester:
@@ -73,6 +75,7 @@ class Requester:
             exponential_retries=config.exponential_retries,
         )
         self._mtu = config.mtu
+        self._timestamp_shift = timestamp_shift(config.base_rtt_ns)
         self._next_seq = config.first_psn
         self._oldest_seq = config.first_psn
         self._window = config.mpr * MPR_UNIT
@@ -174,6 +177,9 @@ class Requester:
         if acked and not self.failed:
             self._take_in(acked, cack, None, now_ns)
 
+    def _timestamp(self, sent_ns: int) -> int:
+        return sent_ns >> self._timestamp_shift & 0xFFFF
+
     def _newly_acked(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
         acked: list[Transmission] = []
         unacked = self._unacked
@@ -221,7 +227,7 @@ class Requester:
             if (
                 sack is not None
                 and transmission.seq == trigger
-                and _timestamp(transmission.sent_ns) == sack.tx_timestamp
+                and self._timestamp(transmission.sent_ns) == sack.tx_timestamp
             ):
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
@@ -253,7 +259,7 @@ class Requester:
         if (
             lost is not None
             and lost.path.ev == sack.reflected_ev
-            and _timestamp(lost.sent_ns) == sack.tx_timestamp
+            and self._timestamp(lost.sent_ns) == sack.tx_timestamp
         ):
             self._was_spurious(lost, now_ns)
 
@@ -275,7 +281,7 @@ class Requester:
             self.failed
             or transmission is None
             or transmission.done
-            or _timestamp(transmission.sent_ns) != nack.tx_timestamp
+            or self._timestamp(transmission.sent_ns) != nack.tx_timestamp
         ):
             return
         if nack.reason is NackReason.UNEXP_EVENT:
@@ -422,7 +428,7 @@ class Requester:
                 self._config.peer_qpn,
                 wrap_psn(self._next_seq),
                 probe_id,
-                _timestamp(now_ns),
+                self._timestamp(now_ns),
             )
         )
 
@@ -549,7 +555,7 @@ class Requester:
             repeated,
             0,
             wrap_msn(message.number),
-            _timestamp(transmission.sent_ns),
+            self._timestamp(transmission.sent_ns),
             message.va + offset,
             message.rkey,
             message.length,

@@ -18,8 +18,8 @@ from testbed.sim.fabric import Fabric
 from testbed.sim.link import NEVER, LinkDirection
 from testbed.sim.packet import Packet
 
-TICKS_PER_RTT = 64
-"""Rounds of a host in a base RTT at most."""
+TICKS_PER_RTT = 24
+"""Rounds of a host in a base RTT at most (the emulation: 40): a round costs as much as a packet."""
 
 BINS_PER_RTT = 16
 """Samples of a queue pair's state in a base RTT."""

@@ -92,7 +92,7 @@ def test_a_permutation_of_eight_hosts_shares_the_fabric(seed: int) -> None:
 
     They collide because a quarter of each flow's paths are held back.
     """
-    changes = {"duration": 3 * S, "seed": seed, "transport": Mrc(backups=0.25)}
+    changes = {"duration": 3 * S, "seed": seed, "transport": Mrc(backups=0.25, congestion="fixed")}
     scenario = load_scenario("permutation").model_copy(update=changes)
     simulation = Simulation(scenario)
     outcome = simulation.run()

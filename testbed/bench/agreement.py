@@ -1,0 +1,150 @@
+"""Whether the simulator says what the emulation measures: the same scenarios in both.
+
+Goodput is that of the steady window, against what is attainable, mean over the flows; recovery is
+that of the worst flow, in round trips. A table is left beside the bench's pictures.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from statistics import mean
+
+from testbed.bench.failover import run
+from testbed.bench.figure import Figure, at_most
+from testbed.bench.setting import Setting
+from testbed.loading import load_topology
+from testbed.model.faults import Blackhole, Cut, Fault, Loss
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
+from testbed.results.analyse import analyse
+from testbed.results.run_directory import RunDirectory
+from testbed.results.summary import Summary
+from testbed.sim import simulate
+
+AGREES = 0.15
+DURATION = "6 s"
+TIMES = {"at": "2.5 s", "for": "2 s"}
+LEAST_RTT = 1.0
+"""Differences of recovery count against one round trip at least: below, both say "at once"."""
+
+TABLE = "agreement.md"
+
+_PAIR = (("h0", "h4"),)
+_ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What one run says: goodput by what is attainable, and recovery (None: there was no fault)."""
+
+    goodput: float
+    recovery_rtt: float | None
+
+    @classmethod
+    def by(cls, summary: Summary) -> "Told":
+        """Take it from a summary."""
+        recovery = summary.faults[0].recovery_rtt if summary.faults else None
+        return cls(mean(flow.attainable_fraction for flow in summary.flows), recovery)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One scenario in both."""
+
+    name: str
+    emulated: Told
+    simulated: Told
+
+    @property
+    def goodput_off(self) -> float:
+        """By what share goodput differs."""
+        return abs(self.simulated.goodput / self.emulated.goodput - 1)
+
+    @property
+    def recovery_off(self) -> float | None:
+        """By what share recovery differs; None without a fault that both recover from."""
+        measured, told = self.emulated.recovery_rtt, self.simulated.recovery_rtt
+        if measured is None or told is None:
+            return None if measured is told else float("inf")
+        return abs(told - measured) / max(told, measured, LEAST_RTT)
+
+
+def scenarios() -> Iterator[Scenario]:
+    """Ten: link failures of several kinds and places, full fabrics, an incast."""
+    hole = Blackhole(target="p0_t0_0--p0_t1_1", **TIMES)
+    yield _scenario("blackhole", "clos-4plane", _PAIR, hole)
+    yield _scenario("blackhole-2", "clos-4plane", _PAIR, hole, seed=2)
+    yield _scenario("blackhole-8plane", "clos-8plane", (("h0", "h2"),), hole)
+    yield _scenario("blackhole-nic", "clos-4plane", _PAIR, Blackhole(target="h4--p1_t0_1", **TIMES))
+    yield _scenario("cut", "clos-4plane", _PAIR, Cut(target="p2_t0_1--p2_t1_0", **TIMES))
+    yield _scenario(
+        "loss", "clos-4plane", _PAIR, Loss(target="p1_t0_0--p1_t1_2", probability=0.2, **TIMES)
+    )
+    yield _scenario("permutation", "clos-4plane", _ALL)
+    yield _scenario("permutation-blackhole", "clos-4plane", _ALL, hole)
+    incast = tuple((f"h{i}", "h7") for i in range(7))
+    yield _scenario("incast", "clos-4plane", incast, bidirectional=False)
+    yield _scenario("local", "clos-4plane", (("h0", "h1"),))
+
+
+def _scenario(
+    name: str,
+    topology: str,
+    pairs: tuple[tuple[str, str], ...],
+    *faults: Fault,
+    seed: int = 1,
+    bidirectional: bool = True,
+) -> Scenario:
+    return Scenario(
+        name=f"agreement-{name}",
+        topology=load_topology(topology),
+        seed=seed,
+        duration=DURATION,
+        workload=WriteBw(pairs=pairs, bidirectional=bidirectional),
+        transport=Mrc(congestion="nscc"),
+        timeline=faults,
+    )
+
+
+def agreement(setting: Setting) -> list[Figure]:
+    """Run every scenario in both, once."""
+    compared = []
+    for scenario in scenarios():
+        setting.progress(f"{scenario.name}, emulated and simulated")
+        emulated = run(scenario, setting.results)
+        simulated = _simulate(scenario, setting.results)
+        name = scenario.name.removeprefix("agreement-")
+        compared.append(Compared(name, Told.by(emulated), Told.by(simulated)))
+    (setting.pictures / TABLE).write_text(table(compared))
+    figures = []
+    for one in compared:
+        figures.append(at_most(f"goodput off, {one.name}", "", [one.goodput_off], AGREES))
+        if one.recovery_off is not None:
+            figures.append(at_most(f"recovery off, {one.name}", "", [one.recovery_off], AGREES))
+    return figures
+
+
+def _simulate(scenario: Scenario, results: Path) -> Summary:
+    started = datetime.now().astimezone()
+    directory = RunDirectory.create(results, f"simulated-{scenario.name}", scenario.seed, started)
+    simulate(scenario, directory.path)
+    return analyse(directory.path)
+
+
+def table(compared: Sequence[Compared]) -> str:
+    """As a table in Markdown."""
+    head = (
+        "| scenario | goodput / attainable, emulated | simulated | recovery (RTT), emulated "
+        "| simulated |\n| --- | ---: | ---: | ---: | ---: |\n"
+    )
+    return head + "".join(
+        f"| {one.name} | {one.emulated.goodput:.3f} | {one.simulated.goodput:.3f} "
+        f"| {_rtts(one.emulated)} | {_rtts(one.simulated)} |\n"
+        for one in compared
+    )
+
+
+def _rtts(told: Told) -> str:
+    return "" if told.recovery_rtt is None else f"{told.recovery_rtt:.2f}"
