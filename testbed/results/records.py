@@ -326,7 +326,7 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
     frame = pl.concat([pl.DataFrame(schema=table.frame_schema()), *frames])
     if table is LOSSES:
         frame = (
-            frame.group_by("flow", "seq", "sent_t")
+            frame.group_by("flow", "seq", "sent_t", maintain_order=True)
             .agg(
                 pl.col("t").min(),
                 pl.col("plane", "ev").first(),
