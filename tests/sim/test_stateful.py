@@ -1,0 +1,210 @@
+"""Anything that leaves one path alive, drawn step by step: everything arrives, once, in order.
+
+A small set runs always; `TESTBED_SOAK=1` draws thousands of schedules, longer ones.
+"""
+
+import os
+from random import Random
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.names import directions_of
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Link, Topology
+from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
+from testbed.mrc import Completion
+from testbed.sim import Simulation
+from testbed.sim.host import Host
+from testbed.sim.packet import Packet
+from testbed.workloads.messages import Sender
+
+SOAK = bool(os.environ.get("TESTBED_SOAK"))
+TOPOLOGY = Topology(name="drawn", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
+RTT_NS = TOPOLOGY.propagation_rtt_ns
+PATIENCE_RTTS = 500
+"""How long the last messages may take once nothing changes any more."""
+
+MOST_REPEATS = 2
+"""Retransmissions for each packet that did not arrive whole, whatever it was."""
+
+FEW = 300
+"""Retransmissions that need no reason: packets that were delayed for longer than is plausible."""
+
+impairments = st.one_of(
+    st.just(Impairment(blackhole=True)),
+    st.just(Impairment(cut=True)),
+    st.builds(Impairment, loss=st.floats(0.01, 1.0)),
+    st.builds(Impairment, corrupt=st.floats(0.01, 1.0)),
+    st.builds(Impairment, rate=st.floats(0.1, 1.0)),
+    st.builds(
+        Impairment, path_loss=st.floats(0.01, 1.0), path_bits=st.sampled_from([1 << 0, 1 << 3])
+    ),
+)
+pauses = st.integers(1, 200)
+"""Milliseconds: a base RTT has 131."""
+
+mild = st.one_of(
+    st.builds(Impairment, loss=st.floats(0.001, 0.05), corrupt=st.floats(0.0, 0.02)),
+    st.builds(Impairment, rate=st.floats(0.5, 1.0)),
+)
+
+
+class Nic:
+    """What a receiving NIC may do to a packet that the fabric does not: keep it, or repeat it."""
+
+    def __init__(self, host: Host, simulation: Simulation, seed: int) -> None:
+        self.late = self.twice = 0.0
+        self.repeated = 0
+        self._receive = host.receive
+        self._engine = simulation.engine
+        self._chance = Random(seed)
+        host.receive = self.receive  # type: ignore[method-assign]
+
+    def receive(self, now_ns: int, packet: Packet) -> None:
+        if self._chance.random() < self.twice:
+            self.repeated += 1
+            self._engine.at(now_ns + self._chance.randrange(RTT_NS), self._pass, packet)
+        if self._chance.random() < self.late:
+            self._engine.at(now_ns + self._chance.randrange(RTT_NS // 8), self._pass, packet)
+        else:
+            self._receive(now_ns, packet)
+
+    def _pass(self, now_ns: int, packet: object) -> None:
+        assert isinstance(packet, Packet)
+        self._receive(now_ns, packet)
+
+
+class Fabric(RuleBasedStateMachine):
+    """Four hosts, three of them writing to the fourth: marks and trims come by themselves."""
+
+    @initialize(
+        seed=st.integers(0, 1 << 16),
+        plane=st.integers(0, 1),
+        t1=st.integers(0, 1),
+        nscc=st.booleans(),
+        message=st.sampled_from(["1 B", "4 KiB", "4097 B", "64 KiB", "300 KB"]),
+    )
+    def build(self, seed: int, plane: int, t1: int, nscc: bool, message: str) -> None:
+        scenario = Scenario(
+            name="drawn",
+            topology=TOPOLOGY,
+            seed=seed,
+            duration="1 s",
+            workload=WriteBw(
+                pairs=(("h0", "h3"), ("h1", "h3"), ("h2", "h3")), message_size=message
+            ),
+            transport=Mrc(congestion="nscc" if nscc else "fixed"),
+        )
+        self.simulation = Simulation(scenario)
+        hosts = self.simulation.hosts.values()
+        self.nics = [Nic(host, self.simulation, seed + i) for i, host in enumerate(hosts)]
+        self.completed: dict[int, list[int]] = {}
+        for host in hosts:
+            for sender in host.traffic.senders.values():
+                self._watch(sender)
+        safe = {link.name for link in TOPOLOGY.links.values() if self._is_safe(link, plane, t1)}
+        self.safe = sorted(safe)
+        self.targets = sorted(set(TOPOLOGY.links) - safe)
+        for host in hosts:
+            host.begin(0, None)
+
+    @staticmethod
+    def _is_safe(link: Link, plane: int, t1: int) -> bool:
+        return link.plane == plane and (not link.is_fabric or link.upper.node.index == t1)
+
+    def _watch(self, sender: Sender) -> None:
+        wr_ids = self.completed[sender.flow] = []
+        complete = sender.complete
+
+        def watched(completion: Completion) -> bool:
+            wr_ids.append(completion.wr_id)
+            return complete(completion)
+
+        sender.complete = watched  # type: ignore[method-assign]
+
+    # --- what happens -------------------------------------------------------------------------
+
+    @rule(ms=pauses)
+    def let_time_pass(self, ms: int) -> None:
+        engine = self.simulation.engine
+        engine.run(engine.now_ns + ms * 1_000_000)
+
+    @rule(ms=pauses, data=st.data(), state=impairments)
+    def break_a_link(self, ms: int, data: st.DataObject, state: Impairment) -> None:
+        self.let_time_pass(ms)
+        self._impair(data.draw(st.sampled_from(self.targets)), state)
+
+    @rule(ms=pauses, data=st.data())
+    def heal_a_link(self, ms: int, data: st.DataObject) -> None:
+        self.let_time_pass(ms)
+        self._impair(data.draw(st.sampled_from(self.targets)), WHOLE)
+
+    @rule(ms=pauses, data=st.data(), state=mild)
+    def trouble_the_last_path(self, ms: int, data: st.DataObject, state: Impairment) -> None:
+        self.let_time_pass(ms)
+        self._impair(data.draw(st.sampled_from(self.safe)), state)
+
+    @rule(ms=pauses, late=st.floats(0, 0.3), twice=st.floats(0, 0.1))
+    def disturb_the_nics(self, ms: int, late: float, twice: float) -> None:
+        self.let_time_pass(ms)
+        for nic in self.nics:
+            nic.late, nic.twice = late, twice
+
+    def _impair(self, link: str, state: Impairment) -> None:
+        for direction in directions_of(link):
+            self.simulation.fabric.impair(direction, state)
+
+    # --- what holds ---------------------------------------------------------------------------
+
+    @invariant()
+    def completions_are_exact_and_in_order(self) -> None:
+        for wr_ids in getattr(self, "completed", {}).values():
+            assert wr_ids == list(range(len(wr_ids)))
+
+    @invariant()
+    def nothing_wrong_reaches_memory(self) -> None:
+        for host in self._hosts():
+            for connection in host.traffic.connections.values():
+                assert connection.checker is None or connection.checker.bytes_corrupted == 0
+
+    def teardown(self) -> None:
+        if not hasattr(self, "simulation"):
+            return
+        simulation, engine = self.simulation, self.simulation.engine
+        for host in self._hosts():
+            host.end(engine.now_ns, None)
+        end_ns = engine.now_ns + PATIENCE_RTTS * RTT_NS
+        while engine.now_ns < end_ns and not all(host.traffic.idle for host in self._hosts()):
+            engine.run(engine.now_ns + RTT_NS)
+        self.completions_are_exact_and_in_order()
+        self.nothing_wrong_reaches_memory()
+        sent = verified = repeated = 0
+        for host in self._hosts():
+            for connection in host.traffic.connections.values():
+                repeated += connection.packets_retransmitted
+                if connection.sender is not None:
+                    assert connection.sender.failed == []
+                    assert connection.sender.idle, "a deadlock"
+                    sent += connection.sender.bytes_posted
+                if connection.checker is not None:
+                    verified += connection.checker.bytes_verified
+        assert verified == sent
+        counts = [direction.counts for _, direction in simulation.fabric]
+        gone = sum(one.dropped + one.trimmed + one.corrupted for one in counts)
+        assert repeated <= MOST_REPEATS * gone + FEW, "a storm"
+
+    def _hosts(self) -> list[Host]:
+        return list(self.simulation.hosts.values()) if hasattr(self, "simulation") else []
+
+
+TestAnythingThatLeavesOnePath = Fabric.TestCase
+TestAnythingThatLeavesOnePath.settings = settings(
+    max_examples=3000 if SOAK else 12,
+    stateful_step_count=40 if SOAK else 15,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
