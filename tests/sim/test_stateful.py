@@ -28,10 +28,10 @@ RTT_NS = TOPOLOGY.propagation_rtt_ns
 PATIENCE_RTTS = 500
 """How long the last messages may take once nothing changes any more."""
 
-MOST_REPEATS = 2
+MOST_REPEATS = 1
 """Retransmissions for each packet that did not arrive whole, whatever it was."""
 
-FEW = 300
+FEW = 100
 """Retransmissions that need no reason: packets that were delayed for longer than is plausible."""
 
 impairments = st.one_of(
