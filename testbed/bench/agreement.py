@@ -37,16 +37,18 @@ _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one run says: goodput by what is attainable, and recovery (None: there was no fault)."""
+    """What one run says: goodput by what is attainable, recovery (None: no fault), its verdict."""
 
     goodput: float
     recovery_rtt: float | None
+    verdict: str
 
     @classmethod
     def by(cls, summary: Summary) -> "Told":
         """Take it from a summary."""
         recovery = summary.faults[0].recovery_rtt if summary.faults else None
-        return cls(mean(flow.attainable_fraction for flow in summary.flows), recovery)
+        goodput = mean(flow.attainable_fraction for flow in summary.flows)
+        return cls(goodput, recovery, summary.verdict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,10 @@ def _scenario(
 
 
 def agreement(setting: Setting) -> list[Figure]:
-    """Run every scenario in both, once."""
+    """Run every scenario in both, once.
+
+    Where the emulated run is not trusted a difference is the machine's: the table has the verdict.
+    """
     compared = []
     for scenario in scenarios():
         setting.progress(f"{scenario.name}, emulated and simulated")
@@ -137,11 +142,12 @@ def table(compared: Sequence[Compared]) -> str:
     """As a table in Markdown."""
     head = (
         "| scenario | goodput / attainable, emulated | simulated | recovery (RTT), emulated "
-        "| simulated |\n| --- | ---: | ---: | ---: | ---: |\n"
+        "| simulated | verdict on the emulated run |\n"
+        "| --- | ---: | ---: | ---: | ---: | --- |\n"
     )
     return head + "".join(
         f"| {one.name} | {one.emulated.goodput:.3f} | {one.simulated.goodput:.3f} "
-        f"| {_rtts(one.emulated)} | {_rtts(one.simulated)} |\n"
+        f"| {_rtts(one.emulated)} | {_rtts(one.simulated)} | {one.emulated.verdict} |\n"
         for one in compared
     )
 
