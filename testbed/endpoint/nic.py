@@ -118,6 +118,16 @@ class Nic(Closing):
         poll_ns = now + self._poll_ns
         return min(poll_ns, self._held[0][0]) if self._held else poll_ns
 
+    @property
+    def overflowed(self) -> int:
+        """How many arrivals the socket had no room for."""
+        return self._sockets.overflowed
+
+    @property
+    def send_errors(self) -> int:
+        """How many packets the kernel refused to send."""
+        return self._sockets.send_errors
+
     def close(self) -> None:
         """Close the sockets."""
         self._sockets.close()

@@ -1,72 +1,46 @@
 """The process in a host: hands packets and times to the MRC core, and its packets to the kernel.
 
-Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
-delay of the path that it took (told by how many switches lowered its hop limit) before the core
-sees it. The loop therefore never waits for packets, only for times; it wakes a few hundred times a
-second, drains the socket, and processes all that has become due.
+The loop never waits for packets, only for times: the NIC (nic.py) keeps what arrives until it is
+due. It wakes a few hundred times a second and does all that has become due.
 """
 
 import gc
-import heapq
 import json
 import os
 import select
 import socket
 
-from testbed.endpoint.carriers import Carriers
-from testbed.endpoint.clock import now_ns, realtime_offset_ns
+from testbed.endpoint.clock import now_ns
 from testbed.endpoint.health import HealthLog
-from testbed.endpoint.nic import delays_ns
+from testbed.endpoint.nic import Nic
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.endpoint.port_scheduler import PortScheduler
 from testbed.endpoint.recording import Tables
-from testbed.endpoint.sockets import HostSockets, Received
 from testbed.endpoint.traffic import Traffic
-from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
-from testbed.mrc import Arrival, Datagram
+from testbed.model.topology import PAYLOAD_MTU
 
 TICKS_PER_RTT = 40
 """The loop wakes at most this often per base RTT: waking up is what costs on a small machine."""
 
-POLLS_PER_DELAY = 8
-"""The socket is drained at least this often per propagation delay, so that nothing comes late."""
-
 RTT_TIMEOUT_S = 10
-
-_ECN_MASK = 0b11
-
-
-_Held = tuple[int, int, Received]
-"""When the core may see an arrival that is still on its way as far as the core knows; its number
-among arrivals, for order; the arrival."""
 
 
 class Endpoint:
-    """One host's queue pairs, sockets and records; `run` is its event loop."""
+    """One host's queue pairs, NIC and records; `run` is its event loop."""
 
     def __init__(self, plan: EndpointPlan, control: socket.socket) -> None:
         """Open everything; the process must be in the host's network namespace already."""
         topology = plan.topology
         self._plan = plan
         self._control = control
-        self._sockets = HostSockets()
-        self._carriers = Carriers(topology, plan.host)
         nic_links = (topology.nic_link(plan.host, plane) for plane in range(topology.planes))
         self._monitor = PortMonitor({link.lower.ifindex: link.plane for link in nic_links})
-        self._delay_ns = delays_ns(topology)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
-        self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, self._tick_ns
-        )
-        self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
+        self._nic = Nic(topology, plan.host, self._tick_ns)
         self._bin_ns = topology.propagation_rtt_ns // 16
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
-        self._traffic = Traffic(plan, self._tables, self._transmit, start)
-        self._held: list[_Held] = []
-        self._arrived = 0
-        self._offset_ns = realtime_offset_ns()
+        self._traffic = Traffic(plan, self._tables, self._nic.send, start)
         self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
         self._next_bin_ns = start
         self._ports_full_until_ns = 0
@@ -84,8 +58,7 @@ class Endpoint:
         while not self._finished:
             now = now_ns()
             self._health.lag(max(now - wake_ns, 0))
-            self._drain()
-            self._process_due(now)
+            self._receive(now)
             self._work(now)
             self._send(now_ns())
             self._keep_records(now)
@@ -101,24 +74,11 @@ class Endpoint:
                 self._obey()
                 wake_ns = now_ns()
 
-    def _drain(self) -> None:
-        held, delay_ns, offset_ns = self._held, self._delay_ns, self._offset_ns
-        for received in self._sockets.receive():
-            due_ns = received.realtime_ns - offset_ns + delay_ns[received.hop_limit]
-            self._arrived += 1
-            heapq.heappush(held, (due_ns, self._arrived, received))
-
-    def _process_due(self, now: int) -> None:
-        held = self._held
-        while held and held[0][0] <= now:
-            due_ns, _, arrival = heapq.heappop(held)
-            seen_ns = now_ns()
-            self._health.lag(seen_ns - due_ns)
-            self._receive(arrival, seen_ns)
-
-    def _receive(self, arrival: Received, now: int) -> None:
-        dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & _ECN_MASK
-        self._traffic.receive(memoryview(arrival.packet), Arrival(ecn, dscp, now))
+    def _receive(self, now: int) -> None:
+        """Take in what is due."""
+        for due in self._nic.arrivals(now):
+            self._health.lag(due.late_ns)
+            self._traffic.receive(memoryview(due.packet), due.arrival)
 
     def _work(self, now: int) -> None:
         """Keep the workload going, and say when the last WRITE has completed."""
@@ -136,35 +96,25 @@ class Endpoint:
 
     def _send(self, now: int) -> None:
         """Send what is due."""
-        room = self._traffic.transmit(now, self._ports.room(now))
-        self._sockets.flush()
-        self._ports_full_until_ns = self._ports.next_room_ns(now) if room <= 0 else 0
-
-    def _transmit(self, datagram: Datagram, peer: bytes, now: int) -> int:
-        """Hand a packet to the kernel; returns the plane that it goes through."""
-        carrier = self._carriers.to(peer, datagram.ev, datagram.dscp)
-        inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
-        outer = carrier.outer_header(inner)
-        self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
-        self._sockets.send(outer, datagram.header, datagram.payload, datagram.trailer)
-        return carrier.plane
+        nic = self._nic
+        room = self._traffic.transmit(now, nic.room(now))
+        nic.flush()
+        self._ports_full_until_ns = nic.next_room_ns(now) if room <= 0 else 0
 
     def _next_wake_ns(self, now: int) -> int:
-        wake_ns = now + self._poll_ns
-        if self._held:
-            wake_ns = min(wake_ns, self._held[0][0])
-        if self._ports_full_until_ns:
-            wake_ns = min(wake_ns, self._ports_full_until_ns)
-        full = bool(self._ports_full_until_ns)
-        return min(wake_ns, self._traffic.deadline_ns(now, full=full))
+        full_until_ns = self._ports_full_until_ns
+        wake_ns = min(
+            self._nic.next_arrival_ns(now),
+            self._traffic.deadline_ns(now, full=bool(full_until_ns)),
+        )
+        return min(wake_ns, full_until_ns) if full_until_ns else wake_ns
 
     def _keep_records(self, now: int) -> None:
         if now >= self._next_bin_ns:
             self._next_bin_ns = now + self._bin_ns
             self._traffic.sample(now)
         if now >= self._health.due_ns:
-            self._offset_ns = realtime_offset_ns()
-            self._health.write(now, {"raw_socket": self._sockets.overflowed})
+            self._health.write(now, {"raw_socket": self._nic.overflowed})
 
     # --- the parent's words -------------------------------------------------------------------
 
@@ -194,8 +144,7 @@ class Endpoint:
         self._send(sent_ns)
         deadline_ns = sent_ns + RTT_TIMEOUT_S * 1_000_000_000
         while (now := now_ns()) < deadline_ns:
-            self._drain()
-            self._process_due(now)
+            self._receive(now)
             self._traffic.work(now)
             if sender.idle:
                 return now_ns() - sent_ns
@@ -206,15 +155,15 @@ class Endpoint:
 
     def _finish(self) -> None:
         self._finished = True
-        self._health.write(now_ns(), {"raw_socket": self._sockets.overflowed})
+        self._health.write(now_ns(), {"raw_socket": self._nic.overflowed})
         self._health.close()
         self._tables.close()
         self._tell({"finished": self._report()})
-        self._sockets.close()
+        self._nic.close()
         self._monitor.close()
 
     def _report(self) -> dict[str, object]:
-        return {**self._traffic.report(), "send_errors": self._sockets.send_errors}
+        return {**self._traffic.report(), "send_errors": self._nic.send_errors}
 
 
 def run_endpoint(plan: EndpointPlan, control: socket.socket) -> int:
