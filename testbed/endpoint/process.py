@@ -131,6 +131,8 @@ class Endpoint:
                 self._tell({"rtt_ns": self._measure_rtt(flow)})
             case {"start_ns": start, "stop_ns": stop}:
                 self._start_ns, self._stop_ns = start, stop
+            case {"deny": directions}:
+                self._traffic.deny(frozenset(directions), now_ns())
             case {"finish": True}:
                 self._finish()
             case _:

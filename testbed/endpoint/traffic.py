@@ -17,7 +17,7 @@ from testbed.endpoint.queue_pairs import (
     tell_of_port,
 )
 from testbed.endpoint.recording import Tables
-from testbed.model.addressing import Path, nic_address, path_of_ev
+from testbed.model.addressing import Path, directions_of_path, nic_address, path_of_ev
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
 from testbed.mrc import (
     Arrival,
@@ -28,6 +28,7 @@ from testbed.mrc import (
     MemoryTable,
     MessageDelivered,
     Placed,
+    QueuePair,
     Spurious,
 )
 from testbed.workloads.messages import Checker, Sender, Slots
@@ -164,6 +165,21 @@ class Traffic:
     def idle(self) -> bool:
         """Whether every message posted has completed or failed."""
         return all(sender.idle or sender.failed for sender in self.senders.values())
+
+    def deny(self, directions: frozenset[str], now_ns: int) -> None:
+        """Have MRC avoid every EV whose path crosses one of these link directions, and no other."""
+        topology, host = self._plan.topology, self._plan.host
+        for connection in self._turns:
+            plan, qp = connection.plan, connection.qp
+            if isinstance(qp, QueuePair):
+                crossing = frozenset(
+                    ev.value
+                    for ev in plan.evs
+                    if directions.intersection(
+                        directions_of_path(topology, host, plan.peer, ev.path)
+                    )
+                )
+                qp.set_denied_evs(crossing, now_ns)
 
     # --- packets ------------------------------------------------------------------------------
 

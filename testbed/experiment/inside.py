@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import time
 from collections.abc import Collection
 from contextlib import ExitStack
@@ -17,7 +18,7 @@ from testbed.endpoint.outcome import flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
-from testbed.experiment.processes import EndpointProcess, hear_all, start_endpoint
+from testbed.experiment.processes import Child, hear_all, start_endpoint, start_mapper
 from testbed.experiment.progress import Progress
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
@@ -25,6 +26,7 @@ from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import LinkModel
 from testbed.fabric.openvswitch import OpenVSwitch
+from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
@@ -55,7 +57,8 @@ class _Run:
     controller: ControllerProcess
     switch: OpenVSwitch | None
     progress: Progress
-    endpoints: list[EndpointProcess] = field(default_factory=list)
+    endpoints: list[Child] = field(default_factory=list)
+    mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
 
     def unexplained_drops(self) -> dict[str, int]:
@@ -96,6 +99,7 @@ def run_in_sandbox(
         for host, plan in plan_endpoints(scenario, raw).items():
             run.endpoints.append(start_endpoint(plan, directory / "logs" / f"{host.name}.log"))
         hear_all(run.endpoints, "ready", ANSWER_S)
+        _start_mapper(run)
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + SETTLE_RTTS * base_rtt_ns
@@ -149,11 +153,23 @@ def _longest_flow(scenario: Scenario) -> Flow:
     return next(across, flows[0])
 
 
+def _start_mapper(run: _Run) -> None:
+    scenario = run.scenario
+    if scenario.clustermapper is None:
+        return
+    period_ns = round(scenario.clustermapper.period * scenario.topology.dilation)
+    plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
+    run.mapper = start_mapper(plan, run.directory / RAW, run.directory / "logs" / "mapper.log")
+    hear_all([run.mapper], "ready", ANSWER_S)
+
+
 def _watch(run: _Run, t0_ns: int) -> None:
     """Start everybody at t0 and sample counters until the end; a process that dies ends the run."""
     t_end_ns = t0_ns + run.scenario.duration
     for endpoint in run.endpoints:
         endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
+    if run.mapper is not None:
+        run.mapper.tell({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
     machine = MachineSampler(run.directory / "health.jsonl", now_ns())
     raw, topology = run.directory / RAW, run.scenario.topology
@@ -180,16 +196,28 @@ def _watch(run: _Run, t0_ns: int) -> None:
             if now >= machine.due_ns:
                 machine.sample(now, run.unexplained_drops())
             left_s = (t_end_ns - now_ns()) / NS_PER_S
-            machine.timer_late(_sleep(max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
+            machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
         _sample_links(counters, links, now_ns())
     machine.sample(now_ns(), run.unexplained_drops())
 
 
-def _sleep(seconds: float) -> int:
-    """Sleep; returns how many ns later than asked for it ended."""
+def _sleep(run: _Run, seconds: float) -> int:
+    """Sleep, but pass on what the Clustermapper says; returns how many ns late it ended."""
     end_ns = now_ns() + round(seconds * NS_PER_S)
-    time.sleep(seconds)
+    controls = [] if run.mapper is None else [run.mapper.control]
+    while (left_ns := end_ns - now_ns()) > 0:
+        if select.select(controls, [], [], left_ns / NS_PER_S)[0]:
+            _pass_on_denylist(run)
     return now_ns() - end_ns
+
+
+def _pass_on_denylist(run: _Run) -> None:
+    assert run.mapper is not None  # noqa: S101 - it has spoken
+    denied = run.mapper.hear()["denied"]
+    assert run.scenario.clustermapper is not None  # noqa: S101 - so there is a mapper
+    if run.scenario.clustermapper.denylist:
+        for endpoint in run.endpoints:
+            endpoint.tell({"deny": denied})
 
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
@@ -209,8 +237,8 @@ def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
 
 
 def _check_alive(run: _Run) -> None:
-    for endpoint in run.endpoints:
-        endpoint.check()
+    for child in (*run.endpoints, *([run.mapper] if run.mapper else [])):
+        child.check()
     if run.switch is not None:
         run.switch.check()
     run.controller.receive()
@@ -225,6 +253,10 @@ def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     reports = hear_all(run.endpoints, "finished", ANSWER_S)
     for endpoint in run.endpoints:
         os.waitpid(endpoint.pid, 0)
+    if run.mapper is not None:
+        run.mapper.tell({"finish": True})
+        hear_all([run.mapper], "finished", ANSWER_S)
+        os.waitpid(run.mapper.pid, 0)
     if run.fabric.link_model is not None:
         _empty(run.fabric.link_model)
     return reports

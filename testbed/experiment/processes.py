@@ -15,6 +15,8 @@ from typing import Any
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.process import run_endpoint
 from testbed.fabric.namespaces import die_with_parent, enter_netns, name_process
+from testbed.mapper.clustermapper import MapperPlan
+from testbed.mapper.process import run_mapper
 from testbed.model.errors import RunFailedError
 
 _MAX_MESSAGE = 1 << 18
@@ -24,10 +26,18 @@ ENDPOINT_NICENESS = -10
 
 
 @dataclass(slots=True)
-class EndpointProcess:
-    """An endpoint in its host's network namespace."""
+class Child:
+    """A process forked from this warm one, with a control socket.
+
+    Attributes:
+        name: the host's, of an endpoint.
+        title: what it is, for messages.
+        pid: its PID.
+        control: this end of its control socket.
+    """
 
     name: str
+    title: str
     pid: int
     control: socket.socket
 
@@ -64,7 +74,7 @@ class EndpointProcess:
             raise RunFailedError(self._ended())
 
     def _ended(self) -> str:
-        return f"the endpoint of {self.name} ended: {ending(self.pid)}"
+        return f"{self.title} ended: {ending(self.pid)}"
 
 
 def ending(pid: int) -> str:
@@ -74,28 +84,48 @@ def ending(pid: int) -> str:
     return f"exit status {code}" if code >= 0 else f"killed by signal {-code}"
 
 
-def start_endpoint(plan: EndpointPlan, log: Path) -> EndpointProcess:
-    """Fork an endpoint from this warm process into its host's network namespace."""
+def start_endpoint(plan: EndpointPlan, log: Path) -> Child:
+    """Fork an endpoint into its host's network namespace."""
+
+    def work(control: socket.socket) -> int:
+        with contextlib.suppress(PermissionError):  # then lag shows in the verdict, if there is any
+            os.setpriority(os.PRIO_PROCESS, 0, ENDPOINT_NICENESS)
+        enter_netns(plan.host.name)
+        return run_endpoint(plan, control)
+
+    name = plan.host.name
+    return _fork(name, f"the endpoint of {name}", f"mrc-{name}", work, log)
+
+
+def start_mapper(plan: MapperPlan, raw_directory: Path, log: Path) -> Child:
+    """Fork the Clustermapper, which opens sockets in every host's network namespace."""
+
+    def work(control: socket.socket) -> int:
+        return run_mapper(plan, raw_directory, control)
+
+    return _fork("mapper", "the Clustermapper", "mapper", work, log)
+
+
+def _fork(
+    name: str, title: str, process: str, work: Callable[[socket.socket], int], log: Path
+) -> Child:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     parent = os.getpid()
     sys.stdout.flush()
     pid = os.fork()
     if not pid:
-        _become(lambda: _endpoint(plan, theirs, ours, parent), log)
+        ours.close()
+        _become(lambda: _as_child(process, work, theirs, parent), log)
     theirs.close()
-    return EndpointProcess(plan.host.name, pid, ours)
+    return Child(name, title, pid, ours)
 
 
-def _endpoint(
-    plan: EndpointPlan, control: socket.socket, parents: socket.socket, parent: int
+def _as_child(
+    process: str, work: Callable[[socket.socket], int], control: socket.socket, parent: int
 ) -> int:
-    parents.close()
     die_with_parent(parent)
-    name_process(f"mrc-{plan.host.name}")
-    with contextlib.suppress(PermissionError):  # then lag shows in the verdict, if there is any
-        os.setpriority(os.PRIO_PROCESS, 0, ENDPOINT_NICENESS)
-    enter_netns(plan.host.name)
-    return run_endpoint(plan, control)
+    name_process(process)
+    return work(control)
 
 
 def _become(function: Callable[[], int], log: Path) -> None:
@@ -112,7 +142,7 @@ def _become(function: Callable[[], int], log: Path) -> None:
         os._exit(status)
 
 
-def hear_all(endpoints: list[EndpointProcess], key: str, timeout_s: float) -> dict[str, Any]:
+def hear_all(endpoints: list[Child], key: str, timeout_s: float) -> dict[str, Any]:
     """Wait until every endpoint has sent a message with that key; returns the values by name.
 
     Raises:

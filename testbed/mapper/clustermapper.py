@@ -8,9 +8,9 @@ from testbed.mapper.prober import Outcome, Probe, Prober
 from testbed.mapper.suspects import directions_of
 from testbed.model.topology import Topology
 
-TIMEOUT_RTTS = 1
-"""A probe that took longer than this many round trips is lost: idle it takes a hundredth of one,
-and as it travels in the control class it waits behind one data packet a port at most."""
+TIMEOUT_RTTS = 2
+"""A probe that took longer than this many round trips is lost. Over six links it is under way for
+less than one, and as it travels in the control class it waits behind one data packet a port."""
 
 Record = Callable[..., None]
 

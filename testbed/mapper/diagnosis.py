@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from testbed.mapper.inference import Culprit, Floats, Incidence, accuse
 from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
+from testbed.model.targets import expand
 from testbed.model.topology import Topology
 
 WINDOW_ROUNDS = (4, 32, 512)
@@ -133,15 +134,16 @@ class Diagnosis:
     def _counted(self, paths: NDArray[np.int64], weights: Floats | None = None) -> Floats:
         return np.bincount(paths, weights, minlength=len(self._incidence)).astype(float)
 
-    def _crossing(self, culprit: Culprit) -> frozenset[int]:
-        directions = directions_of(self._topology, culprit.suspect)
+    def _crossing(self, place: str) -> frozenset[int]:
+        """The numbers of the paths that cross a direction, a link or a switch."""
+        directions = frozenset(expand(self._topology, place) or ())
         return frozenset(
             number for number, crossed in enumerate(self._directions) if crossed & directions
         )
 
     def _is_relieved(self, culprit: Culprit) -> bool:
         """Whether probes have crossed it without loss for long enough."""
-        crossing = self._crossing(culprit)
+        crossing = self._crossing(culprit.suspect.name)
         wanted = max(RELIEF / culprit.loss, LEAST_RELIEF)
         well = 0
         # newest first; outcomes come nearly, not quite, in the order of sending
@@ -156,8 +158,8 @@ class Diagnosis:
         return False
 
     def _forget(self, culprit: Culprit, now_ns: int) -> None:
-        """What was lost while it was ill says nothing about now."""
-        crossing = self._crossing(culprit)
+        """What was lost on its link while it was ill says nothing about now."""
+        crossing = self._crossing(culprit.suspect.link)
         for number in crossing:
             self._forgotten_ns[number] = now_ns
         self._keep([number not in crossing for number in self._paths])

@@ -324,6 +324,18 @@ class QueuePair:
         """Take an EV out of service by administrative order. KeyError if it is not known."""
         self._engine.deny(ev, now_ns)
 
+    def set_denied_evs(self, evs: frozenset[int], now_ns: int) -> None:
+        """Deny these EVs and no others: a denylist, as a cluster's own probing makes it.
+
+        Raises:
+            KeyError: one is not known.
+        """
+        denied = {ev for ev, state in self.ev_states().items() if state is EvState.DENIED}
+        for ev in evs - denied:
+            self.deny_ev(ev, now_ns)
+        for ev in denied - evs:
+            self.allow_ev(ev, now_ns)
+
     def allow_ev(self, ev: int, now_ns: int) -> None:
         """Lift a denial; the EV must answer probes first. KeyError if it is not known."""
         self._engine.allow(ev, now_ns)

@@ -17,6 +17,7 @@ from testbed.results.fault_metrics import (
     window,
 )
 from testbed.results.link_metrics import link_summaries
+from testbed.results.localisation import localisation
 from testbed.results.operations import summarise_operations
 from testbed.results.run_data import NS, FaultRecord, FlowRecord, RunData
 from testbed.results.summary import (
@@ -93,6 +94,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         faults=tuple(_fault(data, tables, fault) for fault in data.faults),
         links=link_summaries(data),
         operations=summarise_operations(data),
+        localisation=localisation(data),
     )
 
 

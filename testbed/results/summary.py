@@ -217,6 +217,38 @@ class LinkSummary(_Model):
         return self.lost + self.blackholed + self.cut + self.corrupted > 0
 
 
+class LocalisedFault(_Model):
+    """How the Clustermapper found one fault.
+
+    `named` is what it accused last, `after_s` how long after the fault took effect it first
+    accused something right; both null if it never did. `whole`: all the links of the fault.
+    """
+
+    fault: int
+    kind: str
+    target: str
+    named: str | None
+    after_s: float | None
+    whole: bool
+
+
+class Localisation(_Model):
+    """What the Clustermapper found, held against the faults that there were.
+
+    An accusation is right if it names links of a fault in force, and no others. `precision` is the
+    share of right ones (null if nobody was accused), `recall` the share of the faults of links
+    that were named (null if there were none).
+    """
+
+    probes: int
+    probes_lost: int
+    accusations: int
+    accusations_right: int
+    precision: float | None
+    recall: float | None
+    faults: tuple[LocalisedFault, ...]
+
+
 class Summary(_Model):
     """One run. `simulated`: in virtual time, on no real machine."""
 
@@ -236,3 +268,4 @@ class Summary(_Model):
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
+    localisation: Localisation | None = None

@@ -85,6 +85,11 @@ class Host:
         self.traffic.port_changed(plane, up=up, now_ns=now_ns)
         self.wake(now_ns)
 
+    def deny(self, directions: frozenset[str]) -> None:
+        """Avoid the EVs that cross these link directions."""
+        self.traffic.deny(directions, self._engine.now_ns)
+        self.wake(self._engine.now_ns)
+
     # --- receiving ----------------------------------------------------------------------------
 
     def receive(self, now_ns: int, packet: Packet) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from testbed.endpoint.outcome import FlowOutcome, flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
 from testbed.endpoint.recording import Tables
+from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.addressing import nic_address
 from testbed.model.errors import InputError, Problem
 from testbed.model.faults import Happening, Step, happenings
@@ -28,6 +29,7 @@ from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import BINS_PER_RTT, Host
 from testbed.sim.link import NS_PER_S, Counts
+from testbed.sim.mapper import Agents
 
 Progress = Callable[[str, float], None]
 
@@ -107,6 +109,7 @@ class Simulation:
         """
         _require_links(scenario)
         self.scenario = scenario
+        self._raw = raw
         self.engine = Engine()
         self.fabric = Fabric(scenario.topology, self.engine, scenario.seed)
         self.hosts: dict[Node, Host] = {}
@@ -180,9 +183,34 @@ class Simulation:
         for fault in self._struck:
             for step in fault.steps:
                 engine.at(t0_ns + step.at, self._step, (fault, step))
+        self._start_mapper(t0_ns)
         if self._links is not None:
             engine.at(engine.now_ns, self._sample_qps, None)
             engine.at(engine.now_ns, self._sample_links, end_ns)
+
+    def _start_mapper(self, t0_ns: int) -> None:
+        scenario, asked = self.scenario, self.scenario.clustermapper
+        if asked is None:
+            return
+        period_ns = round(asked.period * scenario.topology.dilation)
+        plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
+        mapper = Clustermapper(
+            plan, t0_ns, *map(self._recorder, (records.PROBES, records.FINDINGS))
+        )
+        Agents(scenario.topology, self.engine, self.fabric, mapper, self._deny)
+
+    def _recorder(self, table: records.Table) -> Callable[..., None]:
+        if self._raw is None:
+            return lambda *_: None
+        return self._files.enter_context(
+            Recorder(raw_path(self._raw, "mapper", table), table)
+        ).append
+
+    def _deny(self, directions: frozenset[str]) -> None:
+        assert self.scenario.clustermapper is not None  # noqa: S101 - it is who tells
+        if self.scenario.clustermapper.denylist:
+            for host in self.hosts.values():
+                host.deny(directions)
 
     # --- faults -------------------------------------------------------------------------------
 

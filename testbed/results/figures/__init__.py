@@ -3,7 +3,14 @@
 from collections.abc import Sequence
 
 from testbed.results.fault_metrics import FlowTables
-from testbed.results.figures import ev_states, failover, goodput, operations, queues
+from testbed.results.figures import (
+    ev_states,
+    failover,
+    goodput,
+    link_health,
+    operations,
+    queues,
+)
 from testbed.results.figures.style import Drawing, style
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
@@ -32,6 +39,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
             *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
             *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
             queues.draw(data, summary),
+            link_health.draw(data, summary) if summary.localisation is not None else None,
         )
     return tuple(drawing for drawing in drawings if drawing is not None)
 

@@ -1,0 +1,117 @@
+"""What the Clustermapper found, held against the faults that there were."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from testbed.model.names import link_of
+from testbed.model.targets import expand
+from testbed.results.run_data import FaultRecord, RunData
+from testbed.results.summary import Localisation, LocalisedFault
+
+GRACE_ROUNDS = 4
+"""How many rounds after healing an accusation may still come: what was lost before is weighed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accusation:
+    """One suspect, accused for a while.
+
+    Attributes:
+        kind: direction, link or switch.
+        name: the suspect's.
+        links: the links that it takes with it.
+        start: when the accusation was raised, in seconds from the start.
+        end: when it was lifted, or the end of the run.
+        loss: the estimated share of packets lost, when it was raised.
+    """
+
+    kind: str
+    name: str
+    links: frozenset[str]
+    start: float
+    end: float
+    loss: float
+
+
+def accusations(data: RunData) -> tuple[Accusation, ...]:
+    """Every accusation of the run, in the order in which they were raised.
+
+    One that only changes its name, from a link to a direction of it, goes on.
+    """
+    end = max([data.run.duration_s, *data.tables["findings"]["t"]])
+    standing: dict[str, Accusation] = {}
+    lifted: list[Accusation] = []
+    for row in data.tables["findings"].iter_rows(named=True):
+        t, name = row["t"], row["suspect"]
+        if row["raised"]:
+            links = frozenset(map(link_of, expand(data.topology, name) or ()))
+            start = t
+            if lifted and (lifted[-1].end, lifted[-1].links) == (t, links):
+                start = lifted.pop().start
+            loss = row["loss_ppm"] / 1e6
+            standing[name] = Accusation(row["kind"], name, links, start, end, loss)
+        elif name in standing:
+            lifted.append(replace(standing.pop(name), end=t))
+    return tuple(sorted((*lifted, *standing.values()), key=lambda one: one.start))
+
+
+def localisation(data: RunData) -> Localisation | None:
+    """How well the Clustermapper did; None where there was none."""
+    if data.scenario.clustermapper is None:
+        return None
+    found = accusations(data)
+    truths = list(_truths(data))
+    right = [one for one in found if any(truth.explains(one) for truth in truths)]
+    named = tuple(_localised(truth, right) for truth in truths)
+    probes = data.tables["probes"]
+    return Localisation(
+        probes=probes.height,
+        probes_lost=int(probes["lost"].sum()),
+        accusations=len(found),
+        accusations_right=len(right),
+        precision=len(right) / len(found) if found else None,
+        recall=sum(one.named is not None for one in named) / len(named) if named else None,
+        faults=named,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    """A fault of links, as it was."""
+
+    record: FaultRecord
+    links: frozenset[str]
+    start: float
+    end: float
+
+    def explains(self, one: Accusation) -> bool:
+        """Whether an accusation names links of this fault, and no others, while it is due."""
+        return bool(one.links) and one.links <= self.links and self.start <= one.start <= self.end
+
+
+def _truths(data: RunData) -> Iterator[_Truth]:
+    """The faults of links; those of endpoints are no business of the Clustermapper."""
+    assert data.scenario.clustermapper is not None  # noqa: S101 - asked for by its caller
+    grace = GRACE_ROUNDS * data.scenario.clustermapper.period * data.topology.dilation / 1e9
+    for fault in data.faults:
+        start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
+        links = struck(fault)
+        if start is not None and links:
+            yield _Truth(fault, links, start, (healed or data.run.duration_s) + grace)
+
+
+def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:
+    mine = [one for one in right if truth.explains(one)]
+    return LocalisedFault(
+        fault=truth.record.index,
+        kind=truth.record.kind,
+        target=truth.record.target,
+        named=mine[-1].name if mine else None,
+        after_s=mine[0].start - truth.start if mine else None,
+        whole=frozenset().union(*(one.links for one in mine)) == truth.links,
+    )
+
+
+def struck(fault: FaultRecord) -> frozenset[str]:
+    """The links that a fault strikes."""
+    return frozenset(link_of(place) for place in fault.places if ">" in place)

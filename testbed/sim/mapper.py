@@ -1,0 +1,66 @@
+"""The Clustermapper in virtual time: probes over the simulated fabric."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+from testbed.mapper.clustermapper import Clustermapper
+from testbed.mapper.paths import ProbePath
+from testbed.mapper.prober import Probe
+from testbed.model.topology import Topology
+from testbed.mrc import Datagram, DscpClasses
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric
+from testbed.sim.link import LinkDirection
+from testbed.sim.packet import Packet
+
+PROBE_BYTES = 24
+"""UDP header and content of a probe, as in the emulation."""
+
+
+class Agents:
+    """Sends the probes of all hosts, and hears which come out undamaged."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        engine: Engine,
+        fabric: Fabric,
+        mapper: Clustermapper,
+        deny: Callable[[frozenset[str]], None],
+    ) -> None:
+        """Wait for the first probe to be due; `deny` is told what is accused when that changes."""
+        self._topology = topology
+        self._engine = engine
+        self._fabric = fabric
+        self._mapper = mapper
+        self._deny = deny
+        self._dscp = DscpClasses().control
+        self._routes: dict[ProbePath, tuple[LinkDirection, ...]] = {}
+        engine.at(mapper.due_ns, self._turn)
+
+    def _turn(self, now_ns: int, _: object) -> None:
+        if self._mapper.judge(now_ns):
+            self._deny(self._mapper.denied)
+        for probe in self._mapper.due(now_ns):
+            self._send(now_ns, probe)
+        self._engine.at(self._mapper.due_ns, self._turn)
+
+    def _send(self, now_ns: int, probe: Probe) -> None:
+        route = self._routes.get(probe.path)
+        if route is None:
+            route = self._routes[probe.path] = self._route(probe.path)
+        content = probe.number.to_bytes(PROBE_BYTES, "big")
+        packet = Packet(Datagram(0, self._dscp, content, b"", b""), route, self._deliver)
+        route[0].offer(now_ns, packet)
+
+    def _route(self, path: ProbePath) -> tuple[LinkDirection, ...]:
+        return tuple(
+            self._fabric.direction(link, port)
+            for near, far in pairwise(path.nodes)
+            for port, end, link in self._topology.adjacency[near]
+            if end.node == far and link.plane == path.plane
+        )
+
+    def _deliver(self, _now_ns: int, packet: Packet) -> None:
+        if not packet.flips:
+            self._mapper.arrived(int.from_bytes(packet.datagram.header, "big"))

@@ -1,0 +1,70 @@
+"""Accusations held against faults: in the simulator, where both are exact."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.loading import load_scenario
+from testbed.results.analyse import analyse
+from testbed.results.summary import Localisation
+from testbed.sim import simulate
+
+SCENARIO = """
+name: localised
+topology:
+  name: two-racks
+  planes: 2
+  t0_per_plane: 2
+  t1_per_plane: 3
+  hosts_per_t0: 2
+duration: 8 s
+workload: {{kind: write_bw, pairs: [[h0, h2]]}}
+clustermapper: {{period: 20 us}}
+timeline: [{faults}]
+"""
+
+
+def localised(directory: Path, *faults: str) -> Localisation:
+    file = directory / "scenario.yaml"
+    file.write_text(SCENARIO.format(faults=", ".join(faults)))
+    run = directory / "run"
+    run.mkdir()
+    simulate(load_scenario(str(file)), run)
+    found = analyse(run).localisation
+    assert found is not None
+    assert json.loads((run / "summary.json").read_text())["localisation"]["probes"] == found.probes
+    assert (run / "figures" / "link_health.png").stat().st_size > 10_000
+    assert "Found by probes" in (run / "report.html").read_text()
+    return found
+
+
+def test_two_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
+    found = localised(
+        tmp_path,
+        "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 4 s}",
+        "{kind: blackhole, target: p1_t1_2, at: 2 s, for: 3 s}",
+    )
+    assert (found.precision, found.recall) == (1.0, 1.0)
+    assert [one.whole for one in found.faults] == [True, True]
+    assert found.faults[1].named == "p1_t1_2"
+    assert max(one.after_s or 9 for one in found.faults) < 1.5
+
+
+def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
+    found = localised(tmp_path)
+    assert (found.accusations, found.precision, found.recall) == (0, None, None)
+    assert found.probes_lost == 0
+
+
+def test_endpoints_avoid_what_is_accused(tmp_path: Path) -> None:
+    """The EVs of the accused link are DENIED, and come back when the accusation is lifted."""
+    import polars as pl  # noqa: PLC0415 - only here
+
+    localised(tmp_path, "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 3 s}")
+    events = pl.read_parquet(tmp_path / "run" / "ev_events.parquet")
+    denied = events.filter(pl.col("new") == "DENIED")
+    allowed = events.filter(pl.col("old") == "DENIED")
+    assert denied.height == allowed.height > 0
+    assert denied["t"].min() == pytest.approx(1.8, abs=0.8)
+    assert allowed["t"].min() == pytest.approx(5, abs=1.5)
