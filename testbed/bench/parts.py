@@ -15,6 +15,7 @@ from testbed.bench.failover import failover
 from testbed.bench.figure import Figure
 from testbed.bench.leaf_spine import leaf_spine
 from testbed.bench.link_model import ceiling, link_model
+from testbed.bench.localisation import localisation
 from testbed.bench.packet_rate import packet_rate
 from testbed.bench.rate import rate
 from testbed.bench.setting import Setting
@@ -49,6 +50,7 @@ PARTS: Mapping[str, Part] = {
     "failover": Part("silent link failures over seeds", failover),
     "dilation": Part("link failures at three dilations, in round trips; a picture", dilation, 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", scale, 3),
+    "localisation": Part("whether probes name what is ill, simulated", localisation, 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
     "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 1),
     "leaf-spine": Part("a permutation of 1024 hosts, simulated", leaf_spine, 1, root=False),

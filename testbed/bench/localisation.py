@@ -1,0 +1,156 @@
+"""Whether probes name what is ill, and how soon: in virtual time, where many faults can be tried.
+
+Only probes cross the fabric: they travel in a class of their own, ahead of data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting
+from testbed.loading import load_topology
+from testbed.mapper.clustermapper import Clustermapper, MapperPlan
+from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
+from testbed.model.clustermapper import Clustermapper as Settings
+from testbed.model.impairment import Impairment
+from testbed.model.names import link_of
+from testbed.model.targets import expand
+from testbed.model.topology import Topology
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric
+from testbed.sim.mapper import Agents
+
+TOPOLOGY = "clos-4plane"
+HEALTHY_ROUNDS = 4
+"""Before the fault; the last of the ways of probes have then been taken."""
+
+HARD_ROUNDS = 12
+"""So long a dead link, direction or switch has to be named."""
+
+GREY_ROUNDS = {0.2: 100, 0.05: 300, 0.01: 1500}
+"""How long a link that loses this share of packets, both ways, has to be named."""
+
+GREY_LINKS = 8
+HEALTHY_HOUR_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """How the search for one culprit ended.
+
+    `rounds`: from the fault until its link was first accused; None if it never was. `named`: the
+    standing accusations at the end are just the culprit. `innocent`: accused, but on no link of the
+    culprit.
+    """
+
+    rounds: float | None
+    named: bool
+    innocent: int
+
+
+def localisation(setting: Setting) -> list[Figure]:
+    """Break everything that can break by itself, one after the other."""
+    topology = load_topology(TOPOLOGY)
+    hard = [
+        _search(topology, suspect, Impairment(blackhole=True), HARD_ROUNDS, setting)
+        for suspect in _everything(topology)
+    ]
+    figures = [
+        *_figures("dead link, direction or switch", hard, whole=True),
+        *_grey(topology, setting),
+    ]
+    setting.progress("probing a healthy fabric for an hour of virtual time")
+    innocent = _healthy(topology)
+    return [*figures, at_most("accusations in a healthy hour", "", [innocent], 0)]
+
+
+def _grey(topology: Topology, setting: Setting) -> list[Figure]:
+    links = Random(1).sample(sorted(topology.links), GREY_LINKS)  # noqa: S311 - repeatable
+    figures = []
+    for share, rounds in GREY_ROUNDS.items():
+        trials = [
+            _search(
+                topology,
+                Suspect(SuspectKind.LINK, link),
+                Impairment(loss=share),
+                rounds,
+                setting,
+            )
+            for link in links
+        ]
+        figures += _figures(f"link that loses {share:.0%}", trials, whole=False)
+    return figures
+
+
+def _figures(what: str, trials: Sequence[_Trial], *, whole: bool) -> list[Figure]:
+    found = [trial.rounds for trial in trials if trial.rounds is not None]
+    right = [trial.named if whole else trial.rounds is not None for trial in trials]
+    return [
+        at_least(f"{what}: named", "", [sum(right) / len(trials)], 1.0),
+        at_most(f"{what}: innocent accused", "", [sum(one.innocent for one in trials)], 0),
+        Figure(f"{what}: until accused", "rounds", tuple(found or [float("inf")])),
+    ]
+
+
+def _everything(topology: Topology) -> list[Suspect]:
+    links = topology.links.values()
+    return [
+        *(Suspect(SuspectKind.LINK, link.name) for link in links),
+        *(Suspect(SuspectKind.DIRECTION, way) for link in links for way in link.directions),
+        *(Suspect(SuspectKind.SWITCH, switch.name) for switch in topology.switches),
+    ]
+
+
+def _search(
+    topology: Topology, culprit: Suspect, state: Impairment, rounds: int, setting: Setting
+) -> _Trial:
+    setting.progress(f"{state.told} {culprit.name}")
+    period_ns = _period_ns(topology)
+    engine, fabric, mapper, findings = _probing(topology, period_ns)
+    struck = directions_of(topology, culprit)
+    mine = _links(topology, culprit.name)
+    began = HEALTHY_ROUNDS * period_ns
+    engine.run(began)
+    for direction in struck:
+        fabric.impair(direction, state)
+    engine.run(began + rounds * period_ns)
+    accused = [(t, _links(topology, name)) for t, raised, _, name in findings if raised]
+    times = [(t - began) / period_ns for t, links in accused if links <= mine]
+    return _Trial(
+        rounds=min(times) if times else None,
+        named=mapper.denied == struck,
+        innocent=sum(not links <= mine for _, links in accused),
+    )
+
+
+def _healthy(topology: Topology) -> int:
+    """How often somebody is accused in an hour in which nothing is ill."""
+    engine, _, _, findings = _probing(topology, _period_ns(topology))
+    engine.run(HEALTHY_HOUR_NS)
+    return len(findings)
+
+
+def _probing(
+    topology: Topology, period_ns: int
+) -> tuple[Engine, Fabric, Clustermapper, list[tuple[int, bool, str, str]]]:
+    """A fabric with nothing on it but probes, and where their findings go."""
+    engine = Engine()
+    fabric = Fabric(topology, engine, seed=1)
+    findings: list[tuple[int, bool, str, str]] = []
+    mapper = Clustermapper(
+        MapperPlan(topology, period_ns, seed=1),
+        0,
+        lambda *_: None,
+        lambda t, raised, kind, name, *_: findings.append((t, raised, kind, name)),
+    )
+    Agents(topology, engine, fabric, mapper, lambda _: None)
+    return engine, fabric, mapper, findings
+
+
+def _period_ns(topology: Topology) -> int:
+    return round(Settings().period * topology.dilation)
+
+
+def _links(topology: Topology, name: str) -> frozenset[str]:
+    return frozenset(map(link_of, expand(topology, name) or ()))
