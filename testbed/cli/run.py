@@ -9,7 +9,7 @@ import typer
 from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Pcap, Results
-from testbed.cli.running import require_memory, require_seed, signals_stop, told_what_is_kept
+from testbed.cli.running import require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
 from testbed.cli.summary import exit_status, show
 from testbed.model.errors import InputError, MachineError
@@ -37,8 +37,9 @@ def run(
     Exit status: 0 as expected, 1 data was lost or corrupted, 2 wrong input, 3 this machine cannot
     run it, 4 the run cannot be trusted, 130 interrupted.
     """
+    from testbed.experiment.footprint import require_room
     from testbed.loading import load_scenario
-    from testbed.model.checks import buffer_bytes, remarks
+    from testbed.model.checks import remarks
     from testbed.results.run_directory import RunDirectory
 
     scenario = load_scenario(name, _dilation)
@@ -48,7 +49,7 @@ def run(
     for remark in remarks(scenario):
         say_warning(f"{name}: {remark}")
     _require_links(scenario, pcap or [])
-    require_memory(buffer_bytes(scenario))
+    require_room(scenario)
     _require_capacity(name, scenario, force=force)
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)

@@ -4,7 +4,6 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -51,11 +50,10 @@ def require_memory(needed: int) -> None:
     Raises:
         MachineError: they are not.
     """
+    from testbed.experiment.footprint import available_memory
     from testbed.model.units import show_size
 
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    known = dict(line.split(":") for line in lines)
-    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    available = available_memory()
     if needed > available:
         raise MachineError(
             f"the messages of this scenario take {show_size(needed)} of memory, "

@@ -28,6 +28,7 @@ def shell(
     may also be piped in. Everything ends with the prompt.
     """
     from testbed.controller.process import faults_by_hand
+    from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
     from testbed.fabric.shell import run_shell
     from testbed.loading import load_topology
@@ -36,6 +37,7 @@ def shell(
     fabric = load_topology(topology)
     pcaps = pcap_files(fabric, pcap or [], directory)
     require()
+    require_room_for_fabric(fabric)
     console = stderr()
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
         if sys.stdin.isatty():

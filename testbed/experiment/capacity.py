@@ -21,6 +21,7 @@ from testbed.model.errors import MachineError
 from testbed.model.flows import Flow, fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Node, Topology
+from testbed.model.units import show_duration
 from testbed.results.run_directory import give_to_user
 
 WARN_LOAD = 0.7
@@ -31,6 +32,9 @@ REFUSE_LOAD = 1.5
 
 LAG_RTT = 0.05
 """So late, in base RTTs, may event loops run: `LAG_P99_DEGRADED_RTT` of the verdict."""
+
+REFUSE_LAG_RTT = 0.25
+"""Later than that makes losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
 CALIBRATION = 2
 """Counts up when what is measured changes its meaning."""
@@ -75,16 +79,18 @@ class Capacity:
         busiest_ns = max(endpoints_ns.values(), default=0)
         return max(whole_ns / self.cpus, busiest_ns) / 1e9
 
+    def lateness(self, scenario: Scenario) -> float:
+        """How late event loops run, as a share of a scenario's round trip."""
+        return self.lag_ns / scenario.topology.propagation_rtt_ns
+
     def fitting_dilation(self, scenario: Scenario) -> int:
         """The smallest dilation at which this machine can be trusted with a scenario.
 
         There the load is no more than `WARN_LOAD`, rates being linear in 1/dilation, and event
         loops are late by a small part of a round trip.
         """
-        topology = scenario.topology
-        by_load = self.load(scenario) / WARN_LOAD
-        by_lag = self.lag_ns / (LAG_RTT * topology.propagation_rtt_ns)
-        exact = topology.dilation * max(by_load, by_lag)
+        most = max(self.load(scenario) / WARN_LOAD, self.lateness(scenario) / LAG_RTT)
+        exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
@@ -98,15 +104,20 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     Raises:
         MachineError: it is far too much, and not forced.
     """
-    load = capacity.load(scenario)
-    if load <= WARN_LOAD:
-        return None
-    flows = len(scenario.flows)
-    fits = max(int(flows * WARN_LOAD / load), 1)
+    load, late = capacity.load(scenario), capacity.lateness(scenario)
     dilation = capacity.fitting_dilation(scenario)
-    what = f"{flows} flows take about {load:.0%} of this machine's {capacity.cpus} CPUs"
-    remedy = f"{fits} of them would fit, or all with dilation: {dilation} (auto finds it)"
-    if load > REFUSE_LOAD and not force:
+    if load > WARN_LOAD:
+        flows = len(scenario.flows)
+        fits = max(int(flows * WARN_LOAD / load), 1)
+        what = f"{flows} flows take about {load:.0%} of this machine's {capacity.cpus} CPUs"
+        remedy = f"{fits} of them would fit, or all with dilation: {dilation} (auto finds it)"
+    elif late > LAG_RTT:
+        rtt = show_duration(scenario.topology.propagation_rtt_ns)
+        what = f"this machine's timers make delays late by {late:.0%} of a round trip of {rtt}"
+        remedy = f"dilation: {dilation} would fit (auto finds it)"
+    else:
+        return None
+    if (load > REFUSE_LOAD or late > REFUSE_LAG_RTT) and not force:
         raise MachineError(what, f"{remedy}; --force runs it all the same")
     return f"{what}: expect a verdict below trusted; {remedy}"
 

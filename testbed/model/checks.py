@@ -55,7 +55,19 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
     return (
         *workload_problems(scenario.topology, scenario.workload),
         *fault_problems(scenario),
+        *_duration_problems(scenario),
     )
+
+
+def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
+    rtt_ns = scenario.topology.propagation_rtt_ns
+    if scenario.duration < rtt_ns:
+        yield Problem(
+            "duration",
+            show_duration(scenario.duration),
+            f"a round trip of {scenario.topology.name}, {show_duration(rtt_ns)}, or more",
+            "a longer duration, or a smaller dilation",
+        )
 
 
 # --- what may not be meant --------------------------------------------------------------------

@@ -14,7 +14,16 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
 from testbed.model.queue import Queue, Queues
-from testbed.model.units import Duration, Rate, parse_duration, parse_rate, show_size
+from testbed.model.units import (
+    Duration,
+    Rate,
+    parse_duration,
+    parse_rate,
+    parse_size,
+    show_duration,
+    show_rate,
+    show_size,
+)
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 """Names of topologies and scenarios: they become names of files."""
@@ -38,6 +47,14 @@ HEADERS = 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
 LINK_MTU = 9000
 MIN_BDP_PACKETS = 8
+
+LONGEST_WAIT_NS = parse_duration("60 s")
+"""HTB forgets what a class owes beyond it (`mbuffer` in net/sched/sch_htb.c): a packet that takes
+longer is not paced. Nor is a longer round trip of any use."""
+
+LARGEST_QUEUE = parse_size("1 GiB")
+"""The kernel's queues hold 4 GiB at most (bfifo's limit has 32 bits) and are made four times as
+deep as what the link model lets wait."""
 MIN_THRESHOLD_PACKETS = 2
 
 FIRST_IFINDEX = 100
@@ -177,6 +194,7 @@ class Topology(_Model):
     def _has_a_bdp(self) -> Self:
         if self.port_rate < self.dilation or self.t0_t1_rate < self.dilation:
             raise ValueError("rates that leave at least 1 bit/s after division by dilation")
+        self._check_times()
         if self.bdp_packets < MIN_BDP_PACKETS:
             raise ValueError(
                 f"a bandwidth-delay product of {MIN_BDP_PACKETS} packets or more a port "
@@ -184,6 +202,25 @@ class Topology(_Model):
             )
         self._check_queues()
         return self
+
+    def _check_times(self) -> None:
+        slowest, largest = min(self.port_rate, self.t0_t1_rate), LINK_MTU + ETHERNET_HEADER
+        longest_ns = largest * 8 * 10**9 * self.dilation / slowest
+        if longest_ns > LONGEST_WAIT_NS:
+            fits = self.dilation * LONGEST_WAIT_NS / longest_ns
+            raise ValueError(
+                f"links that send a packet of {largest} bytes within "
+                f"{show_duration(LONGEST_WAIT_NS)}, which HTB can pace (one of "
+                f"{show_rate(slowest / self.dilation)} takes {show_duration(longest_ns)}): "
+                f"a dilation of {fits:.4g} at most, or a higher rate"
+            )
+        if self.propagation_rtt_ns > LONGEST_WAIT_NS:
+            fits = self.dilation * LONGEST_WAIT_NS / self.propagation_rtt_ns
+            raise ValueError(
+                f"a round trip of {show_duration(LONGEST_WAIT_NS)} at most (this fabric has "
+                f"{show_duration(self.propagation_rtt_ns)}): a dilation of {fits:.4g} at most, or "
+                "shorter delays"
+            )
 
     def _check_queues(self) -> None:
         least = MIN_THRESHOLD_PACKETS * self.wire_bytes
@@ -202,6 +239,11 @@ class Topology(_Model):
                     )
                 if sizes[key] > sizes["limit"]:
                     raise ValueError(f"{where} ({depth}) within the limit ({queue.limit})")
+            if sizes["limit"] > LARGEST_QUEUE:
+                raise ValueError(
+                    f"queue.{place}.limit of {show_size(LARGEST_QUEUE)} at most, which the kernel "
+                    f"can hold (it is {queue.limit}, {show_size(sizes['limit'])})"
+                )
             if queue.ecn is not None and sizes["ecn.min"] > sizes["ecn.max"]:
                 raise ValueError(
                     f"queue.{place}.ecn.min ({queue.ecn.min}) at or below max ({queue.ecn.max})"

@@ -177,6 +177,15 @@ class RunData:
         nodes = self.topology.nodes
         return path_of_ev(self.topology, nodes[flow.src], nodes[flow.dst], ev)
 
+    @property
+    def struck(self) -> tuple[tuple[float, float], ...]:
+        """When faults were in force: each from asked to healed (or the end), in s of the run."""
+        end = self.run.duration_s
+        return tuple(
+            (self.seconds(fault.asked_ns) or 0.0, self.seconds(fault.healed_ns) or end)
+            for fault in self.faults
+        )
+
     def crosses(self, flow: FlowRecord, ev: int, places: Collection[str]) -> bool:
         """Whether an EV of a flow leads its data over one of these directions, or to a host."""
         nodes = self.topology.nodes

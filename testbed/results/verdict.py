@@ -4,7 +4,7 @@ Degraded: the figures are usable, with the reason in mind. Invalid: what was mea
 machine's doing and not the protocol's.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -36,6 +36,14 @@ TIMER_LATE_DEGRADED_RTT = 0.25
 
 RATE_EXCEEDED_DEGRADED = 0.01
 """A link direction carried more than its rate by this share, over the run: HTB does not pace."""
+
+RATE_MISSED_DEGRADED = 0.03
+"""A link direction with packets waiting whenever it was looked at carried less than its rate, by
+this share: the kernel woke up too late to pace it."""
+
+WAITING_SAMPLES = 8
+WAITING_BDP = 0.25
+"""So many looks in a row at a queue at least so long are taken for a link that was never idle."""
 
 CORE_DEGRADED = 0.90
 """CPU share of one endpoint process, which can use one core: close to 1 it is the bottleneck."""
@@ -196,22 +204,48 @@ def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
 
 
 def _rates(data: RunData) -> _Found:
-    """Look for links faster than they should be: what they carried from first to last sample."""
-    links = data.tables["links"]
-    carried = links.group_by("link", "direction").agg(
-        size=pl.col("bytes").max() - pl.col("bytes").min(),
-        seconds=pl.col("t").max() - pl.col("t").min(),
-    )
-    worst, where = 0.0, ""
-    for link, direction, size, seconds in carried.iter_rows():
-        rate = data.topology.rate_bps(data.topology.links[link])
-        if seconds > 0 and size * 8 / seconds / rate > worst:
-            worst, where = size * 8 / seconds / rate, direction
-    if worst > 1 + RATE_EXCEEDED_DEGRADED:
+    """Look for links that were faster than they should be, or slower with packets waiting."""
+    links = data.tables["links"].sort("t")
+    fastest, slowest = (0.0, ""), (1.0, "")
+    for (name, direction), samples in links.group_by("link", "direction"):
+        link = data.topology.links[str(name)]
+        rate_bps = data.topology.rate_bps(link)
+        fastest = max(fastest, (_carried_bps(samples) / rate_bps, str(direction)))
+        waiting = WAITING_BDP * data.topology.link_bdp_bytes(link)
+        for busy in _stretches(samples, waiting, data.struck):
+            slowest = min(slowest, (_carried_bps(busy) / rate_bps, str(direction)))
+    share, where = fastest
+    if share > 1 + RATE_EXCEEDED_DEGRADED:
         yield (
             _Level.DEGRADED,
-            f"{where} carried {worst:.1%} of its rate: the kernel did not pace it",
+            f"{where} carried {share:.1%} of its rate: the kernel did not pace it",
         )
+    share, where = slowest
+    if share < 1 - RATE_MISSED_DEGRADED:
+        yield (
+            _Level.DEGRADED,
+            f"{where} carried {share:.1%} of its rate while packets were waiting: sent too late",
+        )
+
+
+def _carried_bps(samples: pl.DataFrame) -> float:
+    """What a direction carried from the first to the last sample."""
+    seconds = samples["t"][-1] - samples["t"][0]
+    return float((samples["bytes"][-1] - samples["bytes"][0]) * 8 / seconds) if seconds else 0.0
+
+
+def _stretches(
+    samples: pl.DataFrame, waiting_bytes: float, struck: Sequence[tuple[float, float]]
+) -> Iterator[pl.DataFrame]:
+    """Samples in a row, while no fault was in force, with so much waiting in each."""
+    fine = pl.lit(value=True)
+    for begin, end in struck:
+        fine &= ~pl.col("t").is_between(begin, end)
+    marked = samples.with_columns(waits=(pl.col("backlog_bytes") >= waiting_bytes) & fine)
+    runs = marked.with_columns(run=pl.col("waits").rle_id()).filter("waits")
+    for _, run in runs.group_by("run"):
+        if run.height >= WAITING_SAMPLES:
+            yield run
 
 
 def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:

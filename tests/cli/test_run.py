@@ -220,10 +220,10 @@ def test_more_messages_than_memory_holds(
     call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.model.checks.buffer_bytes", lambda _: 1 << 60)
+    monkeypatch.setattr("testbed.experiment.footprint.buffer_bytes", lambda _: 1 << 60)
     called = call("run", "link-failure")
     assert called.status == 3
-    assert "remedy: fewer pairs, a smaller message_size or depth" in called.err
+    assert "or a smaller message_size or depth" in called.err
     assert not Path("results").exists()
 
 

@@ -11,11 +11,19 @@ from typing import Any
 import pytest
 
 from testbed.experiment.calibration import calibrate
-from testbed.experiment.capacity import LAG_RTT, WARN_LOAD, Capacity, judge_load, keep, kept
+from testbed.experiment.capacity import (
+    LAG_RTT,
+    REFUSE_LAG_RTT,
+    WARN_LOAD,
+    Capacity,
+    judge_load,
+    keep,
+    kept,
+)
 from testbed.loading import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
-from testbed.results.verdict import LAG_P99_DEGRADED_RTT
+from testbed.results.verdict import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -72,6 +80,19 @@ def test_late_event_loops_need_long_round_trips() -> None:
     assert LAG_RTT == LAG_P99_DEGRADED_RTT
     late = replace(MEASURED, endpoint_ns=100, link_ns=0, lag_ns=2e6)
     assert late.fitting_dilation(_permutation()) == 3_100
+
+
+def test_delays_that_timers_cannot_make_are_warned_of_or_refused() -> None:
+    """At full speed a round trip is 13.08 us: no timer of a kernel and no Python is as quick."""
+    assert REFUSE_LAG_RTT == LAG_P99_INVALID_RTT
+    late = replace(MEASURED, endpoint_ns=1, link_ns=0, lag_ns=2e6)
+    warning = judge_load(_permutation(dilation=2_000.0), late, force=False)
+    assert warning is not None
+    assert "late by 8% of a round trip of 26.16 ms" in warning
+    assert "dilation: 3100 would fit" in warning
+    with pytest.raises(MachineError, match="timers make delays late by 153% of a round trip"):
+        judge_load(_permutation(dilation=100.0), late, force=False)
+    assert judge_load(_permutation(dilation=3_100.0), late, force=False) is None
 
 
 def test_packets_within_a_rack_cross_half_the_links() -> None:

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from pydantic import ValidationError
@@ -137,3 +139,25 @@ def test_a_bdp_of_few_packets_is_refused() -> None:
 def test_a_rate_below_one_bit_per_second_is_refused() -> None:
     with pytest.raises(ValidationError, match="at least 1 bit/s"):
         Topology.model_validate(TINY.model_dump(mode="json") | {"port_rate": "9999 bit/s"})
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"dilation": 9e7}, r"1\.111 kbit/s takes 64\.9 s\): a dilation of 8\.32e\+07 at most"),
+        (
+            {"delay": {"switch": "10 min"}, "dilation": 1},
+            r"a round trip of 60 s at most \(this fabric has 3600 s\): a dilation of",
+        ),
+        (
+            {"delay": {"nic": "1 s"}, "dilation": 1, "queue": {"t0_up": {"limit": "2 BDP"}}},
+            r"queue\.t0_up\.limit of 1 GiB at most.*\(it is 2 BDP, ",
+        ),
+    ],
+)
+def test_what_no_kernel_can_make_is_refused_with_what_it_can(
+    changes: dict[str, Any], told: str
+) -> None:
+    data = {"name": "x", "planes": 1, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 1}
+    with pytest.raises(ValidationError, match=told):
+        Topology.model_validate(data | changes)

@@ -89,6 +89,37 @@ def test_a_machine_that_was_not_watched_is_not_trusted(run: Path) -> None:
     assert "was not recorded" in summary.reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("share", "waiting_bdp", "slow"),
+    [(0.96, 0.5, True), (0.98, 0.5, False), (0.96, 0.1, False)],
+)
+def test_a_link_slower_than_its_rate_with_packets_waiting(
+    run: Path, share: float, waiting_bdp: float, *, slow: bool
+) -> None:
+    """Three seconds in which a queue was never short, before the fault; then the link is idle."""
+    data = load_run(run)
+    link = data.topology.links["h0--p0_t0_0"]
+    rate_bps = data.topology.rate_bps(link)
+    times = [0.25 * i for i in range(20)]
+    busy = [1.0 <= t < 4.0 for t in times]
+    waiting = round(waiting_bdp * data.topology.link_bdp_bytes(link))
+    links = pl.DataFrame(
+        {
+            "t": times,
+            "link": [link.name] * len(times),
+            "direction": ["h0-p0>p0_t0_0-d0"] * len(times),
+            "bytes": [round(min(t, 4.0) * share * rate_bps / 8) for t in times],
+            "backlog_bytes": [waiting if one else 0 for one in busy],
+        }
+    )
+    late = replace(data, tables={**data.tables, "links": links})
+    reasons = summarise(late, flow_tables(late)).reasons
+    told = [one for one in reasons if "while packets were waiting" in one]
+    assert bool(told) == slow
+    if slow:
+        assert told[0].startswith("h0-p0>p0_t0_0-d0 carried 96.0% of its rate")
+
+
 @pytest.mark.parametrize(("share", "state"), [(1.0, "trusted"), (1.02, "degraded")])
 def test_a_link_faster_than_its_rate(run: Path, share: float, state: str) -> None:
     data = load_run(run)
@@ -102,7 +133,7 @@ def test_a_link_faster_than_its_rate(run: Path, share: float, state: str) -> Non
             "direction": [direction] * 3,
             "packets": [0, 1, 2],
             "bytes": [1000 + round(share * rate / 8 * t) for t in times],
-            "dropped": [0, 0, 0],
+            "backlog_bytes": [0, 0, 0],
         }
     )
     fast = replace(data, tables={**data.tables, "links": links})

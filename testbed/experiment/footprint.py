@@ -1,0 +1,119 @@
+"""Whether this machine has the memory and the processes that a fabric and its endpoints take."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.model.checks import buffer_bytes
+from testbed.model.errors import MachineError
+from testbed.model.scenario import Scenario
+from testbed.model.topology import Topology
+from testbed.model.units import show_size
+
+NODE_BYTES = 200_000
+LINK_BYTES = 190_000
+"""Kernel memory of a namespace, and of a link with its queues, routes and programs (measured from
+32 nodes with 64 links to 160 with 768, on two CPUs: what Slab, Percpu, KernelStack and VmallocUsed
+grew by)."""
+
+ENDPOINT_BYTES = 24 << 20
+"""Memory of an endpoint (measured in the permutation: 22 MB, messages and all), rounded up."""
+
+OTHER_PROCESSES = 32
+"""Of a run beside its endpoints, threads included: sandbox, controller, Open vSwitch."""
+
+_SHRINKABLE = ("hosts_per_t0", "t1_per_plane", "planes", "t0_per_plane")
+
+
+def fabric_bytes(topology: Topology) -> int:
+    """Kernel memory that a fabric takes."""
+    hosts = topology.t0_per_plane * topology.hosts_per_t0
+    switches = topology.planes * (topology.t0_per_plane + topology.t1_per_plane)
+    links = topology.planes * (hosts + topology.t0_per_plane * topology.t1_per_plane)
+    return (hosts + switches) * NODE_BYTES + links * LINK_BYTES
+
+
+def require_room_for_fabric(topology: Topology, beside: int = 0) -> None:
+    """Check that a fabric fits this machine's memory, with so many bytes beside it.
+
+    Raises:
+        MachineError: it does not; says what would.
+    """
+    needed, available = fabric_bytes(topology), available_memory() - beside
+    if needed <= available:
+        return
+    fitting = " or ".join(_fitting(topology, available)) or "no fabric of this shape"
+    raise MachineError(
+        f"the fabric {topology.name} takes {show_size(needed)} of kernel memory, "
+        f"{show_size(max(available, 0))} are left for it",
+        f"{fitting} would fit",
+    )
+
+
+def _fitting(topology: Topology, available: int) -> Iterator[str]:
+    """For each number of the fabric, the largest that fits with the others as they are."""
+    for key in _SHRINKABLE:
+        for smaller in range(getattr(topology, key) - 1, 0, -1):
+            if fabric_bytes(topology.model_copy(update={key: smaller})) <= available:
+                yield f"{key}: {smaller}"
+                break
+
+
+def require_room(scenario: Scenario) -> None:
+    """Check that a run fits this machine's memory and number of processes.
+
+    Raises:
+        MachineError: it does not; says what would.
+    """
+    endpoints = len({host for src, dst, _ in scenario.flows for host in (src, dst)})
+    left = available_processes() - OTHER_PROCESSES
+    if endpoints > left:
+        raise MachineError(
+            f"{endpoints} hosts that send or receive are as many processes, {left} more may run",
+            f"{max(left, 0)} such hosts would fit, or a higher limit (pids.max of the cgroup, "
+            "kernel.threads-max, kernel.pid_max)",
+        )
+    messages, available = buffer_bytes(scenario), available_memory()
+    in_endpoints = endpoints * ENDPOINT_BYTES + messages
+    if in_endpoints > available:
+        fits = int(len(scenario.flows) * available / in_endpoints)
+        raise MachineError(
+            f"the endpoints of this scenario take {show_size(in_endpoints)} of memory, "
+            f"{show_size(messages)} of it for messages, {show_size(available)} are available",
+            f"about {fits} of its {len(scenario.flows)} flows would fit, or a smaller message_size "
+            "or depth",
+        )
+    require_room_for_fabric(scenario.topology, in_endpoints)
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def available_memory() -> int:
+    """Memory that can be had without swapping, in bytes."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    known = dict(line.split(":") for line in lines)
+    return int(known["MemAvailable"].removesuffix("kB")) * 1024
+
+
+def available_processes() -> int:
+    """How many more processes and threads may run, by all limits that hold here."""
+    running = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
+    kernel = (Path("/proc/sys/kernel", name) for name in ("pid_max", "threads-max"))
+    left = [int(path.read_text(encoding="ascii")) - running for path in kernel]
+    return min(*left, *_left_in_cgroups())
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    """What each control group above this process leaves, where it limits processes."""
+    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controllers not in {"", "pids"}:
+            continue
+        group = Path("/sys/fs/cgroup", controllers, place.lstrip("/"))
+        while group != Path("/sys/fs"):
+            limit, current = group / "pids.max", group / "pids.current"
+            if limit.is_file() and limit.read_text(encoding="ascii").strip() != "max":
+                yield int(limit.read_text(encoding="ascii")) - int(
+                    current.read_text(encoding="ascii")
+                )
+            group = group.parent
