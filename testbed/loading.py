@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -21,6 +21,7 @@ from testbed.model.kinds import Part, kinds_of
 from testbed.model.names import did_you_mean
 from testbed.model.scenario import Scenario
 from testbed.model.topology import AUTO, NAME_PATTERN, NOMINAL_DILATION, Topology
+from testbed.results.expectations import unknown_figures
 
 PROJECT = Path(__file__).resolve().parent.parent
 TOPOLOGIES = PROJECT / "topologies"
@@ -95,7 +96,8 @@ def _scenario(document: Document, data: dict[str, Any], found: list[Problem]) ->
     except ValidationError as error:
         raise InputError([*found, *_problems(document, Scenario, error)]) from None
     if not found:
-        found = [replace(one, where=document.where(one.where)) for one in problems(scenario)]
+        wrong = (*problems(scenario), *unknown_figures(scenario.expect))
+        found = [replace(one, where=document.where(one.where)) for one in wrong]
     if found:
         raise InputError(found)
     return scenario
@@ -348,12 +350,14 @@ def _place(
     info: FieldInfo | None = None
     kinds: dict[str, type[BaseModel]] = {}
     steps: list[str | int] = []
+    free_key = False  # the next step is a key that no model knows
     for step in location:
         if isinstance(step, str) and step in kinds:
             inner, kinds = kinds[step], {}
             continue
         steps.append(step)
-        if isinstance(step, int) or inner is None:
+        if isinstance(step, int) or inner is None or free_key:
+            free_key = False
             continue
         fields = {field.alias or name: field for name, field in inner.model_fields.items()}
         if step not in fields:
@@ -361,6 +365,7 @@ def _place(
         info = fields[step]
         models = tuple(_models_in(info.annotation))
         inner, kinds = next(iter(models), None), kinds_of(models)
+        free_key = get_origin(info.annotation) is dict
     return tuple(steps), inner, info
 
 

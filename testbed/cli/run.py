@@ -34,8 +34,8 @@ def run(
 ) -> None:
     """Run a scenario and write its report (root).
 
-    Exit status: 0 as expected, 1 data was lost or corrupted, 2 wrong input, 3 this machine cannot
-    run it, 4 the run cannot be trusted, 130 interrupted.
+    Exit status: 0 as expected, 1 data was lost or corrupted or an expectation not met, 2 wrong
+    input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     from testbed.experiment.footprint import require_room
     from testbed.loading import load_scenario

@@ -30,8 +30,8 @@ def simulate(
 
     The transport is the same as in `testbed run`, the fabric is a model in virtual time: it needs
     no root, a run is repeated to the bit by its seed, and `dilation: 1` costs no more than any
-    other. Exit status: 0 as expected, 1 data was lost or corrupted, 2 wrong input, 4 the run
-    cannot be trusted.
+    other. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation not met, 2
+    wrong input, 4 the run cannot be trusted.
     """
     from testbed.loading import load_scenario
     from testbed.model.checks import buffer_bytes, remarks

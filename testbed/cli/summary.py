@@ -16,11 +16,16 @@ _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid"
 
 
 def exit_status(summary: "Summary") -> ExitStatus:
-    """What a finished run means: lost or corrupted data fails it, whatever else it shows."""
+    """What a finished run means: lost or corrupted data fails it, whatever else it shows.
+
+    What is expected is expected of a run that can be trusted.
+    """
     if not summary.integrity.intact:
         return ExitStatus.FAILED
     if summary.verdict == "invalid":
         return ExitStatus.UNTRUSTED
+    if not summary.as_expected:
+        return ExitStatus.FAILED
     return ExitStatus.AS_EXPECTED
 
 
@@ -40,6 +45,8 @@ def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
     if summary.faults:
         console.print(_faults(summary), "")
     console.print(_integrity(summary))
+    if summary.expectations:
+        console.print(_expectations(summary))
     verdict = Text("verdict: ").append(summary.verdict, _VERDICT_STYLES[summary.verdict])
     console.print(verdict)
     for reason in summary.reasons:
@@ -119,6 +126,19 @@ def _measures(fault: "FaultSummary") -> Iterator[tuple[str, str, str, str]]:
 
 def _shown(value: float | None, form: str) -> str:
     return "-" if value is None else form.format(value)
+
+
+def _expectations(summary: "Summary") -> "RenderableType":
+    from rich.text import Text
+
+    failed = [one for one in summary.expectations if not one.holds]
+    count = len(summary.expectations)
+    if not failed:
+        return Text(f"expectations: all {count} met")
+    lines = Text("expectations: ").append(f"{len(failed)} of {count} not met", "bold red")
+    for one in failed:
+        lines.append(f"\n  {one.scope}: {one.figure} {one.bound}: {one.found}")
+    return lines
 
 
 def _integrity(summary: "Summary") -> str:

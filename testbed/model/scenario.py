@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from testbed.model.clustermapper import Clustermapper
+from testbed.model.expect import Expect
 from testbed.model.faults import Fault
 from testbed.model.kinds import Part
 from testbed.model.topology import NAME_PATTERN, Topology
@@ -30,7 +31,9 @@ class Scenario(Part):
     workload: Annotated[Workload, Field(description="what the hosts send")]
     transport: Annotated[Transport, Field(description="how they send it")] = Mrc()
     timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
-
+    expect: Annotated[
+        Expect, Field(description="bounds of the run's figures, looked at after it")
+    ] = Expect()
     clustermapper: Annotated[
         Clustermapper | None, Field(description="probes every link; off if not given")
     ] = None

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def analyse(run_directory: Path) -> "Summary":
-    """Analyse a run from its records; write figures, `report.html` and, last, `summary.json`.
+    """Analyse a run from its records: figures, `report.html`, `junit.xml`, last `summary.json`.
 
     It only reads what the run recorded, so it can be repeated at any time.
 
@@ -17,6 +17,7 @@ def analyse(run_directory: Path) -> "Summary":
     """
     # Loading them takes a second, which a command that analyses nothing should not wait for.
     from testbed.results.figures import draw_all  # noqa: PLC0415
+    from testbed.results.junit import junit  # noqa: PLC0415
     from testbed.results.metrics import flow_tables, summarise  # noqa: PLC0415
     from testbed.results.report import render  # noqa: PLC0415
     from testbed.results.run_data import load_run  # noqa: PLC0415
@@ -28,6 +29,7 @@ def analyse(run_directory: Path) -> "Summary":
     drawings = draw_all(data, tables, summary)
     run = RunDirectory(run_directory)
     run.write("report.html", render(data, summary, drawings))
+    run.write("junit.xml", junit(summary))
     run.write(SUMMARY, summary.model_dump_json(indent=2) + "\n")
     run.give_to_user()
     return summary

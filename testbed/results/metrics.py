@@ -9,6 +9,7 @@ import polars as pl
 from testbed.results.capacity import attainable_rates
 from testbed.results.delivery import delivery, message_latencies, reordering
 from testbed.results.ev_states import ev_spans
+from testbed.results.expectations import evaluate
 from testbed.results.fault_metrics import (
     Effect,
     FlowTables,
@@ -77,7 +78,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     )
     verdict = judge(data, flows, integrity)
     dilation = data.topology.dilation
-    return Summary(
+    summary = Summary(
         scenario=data.scenario.name,
         description=data.scenario.description.strip(),
         run=data.directory.name,
@@ -90,12 +91,15 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         base_rtt_us=data.run.base_rtt_ns / 1e3,
         base_rtt_real_us=data.run.base_rtt_ns / 1e3 / dilation,
         integrity=integrity,
+        qps_in_error=sum(bool(flow.errors) for flow in data.run.flows),
         flows=flows,
         faults=tuple(_fault(data, tables, fault) for fault in data.faults),
         links=link_summaries(data),
         operations=summarise_operations(data),
         localisation=localisation(data),
     )
+    expectations = evaluate(summary, data.scenario.expect)
+    return summary.model_copy(update={"expectations": expectations})
 
 
 def steady_window(data: RunData) -> tuple[float, float]:

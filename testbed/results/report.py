@@ -72,6 +72,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         "rate": rate,
         "bytes": size,
         "number": number,
+        "figure": lambda value: DASH if value is None else f"{value:.4g}",
         "facts": partial(facts, t0_ns=data.run.t0_ns),
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     }

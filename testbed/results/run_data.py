@@ -43,6 +43,7 @@ class FlowRecord(_Record):
     packets_sent: int = 0
     packets_lost: int = 0
     packets_retransmitted: int = 0
+    errors: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

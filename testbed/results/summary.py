@@ -249,8 +249,33 @@ class Localisation(_Model):
     faults: tuple[LocalisedFault, ...]
 
 
+class Expectation(_Model):
+    """What a scenario expects of a figure, and the worst that it was.
+
+    `scope`: of the run, its flows or its faults; `where`: the flow or fault that it was worst at.
+    `value` is null where the figure does not exist there, or where no flow met the fault.
+    """
+
+    scope: str
+    figure: str
+    bound: str
+    where: str
+    value: float | None
+    holds: bool
+
+    @property
+    def found(self) -> str:
+        """What it was, in words."""
+        if not self.where:
+            return "there was nothing to look at"
+        return f"{'none' if self.value is None else f'{self.value:.4g}'} at {self.where}"
+
+
 class Summary(_Model):
-    """One run. `simulated`: in virtual time, on no real machine."""
+    """One run. `simulated`: in virtual time, on no real machine.
+
+    `qps_in_error`: flows of which a message failed.
+    """
 
     scenario: str
     description: str
@@ -264,8 +289,15 @@ class Summary(_Model):
     base_rtt_us: float
     base_rtt_real_us: float
     integrity: Integrity
+    qps_in_error: int = 0
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
     localisation: Localisation | None = None
+    expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def as_expected(self) -> bool:
+        """Whether every expectation holds."""
+        return all(one.holds for one in self.expectations)

@@ -77,6 +77,43 @@ def test_the_right_file_is_right(call: Call) -> None:
                 "remove one of the two",
             ],
         ),
+        # what is expected
+        (
+            "timeline:",
+            "expect: {faults: {recovry_rtt: 1}}\ntimeline:",
+            [
+                (
+                    "bad.yaml:7: expect.faults.recovry_rtt: found the unknown figure recovry_rtt, "
+                    "expected one of detection_ms, "
+                ),
+                "did you mean recovery_rtt?",
+            ],
+        ),
+        (
+            "timeline:",
+            "expect: {flow: {}}\ntimeline:",
+            ["expect.flow: found the unknown key flow", "did you mean flows?"],
+        ),
+        (
+            "timeline:",
+            "expect: {run: {bytes_lost: none}}\ntimeline:",
+            [
+                (
+                    "bad.yaml:7: expect.run.bytes_lost: found none, expected a number, or a "
+                    "mapping with at_least, at_most or both"
+                )
+            ],
+        ),
+        (
+            "timeline:",
+            "expect: {run: {bytes_lost: {at_mots: 1}}}\ntimeline:",
+            ["expect.run.bytes_lost.at_mots: found the unknown key at_mots", "mean at_most?"],
+        ),
+        (
+            "timeline:",
+            "expect: {run: {bytes_lost: {at_least: 2, at_most: 1}}}\ntimeline:",
+            ["expect.run.bytes_lost: expected at_least (2) up to at_most (1)"],
+        ),
         # units
         (
             "at: 4 s",

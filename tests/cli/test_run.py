@@ -12,13 +12,23 @@ import pytest
 
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.scenario import Scenario
-from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary
+from testbed.results.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
 
 from .conftest import Call
 
 Progress = Callable[[str, float], None]
 Experiment = Callable[[Scenario, Path, Progress], None]
 Play = Callable[..., None]
+
+
+MISSED = Expectation(
+    scope="faults",
+    figure="recovery_rtt",
+    bound="at most 10",
+    where="cut of l",
+    value=12.0,
+    holds=False,
+)
 
 
 def _summary(**changes: Any) -> Summary:
@@ -151,6 +161,12 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
             1,
             "integrity: 1 B lost and 0 B corrupted of 9 B",
         ),
+        (
+            {"expectations": (MISSED,)},
+            1,
+            "expectations: 1 of 1 not met\n  faults: recovery_rtt at most 10: 12 at cut of l\n",
+        ),
+        ({"expectations": (MISSED,), "verdict": "invalid", "reasons": ("lag",)}, 4, "lag"),
         (
             {
                 "integrity": Integrity(

@@ -1,0 +1,99 @@
+"""What a scenario expects of its figures: bounds that are looked at after the run."""
+
+from typing import Annotated, Any, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from testbed.model.kinds import Part
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+_EXPECTED = "a number, or a mapping with at_least, at_most or both"
+
+
+class Bound(Part):
+    """What a figure may be, both ends included."""
+
+    at_least: Number | None = None
+    at_most: Number | None = None
+
+    @model_validator(mode="after")
+    def _allows_something(self) -> Self:
+        if self.at_least is None and self.at_most is None:
+            raise ValueError(_EXPECTED)
+        if None not in (self.at_least, self.at_most) and self.at_least > self.at_most:  # type: ignore[operator] # neither is None
+            raise ValueError(f"at_least ({self.at_least:g}) up to at_most ({self.at_most:g})")
+        return self
+
+    def allows(self, value: float | None) -> bool:
+        """Whether a figure meets it; one that does not exist never does."""
+        if value is None:
+            return False
+        above = self.at_least is None or value >= self.at_least
+        return above and (self.at_most is None or value <= self.at_most)
+
+    def excess(self, value: float) -> float:
+        """How far a figure is beyond it, or within it (negative)."""
+        below = -float("inf") if self.at_least is None else self.at_least - value
+        above = -float("inf") if self.at_most is None else value - self.at_most
+        return max(below, above)
+
+    def __str__(self) -> str:
+        """In words: `at most 10`."""
+        if self.at_least == self.at_most:
+            return f"exactly {self.at_least:g}"
+        least = () if self.at_least is None else (f"at least {self.at_least:g}",)
+        most = () if self.at_most is None else (f"at most {self.at_most:g}",)
+        return " and ".join(least + most)
+
+
+def _exactly(value: Any) -> Any:
+    """A plain number allows itself only."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"at_least": value, "at_most": value}
+    if not isinstance(value, dict | Bound):
+        raise ValueError(_EXPECTED)  # noqa: TRY004 - pydantic takes it for a wrong value
+    return value
+
+
+_Bounds = dict[
+    str,
+    Annotated[
+        Bound,
+        BeforeValidator(_exactly),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "number"},
+                    {
+                        "type": "object",
+                        "properties": {
+                            "at_least": {"type": "number"},
+                            "at_most": {"type": "number"},
+                        },
+                        "minProperties": 1,
+                        "additionalProperties": False,
+                    },
+                ]
+            }
+        ),
+    ],
+]
+
+
+class Expect(Part):
+    """Bounds by the names that figures have in `summary.json`."""
+
+    run: _Bounds = Field(
+        default_factory=dict, description="of the whole run, such as bytes_lost: 0"
+    )
+    flows: _Bounds = Field(
+        default_factory=dict,
+        description="of every flow, such as attainable_fraction: {at_least: 0.97}",
+    )
+    faults: _Bounds = Field(
+        default_factory=dict,
+        description="of every fault, its worst effect on any flow, such as recovery_rtt: "
+        "{at_most: 10}",
+    )

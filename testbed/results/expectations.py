@@ -1,0 +1,89 @@
+"""Whether a run's figures are what its scenario expects of them."""
+
+from collections.abc import Iterator, Sequence
+
+from pydantic import BaseModel
+
+from testbed.model.errors import Problem
+from testbed.model.expect import Bound, Expect
+from testbed.model.names import did_you_mean
+from testbed.results.summary import (
+    Expectation,
+    FaultSummary,
+    FlowSummary,
+    Integrity,
+    Summary,
+)
+
+_RUN = ("qps_in_error", "duration_s", "base_rtt_us", "base_rtt_real_us", *Integrity.model_fields)
+
+
+def figures(scope: str) -> tuple[str, ...]:
+    """The figures that can be expected of the run, its flows or its faults."""
+    match scope:
+        case "run":
+            return _RUN
+        case "flows":
+            return (*_numbers(FlowSummary),)
+        case _:
+            return (*_numbers(FaultSummary),)
+
+
+def _numbers(model: type[BaseModel]) -> Iterator[str]:
+    """The fields that hold a number and are not one's own."""
+    own = {"flow", "index"}
+    for name, field in model.model_fields.items():
+        if name not in own and field.annotation in (int, float, float | None):
+            yield name
+
+
+def unknown_figures(expect: Expect) -> Iterator[Problem]:
+    """Figures that no summary has."""
+    for scope in Expect.model_fields:
+        known = figures(scope)
+        for name in getattr(expect, scope):
+            if name not in known:
+                yield Problem(
+                    f"expect.{scope}.{name}",
+                    f"the unknown figure {name}",
+                    f"one of {', '.join(known)}",
+                    did_you_mean(name, known),
+                )
+
+
+def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
+    """Look at every figure that is expected; of flows and faults at the worst of them.
+
+    A figure that does not exist, such as the recovery of a fault from which nothing recovered, is
+    worse than any. But nothing is expected of a fault that no flow had an active EV through.
+    """
+    run = [("the run", {**summary.model_dump(), **summary.integrity.model_dump()})]
+    flows = [(f"{flow.src} -> {flow.dst}", flow.model_dump()) for flow in summary.flows]
+    faults = [
+        (f"{fault.kind} of {fault.target}", fault.model_dump())
+        for fault in summary.faults
+        if fault.flows_affected
+    ]
+    of = {"run": run, "flows": flows, "faults": faults}
+    return tuple(
+        _worst(scope, name, bound, [(where, values[name]) for where, values in of[scope]])
+        for scope in Expect.model_fields
+        for name, bound in getattr(expect, scope).items()
+    )
+
+
+def _worst(
+    scope: str, name: str, bound: Bound, values: Sequence[tuple[str, float | None]]
+) -> Expectation:
+    def badness(one: tuple[str, float | None]) -> float:
+        return float("inf") if one[1] is None else bound.excess(one[1])
+
+    where, value = max(values, key=badness, default=("", None))
+    return Expectation(
+        scope=scope,
+        figure=name,
+        bound=str(bound),
+        where=where,
+        value=value,
+        holds=all(bound.allows(value) for _, value in values),
+    )

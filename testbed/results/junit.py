@@ -1,0 +1,37 @@
+"""A run's expectations as JUnit XML, which CI systems show."""
+
+from xml.etree import ElementTree as ET
+
+from testbed.results.summary import Summary
+
+
+def junit(summary: Summary) -> str:
+    """One test case for every expectation, one for the data's integrity, one for the verdict.
+
+    A failed expectation is a failure; a run that cannot be trusted is an error.
+    """
+    suite = ET.Element("testsuite", name=summary.scenario, time=f"{summary.duration_s:g}")
+    properties = ET.SubElement(suite, "properties")
+    facts = {"run": summary.run, "seed": summary.seed, "dilation": f"{summary.dilation:g}"}
+    for name, value in facts.items():
+        ET.SubElement(properties, "property", name=name, value=str(value))
+
+    def case(group: str, name: str, problem: str = "", message: str = "") -> None:
+        one = ET.SubElement(
+            suite, "testcase", classname=f"{summary.scenario}.{group}", name=name, time="0"
+        )
+        if problem:
+            ET.SubElement(one, problem, message=message)
+
+    invalid = summary.verdict == "invalid"
+    case("run", "verdict", "error" if invalid else "", "; ".join(summary.reasons))
+    lost = "" if summary.integrity.intact else "failure"
+    case("run", "integrity", lost, "bytes were lost or corrupted")
+    for one in summary.expectations:
+        name = f"{one.figure} {one.bound}"
+        case(one.scope, name, "" if one.holds else "failure", one.found)
+    for problem in ("failure", "error"):
+        suite.set(f"{problem}s", str(len(suite.findall(f"testcase/{problem}"))))
+    suite.set("tests", str(len(suite.findall("testcase"))))
+    ET.indent(suite)
+    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

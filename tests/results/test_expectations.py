@@ -1,0 +1,96 @@
+"""What a scenario expects is compared with what the run came to, and told to people and CI."""
+
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from testbed.model.expect import Expect
+from testbed.results.expectations import evaluate, figures
+from testbed.results.junit import junit
+from testbed.results.metrics import flow_tables, summarise
+from testbed.results.run_data import load_run
+from testbed.results.summary import Expectation, Summary
+
+from .synthetic import Failure, Plan, generate
+
+PLAN = Plan(duration=5.0, failures=(Failure(),))
+
+
+@pytest.fixture(scope="module")
+def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
+    directory = tmp_path_factory.mktemp("runs") / "run"
+    generate(directory, PLAN)
+    data = load_run(directory)
+    return summarise(data, flow_tables(data))
+
+
+def _one(summary: Summary, scope: str, figure: str, bound: Any) -> Expectation:
+    (found,) = evaluate(summary, Expect.model_validate({scope: {figure: bound}}))
+    return found
+
+
+def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -> None:
+    for scope in Expect.model_fields:
+        bounds = {figure: {"at_most": 1e30} for figure in figures(scope)}
+        found = evaluate(summary, Expect.model_validate({scope: bounds}))
+        assert [one.figure for one in found] == list(figures(scope))
+    assert "bytes_lost" in figures("run")
+    assert "attainable_fraction" in figures("flows")
+    assert "recovery_rtt" in figures("faults")
+    assert "flow" not in figures("flows")
+
+
+def test_bounds_include_their_ends(summary: Summary) -> None:
+    value = summary.faults[0].detection_rtt
+    assert value is not None
+    for bound, holds in (
+        ({"at_most": value}, True),
+        ({"at_most": value * 0.99}, False),
+        ({"at_least": value}, True),
+        ({"at_least": value * 1.01}, False),
+        ({"at_least": value, "at_most": value}, True),
+        (value, True),
+        (value + 1, False),
+    ):
+        found = _one(summary, "faults", "detection_rtt", bound)
+        assert (found.holds, found.value) == (holds, value), bound
+
+
+def test_the_worst_flow_counts(summary: Summary) -> None:
+    fast, slow = (
+        summary.flows[0].model_copy(update={"attainable_fraction": share, "dst": dst})
+        for share, dst in ((0.99, "h4"), (0.5, "h5"))
+    )
+    two = summary.model_copy(update={"flows": (fast, slow)})
+    found = _one(two, "flows", "attainable_fraction", {"at_least": 0.97})
+    assert (found.holds, found.value, found.where) == (False, 0.5, "h0 -> h5")
+    high = _one(two, "flows", "attainable_fraction", {"at_most": 0.97})
+    assert (high.holds, high.where) == (False, "h0 -> h4")
+
+
+def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
+    fault = summary.faults[0].model_copy(update={"recovery_rtt": None})
+    never = summary.model_copy(update={"faults": (*summary.faults, fault)})
+    found = _one(never, "faults", "recovery_rtt", {"at_most": 1e9})
+    assert (found.holds, found.value) == (False, None)
+    assert found.found.startswith("none at blackhole of")
+
+
+def test_a_fault_that_no_flow_met_need_not_be_recovered_from(summary: Summary) -> None:
+    fault = summary.faults[0].model_copy(update={"recovery_rtt": None, "flows_affected": 0})
+    unseen = summary.model_copy(update={"faults": (fault,)})
+    assert _one(unseen, "faults", "recovery_rtt", {"at_most": 1}).holds
+
+
+def test_junit_counts_what_failed(summary: Summary) -> None:
+    expect = Expect.model_validate(
+        {"run": {"bytes_lost": 0}, "faults": {"recovery_rtt": {"at_most": 0.001}}}
+    )
+    failed = summary.model_copy(
+        update={"expectations": evaluate(summary, expect), "verdict": "invalid"}
+    )
+    suite = ET.fromstring(junit(failed))  # noqa: S314 - our own
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
+    (case,) = (one for one in suite.iter("testcase") if one.find("failure") is not None)
+    assert case.get("name") == "recovery_rtt at most 0.001"
