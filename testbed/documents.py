@@ -4,8 +4,10 @@ Stricter than YAML: a key given twice is an error, keys are always text (`on:` i
 and dates are text too.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -40,20 +42,80 @@ class Document:
         data: mappings, lists, text, numbers, booleans and None.
         lines: the line of every part, by key path; the whole is "".
         texts: every part as the user wrote it, shortened, by key path.
+        origins: where parts come from that the file does not have, by key path.
     """
 
     file: Path
     data: Any
     lines: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
+    origins: dict[str, str] = field(default_factory=dict)
 
     def where(self, path: str) -> str:
         """File, line and key path of a part; the line of what encloses it if it is missing."""
+        for changed, origin in self.origins.items():
+            if path == changed or path.startswith((f"{changed}.", f"{changed}[")):
+                return f"{origin}: {path}"
         known = path
         while known not in self.lines and known:
             known = known[: max(known.rfind("."), known.rfind("["), 0)]
         place = f"{self.file}:{self.lines.get(known, 1)}"
         return f"{place}: {path}" if path else place
+
+
+def changed(document: Document, path: str, value: Any, origin: str) -> Document:
+    """A document with another value at a key path, which `origin` gave.
+
+    Raises:
+        InputError: there is no place of that path.
+    """
+    steps: list[str | int] = [
+        int(step[1:-1]) if step.startswith("[") else step
+        for step in re.findall(r"\[\d+\]|[^.\[\]]+", path)
+    ]
+    if not steps or reduce(key_path, steps, "") != path:
+        expected = "the path of a key, such as transport.evs or timeline[0].at"
+        raise InputError([Problem(origin, path, expected)])
+    return replace(
+        document,
+        data=_with(document.data, steps, value, lambda: _no_place(path, origin)),
+        texts={**document.texts, path: str(value)},
+        origins={**document.origins, path: origin},
+    )
+
+
+def _no_place(path: str, origin: str) -> InputError:
+    return InputError([Problem(origin, path, "the path of an entry that the file has")])
+
+
+def _with(
+    data: Any, steps: Sequence[str | int], value: Any, no_place: Callable[[], InputError]
+) -> Any:
+    """Data with another value at the end of some steps; mappings that are missing are made."""
+    if not steps:
+        return value
+    step, rest = steps[0], steps[1:]
+    if isinstance(step, int):
+        if not isinstance(data, list) or step >= len(data):
+            raise no_place()
+        return [*data[:step], _with(data[step], rest, value, no_place), *data[step + 1 :]]
+    if data is not None and not isinstance(data, dict):
+        raise no_place()
+    inside = data or {}
+    return {**inside, step: _with(inside.get(step), rest, value, no_place)}
+
+
+def parse_value(text: str, origin: str) -> Any:
+    """A value as a file would have it, from the command line.
+
+    Raises:
+        InputError: it is no YAML.
+    """
+    try:
+        document = _parse(Path(origin), f"value: {text}")
+    except yaml.YAMLError:
+        raise InputError([Problem(origin, text, "a value in YAML")]) from None
+    return document.data["value"]
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,17 +1,18 @@
 """Topologies and scenarios from YAML files, with every error told by file, line and key path."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import reduce
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from testbed.documents import Document, key_path, parse_document, read_document
+from testbed.documents import Document, changed, key_path, parse_document, read_document
 from testbed.matrices import read_matrix
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
@@ -51,7 +52,11 @@ def load_topology(name_or_path: str) -> Topology:
     return _topology(document, document.data)
 
 
-def load_scenario(name_or_path: str, dilation: Dilation = nominal) -> Scenario:
+def load_scenario(
+    name_or_path: str,
+    dilation: Dilation = nominal,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+) -> Scenario:
     """Load a scenario and its topology: one of the project's by name, or a YAML file by path.
 
     Its `topology` is a name, a path as seen from the scenario's file, or a mapping: of all its
@@ -60,11 +65,14 @@ def load_scenario(name_or_path: str, dilation: Dilation = nominal) -> Scenario:
     Args:
         name_or_path: the scenario.
         dilation: asked where it is `auto`.
+        settings: values by key path (`transport.evs`) that stand in place of the file's.
 
     Raises:
         InputError: there is none of that name, or it is wrong, or its parts do not fit.
     """
     document = read_document(find_scenario(name_or_path))
+    for path, value in settings.items():
+        document = _set(document, path, value)
     data, found = dict(document.data), list[Problem]()
     try:
         data["topology"] = _topology_of_scenario(document)
@@ -78,6 +86,14 @@ def load_scenario(name_or_path: str, dilation: Dilation = nominal) -> Scenario:
         fitting = {**data["topology"], "dilation": dilation(scenario)}
         scenario = _scenario(document, {**data, "topology": fitting}, [])
     return scenario
+
+
+def _set(document: Document, path: str, value: Any) -> Document:
+    """Change a key; of a topology that is only named, one of its own."""
+    name = document.data.get("topology")
+    if path.startswith("topology.") and isinstance(name, str):
+        document = replace(document, data={**document.data, "topology": {_BASE: name}})
+    return changed(document, path, value, "--set")
 
 
 def is_auto(topology: object) -> bool:

@@ -11,6 +11,7 @@ import typer
 from testbed import fast
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
+from testbed.cli.compare import compare
 from testbed.cli.doctor import doctor
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.list_ import list_
@@ -66,6 +67,7 @@ def command_line() -> typer.Typer:
     app.command()(run)
     app.command()(simulate)
     app.command()(report)
+    app.command()(compare)
     app.command("list")(list_)
     app.command()(validate)
     app.command()(paths)

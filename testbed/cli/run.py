@@ -6,17 +6,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.child import Progress
 from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Pcap, Results
 from testbed.cli.running import require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
+from testbed.cli.series import (
+    Into,
+    Repeat,
+    Set,
+    Sweep,
+    plan_of,
+    run_series,
+    settings_of,
+    sweep_of,
+)
 from testbed.cli.summary import exit_status, show
 from testbed.model.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.results.series import Settings
     from testbed.results.summary import Summary
 
 
@@ -26,6 +38,10 @@ def run(
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Instead of the scenario's.")
     ] = None,
+    repeat: Repeat = 1,
+    sweep: Sweep = None,
+    set_: Set = None,
+    into: Into = None,
     pcap: Pcap = None,
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is far too much for this machine.")
@@ -34,27 +50,37 @@ def run(
 ) -> None:
     """Run a scenario and write its report (root).
 
-    Exit status: 0 as expected, 1 data was lost or corrupted or an expectation not met, 2 wrong
-    input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
+    With --repeat or --sweep several runs, compared in one report. Exit status: 0 as expected, 1
+    data was lost or corrupted or an expectation not met, 2 wrong input, 3 this machine cannot run
+    it, 4 the run cannot be trusted, 130 interrupted.
     """
-    from testbed.experiment.footprint import require_room
-    from testbed.loading import load_scenario
-    from testbed.model.checks import remarks
     from testbed.results.run_directory import RunDirectory
 
-    scenario = load_scenario(name, _dilation)
-    if seed is not None:
-        require_seed(seed)
-        scenario = scenario.model_copy(update={"seed": seed})
-    for remark in remarks(scenario):
-        say_warning(f"{name}: {remark}")
-    _require_links(scenario, pcap or [])
-    require_room(scenario)
-    _require_capacity(name, scenario, force=force)
+    settings, swept, links = settings_of(set_), sweep_of(sweep), pcap or []
+
+    def load(case: "Settings") -> "Scenario":
+        return _checked(name, settings | case, seed, links, force=force)
+
+    if repeat > 1 or swept or into is not None:
+        plan = plan_of(load({}), simulated=False, settings=settings, sweep=swept, repeat=repeat)
+        run_series(
+            plan,
+            load,
+            lambda scenario, directory, progress: _run(scenario, directory, links, progress),
+            results=results,
+            into=into,
+            as_json=as_json,
+        )
+    scenario = load({})
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
-    with signals_stop(), held(directory.path), told_what_is_kept(directory):
-        summary = _run(scenario, directory, pcap or [])
+    with (
+        signals_stop(),
+        held(directory.path),
+        told_what_is_kept(directory),
+        progress_shown() as progress,
+    ):
+        summary = _run(scenario, directory, links, progress)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
@@ -63,14 +89,35 @@ def run(
     raise typer.Exit(exit_status(summary))
 
 
-def _run(scenario: "Scenario", directory: "RunDirectory", pcap: list[str]) -> "Summary":
+def _checked(
+    name: str, settings: "Settings", seed: int | None, pcap: list[str], *, force: bool
+) -> "Scenario":
+    """Load a scenario and check all that can be before anything is built."""
+    from testbed.experiment.footprint import require_room
+    from testbed.loading import load_scenario
+    from testbed.model.checks import remarks
+
+    scenario = load_scenario(name, _dilation, settings)
+    if seed is not None:
+        require_seed(seed)
+        scenario = scenario.model_copy(update={"seed": seed})
+    for remark in remarks(scenario):
+        say_warning(f"{name}: {remark}")
+    _require_links(scenario, pcap)
+    require_room(scenario)
+    _require_capacity(name, scenario, force=force)
+    return scenario
+
+
+def _run(
+    scenario: "Scenario", directory: "RunDirectory", pcap: list[str], progress: Progress
+) -> "Summary":
     from testbed.experiment import run_experiment
     from testbed.results.analyse import analyse
 
-    with progress_shown() as progress:
-        run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap))
-        progress("analysing", 1.0)
-        return analyse(directory.path)
+    run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap))
+    progress("analysing", 1.0)
+    return analyse(directory.path)
 
 
 def _dilation(scenario: "Scenario") -> float:

@@ -4,6 +4,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -94,6 +95,19 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
         raise RunFailedError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_left(directory)}"
         ) from error
+
+
+@contextmanager
+def told_how_to_continue(directory: Path) -> Iterator[None]:
+    """Where a series of runs is stopped, say how it goes on."""
+    try:
+        yield
+    except _Stopped as stopped:
+        say_error(
+            f"interrupted by {signal.Signals(stopped.number).name}; the same command with "
+            f"--into {directory} makes the runs that are left"
+        )
+        raise typer.Exit(_SIGNALLED + stopped.number) from None
 
 
 def _left(directory: "RunDirectory") -> str:

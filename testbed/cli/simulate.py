@@ -6,15 +6,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.child import Progress
 from testbed.cli.locking import held
 from testbed.cli.options import Json, Results
 from testbed.cli.running import require_memory, require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
+from testbed.cli.series import (
+    Into,
+    Repeat,
+    Set,
+    Sweep,
+    plan_of,
+    run_series,
+    settings_of,
+    sweep_of,
+)
 from testbed.cli.summary import exit_status, show
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.results.series import Settings
     from testbed.results.summary import Summary
 
 
@@ -24,30 +36,40 @@ def simulate(
     seed: Annotated[
         int | None, typer.Option(metavar="N", help="Instead of the scenario's.")
     ] = None,
+    repeat: Repeat = 1,
+    sweep: Sweep = None,
+    set_: Set = None,
+    into: Into = None,
     as_json: Json = False,
 ) -> None:
     """Simulate a scenario and write its report.
 
     The transport is the same as in `testbed run`, the fabric is a model in virtual time: it needs
     no root, a run is repeated to the bit by its seed, and `dilation: 1` costs no more than any
-    other. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation not met, 2
-    wrong input, 4 the run cannot be trusted.
+    other. With --repeat or --sweep several runs, compared in one report. Exit status: 0 as
+    expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 4 the run
+    cannot be trusted.
     """
-    from testbed.loading import load_scenario
-    from testbed.model.checks import buffer_bytes, remarks
     from testbed.results.run_directory import RunDirectory
 
-    scenario = load_scenario(name)
-    if seed is not None:
-        require_seed(seed)
-        scenario = scenario.model_copy(update={"seed": seed})
-    for remark in remarks(scenario):
-        say_warning(f"{name}: {remark}")
-    require_memory(buffer_bytes(scenario))
+    settings, swept = settings_of(set_), sweep_of(sweep)
+
+    def load(case: "Settings") -> "Scenario":
+        return _checked(name, settings | case, seed)
+
+    if repeat > 1 or swept or into is not None:
+        plan = plan_of(load({}), simulated=True, settings=settings, sweep=swept, repeat=repeat)
+        run_series(plan, load, _simulate, results=results, into=into, as_json=as_json)
+    scenario = load({})
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
-    with signals_stop(), held(directory.path), told_what_is_kept(directory):
-        summary = _simulate(scenario, directory)
+    with (
+        signals_stop(),
+        held(directory.path),
+        told_what_is_kept(directory),
+        progress_shown() as progress,
+    ):
+        summary = _simulate(scenario, directory, progress)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
@@ -56,11 +78,24 @@ def simulate(
     raise typer.Exit(exit_status(summary))
 
 
-def _simulate(scenario: "Scenario", directory: "RunDirectory") -> "Summary":
+def _checked(name: str, settings: "Settings", seed: int | None) -> "Scenario":
+    from testbed.loading import load_scenario, nominal
+    from testbed.model.checks import buffer_bytes, remarks
+
+    scenario = load_scenario(name, nominal, settings)
+    if seed is not None:
+        require_seed(seed)
+        scenario = scenario.model_copy(update={"seed": seed})
+    for remark in remarks(scenario):
+        say_warning(f"{name}: {remark}")
+    require_memory(buffer_bytes(scenario))
+    return scenario
+
+
+def _simulate(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> "Summary":
     from testbed.results.analyse import analyse
     from testbed.sim import simulate as simulate_into
 
-    with progress_shown() as progress:
-        simulate_into(scenario, directory.path, progress)
-        progress("analysing", 1.0)
-        return analyse(directory.path)
+    simulate_into(scenario, directory.path, progress)
+    progress("analysing", 1.0)
+    return analyse(directory.path)

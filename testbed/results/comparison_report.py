@@ -1,0 +1,58 @@
+"""One HTML file that shows groups of runs beside one another."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from testbed.results.comparison import Group, Row, compare
+from testbed.results.estimates import CONFIDENCE, MIN_SAMPLES, Estimate
+
+DASH = "\N{EN DASH}"
+
+
+def shown(value: Estimate | None, *, signed: bool = False) -> str:
+    """An estimate as `12.3 [11.8, 12.9]`; a dash where there is none."""
+    if value is None:
+        return DASH
+    form = "+.3g" if signed else ".4g"
+    middle = f"{value.median:{form}}"
+    if value.low is None or value.high is None:
+        return middle
+    return f"{middle} [{value.low:{form}}, {value.high:{form}}]"
+
+
+def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[Row, ...]:
+    """Compare, draw and write the report; returns the table.
+
+    The figures go beside it, into `figures`.
+    """
+    from testbed.results.figures.comparison import draw  # noqa: PLC0415 - loads Matplotlib, Polars
+
+    rows = compare(groups)
+    figures = file.parent / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drawings = draw(groups, rows, figures)
+    environment = Environment(
+        loader=PackageLoader("testbed.results"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["estimate"] = shown
+    html = environment.get_template("comparison.html.j2").render(
+        title=title,
+        groups=groups,
+        rows=rows,
+        confidence=CONFIDENCE,
+        min_samples=MIN_SAMPLES,
+        pictures=[(one, _inline(figures / f"{one.stem}.svg")) for one in drawings],
+    )
+    file.write_text(html, encoding="utf-8")
+    return rows
+
+
+def _inline(picture: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -1,0 +1,141 @@
+"""Several runs by one command: simulated, broken off, continued, compared."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.child import in_child
+from testbed.loading import load_scenario
+from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
+
+from .conftest import Call
+
+TINY = """\
+name: tiny
+topology: clos-tiny
+duration: 300 ms
+workload: {pairs: [[h0, h1]], message_size: 16 KiB}
+"""
+
+
+def _start(directory: Path, *options: str) -> subprocess.Popen[str]:
+    (directory / "tiny.yaml").write_text(TINY)
+    testbed = Path(sys.executable).with_name("testbed")
+    return subprocess.Popen(
+        [testbed, "simulate", "tiny.yaml", *options],
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"NO_COLOR": "1"},
+    )
+
+
+def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    options = ("--repeat", "3", "--seed", "5", "--into", "here", "--set", "transport.evs=4")
+    process = _start(tmp_path, *options)
+    index = tmp_path / "here/sweep.json"
+    deadline = time.monotonic() + 60
+    while not (index.is_file() and json.loads(index.read_text())["done"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "the same command with --into here makes the runs that are left" in err
+    done = json.loads(index.read_text())["done"]
+    assert 1 <= len(done) < 3
+    whole = [one["run"] for one in done]
+    assert sorted(str(p.relative_to(tmp_path / "here")) for p in _runs(tmp_path)) == whole
+
+    again = _start(tmp_path, *options)
+    out, err = again.communicate(timeout=120)
+    assert again.returncode == 0, err
+    done = json.loads(index.read_text())["done"]
+    assert [one["seed"] for one in done] == [5, 6, 7]
+    assert [one["run"] for one in done][: len(whole)] == whole
+    assert f"run {len(whole) + 1} of 3 (about 0:" in err
+    assert "report: here/report.html" in out
+    assert "7, 6, 5" not in out
+    manifest = json.loads((_runs(tmp_path)[0] / "manifest.json").read_text())
+    assert manifest["scenario"]["transport"]["evs"] == 4
+    report = (tmp_path / "here/report.html").read_text()
+    assert "<td>5, 6, 7</td>" in report
+
+    other = _start(tmp_path, "--repeat", "4", "--seed", "5", "--into", "here")
+    _, err = other.communicate(timeout=60)
+    assert other.returncode == ExitStatus.WRONG_INPUT
+    assert "--into: found here, expected the series that it holds (different here: se" in err
+
+
+def _runs(directory: Path) -> list[Path]:
+    return sorted((directory / "here/repeats").glob("2*"))
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--set", "transport.evz=4"), "--set: transport.evz: found the unknown key evz"),
+        (("--set", "transport.evs=none"), "--set: transport.evs: found none, expected a whole"),
+        (("--set", "transport"), "--set: found transport, expected KEY=VALUE"),
+        (("--set", "timeline[3].at=4 s"), "--set: found timeline[3].at, expected the path of an"),
+        (("--set", "workload..x=1"), "--set: found workload..x, expected the path of a key"),
+        (("--sweep", "topology.planes=1,9"), "topology.planes: found 9, expected at most 8"),
+        (("--repeat", "2", "--into", "full"), "--into: found full, expected an empty directory"),
+        (("--repeat", "2", "--seed", str(2**31 - 1)), "--seed: found 2147483648, expected"),
+    ],
+)
+def test_wrong_options_are_told_before_anything_is_run(
+    call: Call, options: tuple[str, ...], told: str
+) -> None:
+    Path("tiny.yaml").write_text(TINY)
+    Path("full").mkdir()
+    Path("full/file").touch()
+    called = call("simulate", "tiny.yaml", *options)
+    assert called.status == 2
+    assert told in called.err
+    assert sorted(path.name for path in Path().iterdir()) == ["full", "tiny.yaml"]
+
+
+def test_a_key_is_set_wherever_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    fault = "{kind: cut, target: h0--p0_t0_0, at: 100 ms, for: 100 ms}"
+    file.write_text(f"{TINY}timeline:\n  - {fault}\n")
+    settings = {
+        "timeline[0].for": "50 ms",
+        "topology.t1_per_plane": 3,
+        "topology.queue.last_hop.limit": "2 BDP",
+        "seed": 9,
+    }
+    scenario = load_scenario(str(file), settings=settings)
+    assert scenario.timeline[0].for_ == 50_000_000
+    assert (scenario.topology.planes, scenario.topology.t1_per_plane) == (2, 3)
+    assert str(scenario.topology.queue.last_hop.limit) == "2 BDP"
+    assert scenario.seed == 9
+    with pytest.raises(InputError):
+        load_scenario(str(file), settings={"seed[0]": 1})
+
+
+def test_work_in_a_child_is_followed_and_its_errors_are_raised_here() -> None:
+    told: list[tuple[str, float]] = []
+
+    def progress(what: str, done: float) -> None:
+        told.append((what, done))
+
+    def fail(error: Exception) -> None:
+        raise error
+
+    in_child(lambda tell: tell("working", 0.5), progress)
+    assert told == [("working", 0.5)]
+    with pytest.raises(MachineError, match="no kernel"):
+        in_child(lambda _: fail(MachineError("no kernel", "get one")), progress)
+    with pytest.raises(RunFailedError, match="ZeroDivisionError: oops"):
+        in_child(lambda _: fail(ZeroDivisionError("oops")), progress)
+    with pytest.raises(RunFailedError, match="ended early"):
+        in_child(lambda _: os.kill(os.getpid(), signal.SIGKILL), progress)

@@ -1,0 +1,129 @@
+"""Repeats and sweeps: what they consist of, what is left of them, how their runs compare."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.model.errors import InputError
+from testbed.results.comparison import compare, groups_of
+from testbed.results.run_directory import SUMMARY
+from testbed.results.series import Done, Plan, Series, directory_name, load_series
+from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary
+
+PLAN = Plan(
+    scenario="x",
+    simulated=True,
+    settings={},
+    sweep={"transport.evs": [16, 64], "topology.planes": [2, 4]},
+    seeds=[1, 2],
+)
+
+
+def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summary:
+    flow: dict[str, Any] = dict.fromkeys(FlowSummary.model_fields, 0) | {
+        "src": "h0",
+        "dst": "h4",
+        "transport": "mrc",
+        "goodput_run_bps": goodput_bps,
+        "attainable_fraction": 0.99,
+        "goodput_by_plane_bps": {},
+        "evs": (),
+        "latency": None,
+    }
+    fault: dict[str, Any] = dict.fromkeys(FaultSummary.model_fields) | {
+        "index": 0,
+        "kind": "cut",
+        "target": "l",
+        "actuator": "link",
+        "requested_s": 1.0,
+        "proof": {},
+        "places": (),
+        "flows_affected": 1,
+        "flows": (),
+        "packets_exposed": 0,
+        "packets_lost": 0,
+        "recovery_rtt": recovery_rtt,
+    }
+    return Summary.model_validate(
+        {
+            "scenario": "x",
+            "description": "",
+            "run": "r",
+            "seed": seed,
+            "dilation": 1,
+            "duration_s": 1,
+            "verdict": "trusted",
+            "reasons": (),
+            "base_rtt_us": 1,
+            "base_rtt_real_us": 1,
+            "integrity": dict.fromkeys(Integrity.model_fields, 0),
+            "flows": (_known(FlowSummary, flow),),
+            "faults": (_known(FaultSummary, fault),),
+        }
+    )
+
+
+def _known(model: Any, values: dict[str, Any]) -> Any:
+    """Values, but for those that the model has a default for and the test says nothing of."""
+    return model.model_validate(
+        {k: v for k, v in values.items() if v is not None or model.model_fields[k].is_required()}
+    )
+
+
+def test_every_combination_with_every_seed_and_all_with_one_seed_first() -> None:
+    assert len(PLAN.cases) == 4
+    assert PLAN.runs[:4] == [(case, 1) for case in PLAN.cases]
+    assert PLAN.runs[4:] == [(case, 2) for case in PLAN.cases]
+    only_repeats = PLAN.model_copy(update={"sweep": {}})
+    assert only_repeats.runs == [({}, 1), ({}, 2)]
+
+
+def test_what_is_left_is_what_has_not_been_done(tmp_path: Path) -> None:
+    series = Series(plan=PLAN)
+    case = PLAN.cases[2]
+    series.plus(Done(case=case, seed=1, run="a", seconds=1)).write(tmp_path)
+    left = load_series(tmp_path).left
+    assert len(left) == 7
+    assert (case, 1) not in left
+    assert (case, 2) in left
+
+
+def test_names_of_cases_are_names_of_files() -> None:
+    assert directory_name({"timeline[0].at": "4 s", "a": "x/y"}) == "timeline_0_.at=4_s,_a=x_y"
+    assert directory_name({}) == "repeats"
+
+
+def test_cases_compare(tmp_path: Path) -> None:
+    plan = PLAN.model_copy(update={"sweep": {"transport.evs": [16, 64]}, "seeds": [1, 2, 3]})
+    series = Series(plan=plan)
+    for case, seed in plan.runs:
+        run = tmp_path / f"{case['transport.evs']}-{seed}"
+        run.mkdir()
+        many = case["transport.evs"] == 64
+        summary = _summary(seed, 1e6 * (case["transport.evs"] + seed), None if many else seed)
+        (run / SUMMARY).write_text(summary.model_dump_json())
+        series = series.plus(Done(case=case, seed=seed, run=run.name, seconds=1))
+    series.write(tmp_path)
+    groups = groups_of([tmp_path])
+    assert [group.name for group in groups] == ["transport.evs=16", "transport.evs=64"]
+    rows = {row.name: row for row in compare(groups)}
+    few, many_ = rows["goodput of all flows"].cells
+    assert few.value is not None
+    assert (few.value.median, few.value.low, few.value.high) == (18, 17, 19)
+    assert few.difference is None
+    assert many_.difference is not None
+    assert many_.difference.median == 48
+    assert many_.difference.differs
+    recovery = rows["fault 0, recovery"].cells
+    assert recovery[0].value is not None
+    assert recovery[0].value.median == 2
+    assert recovery[1].value is None
+
+
+def test_what_is_no_run_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the directory of a run"):
+        groups_of([tmp_path])
+    Series(plan=PLAN).write(tmp_path)
+    with pytest.raises(InputError, match="a series with a run that has ended"):
+        groups_of([tmp_path])
