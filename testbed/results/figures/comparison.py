@@ -31,7 +31,7 @@ BEFORE_RTTS, AFTER_RTTS = 5.0, 25.0
 """What is shown around the first fault; of runs without one, the whole."""
 
 BIN_RTTS = 0.5
-MAX_PANELS = 9
+MAX_PANELS = 12
 PANELS_A_ROW = 3
 
 
