@@ -294,6 +294,7 @@ class LinkActuator:
             if state.cut and link not in self._cut:
                 self._control.cut(link)
                 self._cut.add(link)
+                self._clock.sleep(0)  # others' turn: setting ports down takes milliseconds
         if restored:
             self._control.restore(*restored)
         for link in restored:

@@ -179,8 +179,7 @@ class Controller(RyuApp):
     def _stepped(self, record: FaultRecord, state: Impairment, due_ns: int) -> FaultRecord:
         """Bring a fault's places into their next state; what goes wrong stands in the record."""
         try:
-            effect = self._places.put(record.index, record.places, state)
-            shown = self._places.prove(record.places)
+            effect, shown = self._places.put(record.index, record.places, state)
         except Exception as error:  # whatever it is, the record says so and the run fails
             log.exception("fault %d: a step did not take effect", record.index)
             self._places.forget(record.index, record.places)

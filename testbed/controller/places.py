@@ -1,7 +1,7 @@
 """Places of the fabric, brought into the state that the faults in force there add up to."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -36,37 +36,48 @@ class Places:
             on_links: acts on everything else of links.
             on_endpoints: acts on endpoints.
             wires: the links that are wires.
-            new_lock: makes a lock: a wire's switch takes its time, and is asked one thing at once.
+            new_lock: makes a lock: what changes a place takes its time, and others act meanwhile.
         """
         self._in_force = InForce()
         self._on_wires = on_wires
         self._on_links = on_links
         self._on_endpoints = on_endpoints
-        self._locks = {wire: new_lock() for wire in wires}
+        self._wires = frozenset(wires)
+        self._new_lock = new_lock
+        self._locks: dict[str, Lock] = {}
 
     def actuators(self, places: Iterable[str]) -> str:
         """The names of what acts on these places."""
         found = dict.fromkeys(
             self._on_endpoints.name
             if ">" not in place
-            else (self._on_wires if link_of(place) in self._locks else self._on_links).name
+            else (self._on_wires if link_of(place) in self._wires else self._on_links).name
             for place in places
         )
         return "+".join(found)
 
-    def put(self, fault: int, places: Sequence[str], state: Impairment) -> Effect:
+    def put(
+        self, fault: int, places: Sequence[str], state: Impairment
+    ) -> tuple[Effect, dict[str, Any]]:
         """Have a fault do this to its places from now on; `WHOLE` ends it.
+
+        Returns:
+            When it took effect, and what shows it (see `prove`).
 
         Raises:
             TestbedError: it did not take effect. What it has done so far stays.
         """
-        self._in_force.put(fault, places, state)
+        with self._alone_at(places):
+            self._in_force.put(fault, places, state)
+            return self._apply(places), self._prove(places)
+
+    def _apply(self, places: Sequence[str]) -> Effect:
         hosts = [place for place in places if ">" not in place]
         links = _links_of(places)
         wires = [
             link
             for link in links
-            if link in self._locks and self._on_wires.needs(link, self._state(link))
+            if link in self._wires and self._on_wires.needs(link, self._state(link))
         ]
         effects = []
         if hosts:
@@ -75,9 +86,7 @@ class Places:
             effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
             if len(wires) < len(links):
                 effects.append(effect)
-        for wire in wires:
-            with self._locks[wire]:
-                effects.append(self._on_wires.apply(wire, self._state(wire)))
+        effects += [self._on_wires.apply(wire, self._state(wire)) for wire in wires]
         return Effect(min(e.after_ns for e in effects), max(e.by_ns for e in effects))
 
     def forget(self, fault: int, places: Sequence[str]) -> None:
@@ -90,13 +99,16 @@ class Places:
         Raises:
             TestbedError: one is not.
         """
+        with self._alone_at(places):
+            return self._prove(places)
+
+    def _prove(self, places: Sequence[str]) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         links = _links_of(places)
         for link in links:
             counts: dict[str, Any] = dict(self._on_links.prove(link, self._beside_wire(link)))
-            if link in self._locks:
-                with self._locks[link]:
-                    counts |= self._on_wires.prove(link)
+            if link in self._wires:
+                counts |= self._on_wires.prove(link)
             _add(shown, counts)
         if links:
             carrier = [not self._state(link).cut for link in links]
@@ -106,6 +118,18 @@ class Places:
             shown["stopped"] = self._in_force.at(host).frozen
         return shown
 
+    @contextmanager
+    def _alone_at(self, places: Iterable[str]) -> Iterator[None]:
+        """Have these links and hosts to oneself; taken in one order, so that nobody waits forever.
+
+        Faults of other places go on: one that is due is not late because carrier returns elsewhere.
+        """
+        names = {link_of(place) if ">" in place else place for place in places}
+        with ExitStack() as held:
+            for name in sorted(names):
+                held.enter_context(self._locks.setdefault(name, self._new_lock()))
+            yield
+
     def _state(self, link: str) -> LinkState:
         up, down = directions_of(link)
         return LinkState(self._in_force.at(up), self._in_force.at(down))
@@ -113,7 +137,7 @@ class Places:
     def _beside_wire(self, link: str) -> LinkState:
         """What is to be done on the link itself: where it is a wire, all but what OpenFlow does."""
         state = self._state(link)
-        if link not in self._locks:
+        if link not in self._wires:
             return state
         up, down = (replace(one, cut=False, blackhole=False) for one in state.directions)
         return LinkState(up, down)

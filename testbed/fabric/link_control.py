@@ -11,7 +11,7 @@ blackhole empties the queue too, and counts that at once.
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -32,6 +32,7 @@ from testbed.model.topology import Link, Node, Port, Topology
 
 RTEXT_FILTER_SKIP_STATS = 1 << 3
 CARRIER_TIMEOUT_NS = 1_000_000_000
+CARRIER_POLL_S = 0.0005
 OPERSTATE_UP = "UP"
 PATH_MASK = (1 << PATH_BITS) - 1
 
@@ -39,9 +40,16 @@ PATH_MASK = (1 << PATH_BITS) - 1
 class LinkControl(Closing):
     """Breaks and mends links of the fabric of this sandbox."""
 
-    def __init__(self, topology: Topology) -> None:
-        """Open nothing yet: sockets and the link model are opened when first used, and kept."""
+    def __init__(self, topology: Topology, sleep: Callable[[float], object] = time.sleep) -> None:
+        """Open nothing yet: sockets and the link model are opened when first used, and kept.
+
+        Args:
+            topology: the fabric.
+            sleep: waits for so many seconds; where others are to work meanwhile, one that lets
+                them.
+        """
         self._layout = Layout(topology)
+        self._sleep = sleep
         self._sockets: dict[str, Netlink] = {}
 
     @cached_property
@@ -175,6 +183,7 @@ class LinkControl(Closing):
         """Give the carrier back, wait until all ports forward, and put the routes back.
 
         Of many links at once, as carrier takes its time to return and the links do so together.
+        Tens of milliseconds; sleeps again and again.
 
         Raises:
             RunFailedError: a port got no carrier within a second, or a route did not come back.
@@ -189,11 +198,13 @@ class LinkControl(Closing):
             while self._read(port).get_attr("IFLA_OPERSTATE") != OPERSTATE_UP:
                 if time.monotonic_ns() > deadline:
                     raise RunFailedError(f"{port.name} got no carrier within 1 s")
+                self._sleep(CARRIER_POLL_S)
         by_node: dict[Node, list[Port]] = {}
         for port in ports:
             by_node.setdefault(port.node, []).append(port)
         for node, own in by_node.items():
             self._restore_routes(node, own)
+            self._sleep(0)
 
     def _restore_routes(self, node: Node, ports: Sequence[Port]) -> None:
         """Put back what a node has lost with its ports' carrier, and read it back."""

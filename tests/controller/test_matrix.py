@@ -27,7 +27,7 @@ from tests.sandbox import run_in_sandbox
 pytestmark = pytest.mark.root
 
 LASTING_MS = 1000 if "TESTBED_SOAK" in os.environ else 90
-GAP_MS = 60
+GAP_MS = 90
 SETTLED_NS = 20 * MS
 """A packet sent so shortly before a change may meet it, on a busy machine."""
 
