@@ -5,6 +5,7 @@ SHELL := /bin/bash
 
 SCENARIO ?= link-failure
 RESULTS ?= results
+FIG ?=
 ARGS ?=
 
 OWNED := scripts/owned.sh
@@ -35,6 +36,10 @@ lint: setup ## check style and types
 .PHONY: bench
 bench: setup ## measure what this machine carries (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed bench $(ARGS)
+
+.PHONY: figures
+figures: setup ## make the paper's figures and a report of them (root); FIG=9a: one of them
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --results "$(RESULTS)" $(ARGS)
 
 .PHONY: fast
 fast: setup ## build the protocol core as C (mypyc): less CPU per packet, all else the same

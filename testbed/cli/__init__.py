@@ -14,6 +14,7 @@ from testbed.cli.clean import clean
 from testbed.cli.compare import compare
 from testbed.cli.doctor import doctor
 from testbed.cli.fault import commands as fault_commands
+from testbed.cli.figures import figures
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
@@ -79,6 +80,7 @@ def command_line() -> typer.Typer:
     app.command()(write_lat)
     app.add_typer(fault_commands(), name="fault")
     app.command()(schema)
+    app.command()(figures)
     app.command()(bench)
     app.command()(doctor)
     app.command()(clean)

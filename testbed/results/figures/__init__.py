@@ -10,8 +10,9 @@ from testbed.results.figures import (
     link_health,
     operations,
     queues,
+    style,
 )
-from testbed.results.figures.style import Drawing, style
+from testbed.results.figures.style import Drawing
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
 
@@ -32,7 +33,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
         reverse=True,
     )[:MAX_FAILOVERS]
     worst.sort(key=lambda one: one[0].index)
-    with style():
+    with style.style():
         drawings = (
             goodput.draw(data, tables, summary),
             operations.draw(data, summary),
