@@ -14,7 +14,7 @@ from typing import Any
 
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.process import run_endpoint
-from testbed.fabric.namespaces import die_with_parent, enter_netns, name_process
+from testbed.fabric.namespaces import die_with_parent, enter_netns, go_first, name_process
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.mapper.process import run_mapper
 from testbed.model.errors import RunFailedError
@@ -89,7 +89,7 @@ def start_endpoint(plan: EndpointPlan, log: Path) -> Child:
 
     def work(control: socket.socket) -> int:
         with contextlib.suppress(PermissionError):  # then lag shows in the verdict, if there is any
-            os.setpriority(os.PRIO_PROCESS, 0, ENDPOINT_NICENESS)
+            go_first(ENDPOINT_NICENESS)
         enter_netns(plan.host.name)
         return run_endpoint(plan, control)
 
