@@ -17,7 +17,7 @@ from testbed.matrices import read_matrix
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.fault_checks import target_problems
-from testbed.model.faults import Fault
+from testbed.model.faults import Fault, Passing
 from testbed.model.kinds import Part, kinds_of
 from testbed.model.names import did_you_mean
 from testbed.model.scenario import Scenario
@@ -161,13 +161,15 @@ def load_fault(text: str, topology: Topology) -> Fault:
     document = parse_document(Path("request"), f'{{"fault": {text}\n}}')
     entry = document.data["fault"]
     if isinstance(entry, dict):
-        entry = {"at": "0 s", "for": LIVE_FOR, **entry}
+        heals = {} if entry.get("kind") == "kill" else {"for": LIVE_FOR}
+        entry = {"at": "0 s", **heals, **entry}
     try:
         fault = _Request.model_validate({"fault": entry}).fault
     except ValidationError as error:
         raise InputError([*_problems(document, _Request, error)]) from None
     found = [*target_problems(topology, fault, "fault")]
-    if fault.at or fault.every is not None:
+    repeats = isinstance(fault, Passing) and fault.every is not None
+    if fault.at or repeats:
         where = "fault.at" if fault.at else "fault.every"
         found.append(Problem(where, document.texts[where], "nothing: by hand it strikes now, once"))
     if found:

@@ -147,6 +147,9 @@ def _integrity(summary: "Summary") -> str:
     found = summary.integrity
     sent, verified = show_size(found.bytes_sent), show_size(found.bytes_verified)
     if found.intact:
-        return f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
+        told = f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
+        if found.bytes_unaccounted:
+            told += f"; {show_size(found.bytes_unaccounted)} went to endpoints that were killed"
+        return told
     lost, corrupted = show_size(found.bytes_lost), show_size(found.bytes_corrupted)
     return f"integrity: {lost} lost and {corrupted} corrupted of {sent}"

@@ -9,6 +9,7 @@ Standard input and output are the channel to the experiment, standard error is t
     writes  {"listening": port}             with wires: point the switch here now
             {"ready": true, "datapath": id} wires are in place; id is null without wires
             {"fault": {...}}                a fault changed its state (see records.FaultRecord)
+            {"ends": name}                  a fault kills this process at once: a host's, or ours
             {"done": true, "failed": bool}  the timeline is over
 """
 

@@ -353,17 +353,27 @@ def _check_tally(direction: str, state: Impairment, since: Mapping[str, int]) ->
 
 
 class EndpointActuator:
-    """The processes in the hosts, by signals."""
+    """Processes, by signals: those in the hosts, and the controller's own.
+
+    Attributes:
+        pids: the processes by host; they are told when the timeline begins.
+    """
 
     name = "endpoint"
 
-    def __init__(self, clock: Clock) -> None:
-        """Know no process yet: they are told when the timeline begins."""
+    def __init__(self, clock: Clock, before_end: Callable[[str], None]) -> None:
+        """Know no process yet.
+
+        Args:
+            clock: the clock.
+            before_end: called with a process's name just before it is killed.
+        """
         self.pids: Mapping[str, int] = {}
         self._clock = clock
+        self._before_end = before_end
 
     def apply(self, states: Mapping[str, Impairment]) -> Effect:
-        """Stop processes or let them go on.
+        """Kill processes, stop them or let them go on.
 
         Raises:
             FaultError: there is none in that host, or it does not obey.
@@ -373,28 +383,52 @@ class EndpointActuator:
             raise FaultError(f"no endpoint runs in {', '.join(absent)}")
         after_ns = self._clock.now_ns()
         for host, state in states.items():
-            os.kill(self.pids[host], signal.SIGSTOP if state.frozen else signal.SIGCONT)
+            if not state.dead:
+                os.kill(self.pids[host], signal.SIGSTOP if state.frozen else signal.SIGCONT)
+            elif self._state(host) not in ENDED:
+                self._before_end(host)
+                os.kill(self.pids[host], signal.SIGKILL)
         for host, state in states.items():
             self._await(host, state)
         return Effect(after_ns, self._clock.now_ns())
 
-    def prove(self, host: str, state: Impairment) -> None:
-        """Check that a process still stands still, or runs.
+    def prove(self, host: str, state: Impairment) -> Mapping[str, bool]:
+        """Show that a process has ended, stands still, or runs.
 
         Raises:
-            FaultError: it does not.
+            FaultError: it has or does not.
         """
-        if self._stopped(host) != state.frozen:
-            raise FaultError(f"the endpoint of {host} {'runs' if state.frozen else 'is stopped'}")
+        found = self._state(host)
+        shown = {"ended": found in ENDED, "stopped": found == STOPPED}
+        if shown != _wanted(state):
+            raise FaultError(f"the endpoint of {host} is in state {found}, not {_wanted(state)}")
+        return {"ended": True} if state.dead else {"stopped": state.frozen}
 
     def _await(self, host: str, state: Impairment) -> None:
         deadline = self._clock.now_ns() + CARRIER_TIMEOUT_NS
-        while self._stopped(host) != state.frozen:
-            if self._clock.now_ns() > deadline:
+        while True:
+            try:
                 self.prove(host, state)
-            self._clock.sleep(CARRIER_POLL_S)
+            except FaultError:
+                if self._clock.now_ns() > deadline:
+                    raise
+                self._clock.sleep(CARRIER_POLL_S)
+            else:
+                return
 
-    def _stopped(self, host: str) -> bool:
-        """Whether the kernel says T, stopped: proc(5), the field behind the name in brackets."""
-        text = Path(f"/proc/{self.pids[host]}/stat").read_text()
-        return text.rpartition(")")[2].split()[0] == "T"
+    def _state(self, host: str) -> str:
+        """What the kernel says of it: proc(5), the field behind the name in brackets."""
+        try:
+            text = Path(f"/proc/{self.pids[host]}/stat").read_text()
+        except FileNotFoundError:  # its parent has taken note of its end
+            return "X"
+        return text.rpartition(")")[2].split()[0]
+
+
+STOPPED = "T"
+ENDED = ("Z", "X")
+"""States of a process as proc(5) names them."""
+
+
+def _wanted(state: Impairment) -> dict[str, bool]:
+    return {"ended": state.dead, "stopped": state.frozen and not state.dead}

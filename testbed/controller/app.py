@@ -1,6 +1,7 @@
 """The Ryu application: connects the switch, plays the timeline, reports what happened."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -33,7 +34,7 @@ from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
-from testbed.model.faults import Fault, Happening, happening
+from testbed.model.faults import CONTROLLER, Fault, Happening, happening
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.names import link_of
 
@@ -85,7 +86,7 @@ class Controller(RyuApp):
         self._connected = hub.Event()
         self._ready = hub.Event()
         self._links = links
-        self._on_endpoints = EndpointActuator(self._clock)
+        self._on_endpoints = EndpointActuator(self._clock, self._before_end)
         self._on_wires = OpenFlowActuator(
             plan.openflow_wires,
             self._present_session,
@@ -119,7 +120,7 @@ class Controller(RyuApp):
             log.info("told %s", message)
             match message:
                 case {"start": int(t0_ns), "endpoints": dict(pids)}:
-                    self._on_endpoints.pids = pids
+                    self._on_endpoints.pids = {**pids, CONTROLLER: os.getpid()}
                     hub.spawn(self._play, t0_ns)
                 case {"stop": True}:
                     break
@@ -146,24 +147,42 @@ class Controller(RyuApp):
 
     def _run(self, fault: Happening, t0_ns: int) -> None:
         """Take one fault through its course."""
-        first, *_, last = fault.steps
+        first = fault.steps[0]
         record = self._new_record(fault, t0_ns + first.at)
         for step in fault.steps:
             due_ns = t0_ns + step.at
             wait_until(self._clock, due_ns)
             if fault.index in self._healed_by_hand:
                 return
-            if step is last:
+            if fault.ends_by(step):
                 self._end(record, due_ns)
                 return
             if step is not first:
                 record = self._proven(record, "")
+            self._log.keep(record)
             record = self._stepped(record, step.state, due_ns)
             if step is first:
                 self._report(record)
             self._log.keep(record)
             if record.effective_ns is None:
                 return
+
+    def _before_end(self, name: str) -> None:
+        """Say that a process is about to end; of the controller's own end this is all there is."""
+        if name == CONTROLLER:
+            now_ns = self._clock.now_ns()
+            for record in self._log.records.values():
+                if CONTROLLER in record.places:
+                    step = StepRecord(record.asked_ns or now_ns, now_ns, now_ns, {"dead": True})
+                    self._log.put(
+                        replace(
+                            record,
+                            effective_after_ns=now_ns,
+                            effective_ns=now_ns,
+                            steps=(step,),
+                        )
+                    )
+        self._channel.send({"ends": name})
 
     def _new_record(self, fault: Happening, asked_ns: int | None) -> FaultRecord:
         actuator = self._places.actuators(fault.places)
@@ -186,8 +205,7 @@ class Controller(RyuApp):
             return replace(record, error=record.error or str(error))
         step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.told)
         record = replace(record, steps=(*record.steps, step))
-        proof = {"carrier": shown.get("carrier"), "stopped": shown.get("stopped")}
-        proof = {key: value for key, value in proof.items() if value is not None}
+        proof = {key: shown[key] for key in ("carrier", "stopped", "ended") if key in shown}
         if record.effective_ns is None:
             return replace(
                 record,
@@ -246,9 +264,11 @@ class Controller(RyuApp):
         return self._log.records[index]
 
     def heal(self, index: int) -> FaultRecord | None:
-        """Heal a fault now; None if it is not in force."""
+        """Heal a fault now; None if it is not in force, or is of those that never heal."""
         record = self._log.records.get(index)
         if record is None or record.effective_ns is None or record.healed_ns is not None:
+            return None
+        if any("dead" in step.state for step in record.steps):
             return None
         self._healed_by_hand.add(index)
         return self._end(record, self._clock.now_ns())

@@ -6,8 +6,8 @@
     DELETE /faults/3    heal it now
 
 A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
-"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force. 500: the fault did not
-take effect, or did not heal.
+"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals. 500:
+the fault did not take effect, or did not heal.
 """
 
 import json
@@ -91,7 +91,7 @@ class LiveControl:
             return HTTPStatus.OK, record.as_json()
         healed = self._faults.heal(index)
         if healed is None:
-            return _error(HTTPStatus.CONFLICT, f"fault {index}", "one that is in force")
+            return _error(HTTPStatus.CONFLICT, f"fault {index}", "one that is in force and heals")
         return _told(healed, HTTPStatus.OK)
 
 

@@ -114,8 +114,7 @@ class Places:
             carrier = [not self._state(link).cut for link in links]
             shown["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
         for host in (place for place in places if ">" not in place):
-            self._on_endpoints.prove(host, self._in_force.at(host))
-            shown["stopped"] = self._in_force.at(host).frozen
+            shown |= self._on_endpoints.prove(host, self._in_force.at(host))
         return shown
 
     @contextmanager

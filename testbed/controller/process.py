@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.controller.channel import Channel
+from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
 from testbed.fabric.namespaces import die_with_parent
 from testbed.model.errors import RunFailedError
+from testbed.model.faults import CONTROLLER
 from testbed.model.topology import Topology
 
 
@@ -22,14 +24,21 @@ class ControllerProcess:
 
     `start`, then `wait_for("listening")` and point the switch at it (only with wires), then
     `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
+
+    Attributes:
+        killed: the processes that faults have killed: endpoints by their hosts, CONTROLLER.
     """
 
-    def __init__(self, process: subprocess.Popen[bytes], channel: Channel, log: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], channel: Channel, log: Path, directory: Path
+    ) -> None:
         """Take over a process that `start` has started."""
         self.process = process
         self._channel = channel
         self._log = log
+        self._directory = directory
         self._unread: list[dict[str, Any]] = []
+        self.killed: frozenset[str] = frozenset()
 
     @classmethod
     def start(cls, plan: ControllerPlan, log_directory: Path) -> Self:
@@ -54,7 +63,7 @@ class ControllerProcess:
         if process.stdin is None or process.stdout is None:
             raise AssertionError("pipes were asked for")
         channel = Channel(process.stdout.fileno(), process.stdin.fileno())
-        return cls(process, channel, log)
+        return cls(process, channel, log, plan.run_directory)
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` has something."""
@@ -71,10 +80,13 @@ class ControllerProcess:
         if not self._unread and select.select([self], [], [], timeout_s)[0]:
             received = self._channel.receive()
             if received is None:
+                if CONTROLLER in self.killed:
+                    return []
                 raise RunFailedError(
                     f"the controller ended with {self.process.wait()}: see {self._log}"
                 )
             self._unread = received
+            self.killed |= {message["ends"] for message in received if "ends" in message}
         said, self._unread = self._unread, []
         return said
 
@@ -108,6 +120,10 @@ class ControllerProcess:
         Raises:
             RunFailedError: a fault did not go as asked, or the controller failed.
         """
+        if CONTROLLER in self.killed:
+            self.process.wait()
+            (self._directory / SOCKET).unlink(missing_ok=True)
+            return
         if self.process.poll() is None:
             try:
                 self._channel.send({"stop": True})

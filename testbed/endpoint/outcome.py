@@ -19,6 +19,10 @@ class FlowOutcome:
     `attainable_bps` is the payload rate that the fabric allows it without faults: its share of the
     hosts' ports times payload over wire size, less its share of what its source sent to control
     the transport. `errors` are how messages failed, if any did.
+
+    A fault may have killed an end, which then tells nothing any more: of a sender at least what
+    arrived was sent, of a receiver nobody knows what was in its memory: `bytes_unaccounted`. Such
+    bytes are not `bytes_lost`.
     """
 
     flow: int
@@ -32,6 +36,7 @@ class FlowOutcome:
     bytes_verified: int
     bytes_lost: int
     bytes_corrupted: int
+    bytes_unaccounted: int
     packets_sent: int
     packets_lost: int
     packets_retransmitted: int
@@ -48,22 +53,35 @@ def flow_outcomes(
     shares_bps = fair_shares_bps(scenario)
     outcomes = []
     for flow in flows_of(scenario):
-        out, into = sent[flow.number], received[flow.number]
         src = flow.src.name
-        control_bps = reports[src]["control_bytes"] * 8 * _NS_PER_S / scenario.duration
+        into = received.get(flow.number)
+        out = sent.get(flow.number) or _untold(into)
+        control_bytes = reports[src]["control_bytes"] if src in reports else 0
+        control_bps = control_bytes * 8 * _NS_PER_S / scenario.duration
         raw_bps = shares_bps[flow.number] - control_bps / leaving[src]
+        unaccounted = out["bytes_sent"] if into is None else 0
+        into = into or {"bytes_verified": 0, "bytes_corrupted": 0}
+        arrived = into["bytes_verified"] + into["bytes_corrupted"]
         outcomes.append(
             FlowOutcome(
-                **{**out, **into, "errors": tuple(out["errors"])},
+                **{**out, **into, "flow": flow.number, "errors": tuple(out["errors"])},
                 src=src,
                 dst=flow.dst.name,
                 lane=flow.lane,
                 transport=scenario.transport.kind,
                 attainable_bps=raw_bps * PAYLOAD_MTU / scenario.topology.wire_bytes,
-                bytes_lost=out["bytes_sent"] - into["bytes_verified"] - into["bytes_corrupted"],
+                bytes_lost=out["bytes_sent"] - arrived - unaccounted,
+                bytes_unaccounted=unaccounted,
             )
         )
     return tuple(outcomes)
+
+
+def _untold(into: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is known of a sender that was killed: what arrived of it."""
+    arrived = 0 if into is None else into["bytes_verified"] + into["bytes_corrupted"]
+    counts = dict.fromkeys(("packets_sent", "packets_lost", "packets_retransmitted"), 0)
+    return {"bytes_sent": arrived, "bytes_completed": 0, **counts, "errors": ()}
 
 
 def host_counts(report: Mapping[str, Any]) -> dict[str, Any]:

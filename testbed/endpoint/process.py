@@ -115,6 +115,7 @@ class Endpoint:
             self._traffic.sample(now)
         if now >= self._health.due_ns:
             self._health.write(now, {"raw_socket": self._nic.overflowed})
+            self._tables.flush()
 
     # --- the parent's words -------------------------------------------------------------------
 
@@ -133,6 +134,8 @@ class Endpoint:
                 self._start_ns, self._stop_ns = start, stop
             case {"deny": directions}:
                 self._traffic.deny(frozenset(directions), now_ns())
+            case {"killed": hosts}:
+                self._traffic.write_off(hosts)
             case {"finish": True}:
                 self._finish()
             case _:

@@ -20,13 +20,14 @@ class Tables:
     def __init__(self, directory: Path | None, host: str) -> None:
         """Create the raw files."""
         self._files = ExitStack()
+        self._recorders: list[Recorder] = []
 
         def appender(table: records.Table) -> _Append:
             if directory is None:
                 return _forget
-            return self._files.enter_context(
-                Recorder(raw_path(directory, host, table), table)
-            ).append
+            recorder = Recorder(raw_path(directory, host, table), table)
+            self._recorders.append(self._files.enter_context(recorder))
+            return recorder.append
 
         self.arrivals = appender(records.ARRIVALS)
         self.transmissions = appender(records.TRANSMISSIONS)
@@ -35,6 +36,11 @@ class Tables:
         self.qp = appender(records.QP)
         self.completions = appender(records.COMPLETIONS)
         self.operations = appender(records.OPERATIONS)
+
+    def flush(self) -> None:
+        """Hand everything recorded so far to the kernel: it outlives this process."""
+        for recorder in self._recorders:
+            recorder.flush()
 
     def close(self) -> None:
         """Close every file."""

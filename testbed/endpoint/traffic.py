@@ -4,7 +4,7 @@ The emulation's endpoint (process.py) and the simulator's host (sim/host.py) bot
 It is handed packets and times; what it sends goes to the function that it was given.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,6 +97,7 @@ class Traffic:
             [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
         )
         self._begun = self._running = False
+        self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []
         self.control_bytes = 0
 
@@ -161,10 +162,20 @@ class Traffic:
             for _ in qp.poll_recv_cq():
                 self._program.told(checker.flow, now_ns)
 
+    def write_off(self, hosts: Collection[str]) -> None:
+        """Wait no more for messages to these hosts: their endpoints have been killed."""
+        self._written_off = frozenset(hosts)
+
     @property
     def idle(self) -> bool:
-        """Whether every message posted has completed or failed."""
-        return all(sender.idle or sender.failed for sender in self.senders.values())
+        """Whether every message posted has completed or failed, or is written off."""
+        return all(
+            one.sender is None
+            or one.sender.idle
+            or one.sender.failed
+            or one.plan.peer.name in self._written_off
+            for one in self._turns
+        )
 
     def deny(self, directions: frozenset[str], now_ns: int) -> None:
         """Have MRC avoid every EV whose path crosses one of these link directions, and no other."""

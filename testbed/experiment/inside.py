@@ -216,6 +216,7 @@ def _pass_on_denylist(run: _Run) -> None:
     denied = run.mapper.hear()["denied"]
     assert run.scenario.clustermapper is not None  # noqa: S101 - so there is a mapper
     if run.scenario.clustermapper.denylist:
+        _check_alive(run)
         for endpoint in run.endpoints:
             endpoint.tell({"deny": denied})
 
@@ -237,16 +238,27 @@ def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
 
 
 def _check_alive(run: _Run) -> None:
-    for child in (*run.endpoints, *([run.mapper] if run.mapper else [])):
-        child.check()
+    """Check that all run that should; the rest of the run goes without what a fault has killed."""
+    ended = [endpoint for endpoint in run.endpoints if endpoint.has_ended]
+    run.controller.receive()  # it tells before it kills
+    for endpoint in ended:
+        if endpoint.name not in run.controller.killed:
+            endpoint.check()
+        os.waitpid(endpoint.pid, 0)
+        run.endpoints.remove(endpoint)
+    if run.mapper is not None:
+        run.mapper.check()
     if run.switch is not None:
         run.switch.check()
-    run.controller.receive()
 
 
 def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     """Wait for the last WRITEs, end the endpoints; returns what they report, by host."""
     run.progress("draining", 0.9)
+    _check_alive(run)
+    killed = sorted(run.controller.killed)
+    for endpoint in run.endpoints:
+        endpoint.tell({"killed": killed})
     hear_all(run.endpoints, "drained", DRAIN_RTTS * base_rtt_ns / NS_PER_S)
     for endpoint in run.endpoints:
         endpoint.tell({"finish": True})

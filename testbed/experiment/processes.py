@@ -64,13 +64,18 @@ class Child:
         message: dict[str, Any] = json.loads(data)
         return message
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether it runs no more."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
     def check(self) -> None:
         """Check that it is alive.
 
         Raises:
             RunFailedError: it has ended.
         """
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        if self.has_ended:
             raise RunFailedError(self._ended())
 
     def _ended(self) -> str:

@@ -11,10 +11,13 @@ from itertools import pairwise
 from testbed.model.addressing import Path, directions_of_path, links_of_path, path_named
 from testbed.model.errors import Problem, Remark, few
 from testbed.model.faults import (
+    CONTROLLER,
     MAX_HAPPENINGS,
     EvLoss,
     Fault,
     Happening,
+    Kill,
+    Passing,
     Reboot,
     happening,
     happenings,
@@ -93,6 +96,8 @@ def _unknown_target(topology: Topology, fault: Fault, where: str, i: int) -> Pro
     place = f"{where}.target" if len(fault.target) == 1 else f"{where}.target[{i}]"
     node = node_named(topology, name)
     is_host = node is not None and node.tier is Tier.HOST
+    if isinstance(fault, Kill) and name == CONTROLLER:
+        return None
     if fault.on_hosts:
         expected = f"a host of {topology.name}, such as h0: {fault.kind} strikes endpoints"
         return None if is_host or name == "hosts" else Problem(place, name, expected)
@@ -139,6 +144,8 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
             f"a time within the run, before {show_duration(end)}",
             "an earlier time, or a longer duration",
         )
+    elif not isinstance(fault, Passing):
+        return
     elif fault.until > end:
         yield Problem(
             f"{where}.for",
@@ -165,7 +172,8 @@ def _overlap_problems(scenario: Scenario, wrong: set[int]) -> Iterator[Problem]:
         for begin in fault.begins(scenario.duration):
             one = happening(scenario.topology, fault, 0, begin, "")
             for place in one.places:
-                held.setdefault((one.kind, place), []).append((one.at, one.until, i))
+                until = one.steps[-1].at if isinstance(fault, Passing) else scenario.duration
+                held.setdefault((one.kind, place), []).append((one.at, until, i))
     told = set[tuple[int, int]]()
     for (kind, place), times in held.items():
         for (_, until, first), (at, _, second) in pairwise(sorted(times)):
@@ -174,8 +182,8 @@ def _overlap_problems(scenario: Scenario, wrong: set[int]) -> Iterator[Problem]:
                 yield Problem(
                     f"timeline[{second}].at",
                     show_duration(at),
-                    f"a time after timeline[{first}] has healed {place}, at {show_duration(until)}",
-                    f"one {kind} of a link at a time; faults of different kinds add up",
+                    f"a time after timeline[{first}] is over at {place}, {show_duration(until)}",
+                    f"one {kind} of a place at a time; faults of different kinds add up",
                 )
 
 
@@ -237,6 +245,8 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
                 f"timeline[{i}].at",
                 f"leaves less than {wanted} before the fault to see what is normal",
             )
+        if not isinstance(fault, Passing):
+            continue
         if scenario.duration - (fault.begins(scenario.duration)[-1] + fault.for_) < room:
             yield Remark(
                 f"timeline[{i}].for",

@@ -28,6 +28,9 @@ MAX_FLAPS = 10_000
 MAX_HAPPENINGS = 10_000
 """Faults that one timeline may make, repetitions counted."""
 
+CONTROLLER = "controller"
+"""The place of a fault that strikes the controller itself."""
+
 NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
 
 
@@ -42,7 +45,7 @@ Probability = Annotated[float, Field(gt=0, le=1, strict=True)]
 
 
 class _Fault(Part):
-    """What every kind has: where, when, how often."""
+    """What every kind has: where and when."""
 
     on_hosts: ClassVar[bool] = False
     """Whether it strikes endpoints, rather than links."""
@@ -58,6 +61,29 @@ class _Fault(Part):
         default=None, description="strike only so many of the targets, drawn at random each time"
     )
     at: Duration = Field(description="when it begins, from the start of the run")
+
+    @property
+    def until(self) -> int | None:
+        """When it is first healed, in ns from the start of the run; None if it never is."""
+        return None
+
+    @property
+    def fixed(self) -> tuple[str, ...]:
+        """The targets that do not depend on chance."""
+        return self.target if self.choose is None else ()
+
+    def begins(self, duration: int) -> range:  # noqa: ARG002 - it does not repeat
+        """When it strikes, in ns."""
+        return range(self.at, self.at + 1)
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
+        """What it does: (ns from its beginning, state of its places from then on), in order."""
+        raise NotImplementedError
+
+
+class Passing(_Fault):
+    """What heals, and may come again."""
+
     for_: Annotated[Duration, Field(gt=0)] = Field(alias="for", description="how long it lasts")
     every: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None, description="repeat it so long after it began, until the run ends"
@@ -79,11 +105,6 @@ class _Fault(Part):
         """When it is first healed, in ns from the start of the run."""
         return self.at + self.for_
 
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """The targets that do not depend on chance."""
-        return self.target if self.choose is None else ()
-
     def begins(self, duration: int) -> range:
         """When it strikes, in ns; all of them so early that they heal within the run."""
         if self.every is None:
@@ -92,12 +113,8 @@ class _Fault(Part):
         times = fits if self.times is None else self.times
         return range(self.at, self.at + times * self.every, self.every)
 
-    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
-        """What it does: (ns from its beginning, state of its places from then on), in order."""
-        raise NotImplementedError
 
-
-class Cut(_Fault):
+class Cut(Passing):
     """Carrier is lost at both ends: a fibre is pulled."""
 
     kind: Literal["cut"] = "cut"
@@ -108,7 +125,7 @@ class Cut(_Fault):
         yield 0, Impairment(cut=True)
 
 
-class Blackhole(_Fault):
+class Blackhole(Passing):
     """Packets vanish, carrier stays: a port, a line card or a switch forwards nothing any more."""
 
     kind: Literal["blackhole"] = "blackhole"
@@ -118,7 +135,7 @@ class Blackhole(_Fault):
         yield 0, Impairment(blackhole=True)
 
 
-class _Grey(_Fault):
+class _Grey(Passing):
     """A fault of a degree, which may rise from nothing."""
 
     ramp: Annotated[Duration, Field(gt=0)] | None = Field(
@@ -197,7 +214,7 @@ class EvLoss(_Grey):
         return Impairment(path_loss=self.probability * share, path_bits=bits)
 
 
-class Flap(_Fault):
+class Flap(Passing):
     """Carrier comes and goes: a loose transceiver."""
 
     kind: Literal["flap"] = "flap"
@@ -226,7 +243,7 @@ class Flap(_Fault):
                 now += self.period * share * (1 + self.jitter * random.uniform(-1, 1))
 
 
-class Reboot(_Fault):
+class Reboot(Passing):
     """A switch stops forwarding while its ports stay up, goes dark, and comes back."""
 
     kind: Literal["reboot"] = "reboot"
@@ -249,7 +266,7 @@ class Reboot(_Fault):
         yield silent, Impairment(cut=True, blackhole=True)
 
 
-class Freeze(_Fault):
+class Freeze(Passing):
     """An endpoint stops for a while: its host swaps, its kernel hangs, a debugger holds it."""
 
     kind: Literal["freeze"] = "freeze"
@@ -260,8 +277,19 @@ class Freeze(_Fault):
         yield 0, Impairment(frozen=True)
 
 
+class Kill(_Fault):
+    """An endpoint, or the controller, ends for good: a crash, as `kill -9` makes one."""
+
+    kind: Literal["kill"] = "kill"
+    on_hosts: ClassVar[bool] = True
+
+    def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance
+        """Dead from the beginning."""
+        yield 0, Impairment(dead=True)
+
+
 Fault = Annotated[
-    Cut | Blackhole | Loss | Corrupt | Degrade | EvLoss | Flap | Reboot | Freeze,
+    Cut | Blackhole | Loss | Corrupt | Degrade | EvLoss | Flap | Reboot | Freeze | Kill,
     Field(discriminator="kind"),
 ]
 """One entry of a timeline."""
@@ -287,7 +315,7 @@ class Happening:
         kind: what it is.
         target: what it strikes, in words.
         places: directions of links; hosts, where it strikes endpoints.
-        steps: its course; the last one leaves the places whole.
+        steps: its course; the last one leaves the places whole, if it heals.
     """
 
     index: int
@@ -301,10 +329,9 @@ class Happening:
         """When it begins."""
         return self.steps[0].at
 
-    @property
-    def until(self) -> int:
-        """When it is healed."""
-        return self.steps[-1].at
+    def ends_by(self, step: Step) -> bool:
+        """Whether it is over with that step of its course."""
+        return step is self.steps[-1] and step.state == WHOLE
 
     def state_at(self, time: int) -> Impairment:
         """What it does to its places at a time."""
@@ -336,7 +363,8 @@ def happening(topology: Topology, fault: Fault, index: int, begin: int, seed: st
         names = choose(names, fault.choose, seed)
     course = fault.course(Random(f"{seed}/course"))  # noqa: S311 - repeatable chance
     steps = [Step(begin + offset, state) for offset, state in course]
-    steps.append(Step(begin + fault.for_, WHOLE))
+    if fault.until is not None:
+        steps.append(Step(begin + fault.until - fault.at, WHOLE))
     return Happening(
         index, fault.kind, ", ".join(names), _places(topology, fault, names), tuple(steps)
     )

@@ -115,5 +115,7 @@ def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) ->
     begins = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()[:-1]))
     sizes = done["bytes"].to_numpy()
     offsets = np.cumsum(sizes) - sizes
-    first_packet = np.searchsorted(begins, offsets, side="right") - 1
-    return np.asarray(done["t"].to_numpy() - sent["t"].to_numpy()[first_packet], dtype=np.float64)
+    known = offsets < begins[-1] + 1  # the last rows of a sender that was killed are lost
+    first_packet = np.searchsorted(begins, offsets[known], side="right") - 1
+    took = done["t"].to_numpy()[known] - sent["t"].to_numpy()[first_packet]
+    return np.asarray(took, dtype=np.float64)

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from testbed.model.addressing import Path as FabricPath
 from testbed.model.addressing import directions_of_path, path_of_ev
 from testbed.model.errors import InputError, Problem
+from testbed.model.faults import CONTROLLER
 from testbed.model.impairment import Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
@@ -40,6 +41,7 @@ class FlowRecord(_Record):
     bytes_verified: int = 0
     bytes_lost: int = 0
     bytes_corrupted: int = 0
+    bytes_unaccounted: int = 0
     packets_sent: int = 0
     packets_lost: int = 0
     packets_retransmitted: int = 0
@@ -213,7 +215,7 @@ def load_run(directory: Path) -> RunData:
         problem = Problem(f"{directory}: {error.title}.{place}", str(first["input"]), first["msg"])
         raise InputError([problem]) from error
     known = {d for link in scenario.topology.links.values() for d in link.directions}
-    known |= scenario.topology.nodes.keys()
+    known |= {*scenario.topology.nodes, CONTROLLER}
     unknown = [place for fault in faults for place in fault.places if place not in known]
     if unknown:
         problem = Problem(f"{directory}/faults.jsonl", unknown[0], "a place of the run's topology")

@@ -18,12 +18,16 @@ class _Model(BaseModel):
 
 
 class Integrity(_Model):
-    """What became of the payload, in bytes; `bytes_lost` were due and are not in place."""
+    """What became of the payload, in bytes; `bytes_lost` were due and are not in place.
+
+    `bytes_unaccounted` were sent to endpoints that a fault then killed: nobody checked them.
+    """
 
     bytes_sent: int
     bytes_verified: int
     bytes_lost: int
     bytes_corrupted: int
+    bytes_unaccounted: int = 0
 
     @property
     def intact(self) -> bool:

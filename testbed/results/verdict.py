@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import polars as pl
 
-from testbed.model.faults import happenings
+from testbed.model.faults import CONTROLLER, happenings
 from testbed.results.run_data import NS, HealthSample, RunData
 from testbed.results.summary import FlowSummary, Integrity, State
 
@@ -303,7 +303,12 @@ def _faults(data: RunData) -> _Found:
     planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
     missing = len({one.index for one in planned} - {fault.index for fault in data.faults})
     if missing > 0:
-        yield _Level.INVALID, f"{missing} faults of the timeline were not injected"
+        killed = any(CONTROLLER in fault.places for fault in data.faults)
+        yield (
+            _Level.DEGRADED if killed else _Level.INVALID,
+            f"{missing} faults of the timeline were not injected"
+            + (": the controller had been killed" if killed else ""),
+        )
 
 
 def _course(data: RunData, integrity: Integrity) -> _Found:

@@ -256,7 +256,7 @@ def test_the_right_file_is_right(call: Call) -> None:
         (
             "for: 3 s}",
             "for: 3 s}\n  - {kind: blackhole, target: p0_t0_0--p0_t1_1, at: 5 s, for: 1 s}",
-            ["bad.yaml:9: timeline[1].at: found 5 s, expected a time after timeline[0] has healed"],
+            ["bad.yaml:9: timeline[1].at: found 5 s, expected a time after timeline[0] is over"],
         ),
     ],
 )

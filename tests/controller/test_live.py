@@ -92,7 +92,9 @@ def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
 def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     """And may have no time to come, as it strikes now."""
     found = load_fault(json.dumps(CUT), TINY)
-    assert (found.at, found.for_) == (0, 600 * 10**9)
+    assert (found.at, found.until) == (0, 600 * 10**9)
+    kill = load_fault(json.dumps({"kind": "kill", "target": "h0"}), TINY)
+    assert (kill.at, kill.until) == (0, None)
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
             load_fault(json.dumps(CUT | wrong), TINY)

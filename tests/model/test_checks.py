@@ -111,7 +111,7 @@ def test_wrong_faults(fault: dict[str, str], where: str, remedy: str) -> None:
 def test_faults_of_a_kind_on_one_link_may_not_overlap() -> None:
     (problem,) = problems(_scenario(_fault(at="4 s"), _fault(at="3 s", lasting="2 s")))
     assert problem.where == "timeline[0].at"
-    assert "after timeline[1] has healed" in problem.expected
+    assert "after timeline[1] is over" in problem.expected
     assert "5 s" in problem.expected
     whole = problems(_scenario(_fault(at="4 s"), _fault("p0_t1_1", at="5 s", lasting="1 s")))
     assert [one.where for one in whole] == ["timeline[1].at"], "its switch is the same link"

@@ -41,6 +41,15 @@ def test_a_fault_begins_and_is_healed() -> None:
     )
 
 
+def test_what_is_killed_stays_dead() -> None:
+    entry: Fault = TypeAdapter(Fault).validate_python({"kind": "kill", "target": "h3", "at": "1 s"})
+    (found,) = happenings(CLOS, [entry], 10 * S, seed=1)
+    assert course(found) == [(1000, {"dead": True})]
+    assert (found.places, found.state_at(9 * S).passes) == (("h3",), 0.0)
+    with pytest.raises(ValidationError, match="for"):
+        fault("kill", "h3")
+
+
 def test_a_ramp_rises_in_steps_to_the_full_degree() -> None:
     steps = one("degrade", factor=0.2, ramp="1 s").steps
     assert len(steps) == RAMP_STEPS + 1

@@ -140,6 +140,7 @@ def test_at_full_speed_the_same_happens() -> None:
     """Dilation 1: every time ten thousand times shorter, the same packets."""
     slow = _link_failure()
     (fault,) = slow.timeline
+    assert isinstance(fault, Blackhole)
     fast = slow.model_copy(
         update={
             "topology": slow.topology.model_copy(update={"dilation": 1}),

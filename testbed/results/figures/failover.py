@@ -149,7 +149,7 @@ def _sequence(
     )
     axes.plot(ms(again["placed_t"]), again["seq"] - zero, ".", ms=3, color=style.BLUE, zorder=4)
     seen = packets["seq"]
-    if seen.len():
+    if seen.n_unique() > 1:
         axes.set_ylim(_low(seen) - zero, _high(seen) - zero)
     axes.set_ylabel("PSN, from the first one\nsent after the fault")
 
