@@ -23,7 +23,7 @@ from testbed.cli.series import (
     sweep_of,
 )
 from testbed.cli.summary import exit_status, show
-from testbed.model.errors import InputError, MachineError
+from testbed.model.errors import InputError, MachineError, Problem
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -104,6 +104,7 @@ def _checked(
     for remark in remarks(scenario):
         say_warning(f"{name}: {remark}")
     _require_links(scenario, pcap)
+    _require_no_pause(scenario)
     require_room(scenario)
     _require_capacity(name, scenario, force=force)
     return scenario
@@ -143,6 +144,20 @@ def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
     warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
     if warning is not None:
         say_warning(f"{name}: {warning}")
+
+
+def _require_no_pause(scenario: "Scenario") -> None:
+    if scenario.topology.pause is not None:
+        raise InputError(
+            [
+                Problem(
+                    "topology.pause",
+                    str(scenario.topology.pause),
+                    "null: Linux has no priority flow control",
+                    "testbed simulate, which has it",
+                )
+            ]
+        )
 
 
 def _require_links(scenario: "Scenario", names: list[str]) -> None:

@@ -67,3 +67,18 @@ class Queues(_Model):
     t0_up: Queue = Field(default=Queue(), description="of a T0's port to a T1")
     t1_down: Queue = Field(default=Queue(), description="of a T1's port to a T0")
     last_hop: LastHopQueue = Field(default=LastHopQueue(), description="of a T0's port to a host")
+
+
+class Pause(_Model):
+    """Priority flow control (IEEE 802.1Qbb) of the data class; BDPs are those of the link.
+
+    Of the packets that came over a link, so many bytes may wait in a switch before it pauses the
+    link's sender.
+    """
+
+    xoff: QueueDepth = Field(
+        default=parse_depth("1 BDP"), description="waiting bytes that pause the sender"
+    )
+    xon: QueueDepth = Field(
+        default=parse_depth("0.5 BDP"), description="waiting bytes that let it go on"
+    )

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
-from testbed.model.queue import Queue, Queues
+from testbed.model.queue import Pause, Queue, Queues
 from testbed.model.units import (
     Duration,
     Rate,
@@ -179,6 +179,10 @@ class Topology(_Model):
     )
     delay: Delay = Delay()
     queue: Annotated[Queues, Field(description="of the switches' ports")] = Queues()
+    pause: Annotated[
+        Pause | None,
+        Field(description="priority flow control, in the simulator only; null: none"),
+    ] = None
     dilation: Annotated[
         float,
         Field(
@@ -247,6 +251,15 @@ class Topology(_Model):
             if queue.ecn is not None and sizes["ecn.min"] > sizes["ecn.max"]:
                 raise ValueError(
                     f"queue.{place}.ecn.min ({queue.ecn.min}) at or below max ({queue.ecn.max})"
+                )
+
+        if self.pause is not None:
+            xoff, xon = (
+                depth.in_bytes(self.bdp_bytes) for depth in (self.pause.xoff, self.pause.xon)
+            )
+            if xon > xoff:
+                raise ValueError(
+                    f"pause.xon ({self.pause.xon}) at or below xoff ({self.pause.xoff})"
                 )
 
     # --- rates and times as the emulation runs them -------------------------------------------

@@ -67,6 +67,7 @@ class LinkRecord(_Record):
     blackholed: int
     cut: int = 0
     corrupted: int
+    paused: int = 0
     peak_bytes: int
 
 

@@ -4,6 +4,11 @@ It decides as the emulation's link model does (testbed/fabric/bpf/linkmodel.bpf.
 the bytes before it in its own queue, what is in service among them; it is trimmed, dropped or
 marked by them as it comes; priority classes go first; faults sit on the wire, so that a lost packet
 has used its share of the link, and what waits when a blackhole begins is swallowed as it leaves.
+
+What the emulation has not: a fabric may pause (priority flow control, IEEE 802.1Qbb). A direction
+knows what has come over it and waits at the next switch, whatever port it is for; where that is too
+much, its sender may send no more of the low class until most of it has left. So one full port stops
+packets that are for others: head-of-line blocking.
 """
 
 from collections import deque
@@ -38,6 +43,8 @@ class Shape:
         last_hop: whether it leads from a T0 to a host.
         before_ns: delay between the port and the wire (a sending NIC's).
         behind_ns: delay between the wire and the next queue or host.
+        xoff_bytes: of what came over it so many may wait at the next switch before it is paused,
+        xon_bytes: until no more than these do.
     """
 
     rate_bps: int
@@ -48,6 +55,8 @@ class Shape:
     last_hop: bool = False
     before_ns: int = 0
     behind_ns: int = 0
+    xoff_bytes: int = NEVER
+    xon_bytes: int = NEVER
 
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
@@ -62,8 +71,16 @@ def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     queue = topology.queue_of(link, sender)
     to_host = not link.is_fabric and sender.node.tier is Tier.T0
     rate_bps = topology.rate_bps(link)
+    pause = topology.pause
+    xoff, xon = (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NEVER, NEVER)
     if queue is None:  # a NIC does not drop what its own host sends
-        return Shape(rate_bps, before_ns=both_nics_ns // 2, behind_ns=switch_ns)
+        return Shape(
+            rate_bps,
+            before_ns=both_nics_ns // 2,
+            behind_ns=switch_ns,
+            xoff_bytes=xoff,
+            xon_bytes=xon,
+        )
     ecn, trim = queue.ecn, queue.trim
     return Shape(
         rate_bps,
@@ -73,6 +90,8 @@ def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
         NEVER if ecn is None else ecn.max.in_bytes(bdp),
         last_hop=to_host,
         behind_ns=both_nics_ns - both_nics_ns // 2 if to_host else switch_ns,
+        xoff_bytes=xoff,
+        xon_bytes=xon,
     )
 
 
@@ -94,6 +113,7 @@ class Counts:
         blackholed: swallowed by a blackhole.
         cut: dropped, there being no carrier.
         corrupted: arrived with a bit flipped.
+        paused: times that the next switch paused its sender.
         queued: wait at the port now.
         on_wire: have left the queue and not arrived yet.
         peak_bytes: greatest backlog of both queues.
@@ -112,6 +132,7 @@ class Counts:
     blackholed: int
     cut: int
     corrupted: int
+    paused: int
     queued: int
     on_wire: int
     peak_bytes: int
@@ -170,11 +191,13 @@ class LinkDirection:
         "_dark",
         "_events",
         "_free_ns",
+        "_held_bytes",
         "_high",
         "_high_bytes",
         "_in_service_high",
         "_loss",
         "_losses",
+        "_lossless",
         "_low",
         "_low_bytes",
         "_marks",
@@ -186,10 +209,12 @@ class LinkDirection:
         "_path_bits",
         "_path_loss",
         "_path_losses",
+        "_pausing",
         "_peak_bytes",
         "_priority",
         "_serving",
         "_started",
+        "_stopped",
         "_tallies",
         "_trimmable",
         "_trimmed_dscp",
@@ -222,6 +247,9 @@ class LinkDirection:
         self._free_ns = 0.0
         self._in_service_high = False
         self._serving = False
+        self._lossless = shape.xoff_bytes < NEVER
+        self._held_bytes = 0
+        self._pausing = self._stopped = False
         self._clean = True
         self._dark = False
         self._loss = self._corruption = 0.0
@@ -246,6 +274,7 @@ class LinkDirection:
                 "cut",
                 "cut_on_wire",
                 "corrupted",
+                "paused",
             ),
             0,
         )
@@ -260,7 +289,7 @@ class LinkDirection:
         free_ns = self._free_ns
         # Times are whole ns, service is not: the rate is kept by counting on from the last end.
         free_ns = max(free_ns, now_ns)
-        if free_ns >= now_ns + 1 or self._serving or self._dark:
+        if free_ns >= now_ns + 1 or self._serving or self._dark or self._stopped:
             self._enqueue(now_ns, packet)
             return
         self._in_service_high = packet.dscp in self._priority
@@ -303,6 +332,8 @@ class LinkDirection:
         else:
             self._low.append(packet)
             self._low_bytes += size
+            if self._lossless and packet.hop:
+                packet.route[packet.hop - 1].waits_behind(now_ns, size)
         backlog = self._high_bytes + self._low_bytes + residue
         self._peak_bytes = max(self._peak_bytes, backlog)
         if not self._serving:
@@ -329,11 +360,13 @@ class LinkDirection:
             packet = self._high.popleft()
             self._high_bytes -= packet.size
             self._in_service_high = True
-        elif self._low:
+        elif self._low and not self._stopped:
             packet = self._low.popleft()
             self._low_bytes -= packet.size
             self._in_service_high = False
-        else:  # a cut has emptied the queues
+            if self._lossless and packet.hop:
+                packet.route[packet.hop - 1].waits_behind(now_ns, -packet.size)
+        else:  # a cut has emptied the queues, or it is paused
             self._serving = False
             return
         begin_ns = self._free_ns if self._free_ns > now_ns - 1 else now_ns
@@ -341,10 +374,37 @@ class LinkDirection:
         self._started += 1
         events, order = self._events, self._order
         heappush(events, (int(free_ns) + self._way_ns, next(order), self._arrive, packet))
-        if self._high or self._low:
+        if self._high or (self._low and not self._stopped):
             heappush(events, (ceil(free_ns), next(order), self._serve, None))
         else:
             self._serving = False
+
+    # --- priority flow control ----------------------------------------------------------------
+
+    def waits_behind(self, now_ns: int, size: int) -> None:
+        """Count bytes that came over this and wait at the next switch; negative: that wait no more.
+
+        Pauses the sender when they are too many, and lets it go on when enough of them have left.
+        """
+        self._held_bytes += size
+        if not self._pausing and self._held_bytes > self.shape.xoff_bytes:
+            self._pausing = True
+            self._tallies["paused"] += 1
+            self._tell(now_ns, stop=True)
+        elif self._pausing and self._held_bytes <= self.shape.xon_bytes:
+            self._pausing = False
+            self._tell(now_ns, stop=False)
+
+    def _tell(self, now_ns: int, *, stop: bool) -> None:
+        """Send a pause frame, or its end, back to the sender: it takes as long as a packet."""
+        heappush(self._events, (now_ns + self._behind_ns, next(self._order), self._told, stop))
+
+    def _told(self, now_ns: int, stop: bool) -> None:
+        self._stopped = stop
+        if not stop and self._low and not self._serving:
+            self._serving = True
+            at_ns = max(ceil(self._free_ns), now_ns)
+            heappush(self._events, (at_ns, next(self._order), self._serve, None))
 
     # --- the wire -----------------------------------------------------------------------------
 
@@ -405,6 +465,10 @@ class LinkDirection:
             return
         self._cuts.begin(now_ns, self._way_ns)
         self._tallies["cut"] += len(self._high) + len(self._low)
+        if self._lossless:
+            for packet in self._low:
+                if packet.hop:
+                    packet.route[packet.hop - 1].waits_behind(now_ns, -packet.size)
         self._high.clear()
         self._low.clear()
         self._high_bytes = self._low_bytes = 0

@@ -1,6 +1,6 @@
 """A single link direction with packets of chosen sizes and classes: what its tests share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.mrc import Datagram, DscpClasses
@@ -13,6 +13,18 @@ BYTE_A_NS = 8_000_000_000
 """A rate of one byte in a ns."""
 
 HEADER = 84
+
+
+def offer_over(
+    engine: Engine,
+    route: Sequence[LinkDirection],
+    dscp: int,
+    deliver: Callable[[int, Packet], None],
+    size: int = 1000,
+) -> None:
+    """Offer a packet of that size to the first direction of a route now."""
+    datagram = Datagram(0, dscp, bytes(HEADER), bytes(size - OUTER_BYTES - HEADER), b"")
+    route[0].offer(engine.now_ns, Packet(datagram, route, deliver))
 
 
 @dataclass(frozen=True)
@@ -39,16 +51,15 @@ class OneLink:
     def offer(self, size: int = 1000, dscp: int = DSCP.trimmable) -> None:
         """Offer a packet of that size on the wire now."""
         number, self.offered = self.offered, self.offered + 1
-        payload = bytes(size - OUTER_BYTES - HEADER)
-        datagram = Datagram(0, dscp, bytes(HEADER), payload, b"")
-        packet = Packet(
-            datagram,
+        offer_over(
+            self.engine,
             (self.link,),
+            dscp,
             lambda now_ns, p: self.arrived.append(
                 Arrived(number, now_ns, p.size, p.dscp, p.ecn, len(p.flips))
             ),
+            size,
         )
-        self.link.offer(self.engine.now_ns, packet)
 
     def offer_all(self, sizes: Sequence[int], dscp: int = DSCP.trimmable) -> None:
         """Offer packets one after the other, all now."""

@@ -1,15 +1,18 @@
 """One direction of a link: rate, queues, marks, trimming, priority, faults, and its books."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from random import Random
 
 import pytest
 
 from testbed.mrc.constants import ECN_CE, ECT0
-from testbed.sim.link import LinkDirection, Shape
-from testbed.sim.packet import TRIMMED_WIRE_BYTES
+from testbed.sim.engine import Engine
+from testbed.sim.link import Counts, LinkDirection, Shape
+from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
-from .links import BYTE_A_NS, DSCP, OneLink
+from .links import BYTE_A_NS, DSCP, OneLink, offer_over
 
 
 def test_a_packet_takes_its_serialisation_and_the_delays() -> None:
@@ -295,3 +298,59 @@ def _check_books(one: OneLink, link: LinkDirection) -> None:
     assert counts.packets == len(one.arrived)
     assert counts.offered == one.offered
     assert counts.offered == counts.packets + counts.dropped + counts.queued + counts.on_wire
+
+
+def test_a_full_port_pauses_who_sends_to_it_and_stops_others_behind() -> None:
+    """Two ports behind one link, one of them slow: what is for the fast one waits as well."""
+    counts, arrived = _through_a_switch(Shape(BYTE_A_NS, xoff_bytes=5000, xon_bytes=2000))
+    assert counts["in"].paused > 1
+    assert counts["slow"].peak_bytes < 10_000
+    assert counts["in"].peak_bytes > 20_000  # it waits where it came from
+    assert arrived["fast"][-1] > 200_000  # hardly sooner than the slow ones: head-of-line blocking
+
+
+def test_without_pause_the_full_port_keeps_it_all_and_nobody_waits_for_it() -> None:
+    counts, arrived = _through_a_switch(Shape(BYTE_A_NS))
+    assert counts["in"].paused == 0
+    assert counts["slow"].peak_bytes > 20_000
+    assert arrived["fast"][-1] < 100_000
+
+
+def test_a_pause_stops_data_and_lets_priority_go() -> None:
+    engine = Engine()
+    shape = Shape(BYTE_A_NS, xoff_bytes=1000, xon_bytes=0)
+    into = LinkDirection("in", shape, engine, DSCP, 1)
+    slow = LinkDirection("slow", replace(shape, rate_bps=BYTE_A_NS // 100), engine, DSCP, 1)
+    fast = LinkDirection("fast", shape, engine, DSCP, 1)
+    order: list[str] = []
+    for _ in range(12):
+        offer_over(engine, (into, slow), DSCP.no_trim, lambda _now, _: order.append("data"))
+    engine.run(5000)
+    assert into.counts.paused == 1
+    assert into.counts.queued > 0
+    offer_over(engine, (into, fast), DSCP.control, lambda _now, _: order.append("control"))
+    engine.run(50_000)
+    assert order == ["control"]
+    engine.run(10**9)
+    assert order == ["control", *["data"] * 12]
+
+
+def _noting(times: list[int]) -> Callable[[int, Packet], None]:
+    return lambda now_ns, _: times.append(now_ns)
+
+
+def _through_a_switch(shape: Shape) -> tuple[dict[str, Counts], dict[str, list[int]]]:
+    """Thirty packets to a slow port and thirty to a fast one, in turn, over one link."""
+    engine = Engine()
+    into = LinkDirection("in", shape, engine, DSCP, 1)
+    outs = {
+        "slow": LinkDirection("slow", replace(shape, rate_bps=BYTE_A_NS // 10), engine, DSCP, 1),
+        "fast": LinkDirection("fast", shape, engine, DSCP, 1),
+    }
+    arrived: dict[str, list[int]] = {name: [] for name in outs}
+    for _ in range(30):
+        for name, out in outs.items():
+            offer_over(engine, (into, out), DSCP.no_trim, _noting(arrived[name]))
+    engine.run(10**9)
+    assert all(len(times) == 30 for times in arrived.values())
+    return {"in": into.counts, **{name: out.counts for name, out in outs.items()}}, arrived

@@ -16,14 +16,19 @@ from typing import Final, Self
 NS_PER_S: Final = 1_000_000_000
 _US: Final = 1_000
 
-G: Final = 1 / 256
-"""Weight of a new CNP in alpha (figure 14)."""
+G: Final = 5 / 1024
+"""Weight of a new CNP in alpha: dce_tcp_g of ConnectX NICs, 1019 of 1024 is kept (NVIDIA, "DCQCN
+Parameters"). The paper's figure 14 has 1/256."""
 
 CNP_INTERVAL_NS: Final = 50 * _US
 """N: a receiver sends a flow at most one CNP in that time (section 3.1), real time."""
 
-ALPHA_TIMER_NS: Final = 55 * _US
-"""K: without a CNP for so long, alpha decays (section 3.1), real time."""
+ALPHA_TIMER_NS: Final = 1 * _US
+"""K: without a CNP for so long, alpha decays (section 3.1), real time: dce_tcp_rtt of these NICs.
+
+The paper has 55 us. Alpha, which begins at 1, then needs 14 ms to sink, in which every CNP halves
+the rate: a QP is in that state for all of a run here, but for a moment only of the minutes that the
+MRC paper's NICs ran."""
 
 RATE_TIMER_NS: Final = 55 * _US
 """T: between timed increases (figure 14), real time."""

