@@ -77,6 +77,11 @@ class PaperFigure:
     cannot_show: str = ""
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What it can be asked for as: `6-7` also as `6` and `7`."""
+        return tuple(dict.fromkeys((self.number, *self.number.split("-"))))
+
+    @property
     def stem(self) -> str:
         """What its files are called."""
         return f"figure-{self.number}"

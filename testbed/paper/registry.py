@@ -1,6 +1,17 @@
 """Every figure of the paper that is reproduced, in the paper's order."""
 
 from testbed.paper.figure import PaperFigure
+from testbed.paper.jobs import JOBS
 from testbed.paper.links import LINKS
+from testbed.paper.paths import PATHS
+from testbed.paper.switches import SWITCHES
+from testbed.paper.uplinks import UPLINKS
 
-FIGURES: tuple[PaperFigure, ...] = LINKS
+FIGURES: tuple[PaperFigure, ...] = (
+    *JOBS,
+    *SWITCHES[:1],
+    *LINKS,
+    *SWITCHES[1:],
+    *PATHS,
+    *UPLINKS,
+)

@@ -21,12 +21,12 @@ def chosen(numbers: Sequence[str]) -> tuple[PaperFigure, ...]:
     Raises:
         InputError: there is no such figure.
     """
-    known = {figure.number: figure for figure in FIGURES}
+    known = {name: figure for figure in FIGURES for name in figure.names}
     unknown = [number for number in numbers if number not in known]
     if unknown:
         expected = f"one of {', '.join(known)}"
         raise InputError([Problem("FIG", unknown[0], expected, did_you_mean(unknown[0], [*known]))])
-    return tuple(figure for figure in FIGURES if not numbers or figure.number in numbers)
+    return tuple(one for one in FIGURES if not numbers or {*one.names} & {*numbers})
 
 
 def reproduce(

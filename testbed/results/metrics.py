@@ -116,7 +116,7 @@ def _flow(data: RunData, tables: FlowTables) -> FlowSummary:
     order = reordering(arrivals)
     goodput = tables.delivery.goodput_bps(start, end)
     steady = arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
-    scale = 8 / (end - start)
+    scale = 8 / (end - start) if end > start else 0.0  # a fault from the start on
     planes = steady.group_by("plane").agg(pl.col("bytes").sum()).sort("plane")
     spurious = tables.losses.filter("spurious").height
     return FlowSummary(
