@@ -6,16 +6,16 @@ from struct import Struct
 
 from testbed.model import addressing
 from testbed.model.topology import Node, Topology
+from testbed.mrc.constants import ECT0
 
 HOP_LIMIT = 64
 _IPV6_IN_IPV6 = 41
-_ECT0 = 0b10
 _OUTER = Struct("!IHBB16s16s")
 
 
 @dataclass(frozen=True, slots=True)
 class Carrier:
-    """How to send on one EV to one peer in one DSCP class.
+    """How to send on one EV to one peer in one traffic class.
 
     Attributes:
         plane: the port that it leaves by.
@@ -41,21 +41,21 @@ class Carriers:
         self._topology = topology
         self._host = host
         self._source = addressing.nic_address(topology, host).packed
-        self._known: dict[tuple[bytes, int, int], Carrier] = {}
+        self._known: dict[tuple[bytes, int, int, int], Carrier] = {}
 
-    def to(self, peer: bytes, ev: int, dscp: int) -> Carrier:
+    def to(self, peer: bytes, ev: int, dscp: int, ecn: int = ECT0) -> Carrier:
         """The carrier to the NIC with that address.
 
         Raises:
             LookupError: no host of the fabric has that address.
         """
-        key = peer, ev, dscp
+        key = peer, ev, dscp, ecn
         carrier = self._known.get(key)
         if carrier is None:
-            carrier = self._known[key] = self._compute(peer, ev, dscp)
+            carrier = self._known[key] = self._compute(peer, ev, dscp << 2 | ecn)
         return carrier
 
-    def _compute(self, peer: bytes, ev: int, dscp: int) -> Carrier:
+    def _compute(self, peer: bytes, ev: int, traffic_class: int) -> Carrier:
         topology, host = self._topology, self._host
         dst = addressing.host_of_nic(topology, IPv6Address(peer))
         if dst is None:
@@ -64,7 +64,7 @@ class Carriers:
         address = addressing.carrier(topology, host, dst, path)
         label = addressing.flow_label_of_ev(ev)
         header = _OUTER.pack(
-            6 << 28 | dscp << 22 | _ECT0 << 20 | label,
+            6 << 28 | traffic_class << 20 | label,
             0,
             _IPV6_IN_IPV6,
             HOP_LIMIT,

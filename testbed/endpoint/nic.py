@@ -94,7 +94,7 @@ class Nic(Closing):
         Raises:
             LookupError: no host of the fabric has the address `peer`.
         """
-        carrier = self._carriers.to(peer, datagram.ev, datagram.dscp)
+        carrier = self._carriers.to(peer, datagram.ev, datagram.dscp, datagram.ecn)
         inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
         outer = carrier.outer_header(inner)
         self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)

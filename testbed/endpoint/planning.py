@@ -6,12 +6,12 @@ from pathlib import Path
 
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import links_of_path
-from testbed.model.ecmp import HashedFlow, Move, outages_of
+from testbed.model.ecmp import Move, outages_of
 from testbed.model.faults import happenings
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Link, Node
-from testbed.model.transport import Roce
+from testbed.model.transport import Roce, Tcp
 
 FIRST_QPN = 16
 """Queue pair numbers below are reserved (QPN 2 answers EV probes)."""
@@ -35,7 +35,7 @@ def plan_endpoints(scenario: Scenario, raw_directory: Path) -> dict[Node, Endpoi
                     sends=numbers.get((host, peer, lane)),
                     receives=numbers.get((peer, host, lane)),
                     evs=transport.choose_evs(topology, host, peer, lane=lane, seed=seed),
-                    moves=_moves(scenario, HashedFlow(host, peer, lane, seed)),
+                    moves=_moves(scenario, host, peer, lane),
                 )
             )
     return {
@@ -53,11 +53,12 @@ def plan_endpoints(scenario: Scenario, raw_directory: Path) -> dict[Node, Endpoi
     }
 
 
-def _moves(scenario: Scenario, flow: HashedFlow) -> tuple[Move, ...]:
+def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move, ...]:
     """Where routing puts a queue pair whose path is the fabric's choice, as faults become known."""
     topology, transport = scenario.topology, scenario.transport
-    if not isinstance(transport, Roce) or transport.convergence is None:
+    if not isinstance(transport, Roce | Tcp) or transport.convergence is None:
         return ()
+    flow = transport.hashed_flow(host, peer, lane=lane, seed=scenario.seed)
     struck = happenings(topology, scenario.timeline, scenario.duration, scenario.seed)
     convergence_ns = round(transport.convergence * topology.dilation)
     return flow.moves(topology, outages_of(struck), convergence_ns)

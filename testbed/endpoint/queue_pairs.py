@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from testbed import mrc
 from testbed.baselines import roce
+from testbed.endpoint import kernel
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import Path, ev_for_path, nic_address
 from testbed.model.topology import PAYLOAD_MTU, Node, Topology
-from testbed.model.transport import Mrc, Roce
+from testbed.model.transport import Mptcp, Mrc, Roce, Tcp
 from testbed.mrc import (
     Arrival,
     CcProfile,
@@ -105,6 +106,8 @@ def open_demux(plan: EndpointPlan) -> Demux:
             return mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
         case Roce():
             return roce.Demux()
+        case Tcp() | Mptcp():
+            return kernel.KernelStack(plan, plan.transport)
 
 
 def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> ReliableQp:
@@ -114,6 +117,8 @@ def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> Reli
             return _open_mrc(plan, plan.transport, qp, memory)
         case Roce():
             return _open_roce(plan, plan.transport, qp, memory)
+        case Tcp() | Mptcp():
+            return kernel.open_stream(plan, plan.transport, qp, memory)
 
 
 def tell_of_port(qp: ReliableQp, plane: int, *, up: bool, now_ns: int) -> None:
@@ -132,7 +137,7 @@ def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
     Raises:
         TypeError: its transport chooses paths itself.
     """
-    if not isinstance(qp, roce.QueuePair):
+    if not isinstance(qp, roce.QueuePair | kernel.StreamQp):
         raise TypeError(f"{type(qp)} is not routed by the fabric")
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
+from testbed.endpoint.kernel import require_stack
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress
@@ -52,6 +53,7 @@ def record_experiment(
         KeyboardInterrupt: the user stopped it; what was recorded stays.
     """
     require()
+    require_stack(scenario.transport)
     switch = openvswitch.available()
     write_manifest(directory, scenario, switch)
     (directory / "logs").mkdir(exist_ok=True)

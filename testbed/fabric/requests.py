@@ -107,6 +107,13 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     return _request(LinkMessage(), RTM_NEWLINK, 0, what, **fields)
 
 
+def set_mtu(ifindex: int, name: str, mtu: int) -> Request:
+    """Set the largest packet of an interface, in bytes."""
+    attributes = [("IFLA_MTU", mtu)]
+    fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": attributes}
+    return _request(LinkMessage(), RTM_NEWLINK, 0, f"set mtu of {name} to {mtu}", **fields)
+
+
 def one_packet_at_a_time(ifindex: int, name: str) -> Request:
     """Have the kernel's TCP make single packets for an interface, none to be split later."""
     return _request(

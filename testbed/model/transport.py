@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from testbed.model.addressing import ev_for_path
+from testbed.model.addressing import ev_for_path, ordinary_path
 from testbed.model.ecmp import HashedFlow
 from testbed.model.ev_set import Ev, choose_evs
 from testbed.model.kinds import ByKind, Part
@@ -94,8 +94,73 @@ class Roce(Part):
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
     ) -> tuple[Ev, ...]:
         """The one EV of a queue pair: of the path that ECMP hashes it into."""
-        path = HashedFlow(src, dst, lane, seed).path(topology)
+        path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
         return (Ev(ev_for_path(path), path, active=True),)
 
+    def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
+        """What ECMP hashes: each direction by itself."""
+        return HashedFlow(src, dst, lane, seed)
 
-Transport = Annotated[Mrc | Roce, ByKind()]
+
+Congestion = Annotated[
+    Literal["cubic", "reno", "bbr", "dctcp"],
+    Field(description="the kernel's congestion control; its window and timers are its own"),
+]
+RtoMin = Annotated[
+    Annotated[Duration, Field(gt=0)] | None,
+    Field(
+        description="least retransmission timeout in real time; null: the kernel's 200 ms, which "
+        "time dilation does not stretch"
+    ),
+]
+Ecn = Annotated[
+    bool, Field(strict=True, description="whether connections ask for ECN; dctcp always does")
+]
+
+
+class Tcp(Part):
+    """The kernel's TCP over one path, both ways the same."""
+
+    kind: Literal["tcp"] = "tcp"
+    congestion: Congestion = "cubic"
+    ecn: Ecn = False
+    rto_min: RtoMin = None
+    qps: Qps = 1
+    convergence: Annotated[Duration, Field(ge=0)] | None = Field(
+        default=None,
+        description="real time after which routing takes a connection off a dead path; null: never",
+    )
+
+    def choose_evs(
+        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
+    ) -> tuple[Ev, ...]:
+        """The one EV of a connection: of the path that ECMP hashes it into."""
+        path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
+        return (Ev(ev_for_path(path), path, active=True),)
+
+    def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
+        """What ECMP hashes: both directions alike, as the plane is in the addresses of both."""
+        return HashedFlow(min(src, dst), max(src, dst), lane, seed)
+
+
+class Mptcp(Part):
+    """The kernel's Multipath TCP, a subflow in every plane."""
+
+    kind: Literal["mptcp"] = "mptcp"
+    congestion: Congestion = "cubic"
+    ecn: Ecn = False
+    rto_min: RtoMin = None
+    qps: Qps = 1
+
+    def choose_evs(
+        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
+    ) -> tuple[Ev, ...]:
+        """An EV in every plane, of the path that ordinary traffic takes there."""
+        ways = (
+            ordinary_path(topology, src, dst, plane, seed + lane)
+            for plane in range(topology.planes)
+        )
+        return tuple(Ev(ev_for_path(path), path, active=True) for path in ways)
+
+
+Transport = Annotated[Mrc | Roce | Tcp | Mptcp, ByKind()]

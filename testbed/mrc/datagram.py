@@ -5,13 +5,15 @@ Named tuples, as what is made for each packet: to make a frozen dataclass takes 
 
 from typing import NamedTuple
 
+from testbed.mrc.constants import ECT0
+
 
 class Datagram(NamedTuple):
     """One inner packet to send, in three pieces so that the payload is never copied here.
 
     The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
     sends header, payload and trailer behind it. `seq`, `size` and `retransmitted` are for
-    recorders; `seq` is None for everything but data.
+    recorders; `seq` is None for everything but data. `ecn` is the outer header's ECN field.
     """
 
     ev: int
@@ -21,6 +23,7 @@ class Datagram(NamedTuple):
     trailer: bytes
     seq: int | None = None
     retransmitted: bool = False
+    ecn: int = ECT0
 
     @property
     def is_data(self) -> bool:

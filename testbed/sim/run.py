@@ -23,6 +23,7 @@ from testbed.model.impairment import InForce
 from testbed.model.names import direction_named
 from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
+from testbed.model.transport import Mptcp, Tcp
 from testbed.results import records
 from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
@@ -105,9 +106,11 @@ class Simulation:
         """Set everything up at time 0; records go to `raw`, if given, until `close`.
 
         Raises:
-            InputError: the timeline holds a fault that only real processes can have.
+            InputError: the timeline holds a fault that only real processes can have, or the
+                transport is the kernel's.
         """
         _require_links(scenario)
+        _require_model(scenario)
         self.scenario = scenario
         self._raw = raw
         self.engine = Engine()
@@ -360,6 +363,15 @@ def _require_links(scenario: Scenario) -> None:
     ]
     if wrong:
         raise InputError(wrong)
+
+
+def _require_model(scenario: Scenario) -> None:
+    """Refuse the kernel's own transports: they run in real time only."""
+    kind = scenario.transport.kind
+    if isinstance(scenario.transport, Tcp | Mptcp):
+        expected = "mrc or roce: the simulator has no kernel, and models none"
+        remedy = "testbed run, where the real stack sends"
+        raise InputError([Problem("transport.kind", kind, expected, remedy)])
 
 
 def _write_manifest(directory: Path, scenario: Scenario) -> None:

@@ -1,0 +1,19 @@
+"""The kernel's own TCP and Multipath TCP as a transport, on the fabric's paths.
+
+segment   what a TCP segment's header says; which transmissions a subflow has made
+frames    messages in a byte stream, as iWARP's direct data placement has them
+tun       a TUN device for each plane: where the kernel hands its packets over
+stack     takes packets between the TUN devices and the fabric
+qp        a connection with the methods of a queue pair
+available what this kernel has of it
+
+The kernel's packets cross the fabric as MRC's do: this process puts the carrier's outer header in
+front of them, sends them through its raw socket, and holds back what arrives for as long as the
+wire would have taken. So propagation delay, queues, marks and faults are the same for all.
+"""
+
+from testbed.endpoint.kernel.available import require_stack
+from testbed.endpoint.kernel.qp import StreamQp
+from testbed.endpoint.kernel.stack import KernelStack, open_stream
+
+__all__ = ["KernelStack", "StreamQp", "open_stream", "require_stack"]

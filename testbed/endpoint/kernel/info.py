@@ -1,0 +1,72 @@
+"""What the kernel tells of a connection: window, flight and RTT (linux/tcp.h, linux/mptcp.h)."""
+
+import ctypes
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+SOL_MPTCP = 284
+MPTCP_TCPINFO = 2
+
+_TCP_INFO = struct.Struct("=8x19I")
+"""`struct tcp_info` up to the congestion window."""
+
+_MSS, _UNACKED, _SACKED, _LOST, _RETRANS, _RTT_US, _CWND = 2, 4, 5, 6, 7, 14, 18
+
+_SUBFLOWS = struct.Struct("=4I")
+"""`struct mptcp_subflow_data`: its size, subflows, size of each in the kernel and here."""
+
+_MOST_SUBFLOWS = 16
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Sample(NamedTuple):
+    """The state of a connection, its subflows together.
+
+    Attributes:
+        window: the congestion window in bytes.
+        flight: bytes in flight.
+        smoothed_ns: the smoothed RTT, of subflows the longest.
+    """
+
+    window: int
+    flight: int
+    smoothed_ns: int
+
+
+def sample(connection: socket.socket, protocol: int) -> Sample:
+    """Ask the kernel.
+
+    Raises:
+        OSError: it does not tell.
+    """
+    found = list(_infos(connection, protocol))
+    return Sample(
+        window=sum(info[_CWND] * info[_MSS] for info in found),
+        flight=sum(
+            max(info[_UNACKED] - info[_SACKED] - info[_LOST] + info[_RETRANS], 0) * info[_MSS]
+            for info in found
+        ),
+        smoothed_ns=max((info[_RTT_US] * 1000 for info in found), default=0),
+    )
+
+
+def _infos(connection: socket.socket, protocol: int) -> Iterator[tuple[int, ...]]:
+    if protocol == socket.IPPROTO_TCP:
+        data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+        yield _TCP_INFO.unpack(data)
+        return
+    room = bytearray(_SUBFLOWS.size + _MOST_SUBFLOWS * _TCP_INFO.size)
+    _SUBFLOWS.pack_into(room, 0, _SUBFLOWS.size, 0, 0, _TCP_INFO.size)
+    buffer = (ctypes.c_char * len(room)).from_buffer(room)
+    length = ctypes.c_uint32(len(room))
+    fd = connection.fileno()
+    if _libc.getsockopt(fd, SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(length)):
+        code = ctypes.get_errno()
+        raise OSError(code, f"MPTCP_TCPINFO: {os.strerror(code)}")
+    size, count, _, step = _SUBFLOWS.unpack_from(room)
+    for i in range(min(count, _MOST_SUBFLOWS)):
+        yield _TCP_INFO.unpack_from(room, size + i * step)

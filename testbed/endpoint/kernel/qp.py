@@ -1,0 +1,370 @@
+"""A TCP or Multipath TCP connection with the methods of a queue pair.
+
+WRITEs become frames of its byte stream (frames.py). A WRITE has completed when the peer's kernel
+has acknowledged its last byte: earlier than MRC, which completes when it is in memory.
+"""
+
+import fcntl
+import socket
+import struct
+import termios
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from testbed.endpoint.kernel.frames import Frame, FrameReader
+from testbed.endpoint.kernel.info import Sample, sample
+from testbed.endpoint.kernel.segment import Segment, SentSegments
+from testbed.mrc import (
+    Arrival,
+    Completion,
+    CompletionStatus,
+    Datagram,
+    EvChanged,
+    Event,
+    EvState,
+    Lost,
+    MemoryTable,
+    MessageDelivered,
+    Placed,
+    ReceiveCompletion,
+)
+from testbed.mrc.constants import DscpClasses
+from testbed.mrc.message import check_write
+
+SO_SNDBUFFORCE = 32
+SO_RCVBUFFORCE = 33
+_DSCP = DscpClasses().no_trim
+_OUTSTANDING = struct.Struct("@i")
+
+Endpoint = tuple[str, int]
+"""An address and a port."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamConfig:
+    """What a connection is made from.
+
+    Attributes:
+        qpn: number of the queue pair that it stands for.
+        protocol: IPPROTO_TCP or IPPROTO_MPTCP.
+        congestion: name of the kernel's congestion control.
+        listens: where it waits for its peer's call; None if it calls.
+        calls: whom it calls; None if it waits.
+        paths: by the plane of its addresses, the EV that packets carry, and that EV's plane.
+        buffer_bytes: of the socket, each way.
+        retry_ns: how long after a refused call it calls again.
+    """
+
+    qpn: int
+    protocol: int
+    congestion: str
+    listens: Endpoint | None
+    calls: Endpoint | None
+    paths: Mapping[int, tuple[int, int]]
+    buffer_bytes: int
+    retry_ns: int
+
+
+@dataclass(slots=True)
+class _Posted:
+    """A message on its way: the parts of it that are not in the socket yet."""
+
+    number: int
+    wr_id: int
+    length: int
+    parts: list[memoryview]
+    end: int
+    """Where it ends in the stream."""
+
+
+class StreamQp:
+    """One end of a connection: WRITEs out, the peer's into `memory`."""
+
+    def __init__(self, config: StreamConfig, memory: MemoryTable) -> None:
+        """Wait for the call, or call when first asked to transmit.
+
+        Raises:
+            OSError: the kernel has no such protocol or congestion control.
+        """
+        self.config = config
+        self._paths = dict(config.paths)
+        self._released_by = next(iter(config.paths))
+        self._reader = FrameReader(memory)
+        self._events: list[Event] = []
+        self._completions: list[Completion] = []
+        self._told: list[ReceiveCompletion] = []
+        self._posted = 0
+        self._delivered = 0
+        self._reads = 0
+        self._segments = 0
+        self._posted_bytes = 0
+        self._written = 0
+        self._unwritten: deque[_Posted] = deque()
+        self._unfinished: deque[_Posted] = deque()
+        self._subflows: dict[tuple[int, int], SentSegments] = {}
+        self._outgoing: deque[Datagram] = deque()
+        self._collect: Callable[[int], None] | None = None
+        self._call_ns = 0
+        self._socket: socket.socket | None = None
+        self._connected = False
+        self._failure = ""
+        self._listener: socket.socket | None = None
+        if config.listens is not None:
+            self._listener = self._open()
+            self._listener.bind(config.listens)
+            self._listener.listen(1)
+
+    def attach(self, collect: Callable[[int], None]) -> None:
+        """Before it sends, `collect` fetches what the kernel has to send (calls `sent`)."""
+        self._collect = collect
+
+    # --- posting and completing ---------------------------------------------------------------
+
+    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+        """Queue an RDMA WRITE."""
+        self._post(wr_id, payload, remote_va, rkey, None)
+
+    def post_write_imm(
+        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    ) -> None:
+        """Queue an RDMA WRITE of which the peer is told."""
+        self._post(wr_id, payload, remote_va, rkey, immediate)
+
+    def _post(
+        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
+    ) -> None:
+        check_write(payload, va, rkey, immediate)
+        header = Frame(va, rkey, len(payload), immediate).encode()
+        self._posted_bytes += len(header) + len(payload)
+        message = _Posted(
+            self._posted, wr_id, len(payload), [memoryview(header), payload], self._posted_bytes
+        )
+        self._posted += 1
+        self._unwritten.append(message)
+        self._unfinished.append(message)
+        if self._failure:
+            self._flush()
+
+    def poll_cq(self) -> list[Completion]:
+        """The messages that have completed since the last call."""
+        if self._unfinished and self._socket is not None:
+            acknowledged = self._written - self._outstanding(self._socket)
+            while self._unfinished and self._unfinished[0].end <= acknowledged:
+                self._complete(CompletionStatus.SUCCESS)
+        completions, self._completions = self._completions, []
+        return completions
+
+    def poll_recv_cq(self) -> list[ReceiveCompletion]:
+        """The peer's messages that this end is told of since the last call."""
+        told, self._told = self._told, []
+        return told
+
+    def events(self) -> list[Event]:
+        """What has happened since the last call; messages in it are to be looked at now."""
+        events, self._events = self._events, []
+        self._reader.seen()
+        return events
+
+    def _complete(self, status: CompletionStatus) -> None:
+        one = self._unfinished.popleft()
+        self._completions.append(Completion(one.wr_id, status, one.number, one.length))
+
+    # --- what observers ask -------------------------------------------------------------------
+
+    @property
+    def congestion(self) -> Sample:
+        """The kernel's congestion window."""
+        return self._sample()
+
+    @property
+    def rtt(self) -> Sample:
+        """The kernel's estimate of the RTT, queueing included."""
+        return self._sample()
+
+    @property
+    def flight(self) -> int:
+        """Bytes in flight by the kernel's count."""
+        return self._sample().flight
+
+    @property
+    def failed(self) -> bool:
+        """Whether the connection has ended."""
+        return bool(self._failure)
+
+    def _sample(self) -> Sample:
+        if self._socket is None or not self._connected:
+            return Sample(0, 0, 0)
+        return sample(self._socket, self.config.protocol)
+
+    # --- packets ------------------------------------------------------------------------------
+
+    def sent(self, packet: bytes, segment: Segment, plane: int, now_ns: int) -> None:
+        """Take a packet of this connection that the kernel sends to an address in a plane."""
+        ev, plane = self._paths[plane]
+        header, payload = packet[: segment.header_bytes], packet[segment.header_bytes :]
+        number, again = None, False
+        if payload:
+            subflow = self._subflow(segment.src_port, segment.dst_port)
+            made = subflow.sent(segment, self._segments, now_ns)
+            number, again = made.number, made.before_ns is not None
+            if made.before_ns is None:
+                self._segments += 1
+            else:
+                reason = "retransmitted by the kernel"
+                self._events.append(Lost(number, ev, plane, made.before_ns, reason, now_ns))
+        self._outgoing.append(
+            Datagram(ev, _DSCP, header, payload, b"", number, again, ecn=segment.ecn)
+        )
+
+    def arrived(self, segment: Segment, plane: int, arrival: Arrival) -> None:
+        """Take note of a packet of this connection that the kernel has been handed."""
+        subflow = self._subflows.get((segment.dst_port, segment.src_port))
+        if subflow is not None:
+            subflow.acknowledged(segment.acknowledged)
+        if segment.payload_bytes:
+            self._released_by = plane
+            self._read(arrival.rx_ns)
+
+    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+        """What to send now: at most `limit` data packets, and what goes between them."""
+        if not self._failure:
+            self._connect(now_ns)
+            self._write()
+            self._read(now_ns)
+        if self._collect is not None:
+            self._collect(now_ns)
+        datagrams: list[Datagram] = []
+        while self._outgoing and (limit > 0 or not self._outgoing[0].is_data):
+            datagram = self._outgoing.popleft()
+            limit -= datagram.is_data
+            datagrams.append(datagram)
+        return datagrams
+
+    def next_deadline(self) -> int | None:
+        """When `transmit` is to be called even if nothing arrives."""
+        return 0 if self._outgoing else None
+
+    def reroute(self, ev: int, plane: int, now_ns: int) -> None:
+        """Go by another path from now on: the fabric's routing has converged."""
+        (addressed,) = self._paths  # TCP has one
+        (own, own_plane), good = self._paths[addressed], EvState.GOOD
+        if ev == own:
+            return
+        for one, one_plane, active in ((own, own_plane, False), (ev, plane, True)):
+            self._events.append(
+                EvChanged(one, one_plane, good, good, "routing converged", active, now_ns)
+            )
+        self._paths[addressed] = ev, plane
+
+    def _subflow(self, src_port: int, dst_port: int) -> SentSegments:
+        return self._subflows.setdefault((src_port, dst_port), SentSegments())
+
+    # --- the socket ---------------------------------------------------------------------------
+
+    def _open(self) -> socket.socket:
+        config = self.config
+        opened = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, config.protocol)
+        opened.setblocking(False)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, config.buffer_bytes)
+        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, config.buffer_bytes)
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        name = config.congestion.encode()
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
+        return opened
+
+    def _connect(self, now_ns: int) -> None:
+        if self._connected:
+            return
+        if self._listener is not None:
+            try:
+                self._socket, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            self._socket.setblocking(False)
+            self._connected = True
+        elif self._socket is not None:
+            self._connected = self._answered(self._socket, now_ns)
+        elif self.config.calls is not None and now_ns >= self._call_ns:
+            self._socket = self._open()
+            self._socket.connect_ex(self.config.calls)
+
+    def _answered(self, called: socket.socket, now_ns: int) -> bool:
+        if called.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            called.close()
+            self._socket, self._call_ns = None, now_ns + self.config.retry_ns
+            return False
+        try:
+            called.getpeername()
+        except OSError:
+            return False
+        return True
+
+    def _write(self) -> None:
+        if self._socket is None or not self._connected:
+            return
+        while self._unwritten:
+            parts = self._unwritten[0].parts
+            try:
+                count = self._socket.sendmsg(parts)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._fail(str(error))
+                return
+            self._written += count
+            while parts and count >= len(parts[0]):
+                count -= len(parts.pop(0))
+            if parts:
+                parts[0] = parts[0][count:]
+            else:
+                self._unwritten.popleft()
+
+    def _read(self, now_ns: int) -> None:
+        """Read what there is; it is put down to the plane of the packet that released it."""
+        if self._socket is None or not self._connected:
+            return
+        reader, placed = self._reader, 0
+        while wanted := reader.wants:
+            try:
+                data = self._socket.recv(wanted)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                self._fail(str(error))
+                break
+            if not data:
+                self._fail("closed by the peer")
+                break
+            count, frame = reader.feed(data)
+            placed += count
+            if frame is not None:
+                self._deliver(frame, now_ns)
+        if placed:
+            ev, _ = self._paths[self._released_by]
+            self._events.append(Placed(self._reads, ev, placed, False, now_ns))
+            self._reads += 1
+
+    def _deliver(self, frame: Frame, now_ns: int) -> None:
+        number = self._delivered
+        self._delivered += 1
+        self._events.append(MessageDelivered(number, frame.va, frame.rkey, frame.length, now_ns))
+        if frame.immediate is not None:
+            self._told.append(ReceiveCompletion(number, frame.immediate, frame.length))
+
+    @staticmethod
+    def _outstanding(connection: socket.socket) -> int:
+        """Bytes in the socket that the peer has not acknowledged."""
+        answer = fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(_OUTSTANDING.size))
+        (count,) = _OUTSTANDING.unpack(answer)
+        return int(count)
+
+    def _fail(self, reason: str) -> None:
+        self._failure = reason
+        self._flush()
+
+    def _flush(self) -> None:
+        self._unwritten.clear()
+        while self._unfinished:
+            self._complete(CompletionStatus.RETRY_EXCEEDED)

@@ -1,0 +1,125 @@
+"""What the headers of a TCP segment say, and which transmissions a subflow has made; sans-IO."""
+
+import struct
+from typing import NamedTuple
+
+IPV6_HEADER = 40
+NEXT_HEADER_TCP = 6
+ECN_MASK = 0b11
+ECN_CE = 0b11
+
+_IPV6 = struct.Struct("!IHBB16s16s")
+_TCP = struct.Struct("!HHIIBB")
+_SEQUENCES = 1 << 32
+_HALF = 1 << 31
+
+
+class Segment(NamedTuple):
+    """The headers of a TCP segment over IPv6.
+
+    Attributes:
+        src: address of its sender.
+        dst: address of its receiver.
+        src_port: port of its sender.
+        dst_port: port of its receiver.
+        sequence: of its first byte, or of its SYN.
+        acknowledged: the next byte that its sender expects.
+        header_bytes: of IPv6 and TCP together.
+        payload_bytes: behind them.
+        ecn: of the IPv6 header.
+    """
+
+    src: bytes
+    dst: bytes
+    src_port: int
+    dst_port: int
+    sequence: int
+    acknowledged: int
+    header_bytes: int
+    payload_bytes: int
+    ecn: int
+
+
+def parse(packet: bytes | memoryview) -> Segment | None:
+    """Read the headers of a packet; None if it is no TCP segment over IPv6, or is cut short."""
+    if len(packet) < IPV6_HEADER + _TCP.size:
+        return None
+    word, length, following, _hops, src, dst = _IPV6.unpack_from(packet)
+    if word >> 28 != 6 or following != NEXT_HEADER_TCP or len(packet) != IPV6_HEADER + length:  # noqa: PLR2004 - the IP version
+        return None
+    src_port, dst_port, sequence, acknowledged, offset, _flags = _TCP.unpack_from(
+        packet, IPV6_HEADER
+    )
+    header_bytes = IPV6_HEADER + (offset >> 4) * 4
+    if header_bytes > len(packet):
+        return None
+    return Segment(
+        src,
+        dst,
+        src_port,
+        dst_port,
+        sequence,
+        acknowledged,
+        header_bytes,
+        len(packet) - header_bytes,
+        word >> 20 & ECN_MASK,
+    )
+
+
+def marked(packet: bytes | memoryview) -> bytes:
+    """A copy of an IPv6 packet with Congestion Experienced set (no checksum covers the field)."""
+    copy = bytearray(packet)
+    copy[1] |= ECN_CE << 4
+    return bytes(copy)
+
+
+class Transmission(NamedTuple):
+    """A data segment that the kernel sent.
+
+    Attributes:
+        number: which of the connection's; a retransmission has the number of the first.
+        before_ns: when those bytes were last sent before; None if they never were.
+    """
+
+    number: int
+    before_ns: int | None
+
+
+class SentSegments:
+    """What one subflow has sent and its peer has not acknowledged yet."""
+
+    def __init__(self) -> None:
+        """Begin with nothing."""
+        self._highest: int | None = None
+        self._open: dict[int, tuple[int, int, int]] = {}  # by offset: number, end, time
+
+    def sent(self, segment: Segment, number: int, now_ns: int) -> Transmission:
+        """Take note of a data segment; `number` is what it gets if its bytes are new."""
+        start = self._unwrap(segment.sequence)
+        end = start + segment.payload_bytes
+        if self._highest is None or end > self._highest:
+            self._highest = end
+            self._open[start] = (number, end, now_ns)
+            return Transmission(number, None)
+        for at, (known, known_end, before_ns) in self._open.items():
+            if at <= start < known_end:
+                self._open[at] = (known, known_end, now_ns)
+                return Transmission(known, before_ns)
+        return Transmission(number, now_ns)  # acknowledged meanwhile: sent again for nothing
+
+    def acknowledged(self, sequence: int) -> None:
+        """Forget what is acknowledged up to `sequence`."""
+        if self._highest is None:
+            return
+        until = self._unwrap(sequence)
+        while self._open:
+            at = next(iter(self._open))
+            if self._open[at][1] > until:
+                return
+            del self._open[at]
+
+    def _unwrap(self, sequence: int) -> int:
+        if self._highest is None:
+            return sequence
+        distance = (sequence - self._highest) % _SEQUENCES
+        return self._highest + (distance - _SEQUENCES if distance >= _HALF else distance)

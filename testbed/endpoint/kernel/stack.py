@@ -1,0 +1,139 @@
+"""Between the kernel's stack and the fabric: the connection and the plane of every packet."""
+
+from collections import Counter
+from ipaddress import IPv6Address
+from pathlib import Path
+
+from testbed.endpoint.kernel.available import protocol_of
+from testbed.endpoint.kernel.qp import StreamConfig, StreamQp
+from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
+from testbed.endpoint.kernel.tun import Tun
+from testbed.endpoint.plan import EndpointPlan, QpPlan
+from testbed.fabric.generic_netlink import GenericNetlink
+from testbed.fabric.netlink import Netlink
+from testbed.model.addressing import ordinary_address
+from testbed.model.topology import Node
+from testbed.model.transport import Mptcp, Tcp
+from testbed.mrc import Arrival, MemoryTable
+
+FIRST_PORT = 20_000
+"""Connections are taken at this port and those behind it: below the ports that callers get."""
+
+BUFFER_BDP = 4
+"""Of a socket, in BDPs of the host. The kernel doubles it and charges its own overhead to it; what
+is left covers a window of 1.5 BDP and as much again out of order. Ours."""
+
+_ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
+_REFUSALS = ("not_tcp", "unknown_connection")
+
+
+class KernelStack:
+    """The TUN devices of a host and the connections over them; as `mrc.Demux` it takes arrivals.
+
+    The process must be in the host's network namespace: its addresses, routes and what else it
+    sets there end with it.
+    """
+
+    def __init__(self, plan: EndpointPlan, transport: Tcp | Mptcp) -> None:
+        """Bring the devices up.
+
+        Raises:
+            NetlinkError: the kernel refused, such as one without MPTCP.
+            OSError: there are no TUN devices here.
+        """
+        topology, host = plan.topology, plan.host
+        planes = range(topology.planes)
+        self._by_peer: dict[tuple[bytes, int], StreamQp] = {}
+        self._dropped: Counter[str] = Counter(dict.fromkeys(_REFUSALS, 0))
+        self._plane_of = {ordinary_address(topology, host, plane).packed: plane for plane in planes}
+        self._peers = {
+            qp.peer: tuple(ordinary_address(topology, qp.peer, plane) for plane in planes)
+            for qp in plan.qps
+        }
+        self._tuns = tuple(Tun(topology, plane) for plane in planes)
+        self._plans = {qp.qpn: qp for qp in plan.qps}
+        self._host = host
+        floor_ns = None
+        if transport.rto_min is not None:
+            floor_ns = round(transport.rto_min * topology.dilation)
+        with Netlink(host.name) as netlink:
+            for tun in self._tuns:
+                own = ordinary_address(topology, host, tun.plane)
+                peers = (addresses[tun.plane] for addresses in self._peers.values())
+                netlink.send(tun.requests(own, peers, floor_ns))
+        if transport.ecn:
+            _ECN_SYSCTL.write_text("1")
+        if isinstance(transport, Mptcp):
+            self._announce([ordinary_address(topology, host, plane) for plane in planes[1:]])
+
+    def _announce(self, addresses: list[IPv6Address]) -> None:
+        with GenericNetlink(self._host.name) as generic:
+            generic.announce_to_mptcp_peers(addresses)
+
+    def add(self, qp: StreamQp) -> None:
+        """Take packets to and from a connection."""
+        plan = self._plans[qp.config.qpn]
+        for address in self._peers[plan.peer]:
+            self._by_peer[address.packed, _port(self._host, plan)] = qp
+        qp.attach(self.collect)
+
+    def collect(self, now_ns: int) -> None:
+        """Hand what the kernel has sent to the connections that it belongs to."""
+        for tun in self._tuns:
+            for packet in tun.read():
+                segment = parse(packet)
+                if segment is None:
+                    continue  # neighbour discovery and the like: no such thing on these links
+                qp = self._find(segment.dst, segment.src_port, segment.dst_port)
+                if qp is not None:
+                    qp.sent(packet, segment, tun.plane, now_ns)
+
+    def receive(self, data: memoryview, arrival: Arrival) -> None:
+        """Hand an arrival to the kernel, and have its connection read what that released."""
+        segment = parse(data)
+        if segment is None:
+            self._dropped["not_tcp"] += 1
+            return
+        plane = self._plane_of.get(segment.dst)
+        qp = self._find(segment.src, segment.dst_port, segment.src_port)
+        if plane is None or qp is None:
+            self._dropped["unknown_connection"] += 1
+            return
+        congested = arrival.ecn == ECN_CE and segment.ecn not in (0, ECN_CE)
+        self._tuns[plane].write(marked(data) if congested else data)
+        qp.arrived(segment, plane, arrival)
+
+    def refused(self) -> dict[str, int]:
+        """How many packets were not acted on, by reason."""
+        return dict(self._dropped)
+
+    def _find(self, peer: bytes, own_port: int, peer_port: int) -> StreamQp | None:
+        """The connection between two ports: one of them is where calls are taken."""
+        return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, own_port))
+
+
+def open_stream(
+    plan: EndpointPlan, transport: Tcp | Mptcp, qp: QpPlan, memory: MemoryTable
+) -> StreamQp:
+    """Make a host's end of a connection: of a pair, the host with the lower number calls."""
+    topology = plan.topology
+    plane = qp.evs[0].path.plane  # where Multipath TCP begins
+    port = _port(plan.host, qp)
+    calling = plan.host < qp.peer
+    listener = ordinary_address(topology, qp.peer if calling else plan.host, plane)
+    config = StreamConfig(
+        qpn=qp.qpn,
+        protocol=protocol_of(transport),
+        congestion=transport.congestion,
+        listens=None if calling else ("::", port),  # subflows come to the other planes' addresses
+        calls=(str(listener), port) if calling else None,
+        paths={ev.path.plane: (ev.value, ev.path.plane) for ev in qp.evs},
+        buffer_bytes=BUFFER_BDP * topology.planes * topology.bdp_bytes,
+        retry_ns=topology.propagation_rtt_ns,
+    )
+    return StreamQp(config, memory)
+
+
+def _port(host: Node, qp: QpPlan) -> int:
+    """The port at which the called end of a connection takes the call."""
+    return FIRST_PORT + (qp.peer_qpn if host < qp.peer else qp.qpn)

@@ -1,0 +1,95 @@
+"""A TUN device for one plane: the kernel's packets out of it, those of the peers into it.
+
+It is paced at the port's rate, as a NIC would pace it, and holds the rest in its queue. So TCP
+feels the port (TCP small queues: it leaves data in the socket while its packets wait here) and a
+retransmission does not queue behind a whole window.
+"""
+
+import fcntl
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from ipaddress import IPv6Address, IPv6Network
+from typing import Any
+
+from testbed.fabric import requests, shaping
+from testbed.fabric.closing import Closing
+from testbed.fabric.netlink import Request
+from testbed.fabric.ordinary import inner_mtu
+from testbed.fabric.shaping import Shape
+from testbed.model.topology import LINK_MTU, Topology
+
+DEVICE = "/dev/net/tun"
+_TUNSETIFF = 0x400454CA
+_IFF_TUN = 0x0001
+_IFF_NO_PI = 0x1000
+_IFREQ = struct.Struct("@16sH22x")
+_NS_PER_MS = 1_000_000
+
+
+class Tun(Closing):
+    """A TUN device in the network namespace that this process is in, gone when it is closed.
+
+    Attributes:
+        plane: the plane whose packets it carries.
+        ifindex: its number.
+    """
+
+    def __init__(self, topology: Topology, plane: int) -> None:
+        """Make the device, down.
+
+        Raises:
+            OSError: there are no TUN devices here.
+        """
+        self.plane = plane
+        self._topology = topology
+        self._name = f"tun{plane}"
+        self._fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = _IFF_TUN | _IFF_NO_PI
+        fcntl.ioctl(self._fd, _TUNSETIFF, _IFREQ.pack(self._name.encode(), flags))
+        self.ifindex = socket.if_nametoindex(self._name)
+
+    def requests(
+        self, own: IPv6Address, peers: Iterator[IPv6Address], rto_min_ns: int | None
+    ) -> Iterator[Request]:
+        """Yield what brings the device up: its address, its pace, a route to every peer's address.
+
+        Args:
+            own: the host's address in the plane.
+            peers: the peers' addresses in the plane.
+            rto_min_ns: TCP's least retransmission timeout; the kernel's own if None.
+        """
+        topology = self._topology
+        mtu = inner_mtu(topology)
+        rate_bps = topology.port_rate_bps * mtu // topology.wire_bytes
+        yield requests.set_mtu(self.ifindex, self._name, mtu)
+        yield requests.one_packet_at_a_time(self.ifindex, self._name)
+        yield from shaping.attach(
+            self.ifindex, Shape(rate_bps, shaping.NIC_QUEUE_BDP * topology.bdp_bytes)
+        )
+        yield requests.set_link(self.ifindex, self._name, up=True)
+        yield requests.new_address(own)
+        for peer in peers:
+            attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(own))]
+            if rto_min_ns is not None:
+                floor_ms = max(round(rto_min_ns / _NS_PER_MS), 1)
+                attributes.append(("RTA_METRICS", {"attrs": [("RTAX_RTO_MIN", floor_ms)]}))
+            what = f"{peer} dev {self._name}"
+            yield requests.new_route(IPv6Network(peer), self.ifindex, attributes, what)
+
+    def read(self) -> Iterator[bytes]:
+        """Yield the packets that the kernel has sent by it, without blocking."""
+        while True:
+            try:
+                yield os.read(self._fd, LINK_MTU)
+            except BlockingIOError:
+                return
+
+    def write(self, packet: bytes | memoryview) -> None:
+        """Hand a packet to the kernel's stack, which has dealt with it when this returns."""
+        os.write(self._fd, packet)
+
+    def close(self) -> None:
+        """Close the device, which removes it."""
+        os.close(self._fd)
