@@ -8,12 +8,13 @@ import fcntl
 import socket
 import struct
 import termios
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from testbed.endpoint.kernel.frames import Frame, FrameReader
 from testbed.endpoint.kernel.info import Sample, sample
+from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
 from testbed.mrc import (
     Arrival,
@@ -89,7 +90,8 @@ class StreamQp:
         """
         self.config = config
         self._paths = dict(config.paths)
-        self._released_by = next(iter(config.paths))
+        self._origins = Origins()
+        self._newest_plane = next(iter(config.paths))
         self._reader = FrameReader(memory)
         self._events: list[Event] = []
         self._completions: list[Completion] = []
@@ -217,13 +219,16 @@ class StreamQp:
             Datagram(ev, _DSCP, header, payload, b"", number, again, ecn=segment.ecn)
         )
 
-    def arrived(self, segment: Segment, plane: int, arrival: Arrival) -> None:
+    def arrived(self, packet: memoryview, segment: Segment, plane: int, arrival: Arrival) -> None:
         """Take note of a packet of this connection that the kernel has been handed."""
         subflow = self._subflows.get((segment.dst_port, segment.src_port))
         if subflow is not None:
             subflow.acknowledged(segment.acknowledged)
         if segment.payload_bytes:
-            self._released_by = plane
+            self._newest_plane = plane
+            sequence = data_sequence(packet, segment)
+            if sequence is not None:
+                self._origins.arrived(sequence, segment.payload_bytes, plane)
             self._read(arrival.rx_ns)
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
@@ -322,10 +327,10 @@ class StreamQp:
                 self._unwritten.popleft()
 
     def _read(self, now_ns: int) -> None:
-        """Read what there is; it is put down to the plane of the packet that released it."""
+        """Read what there is, and record it by the planes that brought it."""
         if self._socket is None or not self._connected:
             return
-        reader, placed = self._reader, 0
+        reader, placed = self._reader, Counter[int]()
         while wanted := reader.wants:
             try:
                 data = self._socket.recv(wanted)
@@ -338,13 +343,15 @@ class StreamQp:
                 self._fail("closed by the peer")
                 break
             count, frame = reader.feed(data)
-            placed += count
+            for size, plane in self._origins.read(len(data), self._newest_plane):
+                placed[plane] += size if count else 0
             if frame is not None:
                 self._deliver(frame, now_ns)
-        if placed:
-            ev, _ = self._paths[self._released_by]
-            self._events.append(Placed(self._reads, ev, placed, False, now_ns))
-            self._reads += 1
+        for plane, size in placed.items():
+            if size:
+                ev, _ = self._paths[plane]
+                self._events.append(Placed(self._reads, ev, size, False, now_ns))
+                self._reads += 1
 
     def _deliver(self, frame: Frame, now_ns: int) -> None:
         number = self._delivered

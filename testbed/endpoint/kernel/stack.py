@@ -101,7 +101,7 @@ class KernelStack:
             return
         congested = arrival.ecn == ECN_CE and segment.ecn not in (0, ECN_CE)
         self._tuns[plane].write(marked(data) if congested else data)
-        qp.arrived(segment, plane, arrival)
+        qp.arrived(data, segment, plane, arrival)
 
     def refused(self) -> dict[str, int]:
         """How many packets were not acted on, by reason."""

@@ -1,0 +1,57 @@
+"""The kernel's TCP and Multipath TCP in place of MRC: the same run, records and metrics."""
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.e2e.conftest import CommandLine
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
+
+
+def test_tcp_is_held_up_by_a_dead_path_and_delivers_everything(testbed: CommandLine) -> None:
+    fault = {"kind": "blackhole", "target": "p1_t0_0--p1_t1_1", "at": "1500 ms", "for": "500 ms"}
+    scenario = testbed.scenario(
+        topology="clos-tiny",
+        duration="5 s",
+        workload=PAIR,
+        transport={"kind": "tcp", "congestion": "reno"},
+        timeline=[fault],
+    )
+    summary = testbed.run(scenario)
+    integrity = summary["integrity"]
+    assert integrity["bytes_lost"] == integrity["bytes_corrupted"] == 0
+    assert integrity["bytes_verified"] > 1_000_000
+    # Propagation delay is in it: a kernel alone would answer in well below a millisecond.
+    assert 125_000 < summary["base_rtt_us"] < 250_000
+    (seen,) = summary["faults"]
+    assert seen["stall_rtt"] > 3, "for as long as the fault lasted, at least"
+    sent = pl.read_parquet(Path(summary["run"]) / "transmissions.parquet")
+    for flow in summary["flows"]:
+        assert flow["transport"] == "tcp"
+        assert [ev["path"] for ev in flow["evs"]] == ["p1/t1_1"]
+        assert flow["packets_retransmitted"] > 0
+        again = sent.filter((pl.col("flow") == flow["flow"]) & pl.col("retransmitted"))
+        assert again.height == flow["packets_retransmitted"]
+
+
+def test_mptcp_has_a_subflow_in_every_plane(testbed: CommandLine) -> None:
+    fault = {"kind": "blackhole", "target": "p1_t0_0--p1_t1_1", "at": "2500 ms", "for": "800 ms"}
+    scenario = testbed.scenario(
+        topology="clos-tiny",
+        duration="5 s",
+        workload=PAIR,
+        transport={"kind": "mptcp"},
+        timeline=[fault],
+    )
+    summary = testbed.run(scenario)
+    integrity = summary["integrity"]
+    assert integrity["bytes_lost"] == integrity["bytes_corrupted"] == 0
+    for flow in summary["flows"]:
+        assert set(flow["goodput_by_plane_bps"]) == {"0", "1"}
+        assert flow["attainable_fraction"] > 0.6, "more than one plane alone could carry"
+        lost = {ev["path"]: ev["packets_lost"] for ev in flow["evs"]}
+        assert lost["p1/t1_1"] > 0
