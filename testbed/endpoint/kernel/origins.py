@@ -55,19 +55,20 @@ class Origins:
     """
 
     def __init__(self) -> None:
-        """Begin where the stream does: at the first segment of data."""
-        self._position: int | None = None
+        """Begin where the stream does: what is read first came from its earliest segment."""
+        self._position: int | None = None  # in the stream, of what is read next
         self._arrived: dict[int, tuple[int, int]] = {}  # by data sequence: bytes, plane
 
     def arrived(self, sequence: int, size: int, plane: int) -> None:
         """Take note of a data segment."""
-        if self._position is None:
-            self._position = sequence
-        if (sequence - self._position) % _SEQUENCES < _HALF:
+        if self._position is None or (sequence - self._position) % _SEQUENCES < _HALF:
             self._arrived.setdefault(sequence, (size, plane))
 
     def read(self, size: int, otherwise: int) -> Iterator[tuple[int, int]]:
         """Yield (bytes, plane) of the next bytes of the stream; `otherwise` where unknown."""
+        if self._position is None and self._arrived:
+            newest = next(reversed(self._arrived))
+            self._position = max(self._arrived, key=lambda one: (newest - one + _HALF) % _SEQUENCES)
         while size > 0:
             known = None if self._position is None else self._arrived.pop(self._position, None)
             count, plane = known or (size, otherwise)
