@@ -9,7 +9,8 @@ from typing import Any, Protocol
 
 from testbed import mrc
 from testbed.baselines import roce
-from testbed.endpoint import kernel
+from testbed.endpoint.kernel.opening import open_stream
+from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import Path, ev_for_path, nic_address
 from testbed.model.topology import PAYLOAD_MTU, Node, Topology
@@ -107,7 +108,9 @@ def open_demux(plan: EndpointPlan) -> Demux:
         case Roce():
             return roce.Demux()
         case Tcp() | Mptcp():
-            return kernel.KernelStack(plan, plan.transport)
+            from testbed.endpoint.kernel.stack import KernelStack  # noqa: PLC0415 - needs a kernel
+
+            return KernelStack(plan, plan.transport)
 
 
 def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> ReliableQp:
@@ -118,7 +121,7 @@ def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> Reli
         case Roce():
             return _open_roce(plan, plan.transport, qp, memory)
         case Tcp() | Mptcp():
-            return kernel.open_stream(plan, plan.transport, qp, memory)
+            return open_stream(plan, plan.transport, qp, memory)
 
 
 def tell_of_port(qp: ReliableQp, plane: int, *, up: bool, now_ns: int) -> None:
@@ -137,7 +140,7 @@ def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
     Raises:
         TypeError: its transport chooses paths itself.
     """
-    if not isinstance(qp, roce.QueuePair | kernel.StreamQp):
+    if not isinstance(qp, roce.QueuePair | StreamQp):
         raise TypeError(f"{type(qp)} is not routed by the fabric")
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Collection
 from pathlib import Path
 
-from testbed.endpoint.kernel import require_stack
+from testbed.endpoint.kernel.available import require_stack
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress

@@ -32,7 +32,7 @@ from testbed.model.names import (
 from testbed.model.scenario import Scenario
 from testbed.model.targets import GROUPS, expand, members
 from testbed.model.topology import Tier, Topology
-from testbed.model.transport import Roce
+from testbed.model.transport import Roce, Tcp
 from testbed.model.units import show_duration
 
 ROOM_RTTS = 10
@@ -286,7 +286,9 @@ def _last_path_remarks(
     struck: Sequence[Happening],
     ways: _FlowWays,
 ) -> Iterator[Remark]:
-    """Say it of the first time that an entry takes a last path."""
+    """Say it of the first time that an entry takes a last path, of flows that have several."""
+    if isinstance(scenario.transport, Roce | Tcp):
+        return
     entry_of = [
         entry
         for entry, fault in enumerate(scenario.timeline)

@@ -4,6 +4,7 @@ segment   what a TCP segment's header says; which transmissions a subflow has ma
 origins   which plane brought which bytes of a Multipath TCP connection
 frames    messages in a byte stream, as iWARP's direct data placement has them
 tun       a TUN device for each plane: where the kernel hands its packets over
+opening   makes the ends of a connection from a plan
 stack     takes packets between the TUN devices and the fabric
 qp        a connection with the methods of a queue pair
 info      what the kernel tells of it: window, flight, RTT
@@ -13,9 +14,3 @@ The kernel's packets cross the fabric as MRC's do: this process puts the carrier
 front of them, sends them through its raw socket, and holds back what arrives for as long as the
 wire would have taken. So propagation delay, queues, marks and faults are the same for all.
 """
-
-from testbed.endpoint.kernel.available import require_stack
-from testbed.endpoint.kernel.qp import StreamQp
-from testbed.endpoint.kernel.stack import KernelStack, open_stream
-
-__all__ = ["KernelStack", "StreamQp", "open_stream", "require_stack"]

@@ -4,6 +4,7 @@ import os
 import socket
 from pathlib import Path
 
+from testbed.endpoint.kernel.opening import protocol_of
 from testbed.endpoint.kernel.tun import DEVICE
 from testbed.model.errors import MachineError
 from testbed.model.transport import Mptcp, Tcp, Transport
@@ -37,8 +38,3 @@ def require_stack(transport: Transport) -> None:
                 f"transport.congestion: this kernel has no {name} ({error.strerror})",
                 f"modprobe tcp_{name}, or one of those that it has: {_KNOWN.read_text().strip()}",
             ) from error
-
-
-def protocol_of(transport: Tcp | Mptcp) -> int:
-    """The socket's protocol."""
-    return socket.IPPROTO_MPTCP if isinstance(transport, Mptcp) else socket.IPPROTO_TCP

@@ -4,24 +4,16 @@ from collections import Counter
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from testbed.endpoint.kernel.available import protocol_of
-from testbed.endpoint.kernel.qp import StreamConfig, StreamQp
+from testbed.endpoint.kernel.opening import port_of
+from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
 from testbed.endpoint.kernel.tun import Tun
-from testbed.endpoint.plan import EndpointPlan, QpPlan
+from testbed.endpoint.plan import EndpointPlan
 from testbed.fabric.generic_netlink import GenericNetlink
 from testbed.fabric.netlink import Netlink
 from testbed.model.addressing import ordinary_address
-from testbed.model.topology import Node
 from testbed.model.transport import Mptcp, Tcp
-from testbed.mrc import Arrival, MemoryTable
-
-FIRST_PORT = 20_000
-"""Connections are taken at this port and those behind it: below the ports that callers get."""
-
-BUFFER_BDP = 4
-"""Of a socket, in BDPs of the host. The kernel doubles it and charges its own overhead to it; what
-is left covers a window of 1.5 BDP and as much again out of order. Ours."""
+from testbed.mrc import Arrival
 
 _ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
 _REFUSALS = ("not_tcp", "unknown_connection")
@@ -74,7 +66,7 @@ class KernelStack:
         """Take packets to and from a connection."""
         plan = self._plans[qp.config.qpn]
         for address in self._peers[plan.peer]:
-            self._by_peer[address.packed, _port(self._host, plan)] = qp
+            self._by_peer[address.packed, port_of(self._host, plan)] = qp
         qp.attach(self.collect)
 
     def collect(self, now_ns: int) -> None:
@@ -110,30 +102,3 @@ class KernelStack:
     def _find(self, peer: bytes, own_port: int, peer_port: int) -> StreamQp | None:
         """The connection between two ports: one of them is where calls are taken."""
         return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, own_port))
-
-
-def open_stream(
-    plan: EndpointPlan, transport: Tcp | Mptcp, qp: QpPlan, memory: MemoryTable
-) -> StreamQp:
-    """Make a host's end of a connection: of a pair, the host with the lower number calls."""
-    topology = plan.topology
-    plane = qp.evs[0].path.plane  # where Multipath TCP begins
-    port = _port(plan.host, qp)
-    calling = plan.host < qp.peer
-    listener = ordinary_address(topology, qp.peer if calling else plan.host, plane)
-    config = StreamConfig(
-        qpn=qp.qpn,
-        protocol=protocol_of(transport),
-        congestion=transport.congestion,
-        listens=None if calling else ("::", port),  # subflows come to the other planes' addresses
-        calls=(str(listener), port) if calling else None,
-        paths={ev.path.plane: (ev.value, ev.path.plane) for ev in qp.evs},
-        buffer_bytes=BUFFER_BDP * topology.planes * topology.bdp_bytes,
-        retry_ns=topology.propagation_rtt_ns,
-    )
-    return StreamQp(config, memory)
-
-
-def _port(host: Node, qp: QpPlan) -> int:
-    """The port at which the called end of a connection takes the call."""
-    return FIRST_PORT + (qp.peer_qpn if host < qp.peer else qp.qpn)
