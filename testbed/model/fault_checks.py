@@ -205,13 +205,8 @@ def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
     yield from _time_remarks(scenario)
     yield from _target_remarks(scenario, [way for found in ways.values() for way in found])
-    if not _is_routed(scenario):
+    if not isinstance(scenario.transport, Roce | Tcp):  # which have but one, and no say in it
         yield from _last_path_remarks(scenario, struck, ways)
-
-
-def _is_routed(scenario: Scenario) -> bool:
-    """Whether the fabric finds another path for a queue pair whose own has died."""
-    return isinstance(scenario.transport, Roce) and scenario.transport.convergence is not None
 
 
 _FlowWays = Mapping[tuple[str, str, int], tuple[_Way, ...]]
@@ -286,9 +281,7 @@ def _last_path_remarks(
     struck: Sequence[Happening],
     ways: _FlowWays,
 ) -> Iterator[Remark]:
-    """Say it of the first time that an entry takes a last path, of flows that have several."""
-    if isinstance(scenario.transport, Roce | Tcp):
-        return
+    """Say it of the first time that an entry takes a last path."""
     entry_of = [
         entry
         for entry, fault in enumerate(scenario.timeline)
