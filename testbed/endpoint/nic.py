@@ -1,8 +1,9 @@
 """A host's NIC: datagrams out on their EVs' paths, arrivals in when they are due.
 
 Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
-delay of the path that it took (told by how many switches lowered its hop limit). So nobody has to
-wait for packets, only for times, and wakes a few hundred times a second.
+delay of the path that it took (told by how many switches lowered its hop limit), and what faults
+add to it (slow_links.py). So nobody has to wait for packets, only for times, and wakes a few
+hundred times a second.
 """
 
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import NamedTuple
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.port_scheduler import PortScheduler
+from testbed.endpoint.slow_links import SlowLinks
 from testbed.endpoint.sockets import HostSockets, Received
 from testbed.fabric.closing import Closing
 from testbed.model.topology import ETHERNET_HEADER, Node, Topology
@@ -64,6 +66,7 @@ class Nic(Closing):
             topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
         )
         self._delay_ns = delays_ns(topology)
+        self._slow_links = SlowLinks(topology, host)
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
         self._held: list[tuple[int, int, Received]] = []
         self._arrived = 0
@@ -76,10 +79,13 @@ class Nic(Closing):
         if now >= self._offset_due_ns:
             self._offset_ns = realtime_offset_ns()
             self._offset_due_ns = now + _OFFSET_INTERVAL_NS
+        slow = self._slow_links if self._slow_links.any() else None
         for received in self._sockets.receive():
             sent_ns = received.realtime_ns - self._offset_ns
             self._arrived += 1
             due_ns = sent_ns + delay_ns[received.hop_limit]
+            if slow is not None:
+                due_ns += slow.extra_ns(received.packet)
             heappush(held, (due_ns, self._arrived, received))
         while held and held[0][0] <= now:
             due_ns, _, received = heappop(held)

@@ -120,6 +120,7 @@ class LinkControl(Closing):
             loss_ppm=round(state.loss * PPM),
             corrupt_ppm=round(state.corrupt * PPM),
             path_loss_ppm=loss,
+            delay_ns=state.delay_ns,
         )
         rate_bps = self._rate_bps(link, state)
         if self._model.rate_bps(port) != self._model.kept_rate_bps(rate_bps):
@@ -140,6 +141,7 @@ class LinkControl(Closing):
             "corrupt_ppm": round(state.corrupt * PPM),
             "path_loss_ppm": round(state.path_loss * PPM),
             "path_value": state.path_bits,
+            "delay_ns": state.delay_ns,
             "rate_bps": self._model.kept_rate_bps(self._rate_bps(link, state)),
         }
         found = {key: self._model.fault(port, key) for key in wanted if key != "rate_bps"}

@@ -67,7 +67,8 @@ DIRECTION = np.dtype(
         ("path_loss_ppm", "<u8"),
         ("path_mask", "<u8"),
         ("path_value", "<u8"),
-        ("_user", "<u8", (2,)),
+        ("delay_ns", "<u8"),
+        ("_user", "<u8"),
         ("finish", "<u8"),
         ("finish_priority", "<u8"),
         ("offered_packets", "<u8"),
@@ -283,6 +284,14 @@ class LinkModel:
     def fault(self, direction: str | Port, field: str) -> int:
         """Read one of a direction's faults back, by the name of its field."""
         return int(self.records[self.index(direction)][field])
+
+    def delays_ns(self) -> npt.NDArray[np.uint64]:
+        """What faults add to the delay of every direction, in the order of `names`.
+
+        Only kept here: no queue of the kernel delays. Receiving endpoints hold packets longer.
+        """
+        delays: npt.NDArray[np.uint64] = self.records["delay_ns"]
+        return delays
 
     def rate_bps(self, direction: str | Port) -> int:
         """The rate at which a direction's queue drains now."""

@@ -6,7 +6,7 @@ each entry, with its repetitions, into steps in time, at each of which its place
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -198,6 +198,19 @@ class Degrade(_Grey):
         return Impairment(rate=1 - (1 - self.factor) * share)
 
 
+class Delay(_Grey):
+    """A link takes longer: a protection switch has put it on a longer fibre."""
+
+    kind: Literal["delay"] = "delay"
+    extra: Annotated[Duration, Field(gt=0)] = Field(
+        description="what is added to its delay, in real time as a topology's delays: 5 us"
+    )
+
+    def at_degree(self, share: float) -> Impairment:
+        """A share of what is added; `happening` dilates it."""
+        return Impairment(delay_ns=round(self.extra * share))
+
+
 class EvLoss(_Grey):
     """Packets of the EVs that take one path are lost: what a bad table entry or lane does."""
 
@@ -289,7 +302,7 @@ class Kill(_Fault):
 
 
 Fault = Annotated[
-    Cut | Blackhole | Loss | Corrupt | Degrade | EvLoss | Flap | Reboot | Freeze | Kill,
+    Cut | Blackhole | Loss | Corrupt | Degrade | Delay | EvLoss | Flap | Reboot | Freeze | Kill,
     Field(discriminator="kind"),
 ]
 """One entry of a timeline."""
@@ -362,12 +375,14 @@ def happening(topology: Topology, fault: Fault, index: int, begin: int, seed: st
     if fault.choose is not None:
         names = choose(names, fault.choose, seed)
     course = fault.course(Random(f"{seed}/course"))  # noqa: S311 - repeatable chance
-    steps = [Step(begin + offset, state) for offset, state in course]
+    steps = [
+        Step(begin + offset, replace(state, delay_ns=round(state.delay_ns * topology.dilation)))
+        for offset, state in course
+    ]
     if fault.until is not None:
         steps.append(Step(begin + fault.until - fault.at, WHOLE))
-    return Happening(
-        index, fault.kind, ", ".join(names), _places(topology, fault, names), tuple(steps)
-    )
+    struck = ", ".join(fault.target if fault.choose is None else names)
+    return Happening(index, fault.kind, struck, _places(topology, fault, names), tuple(steps))
 
 
 def _places(topology: Topology, fault: Fault, names: tuple[str, ...]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ class Impairment:
         rate: what is left of the rate, as a share.
         path_loss: share of the packets lost that take the path named by ...
         path_bits: ... these bits of their EV (the low half).
+        delay_ns: what is added to the propagation delay, as emulated.
         frozen: of a host, its endpoint does not run, for now.
         dead: of a host, its endpoint has ended.
     """
@@ -35,6 +36,7 @@ class Impairment:
     rate: float = 1.0
     path_loss: float = 0.0
     path_bits: int = 0
+    delay_ns: int = 0
     frozen: bool = False
     dead: bool = False
 
@@ -68,6 +70,7 @@ class Impairment:
             rate=min(self.rate, other.rate),
             path_loss=_either(self.path_loss, other.path_loss),
             path_bits=path.path_bits,
+            delay_ns=self.delay_ns + other.delay_ns,
             frozen=self.frozen or other.frozen,
             dead=self.dead or other.dead,
         )

@@ -497,9 +497,16 @@ class LinkDirection:
             self.set_blackhole(now_ns, on=state.blackhole)
         if state.rate != before.rate:
             self.set_rate(max(round(self.shape.rate_bps * state.rate), 1))
+        if state.delay_ns != before.delay_ns:
+            self.set_delay(state.delay_ns)
         self.set_loss(state.loss)
         self.set_corruption(state.corrupt)
         self.set_path_loss(state.path_loss, state.path_bits)
+
+    def set_delay(self, extra_ns: int) -> None:
+        """Have what leaves the port from now on take so much longer than by the shape."""
+        self._behind_ns = self.shape.behind_ns + extra_ns
+        self._way_ns = self.shape.before_ns + self._behind_ns
 
     def set_rate(self, rate_bps: int) -> None:
         """Send at another rate from the next packet on."""

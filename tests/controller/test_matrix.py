@@ -49,6 +49,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "loss": {"probability": 0.5},
     "corrupt": {"probability": 0.5},
     "degrade": {"factor": 0.25},
+    "delay": {"extra": "5 us"},
     "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
     "flap": {"period": f"{LASTING_MS // 2} ms"},
 }
@@ -130,7 +131,7 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
     for (kind, words, _), record in zip(cases, records, strict=True):
         if kind in {"loss", "corrupt"}:
             assert min(fates[record["index"]][one] for one in ("arrived", "lost")) > 0, words
-        if kind == "degrade":
+        if kind in {"degrade", "delay"}:
             assert not fates[record["index"]]["lost"], words
 
 
@@ -165,7 +166,7 @@ def _has_the_link_model() -> None:
 def test_every_kind_on_every_target(tmp_path: Path) -> None:
     """On the links themselves."""
     cases = list(matrix())
-    assert len(cases) == 63
+    assert len(cases) == 72
     run_in_sandbox(lambda: play(cases, tmp_path, wires=False), timeout_s=180)
 
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from testbed.loading import load_scenario
-from testbed.model.faults import Blackhole, Cut
+from testbed.model.faults import Blackhole, Cut, Delay
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.results.analyse import analyse
@@ -134,6 +134,25 @@ def _dropped(fault: FaultOutcome) -> int:
     dropped = sum(fault.proof.values())
     assert dropped > 0
     return dropped
+
+
+def test_a_delay_adds_to_the_round_trip_while_it_lasts() -> None:
+    """Four T0-T1 links a round trip, 5 us each, dilated: nothing is lost for it."""
+    delay = Delay(target=("links",), extra="5 us", at="1 s", for_="1 s")
+    simulation = Simulation(_link_failure(timeline=(delay,)))
+    seen: list[int] = []
+
+    def look(_now_ns: int, _: object) -> None:
+        for host in simulation.hosts.values():
+            seen.extend(one.qp.rtt.smoothed_ns for one in host.traffic.connections.values())
+
+    for t in (0.9, 1.9, 3.9):
+        simulation.engine.at(round((t + 0.3) * S), look)
+    outcome = simulation.run()
+    _check(simulation, outcome)
+    before, during, after = (min(seen[i : i + 2]) for i in (0, 2, 4))
+    assert during - before > 4 * 40_000_000
+    assert after - before < 40_000_000
 
 
 def test_at_full_speed_the_same_happens() -> None:

@@ -41,7 +41,8 @@ struct direction {
 	__u64 path_loss_ppm;      /* of the packets whose outer flow label has ... */
 	__u64 path_mask;          /* ... in these bits ... */
 	__u64 path_value;         /* ... this value */
-	__u64 _user[2];
+	__u64 delay_ns;           /* not done here: receiving hosts hold packets so much longer */
+	__u64 _user;
 
 	/* --- written by the sending port: the queue ------------------------------------------- */
 	__u64 finish;             /* byte that the port serves last, counted as served_bytes is */
