@@ -12,7 +12,7 @@ from mininet.net import Mininet
 from mininet.node import Node
 from mininet.topo import Topo
 
-from testbed.fabric.shaping import Shape, shape_of
+from testbed.model.shape import Shape, shape_of
 from testbed.model.topology import LINK_MTU, Topology
 
 NEEDED_BY_MININET = ("mnexec", "ifconfig", "ethtool")
@@ -94,6 +94,6 @@ def _queues_of(port: str, shape: Shape) -> Iterator[str]:
     yield f"class add dev {port} parent 1:1 classid 1:10 htb rate {shape.rate_bps}bit {htb} prio 0"
     yield f"class add dev {port} parent 1:1 classid 1:20 htb rate 8kbit {htb} prio 1"
     for number in (10, 20):
-        queue = f"parent 1:{number} handle {number}: bfifo limit {shape.queue_bytes}"
+        queue = f"parent 1:{number} handle {number}: bfifo limit {shape.limit_bytes}"
         yield f"qdisc add dev {port} {queue}"
     yield f"qdisc add dev {port} clsact"

@@ -25,6 +25,7 @@ from testbed.fabric.netlink import Netlink
 from testbed.fabric.requests import Interface
 from testbed.model.addressing import Role, locator, usid
 from testbed.model.errors import MachineError, TestbedError
+from testbed.model.shape import Shape
 from testbed.model.topology import LINK_MTU
 
 _NODE = "probe"
@@ -270,7 +271,7 @@ def _locator() -> IPv6Network:
 
 def _htb() -> str | None:
     with Netlink.at(_NODE) as netlink:
-        shape = shaping.Shape(10_000_000, 100_000)
+        shape = Shape(10_000_000, 100_000)
         netlink.send(shaping.attach(_IFINDEX, shape))
         netlink.send([shaping.blackhole(_IFINDEX)])
     return None

@@ -20,6 +20,7 @@ from testbed.fabric.requests import Interface
 from testbed.fabric.sweep import sweep
 from testbed.fabric.verify import verify, wait_until_up
 from testbed.model.errors import MachineError
+from testbed.model.shape import Shape, shape_of
 from testbed.model.topology import LINK_MTU, Link, Node, Port, Tier, Topology
 
 SYSFS = Path("/run/sys")
@@ -210,7 +211,7 @@ class Fabric:
                 self.link_model = programs.model
             except MachineError as error:
                 programs, self.link_model_missing = None, error
-            encoded: dict[shaping.Shape, tuple[Request, ...]] = {}
+            encoded: dict[Shape, tuple[Request, ...]] = {}
             for node in self.topology.nodes.values():
                 self._netlink(node).send(
                     requests.for_interface(request, near.ifindex)
@@ -223,9 +224,9 @@ class Fabric:
         link: Link,
         port: Port,
         programs: Programs | None,
-        encoded: dict[shaping.Shape, tuple[Request, ...]],
+        encoded: dict[Shape, tuple[Request, ...]],
     ) -> tuple[Request, ...]:
-        shape = shaping.shape_of(self.topology, link, port)
+        shape = shape_of(self.topology, link, port)
         if shape not in encoded:
             found = list(shaping.attach(port.ifindex, shape, deep=programs is not None))
             if programs is not None:

@@ -28,6 +28,7 @@ from testbed.model.addressing import PATH_BITS
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.impairment import PPM, WHOLE, Impairment
 from testbed.model.names import direction_named
+from testbed.model.shape import shape_of
 from testbed.model.topology import Link, Node, Port, Topology
 
 RTEXT_FILTER_SKIP_STATS = 1 << 3
@@ -86,7 +87,7 @@ class LinkControl(Closing):
 
     def _swallow(self, link: Link, port: Port, *, on: bool) -> None:
         """Have a port swallow what it is to send, where there is no link model."""
-        shape = shaping.shape_of(self._layout.topology, link, port)
+        shape = shape_of(self._layout.topology, link, port)
         change = (
             shaping.blackhole(port.ifindex)
             if on

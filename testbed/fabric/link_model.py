@@ -22,9 +22,9 @@ import numpy.typing as npt
 
 from testbed.fabric import libbpf, namespaces
 from testbed.fabric.libbpf import BpfObject
-from testbed.fabric.shaping import Shape, shape_of
 from testbed.model.errors import MachineError
-from testbed.model.topology import FIRST_IFINDEX, Link, Port, Tier, Topology
+from testbed.model.shape import Shape, shape_of
+from testbed.model.topology import FIRST_IFINDEX, Port, Topology
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire import TRIMMED_BYTES
 
@@ -34,7 +34,6 @@ BPF_DIRECTORY = Path("/run/bpf")
 """A BPF file system of the sandbox's own is mounted there."""
 
 PINNED = BPF_DIRECTORY / "directions"
-NEVER = (1 << 64) - 1
 PPM = 1_000_000
 NS_PER_S = 1_000_000_000
 
@@ -243,18 +242,18 @@ class LinkModel:
 
     # --- configuration ------------------------------------------------------------------------
 
-    def configure(self, direction: str | Port, shape: Shape, seed: int, *, last_hop: bool) -> None:
+    def configure(self, direction: str | Port, shape: Shape, seed: int) -> None:
         """Set a direction up: its queue, its classes, no faults. Nothing may be under way."""
         classes = DscpClasses()
         served = (classes.control, classes.trimmable_retx, classes.trimmed, classes.trimmed_lasthop)
         record = self.records[self.index(direction)]
-        never = (NEVER, NEVER)
-        record["limit_bytes"] = shape.queue_bytes
-        record["trim_bytes"] = NEVER if shape.trim_bytes is None else shape.trim_bytes
-        record["ecn_min_bytes"], record["ecn_max_bytes"] = shape.ecn_bytes or never
+        record["limit_bytes"] = shape.limit_bytes
+        record["trim_bytes"] = shape.trim_bytes
+        record["ecn_min_bytes"] = shape.ecn_min_bytes
+        record["ecn_max_bytes"] = shape.ecn_max_bytes
         record["priority_classes"] = sum(1 << dscp for dscp in served)
         record["trimmable_classes"] = 1 << classes.trimmable | 1 << classes.trimmable_retx
-        record["trimmed_dscp"] = classes.trimmed_lasthop if last_hop else classes.trimmed
+        record["trimmed_dscp"] = classes.trimmed_lasthop if shape.last_hop else classes.trimmed
         record["kept_bytes"] = TRIMMED_BYTES
         record["seed"] = seed
         record["epochs"][0]["since_ns"] = time.monotonic_ns()
@@ -361,14 +360,8 @@ def load(topology: Topology, seed: int = 1) -> Iterator[Programs]:
         for link in topology.links.values():
             for port in link.ports:
                 own = seed * PPM + port.ifindex
-                last_hop = is_last_hop(link, port)
-                model.configure(port, shape_of(topology, link, port), own, last_hop=last_hop)
+                model.configure(port, shape_of(topology, link, port), own)
         yield Programs(model, loaded.program_fd("port"), loaded.program_fd("wire"))
-
-
-def is_last_hop(link: Link, sender: Port) -> bool:
-    """Whether a direction leads from a T0 to a host."""
-    return not link.is_fabric and sender.node.tier is Tier.T0
 
 
 def missing() -> MachineError | None:

@@ -1,4 +1,4 @@
-"""The shape of a link direction: its rate by HTB, two queues behind it, strictly by class.
+"""How the kernel shapes a link direction: HTB for its rate, two queues behind, strictly by class.
 
     clsact       the link model's programs: egress decides on what is sent, ingress is the wire
     root HTB 1:  (size table: charge the bytes that are left after trimming)
@@ -15,13 +15,13 @@ than a full packet at slow rates, which HTB allows (its debt carries over) and T
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from pyroute2.netlink.rtnl import TC_H_ROOT
 
 from testbed.fabric.netlink import Request
 from testbed.fabric.requests import change_class, delete_qdisc, new_bpf_filter, new_class, new_qdisc
-from testbed.model.topology import ETHERNET_HEADER, LINK_MTU, Link, Port, Topology
+from testbed.model.shape import Shape
+from testbed.model.topology import ETHERNET_HEADER, LINK_MTU
 
 HTB_HANDLE = 0x1_0000
 LINK_CLASS = 0x1_0001
@@ -45,43 +45,8 @@ BURST_NS = 1_000_000
 LEAST_RATE = 1000
 """Bytes/s that the ordinary class has of its own, as HTB wants it to have some."""
 
-NIC_QUEUE_BDP = 256
-"""A NIC does not drop what its own host sends: as deep as never matters."""
-
 DEEPER = 4
 """How many times deeper than the fluid queue the kernel's is, where the fluid one decides."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How one direction of a link behaves.
-
-    Attributes:
-        rate_bps: bits/s on the wire, Ethernet header included.
-        queue_bytes: most bytes that wait for the wire; what comes then is dropped.
-        ecn_bytes: backlogs from which packets are marked at random, and all are; None: never.
-        trim_bytes: backlog from which a trimmable packet is trimmed; None: never.
-    """
-
-    rate_bps: int
-    queue_bytes: int
-    ecn_bytes: tuple[int, int] | None = None
-    trim_bytes: int | None = None
-
-
-def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
-    """The shape of the direction that leaves a port."""
-    rate, bdp = topology.rate_bps(link), topology.link_bdp_bytes(link)
-    queue = topology.queue_of(link, sender)
-    if queue is None:
-        return Shape(rate, max(NIC_QUEUE_BDP * bdp, LINK_MTU))
-    ecn, trim = queue.ecn, queue.trim
-    return Shape(
-        rate,
-        queue.limit.in_bytes(bdp),
-        None if ecn is None else (ecn.min.in_bytes(bdp), ecn.max.in_bytes(bdp)),
-        None if trim is None else trim.in_bytes(bdp),
-    )
 
 
 def attach(ifindex: int, shape: Shape, *, deep: bool = False) -> Iterator[Request]:
@@ -184,7 +149,7 @@ def queue(ifindex: int, shape: Shape, *, deep: bool = False, replace: bool = Fal
 def _fifo(
     ifindex: int, shape: Shape, handle: int, parent: int, *, deep: bool, replace: bool
 ) -> Request:
-    limit = min(shape.queue_bytes * (DEEPER if deep else 1), (1 << 32) - 1)
+    limit = min(shape.limit_bytes * (DEEPER if deep else 1), (1 << 32) - 1)
     return new_qdisc(
         ifindex,
         "bfifo",

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from testbed.model.addressing import links_of_path, path_of_ev
 from testbed.model.impairment import Impairment
 from testbed.model.names import direction_named
+from testbed.model.shape import shape_of
 from testbed.model.topology import Link, Node, Port, Topology
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection, shape_of
+from testbed.sim.link import LinkDirection
 
 
 class Fabric:

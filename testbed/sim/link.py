@@ -19,7 +19,7 @@ from random import Random
 
 from testbed.model.addressing import flow_label_of_ev
 from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.topology import Link, Port, Tier, Topology
+from testbed.model.shape import Shape
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine
@@ -28,71 +28,6 @@ from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 NEVER = 1 << 62
 NS_PER_S = 1_000_000_000
 _RANDOM_BITS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How a direction behaves.
-
-    Attributes:
-        rate_bps: bits/s on the wire, Ethernet header included.
-        limit_bytes: most bytes that wait in a queue.
-        trim_bytes: backlog from which a packet of a trimmable class is trimmed.
-        ecn_min_bytes: backlog from which packets are marked, with a probability that rises to 1 ...
-        ecn_max_bytes: ... here; a step where both are the same.
-        last_hop: whether it leads from a T0 to a host.
-        before_ns: delay between the port and the wire (a sending NIC's).
-        behind_ns: delay between the wire and the next queue or host.
-        xoff_bytes: of what came over it so many may wait at the next switch before it is paused,
-        xon_bytes: until no more than these do.
-    """
-
-    rate_bps: int
-    limit_bytes: int = NEVER
-    trim_bytes: int = NEVER
-    ecn_min_bytes: int = NEVER
-    ecn_max_bytes: int = NEVER
-    last_hop: bool = False
-    before_ns: int = 0
-    behind_ns: int = 0
-    xoff_bytes: int = NEVER
-    xon_bytes: int = NEVER
-
-
-def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
-    """The shape of the direction that leaves a port.
-
-    The delay of the NICs lies half at either end, that of a switch before its queue: the sum over
-    a path is `topology.one_way_ns`.
-    """
-    both_nics_ns = topology.one_way_ns(0)
-    switch_ns = topology.one_way_ns(1) - both_nics_ns
-    bdp = topology.link_bdp_bytes(link)
-    queue = topology.queue_of(link, sender)
-    to_host = not link.is_fabric and sender.node.tier is Tier.T0
-    rate_bps = topology.rate_bps(link)
-    pause = topology.pause
-    xoff, xon = (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NEVER, NEVER)
-    if queue is None:  # a NIC does not drop what its own host sends
-        return Shape(
-            rate_bps,
-            before_ns=both_nics_ns // 2,
-            behind_ns=switch_ns,
-            xoff_bytes=xoff,
-            xon_bytes=xon,
-        )
-    ecn, trim = queue.ecn, queue.trim
-    return Shape(
-        rate_bps,
-        queue.limit.in_bytes(bdp),
-        NEVER if trim is None else trim.in_bytes(bdp),
-        NEVER if ecn is None else ecn.min.in_bytes(bdp),
-        NEVER if ecn is None else ecn.max.in_bytes(bdp),
-        last_hop=to_host,
-        behind_ns=both_nics_ns - both_nics_ns // 2 if to_host else switch_ns,
-        xoff_bytes=xoff,
-        xon_bytes=xon,
-    )
 
 
 @dataclass(frozen=True, slots=True)

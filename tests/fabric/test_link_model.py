@@ -17,10 +17,10 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_control import LinkControl
 from testbed.fabric.link_model import DIRECTION
 from testbed.fabric.netlink import Netlink
-from testbed.fabric.shaping import shape_of
 from testbed.model.addressing import Path
 from testbed.model.errors import MachineError
 from testbed.model.impairment import WHOLE, Impairment
+from testbed.model.shape import shape_of
 from testbed.model.topology import Topology
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire import TRIMMED_BYTES, TrimmedWrite, Write, decode
@@ -82,7 +82,7 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
                 for port in link.ports:
                     record = model.records[model.index(port)]
                     shape = shape_of(tiny, link, port)
-                    assert record["limit_bytes"] == shape.queue_bytes
+                    assert record["limit_bytes"] == shape.limit_bytes
                     assert record["epochs"][0]["rate"] == shape.rate_bps // 8
                     assert record["kept_bytes"] == TRIMMED_BYTES
             fabric.verify()

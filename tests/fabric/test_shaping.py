@@ -11,8 +11,9 @@ import pytest
 from testbed.fabric import link_model
 from testbed.fabric.counters import Counters, Direction
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.shaping import DEEPER, NIC_QUEUE_BDP, shape_of
+from testbed.fabric.shaping import DEEPER
 from testbed.model.addressing import Path
+from testbed.model.shape import NIC_QUEUE_BDP, shape_of
 from testbed.model.topology import Topology
 from tests.sandbox import run_in_sandbox
 
@@ -22,8 +23,8 @@ from .packets import encapsulated, raw_socket
 def test_switch_queues_are_short_and_nic_queues_deep(tiny: Topology) -> None:
     """In BDPs; the rate is the dilated one."""
     link = tiny.links["h0--p0_t0_0"]
-    assert shape_of(tiny, link, link.lower).queue_bytes == NIC_QUEUE_BDP * tiny.bdp_bytes
-    assert shape_of(tiny, link, link.upper).queue_bytes == 4 * tiny.bdp_bytes
+    assert shape_of(tiny, link, link.lower).limit_bytes == NIC_QUEUE_BDP * tiny.bdp_bytes
+    assert shape_of(tiny, link, link.upper).limit_bytes == 4 * tiny.bdp_bytes
     assert shape_of(tiny, link, link.lower).rate_bps == 10_000_000
 
 

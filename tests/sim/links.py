@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from testbed.model.shape import Shape
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection, Shape
+from testbed.sim.link import LinkDirection
 from testbed.sim.packet import OUTER_BYTES, Packet
 
 DSCP = DscpClasses()

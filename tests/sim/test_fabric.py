@@ -5,11 +5,11 @@ import pytest
 from testbed.loading import load_topology
 from testbed.model.addressing import ev_for_path, paths
 from testbed.model.impairment import Impairment
+from testbed.model.shape import NEVER, NIC_QUEUE_BDP
 from testbed.model.topology import Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.link import NEVER
 from testbed.sim.packet import Packet
 
 
@@ -61,7 +61,11 @@ def test_queues_are_the_models() -> None:
         direction.shape for direction in fabric.route(topology.host(0), topology.host(4), 0)
     )
     bdp = topology.bdp_bytes
-    assert (nic.limit_bytes, nic.trim_bytes, nic.ecn_min_bytes) == (NEVER, NEVER, NEVER)
+    assert (nic.limit_bytes, nic.trim_bytes, nic.ecn_min_bytes) == (
+        NIC_QUEUE_BDP * bdp,
+        NEVER,
+        NEVER,
+    )
     for inner in (up, down):
         assert inner.limit_bytes == 4 * bdp
         assert inner.trim_bytes == bdp

@@ -7,9 +7,10 @@ from random import Random
 
 import pytest
 
+from testbed.model.shape import Shape
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
-from testbed.sim.link import Counts, LinkDirection, Shape
+from testbed.sim.link import Counts, LinkDirection
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
 from .links import BYTE_A_NS, DSCP, OneLink, offer_over

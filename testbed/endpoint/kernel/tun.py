@@ -17,7 +17,7 @@ from testbed.fabric import requests, shaping
 from testbed.fabric.closing import Closing
 from testbed.fabric.netlink import Request
 from testbed.fabric.ordinary import inner_mtu
-from testbed.fabric.shaping import Shape
+from testbed.model.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.topology import LINK_MTU, Topology
 
 DEVICE = "/dev/net/tun"
@@ -65,9 +65,7 @@ class Tun(Closing):
         rate_bps = topology.port_rate_bps * mtu // topology.wire_bytes
         yield requests.set_mtu(self.ifindex, self._name, mtu)
         yield requests.one_packet_at_a_time(self.ifindex, self._name)
-        yield from shaping.attach(
-            self.ifindex, Shape(rate_bps, shaping.NIC_QUEUE_BDP * topology.bdp_bytes)
-        )
+        yield from shaping.attach(self.ifindex, Shape(rate_bps, NIC_QUEUE_BDP * topology.bdp_bytes))
         yield requests.set_link(self.ifindex, self._name, up=True)
         yield requests.new_address(own)
         for peer in peers:
