@@ -1,0 +1,52 @@
+"""Who may import whom: the arrows of docs/architecture.md, and none beside them."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import testbed
+
+ROOT = Path(testbed.__file__).parent
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "model": set(),
+    "mrc": set(),
+    "baselines": {"mrc"},
+    "workloads": {"model", "mrc"},
+    "results": {"model"},
+    "fabric": {"model", "mrc"},
+    "mapper": {"endpoint", "fabric", "model", "mrc", "results"},
+    "endpoint": {"baselines", "fabric", "model", "mrc", "results", "workloads"},
+    "sim": {"endpoint", "mapper", "model", "mrc", "results"},
+    "controller": {"fabric", "loading", "model"},
+    "perftest": {"endpoint", "fabric", "model", "mrc", "workloads"},
+    "drawings": {"model", "mrc", "results"},
+    "experiment": {"controller", "endpoint", "fabric", "fast", "mapper", "model", "results"},
+}
+"""`bench`, `paper` and `cli` stand above these and may use all of them."""
+
+
+def imported(file: Path) -> Iterator[str]:
+    """Yield the project's packages that a file imports."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: a relative import"
+            modules = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        for module in modules:
+            if module.startswith("testbed."):
+                yield module.split(".")[1]
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_down(package: str) -> None:
+    files = list((ROOT / package).rglob("*.py"))
+    assert files
+    found = {f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file)}
+    allowed = MAY_IMPORT[package] | {package}
+    assert not {one for one in found if one.split(": ")[1] not in allowed}
