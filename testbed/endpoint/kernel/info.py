@@ -13,7 +13,7 @@ MPTCP_TCPINFO = 2
 _TCP_INFO = struct.Struct("=8x19I")
 """`struct tcp_info` up to the congestion window."""
 
-_MSS, _UNACKED, _SACKED, _LOST, _RETRANS, _RTT_US, _CWND = 2, 4, 5, 6, 7, 14, 18
+_MSS, _UNACKED, _SACKED, _LOST, _RETRANS, _RTT_US, _CWND = 2, 4, 5, 6, 7, 15, 18
 
 _SUBFLOWS = struct.Struct("=4I")
 """`struct mptcp_subflow_data`: its size, subflows, size of each in the kernel and here."""
