@@ -23,8 +23,9 @@ _RECEIVED = struct.Struct("@40xN8xI0P")
 _SOCKADDR = struct.Struct("@HHI16sI")
 """`struct sockaddr_in6`: family, port, flow information, address, scope."""
 _ADDRESS_OFFSET = 8
-_DESTINATION = slice(24, 40)
+_DESTINATION = 24
 """Where the destination stands in an IPv6 header."""
+_ADDRESS_BYTES = 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -65,7 +66,8 @@ class Outbox:
         start, name = i * self._packet_bytes, i * _SOCKADDR.size + _ADDRESS_OFFSET
         length = len(packet)
         self._buffer[start : start + length] = packet
-        self._names[name : name + 16] = packet[_DESTINATION]
+        destination = packet[_DESTINATION : _DESTINATION + _ADDRESS_BYTES]
+        self._names[name : name + _ADDRESS_BYTES] = destination
         _LENGTH.pack_into(self._iovecs, i * _IOVEC.size + _LENGTH_OFFSET, length)
         self._count = i + 1
 
