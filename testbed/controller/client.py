@@ -12,10 +12,10 @@ import socket
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from testbed.controller.live import SOCKET
+from testbed.fabric.closing import Closing
 from testbed.model.errors import InputError, Problem, RunFailedError
 
 TIMEOUT_S = 10.0
@@ -49,7 +49,7 @@ def _connected(path: Path) -> socket.socket:
     return found
 
 
-class Client:
+class Client(Closing):
     """Speaks to the controller of one run."""
 
     def __init__(self, path: Path) -> None:
@@ -66,16 +66,7 @@ class Client:
         """
         return cls(socket_of(run))
 
-    def __enter__(self) -> Self:
-        """Be closed at the end of the block."""
-        return self
-
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Close the connection."""
         self._http.close()
 

@@ -119,5 +119,6 @@ REFUSALS: Final = (
     "implausible",
 )
 """The counters of what a queue pair did not act on. Its own retransmissions make duplicates too.
-`misdirected`
-are packets for another host, `implausible` acknowledgements of what was never sent."""
+
+`misdirected` are packets for another host, `implausible` acknowledgements of what was never sent.
+"""

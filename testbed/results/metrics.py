@@ -50,7 +50,6 @@ _TIMES = (
     "return_last",
     "return_data",
 )
-_DEFICITS = {"deficit_rtt": "deficit", "deficit_baseline_rtt": "deficit_baseline"}
 
 
 def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
