@@ -1,7 +1,9 @@
 """Whether the simulator says what the emulation measures: the same scenarios in both.
 
 Goodput is that of the steady window, against what is attainable, mean over the flows; recovery is
-that of the worst flow, in round trips. A table is left beside the bench's pictures.
+that of the worst flow, in round trips. The simulator keeps the emulation's timing: compared are the
+transport and the queues, not where on its way a packet is delayed. A table is left beside the
+pictures.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,7 +13,7 @@ from pathlib import Path
 from statistics import mean
 
 from testbed.bench.failover import run
-from testbed.bench.figure import Figure, at_most
+from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.loading import load_topology
 from testbed.model.faults import Blackhole, Cut, Fault, Loss
@@ -21,15 +23,20 @@ from testbed.model.workload import WriteBw
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
 from testbed.results.summary import Summary
-from testbed.sim import simulate
+from testbed.sim import Timing, simulate
 
 AGREES = 0.15
-DURATION = "6 s"
-TIMES = {"at": "2.5 s", "for": "2 s"}
+DURATION = "5 s"
+TIMES = {"at": "2 s", "for": "1.5 s"}
 LEAST_RTT = 1.0
 """Differences of recovery count against one round trip at least: below, both say "at once"."""
 
+TRIES = 2
+"""Emulated runs of a scenario, until one is trusted: all together take less than 4 minutes."""
+
 TABLE = "agreement.md"
+
+_VERDICTS = ("trusted", "degraded", "invalid")
 
 _PAIR = (("h0", "h4"),)
 _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
@@ -58,6 +65,11 @@ class Compared:
     name: str
     emulated: Told
     simulated: Told
+
+    @property
+    def judged(self) -> bool:
+        """Whether the emulated run says anything: not if the machine was the limit."""
+        return self.emulated.verdict != "invalid"
 
     @property
     def goodput_off(self) -> float:
@@ -111,30 +123,36 @@ def _scenario(
 
 
 def agreement(setting: Setting) -> list[Figure]:
-    """Run every scenario in both, once.
+    """Run every scenario in both, the emulation again where a run is not trusted.
 
-    Where the emulated run is not trusted a difference is the machine's: the table has the verdict.
+    Of an invalid run there is no figure: the table tells of it, and so does the first figure.
     """
-    compared = []
-    for scenario in scenarios():
-        setting.progress(f"{scenario.name}, emulated and simulated")
-        emulated = run(scenario, setting.results)
-        simulated = _simulate(scenario, setting.results)
-        name = scenario.name.removeprefix("agreement-")
-        compared.append(Compared(name, Told.by(emulated), Told.by(simulated)))
+    compared = [_compare(scenario, setting) for scenario in scenarios()]
     (setting.pictures / TABLE).write_text(table(compared))
-    figures = []
-    for one in compared:
+    judged = [one for one in compared if one.judged]
+    figures = [at_least("emulated runs that are not invalid", "", [len(judged)], len(compared))]
+    for one in judged:
         figures.append(at_most(f"goodput off, {one.name}", "", [one.goodput_off], AGREES))
         if one.recovery_off is not None:
             figures.append(at_most(f"recovery off, {one.name}", "", [one.recovery_off], AGREES))
     return figures
 
 
+def _compare(scenario: Scenario, setting: Setting) -> Compared:
+    told: list[Told] = []
+    while len(told) < TRIES and not any(one.verdict == "trusted" for one in told):
+        setting.progress(f"{scenario.name}, emulated {len(told) + 1}/{TRIES}")
+        told.append(Told.by(run(scenario, setting.results)))
+    setting.progress(f"{scenario.name}, simulated")
+    simulated = Told.by(_simulate(scenario, setting.results))
+    name = scenario.name.removeprefix("agreement-")
+    return Compared(name, min(told, key=lambda one: _VERDICTS.index(one.verdict)), simulated)
+
+
 def _simulate(scenario: Scenario, results: Path) -> Summary:
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, f"simulated-{scenario.name}", scenario.seed, started)
-    simulate(scenario, directory.path)
+    simulate(scenario, directory.path, timing=Timing.EMULATED)
     return analyse(directory.path)
 
 

@@ -87,7 +87,7 @@ def completions(scenario: Scenario) -> tuple[list[float], float]:
 
 
 def leaf_spine(setting: Setting) -> list[Figure]:
-    """Simulate it; takes some minutes and 7 GB of memory."""
+    """Simulate it; takes some minutes and 2.5 GB of memory."""
     slowest, median, speed = [], [], []
     for repeat in range(setting.repeats):
         setting.progress(f"leaf-spine of {WIDTH * WIDTH} hosts {repeat + 1}/{setting.repeats}")

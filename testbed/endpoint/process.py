@@ -16,8 +16,9 @@ from testbed.endpoint.nic import Nic
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.endpoint.recording import Tables
-from testbed.endpoint.traffic import Traffic
+from testbed.endpoint.traffic import Traffic, slot_bytes
 from testbed.model.topology import PAYLOAD_MTU
+from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT = 40
 """The loop wakes at most this often per base RTT: waking up is what costs on a small machine."""
@@ -40,7 +41,8 @@ class Endpoint:
         self._bin_ns = topology.propagation_rtt_ns // 16
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
-        self._traffic = Traffic(plan, self._tables, self._nic.send, start)
+        block = Block(plan.seed, slot_bytes(plan.longest_bytes))
+        self._traffic = Traffic(plan, block, self._tables, self._nic.send, start)
         self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
         self._next_bin_ns = start
         self._ports_full_until_ns = 0

@@ -32,7 +32,7 @@ from testbed.mrc import (
     Spurious,
 )
 from testbed.workloads.messages import Checker, Sender, Slots
-from testbed.workloads.pattern import Pattern
+from testbed.workloads.pattern import Block, Pattern
 from testbed.workloads.program import NEVER, End
 from testbed.workloads.programs import program_of
 
@@ -40,6 +40,11 @@ _OUTER_BYTES = ETHERNET_HEADER + 40
 
 Launch = Callable[[Datagram, bytes, int], int]
 """Sends a datagram to the NIC of that address at that time; returns the plane that it takes."""
+
+
+def slot_bytes(longest: int) -> int:
+    """The size of a message's slot: the longest message, or a packet to measure the RTT with."""
+    return max(longest, PAYLOAD_MTU)
 
 
 @dataclass(slots=True)
@@ -78,14 +83,17 @@ class Traffic:
         control_bytes: of control packets sent while the workload was on, on the wire.
     """
 
-    def __init__(self, plan: EndpointPlan, tables: Tables, launch: Launch, now_ns: int) -> None:
-        """Open every queue pair."""
+    def __init__(
+        self, plan: EndpointPlan, block: Block, tables: Tables, launch: Launch, now_ns: int
+    ) -> None:
+        """Open every queue pair. `block` is what all messages of the run are cut from."""
         self._plan = plan
         self._tables = tables
         self._launch = launch
         self._demux = open_demux(plan)
         self._memory = MemoryTable()
-        self._slots = Slots(max(plan.longest_bytes, PAYLOAD_MTU), plan.workload.depth)
+        self._block = block
+        self._slots = Slots(slot_bytes(plan.longest_bytes), plan.workload.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
         self._turns = list(self.connections.values())
         self.senders = {one.sender.flow: one.sender for one in self._turns if one.sender}
@@ -107,8 +115,7 @@ class Traffic:
         self._demux.add(opened)
         sender = checker = None
         if qp.sends is not None:
-            pattern = Pattern(qp.sends, plan.seed, slots.size)
-            sender = Sender(opened, qp.sends, slots, pattern)
+            sender = Sender(opened, qp.sends, slots, Pattern(self._block, qp.sends))
             for ev in qp.evs:
                 self._tables.ev_events(
                     now_ns, qp.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
@@ -116,7 +123,7 @@ class Traffic:
         if qp.receives is not None:
             region = slots.region(qp.receives)
             self._memory.register(region)
-            checker = Checker(qp.receives, region, Pattern(qp.receives, plan.seed, slots.size))
+            checker = Checker(qp.receives, region, Pattern(self._block, qp.receives))
         peer = nic_address(plan.topology, qp.peer).packed
         return Connection(qp, opened, peer, sender, checker)
 

@@ -83,8 +83,10 @@ def remarks(scenario: Scenario) -> tuple[Remark, ...]:
 
 
 def buffer_bytes(scenario: Scenario) -> int:
-    """Memory that the messages of all flows take, in bytes: content at both ends, slots, check."""
-    return len(scenario.flows) * scenario.longest_bytes * (scenario.workload.depth + 4)
+    """Memory that all messages take, in bytes: content at each host, slots, copies to check."""
+    flows = scenario.flows
+    hosts = {host for src, dst, _ in flows for host in (src, dst)}
+    return scenario.longest_bytes * (len(flows) * (scenario.workload.depth + 2) + len(hosts))
 
 
 def _host(topology: Topology, name: str) -> Node:

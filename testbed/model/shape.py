@@ -29,9 +29,10 @@ class Shape:
         behind_ns: delay between the wire and the next queue or host.
         xoff_bytes: of what came over it so many may wait at the next switch before it is paused,
         xon_bytes: until no more than these do.
+        at_once: whether a packet leaves the port as its service begins, not as it ends.
 
-    Delays and pause are the simulator's: in the emulation the receiving endpoint holds a packet
-    back by the delay of its path, and nothing pauses.
+    Delays, pause and `at_once` are the simulator's: in the emulation the receiving endpoint holds a
+    packet back by the delay of its path, and nothing pauses.
     """
 
     rate_bps: int
@@ -44,6 +45,7 @@ class Shape:
     behind_ns: int = 0
     xoff_bytes: int = NEVER
     xon_bytes: int = NEVER
+    at_once: bool = False
 
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:

@@ -12,7 +12,7 @@ from testbed.mrc import CompletionStatus, MemoryRegion
 from testbed.mrc.verbs import CompletionQueue, QueuePair, WcOpcode, WorkCompletion
 from testbed.perftest.parameters import Parameters, Tool
 from testbed.perftest.results import Bandwidth, Latency, Rows
-from testbed.workloads.pattern import Pattern
+from testbed.workloads.pattern import Block, Pattern
 
 _IMMEDIATE_MASK = (1 << 32) - 1
 _CALLER, _CALLED = 0, 1
@@ -41,7 +41,8 @@ class _End:
     def payload(self, sender: int, number: int, size: int) -> memoryview:
         """What the end `sender` writes by the queue pair of that number."""
         qps = self.parameters.qps
-        return Pattern(sender * qps + number, seed=0, longest=self.slot).message(size, size)
+        block = Block(0, self.slot)
+        return Pattern(block, sender * qps + number).message(size, size)
 
     def check(self, size: int) -> None:
         """Compare the memory with what the peer has written.

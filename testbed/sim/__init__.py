@@ -10,7 +10,7 @@ run       a scenario from beginning to end, into a run directory
 
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
-from testbed.sim.link import Counts, LinkDirection
+from testbed.sim.link import Counts, LinkDirection, Timing
 from testbed.sim.run import Outcome, Simulation, simulate
 
 __all__ = [
@@ -20,5 +20,6 @@ __all__ = [
     "LinkDirection",
     "Outcome",
     "Simulation",
+    "Timing",
     "simulate",
 ]

@@ -1,6 +1,7 @@
 """The fabric of a topology in virtual time: its link directions, routes over them, faults."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from testbed.model.addressing import links_of_path, path_of_ev
 from testbed.model.impairment import Impairment
@@ -9,17 +10,20 @@ from testbed.model.shape import shape_of
 from testbed.model.topology import Link, Node, Port, Topology
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection
+from testbed.sim.link import LinkDirection, Timing
 
 
 class Fabric:
     """Link directions, made when a route first needs them: an unused one costs nothing."""
 
-    def __init__(self, topology: Topology, engine: Engine, seed: int) -> None:
+    def __init__(
+        self, topology: Topology, engine: Engine, seed: int, timing: Timing = Timing.REAL
+    ) -> None:
         """Stand idle. `seed` repeats every random choice of every link."""
         self._topology = topology
         self._engine = engine
         self._seed = seed
+        self._timing = timing
         self._dscp = DscpClasses()
         self._directions: dict[str, LinkDirection] = {}
         self._links: dict[str, str] = {}
@@ -31,6 +35,8 @@ class Fabric:
         found = self._directions.get(name)
         if found is None:
             shape = shape_of(self._topology, link, sender)
+            if self._timing is Timing.EMULATED:
+                shape = replace(shape, before_ns=0, behind_ns=0, at_once=True)
             found = LinkDirection(name, shape, self._engine, self._dscp, self._seed)
             self._directions[name] = found
             self._links[name] = link.name
@@ -56,6 +62,12 @@ class Fabric:
             self.direction(link, link.lower if i < climb else link.upper)
             for i, link in enumerate(links)
         )
+
+    def held_back_ns(self, links: int) -> int:
+        """How long a receiver holds back what has crossed so many links: see `Timing`."""
+        if self._timing is Timing.REAL:
+            return 0
+        return self._topology.one_way_ns(links - 1)
 
     def __iter__(self) -> Iterator[tuple[str, LinkDirection]]:
         """Every direction in use, with its link's name."""

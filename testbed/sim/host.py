@@ -5,6 +5,7 @@ order, but that an arrival reaches the core at its very time. Rounds are not clo
 small part of the RTT, as there: much of what a core costs is the round, not the packet.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from testbed.endpoint.plan import EndpointPlan
@@ -17,6 +18,7 @@ from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.link import NEVER, LinkDirection
 from testbed.sim.packet import Packet
+from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT = 24
 """Rounds of a host in a base RTT at most (the emulation: 40): a round costs as much as a packet."""
@@ -31,7 +33,7 @@ class _Way:
 
     plane: int
     route: tuple[LinkDirection, ...]
-    host: "Host"
+    deliver: Callable[[int, Packet], None]
 
 
 class Host:
@@ -47,6 +49,7 @@ class Host:
     def __init__(
         self,
         plan: EndpointPlan,
+        block: Block,
         engine: Engine,
         fabric: Fabric,
         hosts: dict[bytes, "Host"],
@@ -55,7 +58,7 @@ class Host:
         """Set up every queue pair. `hosts` finds each host by its NIC address."""
         topology = plan.topology
         self.plan = plan
-        self.traffic = Traffic(plan, tables, self._launch, engine.now_ns)
+        self.traffic = Traffic(plan, block, tables, self._launch, engine.now_ns)
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
@@ -102,6 +105,17 @@ class Host:
         self.traffic.receive(memoryview(packet.inner()), arrival)
         self.wake(now_ns)
 
+    def receive_after(self, delay_ns: int) -> Callable[[int, Packet], None]:
+        """What takes in a packet so long after it has come."""
+        if delay_ns == 0:
+            return self.receive
+        engine = self._engine
+
+        def hold(now_ns: int, packet: Packet) -> None:
+            engine.at(now_ns + delay_ns, self.receive, packet)
+
+        return hold
+
     # --- rounds -------------------------------------------------------------------------------
 
     def wake(self, now_ns: int) -> None:
@@ -131,7 +145,7 @@ class Host:
         """Hand a packet to a port; returns the plane that it goes through."""
         way = self._way(peer, datagram.ev)
         route = way.route
-        packet = Packet(datagram, route, way.host.receive)
+        packet = Packet(datagram, route, way.deliver)
         self.launched += 1
         self._ports.sent(way.plane, packet.size, now_ns)
         route[0].offer(now_ns, packet)
@@ -143,6 +157,7 @@ class Host:
             host = self._hosts[peer]
             src, dst = self.plan.host, host.plan.host
             plane = path_of_ev(self.plan.topology, src, dst, ev).plane
-            way = _Way(plane, self._fabric.route(src, dst, ev), host)
+            route = self._fabric.route(src, dst, ev)
+            way = _Way(plane, route, host.receive_after(self._fabric.held_back_ns(len(route))))
             self._ways[peer, ev] = way
         return way

@@ -13,6 +13,7 @@ packets that are for others: head-of-line blocking.
 
 from collections import deque
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import heappush
 from math import ceil
 from random import Random
@@ -28,6 +29,18 @@ from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 NEVER = 1 << 62
 NS_PER_S = 1_000_000_000
 _RANDOM_BITS = 32
+
+
+class Timing(StrEnum):
+    """Where a packet spends its time, besides waiting.
+
+    REAL: it is stored and forwarded at every hop, and its propagation delay lies along the way.
+    EMULATED: as in the emulation, it leaves a port as its service begins (HTB sends, and then waits
+    for as long as that takes), and all propagation delay is its receiver's business.
+    """
+
+    REAL = "real"
+    EMULATED = "emulated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +129,7 @@ class LinkDirection:
     """
 
     __slots__ = (
+        "_at_once",
         "_behind_ns",
         "_blackholes",
         "_bytes",
@@ -168,6 +182,7 @@ class LinkDirection:
         self._events = engine.events
         self._order = engine.order
         self._ns_per_byte = 8 * NS_PER_S / shape.rate_bps
+        self._at_once = shape.at_once
         self._behind_ns = shape.behind_ns
         self._way_ns = shape.before_ns + shape.behind_ns
         self._priority = frozenset(
@@ -228,12 +243,10 @@ class LinkDirection:
             self._enqueue(now_ns, packet)
             return
         self._in_service_high = packet.dscp in self._priority
-        self._free_ns = free_ns = free_ns + size * self._ns_per_byte
+        self._free_ns = end_ns = free_ns + size * self._ns_per_byte
         self._started += 1
-        heappush(
-            self._events,
-            (int(free_ns) + self._way_ns, next(self._order), self._arrive, packet),
-        )
+        leaves_ns = int(free_ns if self._at_once else end_ns)
+        heappush(self._events, (leaves_ns + self._way_ns, next(self._order), self._arrive, packet))
 
     def _enqueue(self, now_ns: int, packet: Packet) -> None:
         """Decide what becomes of a packet that may have to wait."""
@@ -308,7 +321,8 @@ class LinkDirection:
         self._free_ns = free_ns = begin_ns + packet.size * self._ns_per_byte
         self._started += 1
         events, order = self._events, self._order
-        heappush(events, (int(free_ns) + self._way_ns, next(order), self._arrive, packet))
+        leaves_ns = max(int(begin_ns), now_ns) if self._at_once else int(free_ns)
+        heappush(events, (leaves_ns + self._way_ns, next(order), self._arrive, packet))
         if self._high or (self._low and not self._stopped):
             heappush(events, (ceil(free_ns), next(order), self._serve, None))
         else:

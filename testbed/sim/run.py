@@ -14,6 +14,7 @@ from typing import Any
 from testbed.endpoint.outcome import FlowOutcome, flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
 from testbed.endpoint.recording import Tables
+from testbed.endpoint.traffic import slot_bytes
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.addressing import nic_address
 from testbed.model.errors import InputError, Problem
@@ -29,8 +30,9 @@ from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import BINS_PER_RTT, Host
-from testbed.sim.link import NS_PER_S, Counts
+from testbed.sim.link import NS_PER_S, Counts, Timing
 from testbed.sim.mapper import Agents
+from testbed.workloads.pattern import Block
 
 Progress = Callable[[str, float], None]
 
@@ -46,6 +48,11 @@ SLICES = 50
 """Times that a run tells how far it is."""
 
 _RTT_TIMEOUT = 100
+
+_DELAY = {
+    Timing.REAL: "half of the NICs' at either end, a switch's before its queue",
+    Timing.EMULATED: "at the receiver, as in the emulation",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +109,9 @@ class Simulation:
         hosts: those that take part.
     """
 
-    def __init__(self, scenario: Scenario, raw: Path | None = None) -> None:
+    def __init__(
+        self, scenario: Scenario, raw: Path | None = None, timing: Timing = Timing.REAL
+    ) -> None:
         """Set everything up at time 0; records go to `raw`, if given, until `close`.
 
         Raises:
@@ -114,13 +123,14 @@ class Simulation:
         self.scenario = scenario
         self._raw = raw
         self.engine = Engine()
-        self.fabric = Fabric(scenario.topology, self.engine, scenario.seed)
+        self.fabric = Fabric(scenario.topology, self.engine, scenario.seed, timing)
         self.hosts: dict[Node, Host] = {}
         self._files = ExitStack()
         by_address: dict[bytes, Host] = {}
+        block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))
         for node, plan in plan_endpoints(scenario, raw or Path()).items():
             tables = self._files.enter_context(Tables(raw, node.name))
-            host = Host(plan, self.engine, self.fabric, by_address, tables)
+            host = Host(plan, block, self.engine, self.fabric, by_address, tables)
             self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host
         self._links: Recorder | None = None
         if raw is not None:
@@ -314,7 +324,12 @@ class Simulation:
         )
 
 
-def simulate(scenario: Scenario, directory: Path, progress: Progress | None = None) -> Outcome:
+def simulate(
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress | None = None,
+    timing: Timing = Timing.REAL,
+) -> Outcome:
     """Simulate a scenario and leave its records in a run directory, ready to be analysed.
 
     The files are those of an emulated run; `manifest.json` says `"simulated": true`, and there is
@@ -323,10 +338,10 @@ def simulate(scenario: Scenario, directory: Path, progress: Progress | None = No
     Raises:
         FileExistsError: the directory holds records already.
     """
-    _write_manifest(directory, scenario)
+    _write_manifest(directory, scenario, timing)
     raw = directory / RAW
     raw.mkdir()
-    simulation = Simulation(scenario, raw)
+    simulation = Simulation(scenario, raw, timing)
     try:
         outcome = simulation.run(progress)
     finally:
@@ -374,7 +389,7 @@ def _require_model(scenario: Scenario) -> None:
         raise InputError([Problem("transport.kind", kind, expected, remedy)])
 
 
-def _write_manifest(directory: Path, scenario: Scenario) -> None:
+def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None:
     content = {
         "simulated": True,
         "scenario": scenario.model_dump(mode="json", by_alias=True),
@@ -382,7 +397,7 @@ def _write_manifest(directory: Path, scenario: Scenario) -> None:
         "packages": {"mrc-testbed": version("mrc-testbed")},
         "python": platform.python_version(),
         "machine": platform.machine(),
-        "propagation_delay": "half of the NICs' at either end, a switch's before its queue",
+        "propagation_delay": _DELAY[timing],
         "link_model": "simulated: rate, two queues by class, ECN, trimming, faults",
     }
     (directory / "manifest.json").write_text(json.dumps(content, indent=1))

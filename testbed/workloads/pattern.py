@@ -1,8 +1,8 @@
 """The bytes that flows carry: known at both ends, different from message to message.
 
-Message m of a flow is a slice of one pseudo-random block, at an offset that moves with m, so that a
-packet placed at a wrong address, or left over from an earlier message, differs from what belongs
-there.
+All flows of a run take their messages from one pseudo-random block, each message at another offset,
+so that a packet placed at a wrong address, or left over from an earlier message, differs from what
+belongs there. One block, because a thousand of them do not fit a memory, and two no cache.
 """
 
 import random
@@ -13,19 +13,36 @@ _SPREAD = 65_521
 _STEP = 4_099
 """How far the offset moves from message to message: a prime beyond the path MTU."""
 
+_APART = 40_503
+"""How many messages a flow is ahead of the one before: the golden ratio's share of _SPREAD, which
+keeps the flows, however many they are, as far from each other as can be."""
+
+
+class Block:
+    """What the messages of all flows are cut from."""
+
+    def __init__(self, seed: int, longest: int) -> None:
+        """Make it, for messages up to `longest` bytes."""
+        chooser = random.Random(f"{seed}/content")  # noqa: S311 - repeatable test data
+        self._bytes = memoryview(chooser.randbytes(longest + _SPREAD))
+
+    def at(self, number: int, size: int) -> memoryview:
+        """The bytes of the message with that number among all of the run, without a copy."""
+        offset = number * _STEP % _SPREAD
+        return self._bytes[offset : offset + size]
+
 
 class Pattern:
     """The content of every message of one flow."""
 
-    def __init__(self, flow: int, seed: int, longest: int) -> None:
-        """Make the block for messages up to `longest` bytes."""
-        chooser = random.Random(f"{seed}/flow{flow}")  # noqa: S311 - repeatable test data
-        self._block = memoryview(chooser.randbytes(longest + _SPREAD))
+    def __init__(self, block: Block, flow: int) -> None:
+        """Take it from the block of the run."""
+        self._block = block
+        self._first = flow * _APART
 
     def message(self, number: int, size: int) -> memoryview:
         """The bytes of message `number`, without a copy."""
-        offset = number * _STEP % _SPREAD
-        return self._block[offset : offset + size]
+        return self._block.at(self._first + number, size)
 
     def matches(self, number: int, found: memoryview) -> bool:
         """Whether these bytes are message `number`, byte for byte."""

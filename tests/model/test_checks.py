@@ -184,7 +184,7 @@ def test_messages_too_long_to_complete_are_remarked() -> None:
 
 
 def test_memory_of_messages() -> None:
-    assert buffer_bytes(_scenario(message_size="1 MiB", depth=4)) == 2 * 8 * 2**20
+    assert buffer_bytes(_scenario(message_size="1 MiB", depth=4)) == (2 * 6 + 2) * 2**20
 
 
 def test_a_fabric_of_the_real_size_is_checked_at_once() -> None:

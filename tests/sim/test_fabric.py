@@ -10,6 +10,7 @@ from testbed.model.topology import Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
+from testbed.sim.link import Timing
 from testbed.sim.packet import Packet
 
 
@@ -36,6 +37,17 @@ def test_delays_add_up_to_the_topologys(dilation: int, dst: int) -> None:
         serialisation_ns = (switches + 1) * packet.size * 8e9 / topology.port_rate_bps
         expected = topology.one_way_ns(switches) + serialisation_ns
         assert transit_ns == pytest.approx(expected, abs=switches + 1)
+
+
+@pytest.mark.parametrize(("dst", "switches"), [(1, 1), (4, 3)])
+def test_in_the_emulations_timing_only_the_receiver_delays(dst: int, switches: int) -> None:
+    topology = load_topology("clos-4plane")
+    fabric = Fabric(topology, Engine(), seed=1, timing=Timing.EMULATED)
+    route = fabric.route(topology.host(0), topology.host(dst), 0)
+    assert {(one.shape.before_ns, one.shape.behind_ns) for one in route} == {(0, 0)}
+    assert all(one.shape.at_once for one in route)
+    assert fabric.held_back_ns(len(route)) == topology.one_way_ns(switches)
+    assert Fabric(topology, Engine(), seed=1).held_back_ns(len(route)) == 0
 
 
 def test_a_route_names_its_directions() -> None:

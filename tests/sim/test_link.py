@@ -32,6 +32,13 @@ def test_an_idle_link_forgets_when_it_was_free() -> None:
     assert [a.at_ns for a in one.arrived] == [1000, 6000]
 
 
+def test_what_leaves_at_once_keeps_the_rate() -> None:
+    one = OneLink(Shape(BYTE_A_NS, behind_ns=200, at_once=True))
+    one.offer_all([1000] * 4)
+    one.run()
+    assert [a.at_ns for a in one.arrived] == [200, 1200, 2200, 3200]
+
+
 @pytest.mark.parametrize("rate_bps", [7_000_000_000, 3_333_333_333, 640_000_000_001])
 def test_the_rate_is_kept_where_a_packet_does_not_take_whole_ns(rate_bps: int) -> None:
     one = OneLink(Shape(rate_bps))

@@ -5,6 +5,7 @@ A small set runs always; `TESTBED_SOAK=1` draws thousands of schedules, longer o
 
 import os
 from random import Random
+from typing import Literal
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.topology import Link, Topology
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
-from testbed.mrc import Completion
+from testbed.mrc import Completion, QueuePair
 from testbed.sim import Simulation
 from testbed.sim.host import Host
 from testbed.sim.packet import Packet
@@ -28,11 +29,15 @@ RTT_NS = TOPOLOGY.propagation_rtt_ns
 PATIENCE_RTTS = 500
 """How long the last messages may take once nothing changes any more."""
 
-MOST_REPEATS = 2
-"""Retransmissions for each packet that did not arrive whole, whatever it was; and as many more as
-packets were sent at all, for those that waited behind a link slowed to a tenth."""
+NEEDLESS = {"nscc": 0.08, "fixed": 0.25}
+"""How many retransmissions, as a share of the packets that were to be sent, may be of packets that
+arrived all the same. They are of packets that waited for 10 to 30 RTTs: in the ordinary queue of a
+last hop that got slower, behind retransmissions, which go first. A window that adapts ends that;
+fixed ones of three senders keep the port full of retransmissions for as long as it is slow. In
+1180 schedules of 40 steps NSCC came to 5.1% beyond `FEW` at most, a fixed window to 17.1%."""
 
-FEW = 100
+FEW = 30
+"""... and so many in any case: what a NIC that keeps packets back makes of few messages."""
 
 impairments = st.one_of(
     st.just(Impairment(blackhole=True)),
@@ -58,7 +63,7 @@ class Nic:
 
     def __init__(self, host: Host, simulation: Simulation, seed: int) -> None:
         self.late = self.twice = 0.0
-        self.repeated = 0
+        self.repeated = 0  # data packets that came whole
         self._receive = host.receive
         self._engine = simulation.engine
         self._chance = Random(seed)
@@ -66,7 +71,7 @@ class Nic:
 
     def receive(self, now_ns: int, packet: Packet) -> None:
         if self._chance.random() < self.twice:
-            self.repeated += 1
+            self.repeated += packet.datagram.seq is not None and not packet.trimmed
             self._engine.at(now_ns + self._chance.randrange(RTT_NS), self._pass, packet)
         if self._chance.random() < self.late:
             self._engine.at(now_ns + self._chance.randrange(RTT_NS // 8), self._pass, packet)
@@ -89,6 +94,7 @@ class Fabric(RuleBasedStateMachine):
         message=st.sampled_from(["1 B", "4 KiB", "4097 B", "64 KiB", "300 KB"]),
     )
     def build(self, seed: int, plane: int, t1: int, nscc: bool, message: str) -> None:
+        self.congestion: Literal["nscc", "fixed"] = "nscc" if nscc else "fixed"
         scenario = Scenario(
             name="drawn",
             topology=TOPOLOGY,
@@ -97,7 +103,7 @@ class Fabric(RuleBasedStateMachine):
             workload=WriteBw(
                 pairs=(("h0", "h3"), ("h1", "h3"), ("h2", "h3")), message_size=message
             ),
-            transport=Mrc(congestion="nscc" if nscc else "fixed"),
+            transport=Mrc(congestion=self.congestion),
         )
         self.simulation = Simulation(scenario)
         hosts = self.simulation.hosts.values()
@@ -174,7 +180,7 @@ class Fabric(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "simulation"):
             return
-        simulation, engine = self.simulation, self.simulation.engine
+        engine = self.simulation.engine
         for host in self._hosts():
             host.end(engine.now_ns, None)
         end_ns = engine.now_ns + PATIENCE_RTTS * RTT_NS
@@ -182,10 +188,12 @@ class Fabric(RuleBasedStateMachine):
             engine.run(engine.now_ns + RTT_NS)
         self.completions_are_exact_and_in_order()
         self.nothing_wrong_reaches_memory()
-        sent = verified = repeated = packets = 0
+        sent = verified = packets = 0
+        needless = -sum(nic.repeated for nic in self.nics)
         for host in self._hosts():
             for connection in host.traffic.connections.values():
-                repeated += connection.packets_retransmitted
+                assert isinstance(connection.qp, QueuePair)
+                needless += connection.qp.counters.duplicates
                 packets += connection.packets_sent - connection.packets_retransmitted
                 if connection.sender is not None:
                     assert connection.sender.failed == []
@@ -194,9 +202,9 @@ class Fabric(RuleBasedStateMachine):
                 if connection.checker is not None:
                     verified += connection.checker.bytes_verified
         assert verified == sent
-        counts = [direction.counts for _, direction in simulation.fabric]
-        gone = sum(one.dropped + one.trimmed + one.corrupted for one in counts)
-        assert repeated <= MOST_REPEATS * gone + packets + FEW, "a storm"
+        # What was sent again either had not arrived or comes twice, so this is what is needless.
+        share = NEEDLESS[self.congestion]
+        assert needless <= share * packets + FEW, "a storm"
 
     def _hosts(self) -> list[Host]:
         return list(self.simulation.hosts.values()) if hasattr(self, "simulation") else []

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.mrc import Completion, CompletionStatus, MemoryTable, MessageDelivered
 from testbed.workloads.messages import Checker, Sender, Slots, rkey_of
-from testbed.workloads.pattern import Pattern
+from testbed.workloads.pattern import Block, Pattern
 
 SIZE, DEPTH, FLOW = 1000, 4, 2
 
@@ -43,8 +43,8 @@ def setup() -> tuple[_Wire, Sender, Checker]:
     memory = MemoryTable()
     memory.register(region)
     wire = _Wire(memory)
-    sender = Sender(wire, FLOW, slots, Pattern(FLOW, 1, SIZE))
-    return wire, sender, Checker(FLOW, region, Pattern(FLOW, 1, SIZE))
+    sender = Sender(wire, FLOW, slots, Pattern(Block(1, SIZE), FLOW))
+    return wire, sender, Checker(FLOW, region, Pattern(Block(1, SIZE), FLOW))
 
 
 def test_what_completes_is_counted(setup: tuple[_Wire, Sender, Checker]) -> None:
