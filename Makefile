@@ -27,6 +27,10 @@ run-scenario: setup ## run one scenario and write its report (root)
 test: setup ## run all tests (root: without it the tests that need it are skipped)
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(ARGS)
 
+.PHONY: soak
+soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/python scripts/soak.py "$(RESULTS)" $(ARGS)
+
 .PHONY: lint
 lint: setup ## check style and types
 	@$(OWNED) . -- .venv/bin/ruff check

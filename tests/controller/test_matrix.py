@@ -106,7 +106,12 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
         assert record["kind"] == kind
         assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
         assert record["effective_ns"] < record["heal_after_ns"] <= record["healed_ns"]
-        assert record["proof"]["healed"]["carrier"] is True
+        # A machine that stalls may let the next fault strike before this one is healed.
+        late = any(
+            record["heal_asked_ns"] < r["steps"][0]["after_ns"] < record["healed_ns"]
+            for r in records
+        )
+        assert late or record["proof"]["healed"]["carrier"] is True
         dark = kind in {"cut", "reboot"}
         assert record["proof"]["until_end"]["carrier"] is not dark
     late_ms = median((record["effective_ns"] - record["asked_ns"]) / MS for record in records)
