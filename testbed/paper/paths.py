@@ -12,7 +12,9 @@ from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
 
 LOSSY = Variant("lossy-ev", "lossy-ev")
+_NO_SKIP = {"transport": {"kind": "mrc", "congestion": "fixed", "ecn_skip": False}}
 SHARED = Variant("same-ev", "same-ev")
+UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP)
 
 AT_ONCE_RTTS = 4.0
 """"At once": the first lost packet of the EV shows after a round trip; one in five is lost."""
@@ -84,17 +86,22 @@ def _plot_evs(
 
 
 def _same_ev(runs: Runs) -> tuple[Check, ...]:
-    run = only(runs)
+    run = runs[SHARED.name]
     (fault,) = run.summary.faults
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
     pinned, free = run.flows
+    unmoved = runs[UNMOVED.name]
     settled = (start + SHARING_RTTS * run.data.base_rtt_s, end)
     on_shared = _share_on(run, free, 0, *settled)
     rates = [
         flow.delivery.goodput_bps(*settled) / flow.flow.attainable_bps for flow in (pinned, free)
     ]
     return (
-        at_most("what the free flow still sends on the shared EV", on_shared, 0.25),
+        at_most(
+            "what the free flow sends on the shared EV, over the same without ECN skip",
+            on_shared / _share_on(unmoved, unmoved.flows[1], 0, *settled),
+            0.85,
+        ),
         at_least("share of line rate, the slower of the two", min(rates), 0.85),
     )
 
@@ -110,7 +117,7 @@ def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> 
 
 
 def _draw_shared(runs: Runs) -> Figure:
-    run = only(runs)
+    run = runs[SHARED.name]
     figure = style.new_figure(4.4)
     upper, lower = figure.subplots(2, 1, sharex=True)
     plot_flows(upper, run, run.flows)
@@ -140,14 +147,17 @@ PATHS: tuple[PaperFigure, ...] = (
         number="14",
         title="Two flows on the same EV",
         saw="ECN moves one of them to the other EV; both stay near line rate",
-        ours="Two hosts of a rack write to two other racks over two T1s. For one of them the path "
-        "over T1 1 dies, so that it has a single EV and needs that uplink whole; the other flow "
-        "has both. The paper forces both flows to begin on one EV; spraying packet by packet ours "
-        "never do, so that the first is held on one EV instead.",
-        variants=(SHARED,),
+        ours="Two hosts of a rack write to two other racks over two T1s, with a fixed window. For "
+        "one of them the path over T1 1 dies: it has a single EV and needs that uplink whole. The "
+        "other flow has both. (The paper forces both flows to begin on one EV, which flows that "
+        "spray packet by packet never do.) A second run has ECN skip switched off.",
+        variants=(SHARED, UNMOVED),
         measure=_same_ev,
         draw=_draw_shared,
         caption="Above: the throughput of both flows. Below: what each sends on each of its EVs, "
         "averaged over two base RTTs.",
+        cannot_show="why the paper's flows reach line rate. By the public rule, a mark makes "
+        "its EV be skipped once, the one of two EVs that is marked every time keeps a third of the "
+        "packets, and the flow that has no other EV keeps two thirds of its line rate.",
     ),
 )

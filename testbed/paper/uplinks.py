@@ -92,11 +92,14 @@ UPLINKS: tuple[PaperFigure, ...] = (
         number="19b",
         title="T0-T1 links at a quarter of their speed",
         saw="throughput follows the remaining capacity",
-        ours=_SETTING + "Three of the uplinks fall to a quarter of their speed, one every 2.5 s.",
+        ours=_SETTING + "Three of the uplinks fall to a quarter of their speed, one every 2.5 s. "
+        "32 EVs a QP, a fixed window.",
         variants=(Variant("uplinks-slow", "uplinks-slow"),),
         measure=_follows,
         draw=_draw,
         caption=_READING,
+        cannot_show="it with NSCC: there the marks of the slow links shrink the window too, and "
+        "60% of what the links allow is left.",
     ),
     PaperFigure(
         number="19c",

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.paper.registry import FIGURES
-from testbed.paper.reproduction import chosen
+from testbed.paper.reproduction import chosen, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS, order
 
 VARIANTS = {variant.name: variant for figure in FIGURES for variant in figure.variants}
@@ -39,3 +39,16 @@ def test_no_scenario_is_left_over() -> None:
 def test_an_unknown_figure_is_refused() -> None:
     with pytest.raises(InputError, match="expected one of"):
         chosen(["9z"])
+
+
+def test_a_figure_is_simulated_judged_drawn_and_kept(tmp_path: Path) -> None:
+    figures = chosen(["12"])
+    told: list[str] = []
+    for _ in range(2):
+        (outcome,) = reproduce(
+            figures, tmp_path, lambda what, _: told.append(what), simulate=True, again=False
+        )
+        assert outcome.holds == "yes"
+    assert sum("lossy-ev" in what for what in told) == 1  # the second time it was there
+    assert "lossy-ev" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "figures" / "figure-12-13.png").is_file()
