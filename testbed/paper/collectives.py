@@ -1,0 +1,263 @@
+"""Figures 15 to 17: collectives, at several sizes of the buffer, by several transports."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.runs import Run
+from testbed.paper.throughput import gbps
+from testbed.results.figures import style
+
+RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
+"""Every hop of it is between racks."""
+
+SIZES_MIB = (1, 4, 16)
+"""Of the buffer. The paper's go from 4 MB to 16 GB; a chunk of our 16 MiB among 8 hosts is as long
+as one of its 128 MB among 64."""
+
+SECONDS = {1: 3, 4: 8, 16: 15}
+"""How long a run lasts, by the size."""
+
+LOSSES = (0.0, 0.001, 0.01)
+
+PORTS_GBPS = 400.0
+"""What a host's ports carry together, in real Gb/s, headers included."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A transport as a curve of the figures.
+
+    Attributes:
+        name: for names of runs.
+        label: for legends.
+        transport: the scenario's key.
+        topology: the fabric that it is for.
+        colour: of its curve.
+    """
+
+    name: str
+    label: str
+    transport: dict[str, Any]
+    topology: str
+    colour: str
+
+
+MRC = Sender("mrc", "MRC, 1 QP", {"kind": "mrc", "congestion": "nscc"}, "clos-4plane", style.BLUE)
+ROCE_1 = Sender("roce-1", "RoCE, 1 QP", {"kind": "roce"}, "clos-1plane-roce", style.ORANGE)
+ROCE_16 = Sender(
+    "roce-16", "RoCE, 16 QPs", {"kind": "roce", "qps": 16}, "clos-1plane-roce", style.VERMILLION
+)
+SENDERS = (MRC, ROCE_1, ROCE_16)
+
+
+def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
+    suffix = f"-loss-{loss:g}" if loss else ""
+    return f"{kind}-{size_mib}m-{sender.name}{suffix}"
+
+
+def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
+    seconds = SECONDS[size_mib]
+    workload = {"kind": kind, "hosts": list(RING), "size": f"{size_mib} MiB"}
+    lossy = {
+        "kind": "loss",
+        "target": _last_hops(sender),
+        "probability": loss,
+        "at": "0 s",
+        "for": f"{seconds * 1000 - 1} ms",  # a fault must be healed within the run
+    }
+    return Variant(
+        _name(kind, sender, loss, size_mib),
+        "collective",
+        {
+            "topology": sender.topology,
+            "transport": sender.transport,
+            "workload": workload,
+            "duration": f"{seconds} s",
+            "timeline": [lossy] if loss else [],
+        },
+        only_simulated=True,
+    )
+
+
+def _last_hops(sender: Sender) -> list[str]:
+    """The directions into the hosts, in every plane: each packet crosses one of them."""
+    planes = 4 if sender is MRC else 1
+    return [f"p{plane}_t0_{host // 4}>h{host}" for plane, host in product(range(planes), range(8))]
+
+
+def bus_gbps(run: Run) -> float:
+    """Bus bandwidth of a run's collectives, per host, in real Gb/s.
+
+    Where not one was completed, what hosts placed in the run's time: it is then no more than that.
+    """
+    for operation in run.summary.operations:
+        if operation.busbw_bps is not None:
+            return gbps(run, operation.busbw_bps)
+    hosts = len({flow.dst for flow in run.summary.flows})
+    return gbps(run, sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts)
+
+
+def _share(runs: Runs, kind: str, sender: Sender, loss: float, size_mib: int) -> float:
+    return bus_gbps(runs[_name(kind, sender, loss, size_mib)]) / PORTS_GBPS
+
+
+def _all_reduce(runs: Runs) -> tuple[Check, ...]:
+    largest = SIZES_MIB[-1]
+
+    def share(sender: Sender, loss: float = 0.0) -> float:
+        return _share(runs, "allreduce", sender, loss, largest)
+
+    mrc = share(MRC)
+    return (
+        at_least("MRC over RoCE with 16 QPs, largest size", mrc / share(ROCE_16), 1.0, "{:.2f}"),
+        at_least(
+            "RoCE with 16 QPs over 1 QP, largest size",
+            share(ROCE_16) / share(ROCE_1),
+            1.0,
+            "{:.2f}",
+        ),
+        between("RoCE with 1 QP, of MRC's rate", share(ROCE_1) / mrc, 0.25, 0.65, "{:.0%}"),
+        at_least("MRC at 0.1% loss, of its rate", share(MRC, 0.001) / mrc, 0.85, "{:.0%}"),
+        between("MRC at 1% loss, of its rate", share(MRC, 0.01) / mrc, 0.2, 0.5, "{:.0%}"),
+        at_most(
+            "RoCE with 1 QP at 1% loss, of the ports' rate", share(ROCE_1, 0.01), 0.2, "{:.0%}"
+        ),
+        at_most(
+            "RoCE with 16 QPs at 1% loss, of the ports' rate", share(ROCE_16, 0.01), 0.2, "{:.0%}"
+        ),
+    )
+
+
+def _all_to_all(runs: Runs) -> tuple[Check, ...]:
+    checks = []
+    for size in SIZES_MIB:
+        mrc, one, many = (_share(runs, "alltoall", sender, 0.0, size) for sender in SENDERS)
+        checks.append(
+            at_least(f"MRC over the better RoCE, {size} MiB", mrc / max(one, many), 1.0, "{:.2f}")
+        )
+    return tuple(checks)
+
+
+def _send_receive(runs: Runs) -> tuple[Check, ...]:
+    (run,) = runs.values()
+    rate = bus_gbps(run)
+    return (at_least("rate of a host, of its ports'", rate / PORTS_GBPS, 0.9),)
+
+
+def _draw_all_reduce(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    panels = figure.subplots(1, len(LOSSES), sharey=True)
+    for axes, loss in zip(panels, LOSSES, strict=True):
+        _curves(axes, runs, "allreduce", loss)
+        axes.set_title(f"{loss:.1%} loss" if loss else "no loss")
+    _finish(figure, panels)
+    return figure
+
+
+def _draw_all_to_all(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    axes = figure.subplots()
+    _curves(axes, runs, "alltoall", 0.0)
+    _finish(figure, [axes])
+    return figure
+
+
+def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
+    panels[0].set_ylabel("bus bandwidth per host\n(Gb/s, real-equivalent)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def _curves(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+    for sender in SENDERS:
+        points = [runs[_name(kind, sender, loss, size)] for size in SIZES_MIB]
+        rates = [bus_gbps(run) for run in points]
+        axes.plot(SIZES_MIB, rates, color=sender.colour, label=sender.label)
+        for size, run, rate in zip(SIZES_MIB, points, rates, strict=True):
+            face = sender.colour if run.summary.operations else "white"
+            axes.plot(size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=face)
+    axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(SIZES_MIB, [f"{size}" for size in SIZES_MIB])
+    axes.set_ylim(0, 1.1 * PORTS_GBPS)
+    axes.set_xlabel("buffer per host (MiB)")
+    axes.spines["top"].set_visible(False)
+
+
+def _draw_send_receive(runs: Runs) -> Figure:
+    (run,) = runs.values()
+    figure = style.new_figure(2.4)
+    axes = figure.subplots()
+    into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}
+    hosts = sorted(into)
+    axes.bar(hosts, [into[host] for host in hosts], color=style.BLUE, width=0.6)
+    axes.axhline(PORTS_GBPS / 8, color=style.BLACK, linestyle=(0, (4, 2)))
+    axes.set_ylabel("received (GB/s, real-equivalent)")
+    axes.spines["top"].set_visible(False)
+    return figure
+
+
+def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
+    for sender, loss, size in product(SENDERS, losses, SIZES_MIB):
+        yield _variant(kind, sender, loss, size)
+
+
+_READING = (
+    "Bus bandwidth as nccl-tests defines it, over the size of each host's buffer. Dashed: the "
+    "rate of a host's ports, headers included. Hollow: not one collective was completed in the "
+    "run's time; shown is what was placed."
+)
+_SCALE = (
+    "8 hosts of two racks instead of 64, 1 to 16 MiB instead of 4 MB to 16 GB. MRC on 4 planes of "
+    "100 Gb/s, RoCE on one plane of 400 Gb/s with deep queues and DCQCN."
+)
+_STORE_AND_FORWARD = (
+    "Switches here store and forward: a full packet takes four times as long over each hop of a "
+    "100G plane as over one of 400G, 1.0 us more in all, which small buffers feel; real switches "
+    "cut through."
+)
+
+COLLECTIVES: tuple[PaperFigure, ...] = (
+    PaperFigure(
+        number="15",
+        title="NCCL send/receive",
+        saw="92 GB/s per NIC, of 100",
+        ours="Eight hosts with 4 ports of 100 Gb/s each send 16 MiB to the next of a ring and "
+        "receive as much, again and again; in the simulator.",
+        variants=(Variant("send-receive", "send-receive", only_simulated=True),),
+        measure=_send_receive,
+        draw=_draw_send_receive,
+        caption="What each host received over the whole run, in GB/s at full speed. Dashed: the "
+        "rate of its ports, headers included.",
+    ),
+    PaperFigure(
+        number="16",
+        title="Ring all-reduce, MRC and RoCE, without and with loss",
+        saw="RoCE with 1 QP about half (ECMP collisions); MRC with 1 QP above RoCE with 16; 0.1% "
+        "loss has little impact on MRC for large messages; at 1% MRC has about a third, RoCE is "
+        "unusable",
+        ours=f"{_SCALE} Loss is random, on the last hop of every plane; in the simulator.",
+        variants=tuple(_variants("allreduce", LOSSES)),
+        measure=_all_reduce,
+        draw=_draw_all_reduce,
+        caption=_READING,
+        cannot_show=_STORE_AND_FORWARD,
+    ),
+    PaperFigure(
+        number="17",
+        title="All-to-all, MRC and RoCE",
+        saw="MRC above RoCE at every size; RoCE at 16 QPs slightly worse than at 1",
+        ours=f"{_SCALE} Without loss; in the simulator.",
+        variants=tuple(_variants("alltoall", LOSSES[:1])),
+        measure=_all_to_all,
+        draw=_draw_all_to_all,
+        caption=_READING,
+        cannot_show=_STORE_AND_FORWARD,
+    ),
+)

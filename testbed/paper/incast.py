@@ -1,0 +1,129 @@
+"""Figure 18: seven hosts write to one, and a victim beside them to its neighbour."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from testbed.model.topology import PAYLOAD_MTU
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most
+from testbed.paper.runs import Run
+from testbed.paper.throughput import TIME, rate, sliding
+from testbed.results.delivery import Floats
+from testbed.results.fault_metrics import FlowTables, run_end
+from testbed.results.figures import style
+
+VICTIM = ("h11", "h1")
+BEGIN_RTTS = 20.0
+"""From then on rates are taken: the first bursts are over."""
+
+WINDOW_RTTS = 5.0
+"""Rates over time are means of so long."""
+
+PANELS = {
+    "incast-mrc": "MRC, 1 QP",
+    "incast-roce-1": "RoCE with DCQCN, 1 QP",
+    "incast-roce-16": "RoCE with DCQCN, 16 QPs",
+}
+
+
+def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
+    return [flow for flow in run.flows if (flow.flow.src, flow.flow.dst) == (src, dst)]
+
+
+def _sources(run: Run) -> list[str]:
+    """The senders of the incast, in order."""
+    return list(dict.fromkeys(f.flow.src for f in run.flows if f.flow.src != VICTIM[0]))
+
+
+def _rate(run: Run, flows: Sequence[FlowTables]) -> float:
+    begin = BEGIN_RTTS * run.data.base_rtt_s
+    return sum(rate(run, flow, begin, run_end(run.data)) for flow in flows)
+
+
+def _course(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
+    width = WINDOW_RTTS * run.data.base_rtt_s
+    course = np.zeros(len(moments))
+    for flow in flows:
+        course += sliding(run, flow, moments, width)
+    return course
+
+
+def _port_gbps(run: Run) -> float:
+    """What a host's port carries of payload, at full speed."""
+    topology = run.data.topology
+    payload = PAYLOAD_MTU / topology.wire_bytes
+    return topology.planes * topology.port_rate * payload / 1e9
+
+
+def _victim(run: Run) -> float:
+    return _rate(run, _flows(run, *VICTIM)) / _port_gbps(run)
+
+
+def _worst_dip(run: Run) -> float:
+    rtt = run.data.base_rtt_s
+    moments = np.arange(BEGIN_RTTS * rtt, run_end(run.data), rtt)
+    return float(_course(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
+
+
+def _measure(runs: Runs) -> tuple[Check, ...]:
+    mrc, one, many = (runs[name] for name in PANELS)
+    shares = [_rate(mrc, _flows(mrc, src, "h0")) for src in _sources(mrc)]
+    return (
+        at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least("MRC's smallest share over its largest", min(shares) / max(shares), 0.8, "{:.2f}"),
+        at_most("RoCE's victim with 1 QP", _victim(one), 0.75, "{:.0%}"),
+        at_most("RoCE's victim with 16 QPs, at its lowest", _worst_dip(many), 0.25, "{:.0%}"),
+    )
+
+
+def _draw(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    panels = figure.subplots(1, len(PANELS), sharey=True)
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
+        run = runs[name]
+        rtt, end = run.data.base_rtt_s, run_end(run.data)
+        moments = np.arange(0, end, rtt / 2)
+        for i, src in enumerate(_sources(run)):
+            label = "the seven of the incast" if i == 0 else None
+            course = _course(run, _flows(run, src, "h0"), moments)
+            axes.plot(moments, course, color=style.SKY, linewidth=0.8, label=label)
+        victim = _course(run, _flows(run, *VICTIM), moments)
+        axes.plot(moments, victim, color=style.VERMILLION, label="the victim")
+        axes.set_xlim(0, end)
+        axes.set_ylim(0, 1.15 * _port_gbps(run))
+        axes.set_title(title)
+        axes.set_xlabel(TIME)
+        axes.spines["top"].set_visible(False)
+    panels[0].set_ylabel("throughput (Gb/s, real-equivalent)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    return figure
+
+
+INCAST = PaperFigure(
+    number="18",
+    title="7:1 incast with a victim",
+    saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
+    "with many QPs it has dips of 75%",
+    ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
+    "incast. 1.2 ms of real time, in the simulator, which alone has priority flow control. In so "
+    "short a time DCQCN does not get back what its first cuts took, so that RoCE's victim loses "
+    "more than in the paper.",
+    variants=(
+        Variant("incast-mrc", "incast-victim", only_simulated=True),
+        Variant("incast-roce-1", "incast-victim-roce", only_simulated=True),
+        Variant(
+            "incast-roce-16",
+            "incast-victim-roce",
+            {"transport": {"kind": "roce", "qps": 16}},
+            only_simulated=True,
+        ),
+    ),
+    measure=_measure,
+    draw=_draw,
+    caption=f"Throughput, averaged over the {WINDOW_RTTS:g} base RTTs before each point, as it "
+    "would be at full speed; all QPs of a host together.",
+    cannot_show="Linux has no priority flow control: emulated, a lossless fabric is one with deep "
+    "queues.",
+)

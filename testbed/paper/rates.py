@@ -1,0 +1,148 @@
+"""Table 5.2.1 and the appendix's permutation: what hosts get out of a fabric without faults."""
+
+from matplotlib.figure import Figure
+
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.runs import Run
+from testbed.paper.throughput import gbps
+from testbed.results.figures import style
+
+LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
+NIC_GBPS = 800.0
+PAPER_US = {"local": 5.09, "cross": 6.54}
+PLACES = {"local": "T0-local", "cross": "cross-T1"}
+
+
+def _write(place: str, what: str) -> Variant:
+    small = what == "lat"
+    workload = {
+        "kind": "write_bw",
+        "pairs": LOCAL if place == "local" else CROSS,
+        "bidirectional": False,
+        "message_size": "2 B" if small else "32 KiB",
+        "depth": 1 if small else 64,
+    }
+    return Variant(f"write-{what}-{place}", "write", {"workload": workload})
+
+
+def _latency_us(run: Run) -> float:
+    """Median latency of a message, in real us."""
+    (flow,) = run.summary.flows
+    return flow.latency.median_ms * 1e3 / run.summary.dilation if flow.latency else float("nan")
+
+
+def _bandwidth_gbps(run: Run) -> float:
+    (flow,) = run.summary.flows
+    return gbps(run, flow.goodput_bps)
+
+
+def _writes(runs: Runs) -> tuple[Check, ...]:
+    latencies = (
+        between(
+            f"latency of 2 B, {where}",
+            _latency_us(runs[f"write-lat-{place}"]),
+            0.95 * PAPER_US[place],
+            1.1 * PAPER_US[place],
+            "{:.2f} us",
+        )
+        for place, where in PLACES.items()
+    )
+    bandwidths = (
+        at_least(
+            f"bandwidth at 32 KiB, {where}, of the ports' rate",
+            _bandwidth_gbps(runs[f"write-bw-{place}"]) / NIC_GBPS,
+            0.95,
+        )
+        for place, where in PLACES.items()
+    )
+    return (*latencies, *bandwidths)
+
+
+def _draw_writes(runs: Runs) -> Figure:
+    figure = style.new_figure(2.4)
+    left, right = figure.subplots(1, 2)
+    where = list(PLACES.values())
+    left.bar(
+        where, [_latency_us(runs[f"write-lat-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
+    )
+    left.plot(
+        where, list(PAPER_US.values()), "_", color=style.VERMILLION, markersize=40, label="paper"
+    )
+    left.set_ylabel("latency of 2 B (us, real)")
+    right.bar(
+        where, [_bandwidth_gbps(runs[f"write-bw-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
+    )
+    right.plot(where, [770, 770], "_", color=style.VERMILLION, markersize=40, label="paper")
+    right.axhline(NIC_GBPS, color=style.BLACK, linestyle=(0, (4, 2)))
+    right.set_ylabel("bandwidth at 32 KiB (Gb/s)")
+    for axes in (left, right):
+        axes.spines["top"].set_visible(False)
+        axes.set_xlim(-0.6, 1.6)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center")
+    return figure
+
+
+def _shares(run: Run) -> list[float]:
+    return sorted(flow.attainable_fraction for flow in run.summary.flows)
+
+
+def _permutation(runs: Runs) -> tuple[Check, ...]:
+    return (
+        at_least("MRC's slowest flow, of attainable", _shares(runs["permutation-mrc"])[0], 0.97),
+        at_most("RoCE's slowest flow, of attainable", _shares(runs["permutation-roce"])[0], 0.5),
+    )
+
+
+def _draw_permutation(runs: Runs) -> Figure:
+    figure = style.new_figure(2.4)
+    axes = figure.subplots()
+    for name, label, colour, shift in (
+        ("permutation-mrc", "MRC, 1 QP", style.BLUE, -0.2),
+        ("permutation-roce", "RoCE, 1 QP", style.ORANGE, 0.2),
+    ):
+        run = runs[name]
+        rates = sorted(gbps(run, flow.goodput_bps) for flow in run.summary.flows)
+        places = [i + 1 + shift for i in range(len(rates))]
+        axes.bar(places, rates, width=0.38, color=colour, label=label)
+    axes.set_xlabel("flow, from the slowest")
+    axes.set_ylabel("throughput (Gb/s, real-equivalent)")
+    axes.spines["top"].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+TABLE = PaperFigure(
+    number="5.2.1",
+    title="Latency of a write, and bandwidth",
+    saw="ib_write_lat, 2 B: 5.09 us T0-local, 6.54 us cross-T1; ib_write_bw, 32 KB: about 770 of "
+    "800 Gb/s (96%) both ways",
+    ours="Two hosts with 8 ports of 100 Gb/s, one writing to the other: one WRITE of 2 B at a "
+    "time, and 64 of 32 KiB.",
+    variants=tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES),
+    measure=_writes,
+    draw=_draw_writes,
+    caption="Median from a message's first packet handed to the port to its last byte in place, "
+    "and payload delivered. Red: the paper's. Dashed: the ports' rate, headers included.",
+    cannot_show="The delays of NICs and switches are set from this table, so that the latency "
+    "tells only what serialisation and the endpoints add to them.",
+)
+
+PERMUTATION = PaperFigure(
+    number="permutation",
+    title="Permutation that fills the T0s' uplinks (appendix)",
+    saw="RoCE with 1 QP: some flows get a half or a third of line rate; MRC with 1 QP: every flow "
+    "has 390 of 400 Gb/s",
+    ours="Eight hosts of two racks write to one of the other rack each; MRC on 4 planes of 100 "
+    "Gb/s, RoCE on one plane of 400 Gb/s.",
+    variants=(
+        Variant("permutation-mrc", "full-permutation"),
+        Variant(
+            "permutation-roce",
+            "full-permutation",
+            {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}},
+        ),
+    ),
+    measure=_permutation,
+    draw=_draw_permutation,
+    caption="Payload delivered by each flow, at full speed, from the slowest to the fastest.",
+)
