@@ -356,3 +356,15 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
     options = [word for link in (*links, links[0]) for word in ("--pcap", link)]
     assert call("run", "link-failure", *options).status == 0
     assert asked == links
+
+
+def test_what_only_the_simulator_has_is_refused(call: Call, play: Play) -> None:
+    play()
+    Path("paused.yaml").write_text(
+        "{name: x, workload: {pairs: [[h0, h1]]}, topology: {name: x, planes: 1, t0_per_plane: 2, "
+        "t1_per_plane: 1, hosts_per_t0: 1, pause: {}}}"
+    )
+    called = call("run", "paused.yaml")
+    assert called.status == 2
+    assert "topology.pause" in called.err
+    assert "testbed simulate" in called.err

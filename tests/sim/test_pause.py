@@ -1,0 +1,42 @@
+"""Priority flow control: nothing is dropped, and who is beside an incast suffers."""
+
+import pytest
+
+from testbed.loading import load_scenario
+from testbed.paper.runs import PAPER_SCENARIOS
+from testbed.sim import Outcome, Simulation
+
+QPS = 16
+S = 1_000_000_000
+
+
+def incast(*, pause: bool) -> Outcome:
+    found = load_scenario(str(PAPER_SCENARIOS / "incast-victim-roce.yaml"))
+    topology = found.topology if pause else found.topology.model_copy(update={"pause": None})
+    transport = found.transport.model_copy(update={"qps": QPS})
+    changes = {"topology": topology, "transport": transport, "duration": 2 * S}
+    return Simulation(found.model_copy(update=changes)).run()
+
+
+def victim_bytes(outcome: Outcome) -> int:
+    return sum(flow.bytes_verified for flow in outcome.flows if flow.src == "h11")
+
+
+@pytest.fixture(scope="module")
+def paused() -> Outcome:
+    return incast(pause=True)
+
+
+@pytest.fixture(scope="module")
+def deep() -> Outcome:
+    return incast(pause=False)
+
+
+def test_nothing_is_dropped_where_deep_queues_overflow(paused: Outcome, deep: Outcome) -> None:
+    assert sum(counts.full for counts in deep.counts.values()) > 0
+    assert sum(counts.full for counts in paused.counts.values()) == 0
+    assert sum(counts.paused for counts in paused.counts.values()) > 0
+
+
+def test_the_victim_of_an_incast_is_stopped_with_it(paused: Outcome, deep: Outcome) -> None:
+    assert victim_bytes(paused) < 0.6 * victim_bytes(deep)
