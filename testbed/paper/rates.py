@@ -10,6 +10,7 @@ from testbed.results.figures import style
 LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
 NIC_GBPS = 800.0
 PAPER_US = {"local": 5.09, "cross": 6.54}
+PAPER_GBPS = 770.0
 PLACES = {"local": "T0-local", "cross": "cross-T1"}
 
 
@@ -65,20 +66,18 @@ def _draw_writes(runs: Runs) -> Figure:
     left.bar(
         where, [_latency_us(runs[f"write-lat-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
     )
-    left.plot(
-        where, list(PAPER_US.values()), "_", color=style.VERMILLION, markersize=40, label="paper"
-    )
+    for i, latency_us in enumerate(PAPER_US.values()):
+        left.hlines(latency_us, i - 0.4, i + 0.4, color=style.VERMILLION)
     left.set_ylabel("latency of 2 B (us, real)")
     right.bar(
         where, [_bandwidth_gbps(runs[f"write-bw-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
     )
-    right.plot(where, [770, 770], "_", color=style.VERMILLION, markersize=40, label="paper")
+    right.hlines([PAPER_GBPS] * 2, [-0.4, 0.6], [0.4, 1.4], color=style.VERMILLION)
     right.axhline(NIC_GBPS, color=style.BLACK, linestyle=(0, (4, 2)))
     right.set_ylabel("bandwidth at 32 KiB (Gb/s)")
     for axes in (left, right):
         axes.spines["top"].set_visible(False)
         axes.set_xlim(-0.6, 1.6)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center")
     return figure
 
 

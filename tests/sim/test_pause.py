@@ -14,7 +14,13 @@ def incast(*, pause: bool) -> Outcome:
     found = load_scenario(str(PAPER_SCENARIOS / "incast-victim-roce.yaml"))
     topology = found.topology if pause else found.topology.model_copy(update={"pause": None})
     transport = found.transport.model_copy(update={"qps": QPS})
-    changes = {"topology": topology, "transport": transport, "duration": 2 * S}
+    workload = found.workload.model_copy(update={"depth": 4})
+    changes = {
+        "workload": workload,
+        "topology": topology,
+        "transport": transport,
+        "duration": 2 * S,
+    }
     return Simulation(found.model_copy(update=changes)).run()
 
 
