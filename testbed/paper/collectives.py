@@ -219,8 +219,8 @@ _SCALE = (
 )
 _STORE_AND_FORWARD = (
     "Switches here store and forward: a full packet takes four times as long over each hop of a "
-    "100G plane as over one of 400G, 1.0 us more in all, which small buffers feel; real switches cut "
-    "through. On one plane of 400 Gb/s MRC's all-to-all of 1 MiB is as fast as RoCE's."
+    "100G plane as over one of 400G, 1.0 us more in all, which small buffers feel; real switches "
+    "cut through. On one plane of 400 Gb/s MRC's all-to-all of 1 MiB is as fast as RoCE's."
 )
 
 COLLECTIVES: tuple[PaperFigure, ...] = (

@@ -31,10 +31,10 @@ _SHALLOW = {
     "senders": [f"h{i}" for i in range(4, 11)],
     "target": "h0",
     "victim": list(VICTIM),
-    "message_size": "64 KiB",
+    "message_size": "16 KiB",
     "depth": 4,
 }
-"""The same for 16 QPs: so many more messages outstanding would not drain at the end of the run."""
+"""The same for 16 QPs, which then have as much outstanding together as one has."""
 
 
 def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
@@ -117,8 +117,8 @@ INCAST = PaperFigure(
     saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
     "with many QPs it has dips of 75%",
     ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
-    "incast. 1.2 ms of real time, in the simulator, which alone has priority flow control. With 1 QP "
-    "the hash decides whether the victim shares an uplink with the incast.",
+    "incast. 1.2 ms of real time, in the simulator, which alone has priority flow control. With "
+    "1 QP the hash decides whether the victim shares an uplink with the incast.",
     variants=(
         Variant("incast-mrc", "incast-victim", only_simulated=True),
         Variant("incast-roce-1", "incast-victim-roce", only_simulated=True),
