@@ -19,7 +19,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fabric": {"model", "mrc"},
     "mapper": {"endpoint", "fabric", "model", "mrc", "results"},
     "endpoint": {"baselines", "fabric", "model", "mrc", "results", "workloads"},
-    "sim": {"endpoint", "mapper", "model", "mrc", "results"},
+    "sim": {"endpoint", "mapper", "model", "mrc", "results", "workloads"},
     "controller": {"fabric", "loading", "model"},
     "perftest": {"endpoint", "fabric", "model", "mrc", "workloads"},
     "drawings": {"model", "mrc", "results"},

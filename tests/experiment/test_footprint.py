@@ -48,7 +48,7 @@ def test_where_no_number_helps_it_says_so(machine: Callable[[int, int], None]) -
 
 def test_messages_too_large_for_the_memory(machine: Callable[[int, int], None]) -> None:
     machine(100 * MIB, 100)
-    with pytest.raises(MachineError, match="256 MiB of memory, 64 MiB of it for mes") as refused:
+    with pytest.raises(MachineError, match="248 MiB of memory, 56 MiB of it for mes") as refused:
         require_room(load_scenario("permutation"))
     assert "about 3 of its 8 flows would fit" in refused.value.remedy
 
