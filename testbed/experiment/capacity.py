@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed import fast
 from testbed.experiment.machine import cpu_model
 from testbed.model.errors import MachineError
 from testbed.model.flows import Flow, fair_shares_bps, flows_of
@@ -26,6 +27,10 @@ from testbed.results.run_directory import give_to_user
 
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
+
+AIM_LOAD = 0.6
+"""Expected share at which `dilation: auto` aims: a busier moment than the one in which the machine
+was measured must not take it beyond the share that is warned of."""
 
 REFUSE_LOAD = 1.5
 """Above it what is measured would be the machine: refused unless forced."""
@@ -86,10 +91,10 @@ class Capacity:
     def fitting_dilation(self, scenario: Scenario) -> int:
         """The smallest dilation at which this machine can be trusted with a scenario.
 
-        There the load is no more than `WARN_LOAD`, rates being linear in 1/dilation, and event
+        There the load is no more than `AIM_LOAD`, rates being linear in 1/dilation, and event
         loops are late by a small part of a round trip.
         """
-        most = max(self.load(scenario) / WARN_LOAD, self.lateness(scenario) / LAG_RTT)
+        most = max(self.load(scenario) / AIM_LOAD, self.lateness(scenario) / LAG_RTT)
         exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
@@ -108,7 +113,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     dilation = capacity.fitting_dilation(scenario)
     if load > WARN_LOAD:
         flows = len(scenario.flows)
-        fits = max(int(flows * WARN_LOAD / load), 1)
+        fits = max(int(flows * AIM_LOAD / load), 1)
         what = f"{flows} flows take about {load:.0%} of this machine's {capacity.cpus} CPUs"
         remedy = f"{fits} of them would fit, or all with dilation: {dilation} (auto finds it)"
     elif late > LAG_RTT:
@@ -126,7 +131,10 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
 
 
 def kept() -> Capacity | None:
-    """What was measured here before, with this kernel, CPU and version; None if nothing was."""
+    """What was measured here before, with this kernel, CPU, version and build of the core.
+
+    None if nothing was.
+    """
     try:
         return Capacity(**json.loads(_place().read_text()))
     except FileNotFoundError:
@@ -145,10 +153,15 @@ def keep(capacity: Capacity) -> Path:
 
 
 def _place() -> Path:
-    key = json.dumps(
-        [CALIBRATION, version("mrc-testbed"), platform.release(), cpu_model(), os.cpu_count()]
+    key = (
+        CALIBRATION,
+        version("mrc-testbed"),
+        fast.is_built(),
+        platform.release(),
+        cpu_model(),
+        os.cpu_count(),
     )
-    name = f"capacity-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    name = f"capacity-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     return _cache_directory() / "mrc-testbed" / name
 
 

@@ -28,6 +28,10 @@ CPU_DEGRADED = 0.85
 CPU_INVALID = 0.97
 """Busy share of all CPUs over the run: above it queues form in the machine, not in the fabric."""
 
+COST_OUTDATED = 1.3
+"""So much more CPU time of endpoints for a packet than was measured of this machine, on busy CPUs:
+what was measured no longer holds."""
+
 ONE_CPU_DEGRADED = 0.95
 """Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
 
@@ -93,6 +97,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     found = [
         *(() if data.simulated else _lag(_not_frozen(data, during), data.run.base_rtt_ns)),
         *_cpu(during),
+        *_cost(data, during, flows),
         *_timers(during, data.run.base_rtt_ns),
         *_rates(data),
         *_drops(data.health, sum(flow.packets_sent for flow in flows)),
@@ -157,10 +162,8 @@ def _lag(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
 
 
 def _cpu(samples: Sequence[HealthSample]) -> _Found:
-    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
-    if shares:
-        total = sum(weight for _, weight in shares)
-        mean = sum(share * weight for share, weight in shares) / total
+    mean = _mean_busy(samples)
+    if mean is not None:
         level = _grade(mean, CPU_DEGRADED, CPU_INVALID)
         if level:
             yield level, f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
@@ -189,6 +192,40 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
                     "the bottleneck instead of the fabric"
                 ),
             )
+
+
+def _cost(data: RunData, samples: Sequence[HealthSample], flows: Sequence[FlowSummary]) -> _Found:
+    """Where the CPUs were too busy: did a packet cost more than the dilation was chosen for?"""
+    measured = data.manifest.get("capacity")
+    mean = _mean_busy(samples)
+    packets = sum(flow.packets_sent for flow in flows)
+    if not measured or not packets or mean is None or mean <= CPU_DEGRADED:
+        return
+    hosts: dict[str, list[HealthSample]] = {}
+    for sample in samples:
+        if sample.cpu_ns is not None and sample.process in data.topology.nodes:
+            hosts.setdefault(sample.process, []).append(sample)
+    cores = sum(
+        sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own) for own in hosts.values()
+    )
+    cost_ns = cores * data.run.duration_s * NS / packets
+    share = cost_ns / measured["endpoint_ns"]
+    if share > COST_OUTDATED:
+        yield (
+            _Level.DEGRADED,
+            (
+                f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, {share:.1f} "
+                "times what was measured of this machine: testbed doctor --measure measures again"
+            ),
+        )
+
+
+def _mean_busy(samples: Sequence[HealthSample]) -> float | None:
+    """Busy share of all CPUs over the run; None where it was not sampled."""
+    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
+    if not shares:
+        return None
+    return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
 
 
 def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:

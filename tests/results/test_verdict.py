@@ -67,6 +67,27 @@ def test_a_busy_or_late_machine(
     assert all(word in summary.reasons[0] for word in words), summary.reasons
 
 
+@pytest.mark.parametrize(
+    ("busy", "measured", "told"), [(0.9, 1, True), (0.9, 1.5, False), (0.5, 1, False)]
+)
+def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
+    run: Path, busy: float, measured: float, told: bool
+) -> None:
+    """Two endpoints at 21% of a core each, 1.4 times what the machine was measured to take."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    packets = sum(
+        flow["packets_sent"] for flow in json.loads((run / "run.json").read_text())["flows"]
+    )
+    cost_ns = 2 * 0.21 * PLAN.duration * NS / packets
+    manifest["capacity"] = {"endpoint_ns": measured * cost_ns / 1.4}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    rewrite_health(run, busy_share=busy)
+    reasons = "\n".join(verdict_of(run).reasons)
+    words = f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, 1.4 times"
+    assert (words in reasons) == told
+    assert ("testbed doctor --measure" in reasons) == told
+
+
 @pytest.mark.parametrize(("drops", "state"), [(2, "degraded"), (500, "invalid")])
 def test_drops_that_no_fault_explains(tmp_path: Path, drops: int, state: str) -> None:
     generate(tmp_path / "run", replace(PLAN, unexplained_drops=drops))
