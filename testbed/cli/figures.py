@@ -28,6 +28,12 @@ def figures(
     again: Annotated[
         bool, typer.Option("--again", help="Also those whose runs are there already.")
     ] = False,
+    seeds: Annotated[
+        int,
+        typer.Option(
+            "--seeds", min=1, help="Runs of each, with seeds from 1 on; the median is judged."
+        ),
+    ] = 1,
     results: Results = Path("results"),
     list_: Annotated[bool, typer.Option("--list", help="List the figures and exit.")] = False,
     as_json: Json = False,
@@ -51,7 +57,9 @@ def figures(
         require()
     directory = results / ("paper-simulated" if simulate else "paper")
     with signals_stop(), progress_shown() as progress:
-        outcomes = reproduce(picked, directory, progress, simulate=simulate, again=again)
+        outcomes = reproduce(
+            picked, directory, progress, simulate=simulate, again=again, seeds=seeds
+        )
     if as_json:
         from testbed.paper.report import as_json as table
 

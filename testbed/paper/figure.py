@@ -1,8 +1,12 @@
 """One figure of the paper: what it shows, what is run to see it again, and how that is judged."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isinf
+from statistics import median
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,19 +35,49 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a figure says, as measured here.
+    """One thing that a figure says, as measured here: once, or with each of several seeds.
 
     Attributes:
         what: what was measured.
-        measured: its value, with its unit.
-        bound: what it must be to hold.
-        holds: whether it is.
+        values: its value with each seed.
+        low: what it must not be below to hold.
+        high: what it must not be above.
+        form: how values are shown, with their unit.
     """
 
     what: str
-    measured: str
-    bound: str
-    holds: bool
+    values: tuple[float, ...]
+    low: float
+    high: float
+    form: str
+
+    @property
+    def measured(self) -> str:
+        """The median, with its unit; of several seeds with the least and the greatest value."""
+        middle, *ends = (
+            self.form.format(value) for value in (self.value, min(self.values), max(self.values))
+        )
+        return middle if len(self.values) == 1 else f"{middle} ({' to '.join(ends)})"
+
+    @property
+    def value(self) -> float:
+        """The median of the values."""
+        return median(self.values)
+
+    @property
+    def bound(self) -> str:
+        """What it must be to hold."""
+        low, high = self.form.format(self.low), self.form.format(self.high)
+        if isinf(self.high):
+            return f"≥ {low}"
+        if isinf(self.low):
+            return f"≤ {high}"
+        return low if low == high else f"{low} to {high}"
+
+    @property
+    def holds(self) -> bool:
+        """Whether the median is what it must be."""
+        return self.low <= self.value <= self.high
 
 
 Runs = Mapping[str, "Run"]
@@ -89,15 +123,29 @@ class PaperFigure:
 
 def at_least(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
     """Check that a value is not below a bound, both shown in the same form."""
-    return Check(what, form.format(value), f"≥ {form.format(bound)}", value >= bound)
+    return Check(what, (value,), bound, inf, form)
 
 
 def at_most(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
     """Check that a value is not above a bound, both shown in the same form."""
-    return Check(what, form.format(value), f"≤ {form.format(bound)}", value <= bound)
+    return Check(what, (value,), -inf, bound, form)
 
 
 def between(what: str, value: float, low: float, high: float, form: str = "{:.1%}") -> Check:
     """Check that a value is within bounds, all shown in the same form."""
-    bound = f"{form.format(low)} to {form.format(high)}"
-    return Check(what, form.format(value), bound, low <= value <= high)
+    return Check(what, (value,), low, high, form)
+
+
+def repeated(seeds: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
+    """The checks of a figure with several seeds, from those with each."""
+    return tuple(
+        replace(same[0], values=tuple(value for one in same for value in one.values))
+        for same in zip(*seeds, strict=True)
+    )
+
+
+def most_typical(seeds: Sequence[tuple[Check, ...]]) -> int:
+    """Which seed's checks are nearest to the medians, by their ranks; the first of those alike."""
+    values = np.array([[check.value for check in checks] for checks in seeds])
+    ranks = values.argsort(axis=0, kind="stable").argsort(axis=0)
+    return int(np.abs(ranks - (len(seeds) - 1) / 2).sum(axis=1).argmin())

@@ -32,11 +32,11 @@ def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     seconds = run_end(run.data) - border
     per_minute = sum(first) / border, sum(later) / seconds
     return (
-        Check(
+        at_most(
             f"packets lost by the worst QP in the first {STARTUP_RTTS:g} RTTs",
-            str(max(first)),
-            f"< {MAX_LOSSES}",
-            max(first) < MAX_LOSSES,
+            max(first),
+            MAX_LOSSES - 1,
+            "{:.0f}",
         ),
         at_most(
             "losses per time afterwards, over those of the start",
@@ -138,7 +138,7 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
 
 def _nothing_failed(run: Run) -> Check:
     broken = run.summary.integrity.bytes_lost + run.summary.integrity.bytes_corrupted
-    return Check("payload lost or corrupted: no QP failed", f"{broken} B", "0 B", broken == 0)
+    return between("payload lost or corrupted: no QP failed", broken, 0, 0, "{:.0f} B")
 
 
 def _draw_job(runs: Runs) -> Figure:

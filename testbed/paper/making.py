@@ -31,7 +31,7 @@ _LAST_WORDS = 400
 def make(orders: Sequence[Order], progress: Progress) -> dict[str, str]:
     """Make runs, emulated ones one after the other, simulated ones one a CPU at a time.
 
-    Returns what went wrong, by the names of the variants whose run was not carried through.
+    Returns what went wrong, by the names of those that were not carried through.
     """
     failures: dict[str, str] = {}
     course = _Course(orders, progress)
@@ -53,7 +53,7 @@ def make(orders: Sequence[Order], progress: Progress) -> dict[str, str]:
                     course.ended(one)
                     failure = future.result()
                     if failure is not None:
-                        failures[one.variant.name] = failure
+                        failures[one.name] = failure
     return failures
 
 
@@ -71,7 +71,7 @@ class _Course:
     def began(self, one: Order) -> None:
         self._count += 1
         left = "" if not self._done else f", {_words(self._left_s())} left"
-        what = f"{self._count}/{len(self._orders)} {one.variant.name}{left}"
+        what = f"{self._count}/{len(self._orders)} {one.name}{left}"
         self._progress(what, self._done / self._total)
 
     def ended(self, one: Order) -> None:

@@ -42,10 +42,12 @@ def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
             "title": one.figure.title,
             "saw": one.figure.saw,
             "holds": one.holds,
+            "seeds": list(one.seeds),
             "checks": [
                 {
                     "what": check.what,
                     "measured": check.measured,
+                    "values": list(check.values),
                     "bound": check.bound,
                     "holds": check.holds,
                 }

@@ -11,7 +11,7 @@ from testbed.paper.making import Progress, make
 from testbed.paper.outcome import Outcome, judge
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import as_json, render
-from testbed.paper.runs import Order, Run, order
+from testbed.paper.runs import FIRST_SEED, Order, Run, order
 from testbed.results.run_directory import RunDirectory
 
 
@@ -36,6 +36,7 @@ def reproduce(
     *,
     simulate: bool,
     again: bool,
+    seeds: int = 1,
 ) -> tuple[Outcome, ...]:
     """Make the runs of some figures, judge and draw them, and write the report of all there are.
 
@@ -45,6 +46,7 @@ def reproduce(
         progress: told what is done, and the part done.
         simulate: in the simulator, all of them.
         again: whether to make runs that are there.
+        seeds: how many runs of each variant, with seeds from 1 on.
 
     Returns:
         What became of the figures asked for.
@@ -52,15 +54,14 @@ def reproduce(
     Raises:
         InputError: a scenario is wrong, or the directory cannot be written to.
     """
-    orders = _orders(FIGURES, directory, simulate=simulate)
+    orders = _orders(FIGURES, directory, simulate=simulate, seeds=seeds)
     wanted = {variant.name for figure in figures for variant in figure.variants}
-    due = [one for name, one in orders.items() if name in wanted and (again or _is_due(one))]
+    due = [one for one in orders if one.variant.name in wanted and (again or _is_due(one))]
     failures = make(due, progress)
-    found = {name: run for name, one in orders.items() if (run := one.finished()) is not None}
     outcomes = []
     for number, figure in enumerate(FIGURES):
         progress(f"drawing {figure.number}", number / len(FIGURES))
-        outcomes.append(judge(figure, found, failures, directory / "figures"))
+        outcomes.append(judge(figure, orders, failures, directory / "figures"))
     place = RunDirectory(directory)
     place.write("report.html", render(outcomes))
     place.write("table.json", json.dumps(as_json(outcomes), indent=1) + "\n")
@@ -68,12 +69,16 @@ def reproduce(
     return tuple(outcome for outcome in outcomes if outcome.figure in figures)
 
 
-def _orders(figures: Sequence[PaperFigure], directory: Path, *, simulate: bool) -> dict[str, Order]:
+def _orders(
+    figures: Sequence[PaperFigure], directory: Path, *, simulate: bool, seeds: int
+) -> list[Order]:
     variants = {variant.name: variant for figure in figures for variant in figure.variants}
     try:
-        return {
-            name: order(variant, directory, simulate=simulate) for name, variant in variants.items()
-        }
+        return [
+            order(variant, directory, simulate=simulate, seed=seed)
+            for seed in range(FIRST_SEED, FIRST_SEED + seeds)
+            for variant in variants.values()
+        ]
     except OSError as error:
         expected = f"a directory to write to ({error.strerror})"
         raise InputError([Problem("--results", str(directory), expected)]) from error

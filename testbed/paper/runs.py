@@ -21,6 +21,10 @@ from testbed.results.summary import Summary
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
 
+FIRST_SEED = 1
+"""Of a variant's runs; its directory is that of the figures, those of the others lie in `seed-2/`
+and so on."""
+
 
 class Run:
     """A finished run.
@@ -71,6 +75,12 @@ class Order:
     simulated: bool
 
     @property
+    def name(self) -> str:
+        """What it is called among the runs of all seeds."""
+        seed = self.scenario.seed
+        return self.variant.name if seed == FIRST_SEED else f"{self.variant.name}, seed {seed}"
+
+    @property
     def log(self) -> Path:
         """What the run said."""
         return self.file.with_suffix(".log")
@@ -85,14 +95,15 @@ class Order:
         return run if same and run.summary.simulated == self.simulated else None
 
 
-def order(variant: Variant, results: Path, *, simulate: bool) -> Order:
+def order(variant: Variant, directory: Path, *, simulate: bool, seed: int = FIRST_SEED) -> Order:
     """Write a variant's scenario where its runs go, and load it.
 
     Raises:
         InputError: it is wrong.
     """
     data = dict(read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml").data)
-    data |= {**variant.changes, "name": variant.name}
+    data |= {**variant.changes, "name": variant.name, "seed": seed}
+    results = directory if seed == FIRST_SEED else directory / f"seed-{seed}"
     file = results / "scenarios" / f"{variant.name}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
