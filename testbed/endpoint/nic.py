@@ -2,7 +2,7 @@
 
 Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
 delay of the path that it took (told by how many switches lowered its hop limit), and what faults
-add to it (slow_links.py). So nobody has to wait for packets, only for times, and wakes a few
+add to it (fabric/slow_links.py). So nobody has to wait for packets, only for times, and wakes a few
 hundred times a second.
 """
 
@@ -13,9 +13,9 @@ from typing import NamedTuple
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.port_scheduler import PortScheduler
-from testbed.endpoint.slow_links import SlowLinks
 from testbed.endpoint.sockets import HostSockets, Received
 from testbed.fabric.closing import Closing
+from testbed.fabric.slow_links import SlowLinks
 from testbed.model.topology import ETHERNET_HEADER, Node, Topology
 from testbed.mrc import Arrival, Datagram
 

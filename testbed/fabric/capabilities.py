@@ -16,9 +16,7 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
-from pyroute2.netlink.rtnl import TC_H_ROOT
-
-from testbed.fabric import libbpf, link_model, namespaces, requests, routes, shaping
+from testbed.fabric import libbpf, link_model, namespaces, requests, routes, shaping, tun
 from testbed.fabric.layout import SID_DEVICE
 from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED
 from testbed.fabric.netlink import Netlink
@@ -29,6 +27,7 @@ from testbed.model.shape import Shape
 from testbed.model.topology import LINK_MTU
 
 _NODE = "probe"
+_TUN = "probe-tun"
 _IPPROTO_MPTCP = 262
 _SYS_BPF = {"x86_64": 321}
 _SYS_BPF_GENERIC = 280
@@ -216,10 +215,10 @@ def _more() -> tuple[Attempt, ...]:
             required=False,
         ),
         Attempt(
-            "netem",
-            "modprobe sch_netem, or install linux-modules-extra (kernel-modules-extra)",
-            _netem,
-            "propagation delay for the kernel's own stack",
+            "TUN devices",
+            tun.REMEDY,
+            _tun,
+            "the transports tcp and mptcp; propagation delay of ordinary traffic",
             required=False,
         ),
         Attempt(
@@ -358,20 +357,17 @@ def _link_model() -> str | None:
     return None
 
 
-def _netem() -> str | None:
-    delay = struct.pack("=6I", 1000, 1000, 0, 0, 0, 0)  # struct tc_netem_qopt
-    with Netlink.at(_NODE) as netlink:
-        netlink.send(
-            [
-                requests.new_qdisc(
-                    _PEER_IFINDEX,
-                    "netem",
-                    handle=shaping.HTB_HANDLE,
-                    parent=TC_H_ROOT,
-                    attributes=[("TCA_OPTIONS", delay)],
-                )
-            ]
-        )
+def _tun() -> str | None:
+    with namespaces.entered_by_name(_NODE):
+        device = tun.open_tun(_TUN)
+        try:
+            ifindex = socket.if_nametoindex(_TUN)
+            with Netlink(_NODE) as netlink:
+                netlink.send([requests.set_link(ifindex, _TUN, up=True)])
+                to = IPv6Network("5f00:0:4::/48")
+                netlink.send([routes.install_route(routes.Route(to, ifindex), str)])
+        finally:
+            os.close(device)
     return None
 
 

@@ -24,7 +24,7 @@ from testbed.fabric import libbpf, namespaces
 from testbed.fabric.libbpf import BpfObject
 from testbed.model.errors import MachineError
 from testbed.model.shape import Shape, shape_of
-from testbed.model.topology import FIRST_IFINDEX, Port, Topology
+from testbed.model.topology import FIRST_IFINDEX, Port, Tier, Topology
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire import TRIMMED_BYTES
 
@@ -67,7 +67,7 @@ DIRECTION = np.dtype(
         ("path_mask", "<u8"),
         ("path_value", "<u8"),
         ("delay_ns", "<u8"),
-        ("_user", "<u8"),
+        ("labels_paths", "<u8"),
         ("finish", "<u8"),
         ("finish_priority", "<u8"),
         ("offered_packets", "<u8"),
@@ -361,6 +361,7 @@ def load(topology: Topology, seed: int = 1) -> Iterator[Programs]:
             for port in link.ports:
                 own = seed * PPM + port.ifindex
                 model.configure(port, shape_of(topology, link, port), own)
+                model.records[model.index(port)]["labels_paths"] = port.node.tier is Tier.HOST
         yield Programs(model, loaded.program_fd("port"), loaded.program_fd("wire"))
 
 

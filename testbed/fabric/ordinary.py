@@ -10,8 +10,7 @@ difference to MRC; the destination's End.DT6 takes the header off and hands the 
 
 MRC's own addresses, a /128 for each plane, stay as they are. Links shape, queue and drop both kinds
 alike. Propagation delay is not in it: MRC's endpoints hold back what arrives, the kernel's stack
-does not, so round trips of ordinary traffic take as long as rates and queues make them.
-A kernel that has netem can delay them on the hosts' ports; nothing here does, or pretends to.
+does not. `propagation.py` adds it.
 """
 
 import os

@@ -114,6 +114,13 @@ def set_mtu(ifindex: int, name: str, mtu: int) -> Request:
     return _request(LinkMessage(), RTM_NEWLINK, 0, f"set mtu of {name} to {mtu}", **fields)
 
 
+def set_queue_length(ifindex: int, name: str, packets: int) -> Request:
+    """Set how many packets wait at most in an interface."""
+    attributes = [("IFLA_TXQLEN", packets)]
+    fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": attributes}
+    return _request(LinkMessage(), RTM_NEWLINK, 0, f"set queue length of {name}", **fields)
+
+
 def one_packet_at_a_time(ifindex: int, name: str) -> Request:
     """Have the kernel's TCP make single packets for an interface, none to be split later."""
     return _request(

@@ -12,10 +12,13 @@ from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.net import FabricCLI, FabricNet
 from testbed.fabric.ordinary import OrdinaryTraffic
+from testbed.fabric.propagation import PropagationDelay
 from testbed.fabric.terminal import run_in_terminal
+from testbed.fabric.tun import REMEDY
 from testbed.model.addressing import paths
 from testbed.model.errors import TestbedError
 from testbed.model.topology import Node, Topology
+from testbed.model.units import show_duration
 
 _INTERRUPTED = 130
 
@@ -25,9 +28,12 @@ class FabricShell(FabricCLI):
 
     doc_header = "Commands (<host> COMMAND runs one in a host: h0 ping h4)"
 
-    def __init__(self, net: FabricNet, ordinary: OrdinaryTraffic) -> None:
+    def __init__(
+        self, net: FabricNet, ordinary: OrdinaryTraffic, delay: PropagationDelay | None
+    ) -> None:
         """Read commands from standard input until it ends: a terminal, a pipe or a file."""
         self._ordinary = ordinary
+        self._delay = delay
         if os.isatty(0):
             super().__init__(net)
             return
@@ -79,6 +85,8 @@ class FabricShell(FabricCLI):
 
     def onecmd(self, line: str) -> bool:
         """Carry out a line; what goes wrong is told, and the prompt goes on."""
+        if self._delay is not None and self._delay.ended():
+            error("what makes propagation delay has ended: no ordinary traffic arrives any more\n")
         try:
             return bool(super().onecmd(line))
         except TestbedError as wrong:
@@ -124,12 +132,13 @@ def _first_process(
             fabric.sweep()
             ordinary = stack.enter_context(OrdinaryTraffic(topology))
             ordinary.install()
+            delay = _propagation_delay(topology, stack, say)
             stack.enter_context(beside())
             for link, file in pcaps.items():
                 stack.callback(_stop, LinkCapture(topology.links[link], file), say)
             if os.isatty(0):
                 say(_welcome(topology))
-            FabricShell(fabric.net, ordinary)
+            FabricShell(fabric.net, ordinary, delay)
     except TestbedError as wrong:
         say(f"error: {wrong}")
         return wrong.exit_status
@@ -140,11 +149,31 @@ def _first_process(
     return os.EX_OK
 
 
+def _propagation_delay(
+    topology: Topology, stack: ExitStack, say: Callable[[str], None]
+) -> PropagationDelay | None:
+    """Have ordinary traffic held until the stack unwinds; None where this machine cannot."""
+    try:
+        delay = stack.enter_context(PropagationDelay(topology))
+    except OSError as error:
+        say(f"ordinary traffic has no propagation delay here: {error}; remedy: {REMEDY}")
+        return None
+    stack.callback(_tell_lost, delay, say)
+    return delay
+
+
+def _tell_lost(delay: PropagationDelay, say: Callable[[str], None]) -> None:
+    lost = delay.lost()
+    if lost:
+        say(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")
+
+
 def _welcome(topology: Topology) -> str:
     first, last = topology.hosts[0].name, topology.hosts[-1].name
     return (
         f"{topology.name}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
-        f"{len(topology.links)} links. Ordinary traffic has no propagation delay here.\n"
+        f"{len(topology.links)} links. Time is dilated: a round trip takes "
+        f"{show_duration(topology.propagation_rtt_ns)}.\n"
         f"Try: {first} ping -c3 {last}    path {first} {last}    pingall    net    help    "
         "Ctrl-D ends it"
     )

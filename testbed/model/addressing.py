@@ -239,6 +239,11 @@ def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:
     return address(node_usid(topology, host, plane), DT6_USID)
 
 
+def delivery_sid() -> IPv6Address:
+    """What is left of it when the NIC's uSID is used up as well: the same on every host."""
+    return address(DT6_USID)
+
+
 def ordinary_carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
     """The outer destination of ordinary traffic on a path: MRC's carrier and End.DT6 behind it."""
     return address(*carrier_usids(topology, src, dst, path), DT6_USID)

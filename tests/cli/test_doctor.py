@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric import link_model, namespaces
+from testbed.fabric import link_model, namespaces, tun
 from tests.sandbox import run_in_sandbox
 
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -65,6 +65,37 @@ def test_without_open_vswitch_and_tools_runs_are_possible_and_it_says_what_is_lo
     assert "iputils-ping" in found["ping"]["remedy"]
     assert found["cls_bpf"]["ok"]
     assert found["link model"]["ok"] or not link_model.OBJECT.exists(), "clang only builds it"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("program", "missing"),
+    [
+        ("clang", {"clang"}),
+        ("ovs-vswitchd", {f"Open vSwitch, {one} datapath" for one in ("kernel", "user-space")}),
+    ],
+)
+def test_one_program_that_is_not_there_takes_nothing_else_with_it(
+    program: str, missing: set[str]
+) -> None:
+    """What is missing beside it was missing before."""
+    place = shutil.which(program)
+    if place is None:
+        pytest.skip(f"{program} is not installed")
+    before = {name for name, one in _doctor()[1].items() if not one["ok"]}
+    status, found, able = _hidden(place)
+    assert (status, able) == (0, True)
+    now = {name for name, one in found.items() if not one["ok"]}
+    assert now - {"timers", "memory"} == (before | missing) - {"timers", "memory"}
+
+
+@pytest.mark.root
+def test_without_tun_devices_it_says_which_traffic_has_no_delay() -> None:
+    status, found, able = _hidden(tun.DEVICE)
+    assert (status, able) == (0, True)
+    assert not found["TUN devices"]["ok"]
+    assert "propagation delay of ordinary traffic" in found["TUN devices"]["needed_for"]
+    assert "modprobe tun" in found["TUN devices"]["remedy"]
 
 
 @pytest.mark.root

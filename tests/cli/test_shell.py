@@ -12,6 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from testbed.fabric import namespaces, tun
+from testbed.loading import load_topology
+from tests.sandbox import run_in_sandbox
+
 from .conftest import Call
 
 COMMAND = [sys.executable, "-c", "from testbed.cli import main; main()", "shell", "clos-tiny"]
@@ -115,6 +119,8 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
         check=True,
     )
     assert "1 packets transmitted, 1 received" in called.stdout
+    (took,) = re.findall(r"rtt min/avg/max/mdev = ([\d.]+)/[\d.]+/[\d.]+/0.000 ms", called.stdout)
+    assert float(took) > load_topology("clos-tiny").propagation_rtt_ns / 1e6
     assert "2 packets transmitted, 2 received" in called.stdout
     assert "p1/t1_0" in called.stdout
     assert "no path p1/t1_7: one of p0/t1_0 p1/t1_0 p0/t1_1 p1/t1_1" in called.stdout
@@ -125,6 +131,22 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
     data = (tmp_path / f"{link}.pcap").read_bytes()
     assert data[:4] == b"\x4d\x3c\xb2\xa1"  # a pcap with nanoseconds, little-endian
     assert data.count(bytes.fromhex("5f00 0000 2200 1201 3200 f006")) >= 2  # on the way to T1 0
+
+
+@pytest.mark.root
+def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
+    """And ordinary traffic arrives all the same."""
+
+    def act() -> "subprocess.CompletedProcess[str]":
+        namespaces.mount("/dev/null", tun.DEVICE, "", namespaces.MS_BIND)
+        return subprocess.run(
+            COMMAND, input="h0 ping -c1 -W1 h1\n", capture_output=True, text=True, check=True
+        )
+
+    called = run_in_sandbox(act)
+    assert "1 packets transmitted, 1 received" in called.stdout
+    assert "ordinary traffic has no propagation delay here" in called.stderr
+    assert "modprobe tun" in called.stderr
 
 
 @pytest.mark.parametrize(

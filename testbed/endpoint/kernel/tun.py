@@ -5,10 +5,8 @@ feels the port (TCP small queues: it leaves data in the socket while its packets
 retransmission does not queue behind a whole window.
 """
 
-import fcntl
 import os
 import socket
-import struct
 from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
@@ -17,14 +15,10 @@ from testbed.fabric import requests, shaping
 from testbed.fabric.closing import Closing
 from testbed.fabric.netlink import Request
 from testbed.fabric.ordinary import inner_mtu
+from testbed.fabric.tun import open_tun
 from testbed.model.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.topology import LINK_MTU, Topology
 
-DEVICE = "/dev/net/tun"
-_TUNSETIFF = 0x400454CA
-_IFF_TUN = 0x0001
-_IFF_NO_PI = 0x1000
-_IFREQ = struct.Struct("@16sH22x")
 _NS_PER_MS = 1_000_000
 
 
@@ -45,9 +39,7 @@ class Tun(Closing):
         self.plane = plane
         self._topology = topology
         self._name = f"tun{plane}"
-        self._fd = os.open(DEVICE, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        flags = _IFF_TUN | _IFF_NO_PI
-        fcntl.ioctl(self._fd, _TUNSETIFF, _IFREQ.pack(self._name.encode(), flags))
+        self._fd = open_tun(self._name)
         self.ifindex = socket.if_nametoindex(self._name)
 
     def requests(

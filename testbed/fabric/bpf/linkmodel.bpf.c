@@ -42,6 +42,14 @@
 #define ND_FIRST 133 /* router solicitation, RFC 4861 */
 #define ND_LAST 137  /* redirect */
 
+/* uSIDs and EVs: testbed/model/addressing.py */
+#define FIRST_USID 28  /* in an IPv6 header: behind the block of the destination */
+#define DT6_USID 0xf006
+#define PLANE_SHIFT 9
+#define INDEX_MASK 0x1ff
+#define EV_PLANE_MASK 0x7
+#define EV_T1_SHIFT 3
+
 #define NS_PER_S 1000000000ULL
 #define PPM 1000000ULL
 #define TRIES 16
@@ -137,6 +145,32 @@ static __always_inline void set_class_of_both(struct __sk_buff *skb, struct pack
 	set_class(skb, OUTER, mask, bits);
 	if (p->inner) /* End.DT6 copies neither ECN nor DSCP to it */
 		set_class(skb, p->inner, mask, bits);
+}
+
+/*
+ * Ordinary traffic: write what an EV's lower half says of the path into the outer flow label, where
+ * MRC has it, as the kernel cannot. The path is in the uSIDs of the destination, End.DT6 behind them.
+ */
+static __always_inline void label_path(struct __sk_buff *skb, struct packet *p)
+{
+	__be16 usids[5];
+	__be32 start;
+	__u32 label;
+
+	if (bpf_skb_load_bytes(skb, OUTER + FIRST_USID, usids, sizeof(usids)))
+		return;
+	if (usids[4] == bpf_htons(DT6_USID)) /* T0, T1, T0, NIC */
+		label = (bpf_ntohs(usids[1]) >> PLANE_SHIFT & EV_PLANE_MASK) |
+			(bpf_ntohs(usids[1]) & INDEX_MASK) << EV_T1_SHIFT;
+	else if (usids[2] == bpf_htons(DT6_USID)) /* T0, NIC */
+		label = bpf_ntohs(usids[0]) >> PLANE_SHIFT & EV_PLANE_MASK;
+	else
+		return;
+	if (bpf_skb_load_bytes(skb, OUTER, &start, sizeof(start)))
+		return;
+	start = (start & bpf_htonl(~0xfffffU)) | bpf_htonl(label);
+	bpf_skb_store_bytes(skb, OUTER, &start, sizeof(start), BPF_F_RECOMPUTE_CSUM);
+	p->label = label;
 }
 
 /* --- the queue ------------------------------------------------------------------------------- */
@@ -260,6 +294,8 @@ int port(struct __sk_buff *skb)
 		skb->priority = PRIORITY_LEAF;
 		return TC_ACT_OK;
 	}
+	if (d->labels_paths && p.inner)
+		label_path(skb, &p);
 	add(&d->offered_packets, 1);
 	add(&d->offered_bytes, len);
 	served = served_by(d, bpf_ktime_get_ns());

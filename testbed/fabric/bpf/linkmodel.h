@@ -42,7 +42,7 @@ struct direction {
 	__u64 path_mask;          /* ... in these bits ... */
 	__u64 path_value;         /* ... this value */
 	__u64 delay_ns;           /* not done here: receiving hosts hold packets so much longer */
-	__u64 _user;
+	__u64 labels_paths;       /* not 0: a host's port, which writes the path into the flow label */
 
 	/* --- written by the sending port: the queue ------------------------------------------- */
 	__u64 finish;             /* byte that the port serves last, counted as served_bytes is */

@@ -33,7 +33,12 @@ class SlowLinks:
         return self._delays_ns is not None and bool(self._delays_ns.any())
 
     def extra_ns(self, packet: bytes) -> int:
-        """How much longer an inner packet takes for the links that it crossed; call if `any`."""
+        """How much longer a packet takes for the links that it crossed; call if `any`.
+
+        Args:
+            packet: MRC's inner packet, or an ordinary one with its outer header: either begins with
+                an IPv6 header that has the sender's NIC as its source and the path in its label.
+        """
         if self._delays_ns is None:
             return 0
         label, port = packet[_FLOW_LABEL], packet[_SOURCE_PORT]
