@@ -45,6 +45,10 @@ bench: setup ## measure what this machine carries (root)
 figures: setup ## make the paper's figures and a report of them (root); FIG=9a: one of them
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --results "$(RESULTS)" $(ARGS)
 
+.PHONY: figures-full
+figures-full: setup ## the same emulated and simulated, the large ones too, three seeds each (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
+
 .PHONY: fast
 fast: setup ## build the protocol core as C (mypyc): less CPU per packet, all else the same
 	@$(OWNED) . -- .venv/bin/python scripts/fast.py

@@ -5,17 +5,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Results
 from testbed.cli.running import signals_stop
-from testbed.cli.screen import progress_shown, say_error, say_json, stdout
-from testbed.model.errors import ExitStatus
+from testbed.cli.screen import progress_shown, say_error, say_json, stderr, stdout
+from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.table import Table
 
+    from testbed.paper.figure import Form, PaperFigure
+    from testbed.paper.fitting import Load
     from testbed.paper.outcome import Outcome
+    from testbed.paper.reproduction import Plan
+
+_DIRECTORY = "paper"
+
+FULL_SEEDS = 3
+"""With how many seeds each run is made by --full."""
 
 
 def figures(
@@ -25,52 +34,133 @@ def figures(
     simulate: Annotated[
         bool, typer.Option("--simulate", help="In virtual time, without root.")
     ] = False,
+    full: Annotated[
+        bool,
+        typer.Option(
+            "--full", help="Emulated and simulated, the large ones too, with three seeds each."
+        ),
+    ] = False,
     again: Annotated[
         bool, typer.Option("--again", help="Also those whose runs are there already.")
     ] = False,
     seeds: Annotated[
-        int,
+        int | None,
         typer.Option(
-            "--seeds", min=1, help="Runs of each, with seeds from 1 on; the median is judged."
+            "--seeds",
+            min=1,
+            metavar="N",
+            help="Runs of each, with seeds from 1 on; the median is judged.",
         ),
-    ] = 1,
+    ] = None,
     results: Results = Path("results"),
-    list_: Annotated[bool, typer.Option("--list", help="List the figures and exit.")] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List the figures, what they take, and exit.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make the MRC paper's figures, and say whether what it saw holds here (root).
 
-    Runs that are there already are not made again, but for those that could not be trusted; the
-    report tells of all of them. Exit status: 0 when every figure asked for holds, 1 when one does
-    not, 4 when one cannot be trusted.
+    Runs that are there already are not made again, but for those that could not be trusted, which
+    are tried up to three times; figures that are not asked for stay as they are. Exit status: 0
+    when every figure asked for holds, 1 when one does not, 4 when one cannot be trusted.
     """
-    from testbed.paper.reproduction import chosen, reproduce
+    from testbed.paper.reproduction import chosen, plan, reproduce
 
-    picked = chosen(wanted or [])
+    if simulate and full:
+        raise InputError([Problem("--full", "--simulate", "one of the two: --full does both")])
+    forms: tuple[Form, ...] = ("emulated",)
+    if simulate or full:
+        forms = ("simulated",) if simulate else ("emulated", "simulated")
+    picked = chosen(wanted or [], large=full)
+    load = _load(picked, forms)
+    planned = plan(
+        picked,
+        results / _DIRECTORY,
+        forms,
+        seeds=seeds or (FULL_SEEDS if full else 1),
+        again=again,
+        load=load,
+    )
     if list_:
-        for figure in picked:
-            stdout().print(f"{figure.number:10} {figure.title}")
+        stdout().print(_what_they_take(picked, planned))
         return
-    if not simulate and any(not v.only_simulated for one in picked for v in one.variants):
-        from testbed.fabric.capabilities import require
-
-        require()
-    directory = results / ("paper-simulated" if simulate else "paper")
+    stderr().print(_outlook(planned))
     with signals_stop(), progress_shown() as progress:
-        outcomes = reproduce(
-            picked, directory, progress, simulate=simulate, again=again, seeds=seeds
-        )
+        outcomes = reproduce(picked, planned, progress)
     if as_json:
-        from testbed.paper.report import as_json as table
-
-        say_json(table(outcomes))
+        say_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
-        stdout().print(_table(outcomes))
-        stdout().print(f"report: {directory / 'report.html'}")
+        stdout().print(_table(picked, outcomes))
+        stdout().print(_in_short(outcomes))
+        stdout().print(f"report: {results / _DIRECTORY / 'report.html'}")
     for outcome in outcomes:
         for name, why in outcome.failures.items():
-            say_error(f"figure {outcome.figure.number}: {name}: {why}")
+            say_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
     raise typer.Exit(_status(outcomes))
+
+
+def _load(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Load | None":
+    """What scenarios take of this machine; None if it is not known, or nothing is emulated.
+
+    Raises:
+        MachineError: this machine cannot run the testbed.
+    """
+    from testbed.fabric.capabilities import require
+    from testbed.paper.reproduction import forms_of
+
+    if all("emulated" not in forms_of(figure, forms) for figure in picked):
+        return None
+    require()
+    capacity = capacity_here()
+    return capacity.load if capacity is not None else None
+
+
+def _outlook(planned: "Plan") -> str:
+    """What is to be done, and how long it will take."""
+    from testbed.paper.making import ATTEMPTS, estimate_s, in_words
+
+    counts = {form: sum(one.form == form for one in planned.due) for form in planned.forms}
+    parts = [
+        f"{counts[form]} {form} runs, about {in_words(seconds)}"
+        for form, seconds in estimate_s(planned.due).items()
+        if counts.get(form)
+    ]
+    if not parts:
+        return "all runs are there"
+    again = f"; emulated ones that cannot be trusted are tried up to {ATTEMPTS} times"
+    return " and ".join(parts) + (again if counts.get("emulated") else "")
+
+
+def _what_they_take(picked: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
+    """What each figure needs in each form: runs, time, and how much of the machine."""
+    from rich.table import Table
+
+    from testbed.paper.fitting import packet_hops
+    from testbed.paper.making import in_words
+
+    table = Table(pad_edge=False)
+    table.add_column("figure", style="cyan")
+    table.add_column("what")
+    table.add_column("how")
+    for heading in ("runs", "time", "dilation", "of the CPUs", "million packet-hops"):
+        table.add_column(heading, justify="right")
+    titles = {figure.number: figure.title for figure in picked}
+    for (number, form), orders in planned.orders.items():
+        seconds = sum(one.expected_s for one in orders)
+        dilations = sorted({one.scenario.topology.dilation for one in orders})
+        loads = [one.load for one in orders if one.load is not None]
+        hops = sum(packet_hops(one.scenario) for one in orders) / 1e6
+        table.add_row(
+            number,
+            titles[number],
+            form,
+            str(len(orders)),
+            in_words(seconds),
+            ", ".join(f"{dilation:,.0f}" for dilation in dilations),
+            f"{max(loads):.0%}" if loads else "",
+            f"{hops:.1f}",
+        )
+    return table
 
 
 def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
@@ -80,25 +170,31 @@ def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
     return ExitStatus.UNTRUSTED if "not trusted" in answers else ExitStatus.AS_EXPECTED
 
 
-def _table(outcomes: "Sequence[Outcome]") -> "Table":
+def _in_short(outcomes: "Sequence[Outcome]") -> str:
+    """How many figures came out how."""
+    answers = [outcome.holds for outcome in outcomes]
+    counts = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
+    words = {"yes": "hold", "no": "do not hold"}
+    return ", ".join(f"{count} {words.get(answer, answer)}" for answer, count in counts.items())
+
+
+def _table(picked: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
+    """Every check of every figure, and the state of each figure."""
     from rich.table import Table
 
     table = Table(pad_edge=False)
     table.add_column("figure", style="cyan")
+    table.add_column("how")
     table.add_column("what")
     for heading in ("measured", "must be", "holds"):
         table.add_column(heading, justify="right")
+    titles = {figure.number: figure.title for figure in picked}
     for one in outcomes:
-        if not one.checks:
-            table.add_row(one.figure.number, one.figure.title, "", "", one.holds)
-        for number, check in enumerate(one.checks):
+        table.add_row(one.number, one.form, titles[one.number], "", "", one.holds, style="bold")
+        for check in one.checks:
             holds = "yes" if check.holds else "no"
-            table.add_row(
-                "" if number else one.figure.number,
-                check.what,
-                check.measured,
-                check.bound,
-                holds if one.verdict != "invalid" else one.holds,
-            )
+            table.add_row("", "", check.what, check.measured, check.bound, holds)
+        if one.state:
+            table.add_row("", "", one.state, style="dim")
         table.add_section()
     return table

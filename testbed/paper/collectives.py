@@ -56,6 +56,9 @@ ROCE_16 = Sender(
 SENDERS = (MRC, ROCE_1, ROCE_16)
 
 
+_TOO_LONG = "27 runs, some with eight hosts at full rate: emulated they would take half an hour"
+
+
 def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
     suffix = f"-loss-{loss:g}" if loss else ""
     return f"{kind}-{size_mib}m-{sender.name}{suffix}"
@@ -81,7 +84,7 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             "duration": f"{seconds} s",
             "timeline": [lossy] if loss else [],
         },
-        only_simulated=True,
+        only_simulated=_TOO_LONG,
     )
 
 
@@ -229,8 +232,8 @@ COLLECTIVES: tuple[PaperFigure, ...] = (
         title="NCCL send/receive",
         saw="92 GB/s per NIC, of 100",
         ours="Eight hosts with 4 ports of 100 Gb/s each send 16 MiB to the next of a ring and "
-        "receive as much, again and again; in the simulator.",
-        variants=(Variant("send-receive", "send-receive", only_simulated=True),),
+        "receive as much, again and again.",
+        variants=(Variant("send-receive", "send-receive"),),
         measure=_send_receive,
         draw=_draw_send_receive,
         caption="What each host received over the whole run, in GB/s at full speed. Dashed: the "

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isinf
 from statistics import median
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from testbed.paper.runs import Run
+
+
+Form = Literal["emulated", "simulated"]
+"""How runs are made: with real packets through the kernel, or in virtual time."""
+
+FORMS: tuple[Form, ...] = ("emulated", "simulated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +30,21 @@ class Variant:
         scenario: the stem of the scenario's file.
         changes: keys of the scenario's first level, such as `transport`, and their whole values, as
             a file would have them.
-        only_simulated: that it is always simulated, as it cannot be emulated.
+        with_seed: more of these, which depend on the seed.
+        only_simulated: why it cannot be emulated; empty if it can.
+        only_emulated: why it cannot be simulated; empty if it can.
     """
 
     name: str
     scenario: str
     changes: Mapping[str, Any] = field(default_factory=dict)
-    only_simulated: bool = False
+    with_seed: Callable[[int], Mapping[str, Any]] | None = None
+    only_simulated: str = ""
+    only_emulated: str = ""
+
+    def excluded(self, form: Form) -> str:
+        """Why it cannot be made in a form; empty if it can."""
+        return self.only_simulated if form == "emulated" else self.only_emulated
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +112,9 @@ class PaperFigure:
         draw: draws them as the paper does; called within `results.figures.style.style()`.
         caption: how to read the drawing.
         cannot_show: what of it emulation cannot show; empty if there is nothing of its own.
+        seeds: with how many seeds its runs are made at least.
+        draw_seeds: draws the runs of all seeds at once, in place of `draw`.
+        large: whether it is made only by its number, or with everything (`make figures-full`).
     """
 
     number: str
@@ -109,6 +126,18 @@ class PaperFigure:
     draw: Callable[[Runs], "Figure"]
     caption: str
     cannot_show: str = ""
+    seeds: int = 1
+    draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
+    large: bool = False
+
+    def variants_in(self, form: Form) -> tuple[Variant, ...]:
+        """The runs that can be made in a form."""
+        return tuple(variant for variant in self.variants if not variant.excluded(form))
+
+    def excluded(self, form: Form) -> tuple[str, ...]:
+        """Why some of its runs cannot be made in a form, each reason once."""
+        reasons = (variant.excluded(form) for variant in self.variants)
+        return tuple(dict.fromkeys(filter(None, reasons)))
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 So a run that fails ends nothing but itself, and each is what a user gets who runs its scenario.
 """
 
+import math
 import os
 import signal
 import subprocess
@@ -11,82 +12,155 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 
+from testbed.model.errors import ExitStatus
+from testbed.paper.figure import FORMS, Form
 from testbed.paper.runs import Order
 
 Progress = Callable[[str, float], None]
+"""Told what is being done, and the part done, from 0 to 1."""
 
 _TESTBED = (sys.executable, "-c", "from testbed.cli import main; main()")
-_OVERHEAD_S = 8.0
-"""What a run takes beside its duration: to build the fabric, to end and to analyse. For estimates
-only, which then follow what runs really take."""
+
+ATTEMPTS = 3
+"""So often is an emulated run made until it can be trusted."""
 
 _STOP_S = 30.0
 """How long a run may take to end when it is told to."""
 
+_PATIENCE, _LEAST_S = 8.0, 300.0
+"""A run that takes so many times what was expected, and so long at least, is given up."""
+
 _LAST_WORDS = 400
 """Characters of what a failed run said that are kept."""
 
+_HOPELESS = frozenset((ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT))
+"""Another attempt would end the same."""
 
-def make(orders: Sequence[Order], progress: Progress) -> dict[str, str]:
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """Why a run was not carried through."""
+
+    status: int
+    words: str
+
+    def __str__(self) -> str:
+        return f"exit status {self.status}: {self.words}"
+
+
+def make(orders: Sequence[Order], progress: Progress) -> dict[Path, str]:
     """Make runs, emulated ones one after the other, simulated ones one a CPU at a time.
 
-    Returns what went wrong, by the names of those that were not carried through.
+    No run ends the others. Emulated ones that cannot be trusted, or broke off, are made again when
+    all have been made once, and again after that.
+
+    Returns what went wrong, by the scenarios' files of those that were not carried through.
     """
-    failures: dict[str, str] = {}
-    course = _Course(orders, progress)
-    for simulated in (False, True):
-        own = [one for one in orders if one.simulated is simulated]
-        workers = (os.cpu_count() or 1) if simulated else 1
-        with ThreadPoolExecutor(workers) as pool, _running() as running:
-            pending: dict[Future[str | None], Order] = {}
-            left = iter(own)
-            while True:
-                while len(pending) < workers and (one := next(left, None)) is not None:
-                    course.began(one)
-                    pending[pool.submit(_run, one, running)] = one
-                if not pending:
-                    break
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    one = pending.pop(future)
-                    course.ended(one)
-                    failure = future.result()
-                    if failure is not None:
-                        failures[one.name] = failure
+    failures: dict[Path, str] = {}
+    for form in FORMS:
+        due = [one for one in orders if one.form == form]
+        for attempt in range(ATTEMPTS if form == "emulated" else 1):
+            if not due:
+                break
+            said = f", attempt {attempt + 1}" if attempt else ""
+            ended = _make_once(due, _Course(due, progress, f"{form}{said}"))
+            failures = {key: words for key, words in failures.items() if key not in ended}
+            failures |= {file: str(failed) for file, failed in ended.items() if failed is not None}
+            due = [one for one in due if _may_improve(one, ended[one.file])]
     return failures
+
+
+def estimate_s(orders: Sequence[Order]) -> dict[Form, float]:
+    """How long runs will take, by their form, if each has to be made once."""
+    return {
+        form: sum(one.expected_s for one in orders if one.form == form) / _at_a_time(form)
+        for form in FORMS
+    }
+
+
+def in_words(seconds: float) -> str:
+    """A time as people say it."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"  # noqa: PLR2004 - taste
+
+
+def _at_a_time(form: Form) -> int:
+    return (os.cpu_count() or 1) if form == "simulated" else 1
+
+
+def _may_improve(one: Order, failure: _Failure | None) -> bool:
+    if failure is not None:
+        return failure.status not in _HOPELESS
+    run = one.finished()
+    return run is not None and run.summary.verdict != "trusted"
+
+
+def _make_once(due: Sequence[Order], course: "_Course") -> dict[Path, _Failure | None]:
+    """Make each of some runs; what became of it, by its file."""
+    ended: dict[Path, _Failure | None] = {}
+    workers = _at_a_time(due[0].form)
+    with ThreadPoolExecutor(workers) as pool, _running() as running:
+        pending: dict[Future[_Failure | None], Order] = {}
+        left = iter(due)
+        while True:
+            while len(pending) < workers and (one := next(left, None)) is not None:
+                course.began(one)
+                pending[pool.submit(_run, one, running)] = one
+            if not pending:
+                return ended
+            done, _ = wait(pending, return_when=FIRST_COMPLETED, timeout=_TELL_S)
+            course.told()
+            for future in done:
+                one = pending.pop(future)
+                course.ended(one)
+                ended[one.file] = future.result()
+
+
+_TELL_S = 1.0
+"""So often is told how far it is."""
 
 
 class _Course:
     """How far it is, and how long the rest will take at the pace so far."""
 
-    def __init__(self, orders: Sequence[Order], progress: Progress) -> None:
-        self._orders = orders
+    def __init__(self, orders: Sequence[Order], progress: Progress, what: str) -> None:
+        self._count, self._what = len(orders), what
         self._progress = progress
-        self._total = sum(_expected_s(one) for one in orders)
+        self._total = sum(one.expected_s for one in orders)
+        self._at_a_time = _at_a_time(orders[0].form)
         self._done = 0.0
-        self._count = 0
-        self._began = time.monotonic()
+        self._begun = 0
+        self._now = ""
+        self._began = self._ended = time.monotonic()
 
     def began(self, one: Order) -> None:
-        self._count += 1
-        left = "" if not self._done else f", {_words(self._left_s())} left"
-        what = f"{self._count}/{len(self._orders)} {one.name}{left}"
-        self._progress(what, self._done / self._total)
+        self._begun += 1
+        left = in_words(self._left_s())
+        self._now = f"{self._what} {self._begun}/{self._count}: {one.name} (about {left} left)"
+        self.told()
 
     def ended(self, one: Order) -> None:
-        self._done += _expected_s(one)
+        self._done += one.expected_s
+        self._ended = time.monotonic()
+
+    def told(self) -> None:
+        """Tell how far it is."""
+        left_s, passed_s = self._left_s(), time.monotonic() - self._began
+        self._progress(self._now, passed_s / (passed_s + left_s + 1e-9))
 
     def _left_s(self) -> float:
-        return (time.monotonic() - self._began) * (self._total / self._done - 1)
+        return max(self._expected_s() - (time.monotonic() - self._began), 0.0)
 
-
-def _expected_s(one: Order) -> float:
-    return one.scenario.duration / 1e9 + _OVERHEAD_S
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"  # noqa: PLR2004 - taste
+    def _expected_s(self) -> float:
+        """How long all of it takes: as estimated first, then more and more at the pace so far."""
+        share, estimated = self._done / self._total, self._total / self._at_a_time
+        if not share:
+            return estimated
+        pace = (self._ended - self._began) / share
+        trust = math.sqrt(share)
+        return trust * pace + (1 - trust) * estimated
 
 
 _Running = set["subprocess.Popen[bytes]"]
@@ -102,13 +176,23 @@ def _running() -> Iterator[_Running]:
         for process in tuple(running):
             process.send_signal(signal.SIGTERM)
         for process in tuple(running):
-            process.wait(_STOP_S)
+            _stop(process)
         raise
 
 
-def _run(one: Order, running: _Running) -> str | None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
+    """Have a run end in order, or end it."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+def _run(one: Order, running: _Running) -> _Failure | None:
     """Run one; returns what went wrong, None if it was carried through."""
-    command = "simulate" if one.simulated else "run"
+    before = len(one.attempts())
+    command = "simulate" if one.form == "simulated" else "run"
     arguments = [*_TESTBED, command, str(one.file), "--results", str(one.results)]
     with one.log.open("wb") as log:
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
@@ -116,9 +200,15 @@ def _run(one: Order, running: _Running) -> str | None:
             arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
         running.add(process)
-        status = process.wait()
-        running.discard(process)
-    if one.finished() is not None:
+        patience_s = max(_PATIENCE * one.expected_s, _LEAST_S)
+        try:
+            status = process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            _stop(process)
+            return _Failure(ExitStatus.FAILED, f"not done after {in_words(patience_s)}")
+        finally:
+            running.discard(process)
+    if len(one.attempts()) > before:
         return None
     said = one.log.read_text(errors="replace").strip()
-    return f"exit status {status}: {said[-_LAST_WORDS:]}"
+    return _Failure(status, said[-_LAST_WORDS:])

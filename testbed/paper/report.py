@@ -2,16 +2,82 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from testbed.paper.outcome import Outcome
+from testbed.paper.figure import FORMS, Form, PaperFigure
+from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
 
 
-def render(outcomes: Sequence[Outcome]) -> str:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One thing that a figure says: what must hold, and what was measured in each form."""
+
+    what: str
+    bound: str
+    checks: dict[Form, Checked]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure in the report.
+
+    Attributes:
+        figure: which.
+        outcomes: what became of it in each form; None where it was never made.
+        shelves: where its drawings are.
+    """
+
+    figure: PaperFigure
+    outcomes: Mapping[Form, Outcome | None]
+    shelves: Mapping[Form, Shelf]
+
+    @property
+    def made(self) -> tuple[Outcome, ...]:
+        """What became of it, of the forms in which it was made."""
+        return tuple(one for one in self.outcomes.values() if one is not None)
+
+    @property
+    def best(self) -> Outcome | None:
+        """What it is judged by: the emulated form where it was measured and can be trusted."""
+        answered = [one for one in self.made if one.holds in ("yes", "no")]
+        return next(iter(answered or self.made), None)
+
+    @property
+    def holds(self) -> str:
+        """Whether what the paper saw was seen here."""
+        return "not run" if self.best is None else self.best.holds
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """What was measured, each once, with what it came to in each form."""
+        found: dict[str, Line] = {}
+        for one in self.made:
+            for check in one.checks:
+                line = found.setdefault(check.what, Line(check.what, check.bound, {}))
+                line.checks[one.form] = check
+        return tuple(found.values())
+
+    def picture(self, form: Form) -> Path | None:
+        """The drawing of a form, where there is one."""
+        file = self.shelves[form].picture(self.figure)
+        return file if file.is_file() else None
+
+    def instead(self, form: Form) -> str:
+        """Why there is nothing in a form."""
+        if not self.figure.variants_in(form):
+            return "; ".join(self.figure.excluded(form))
+        one = self.outcomes[form]
+        if one is not None and not one.checks:
+            return f"broke off: {one.state}"
+        return "not run"
+
+
+def render(rows: Sequence[Row]) -> str:
     """The report as HTML."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("testbed.paper"), PackageLoader("testbed.results")]),
@@ -20,52 +86,54 @@ def render(outcomes: Sequence[Outcome]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
-        "inlined": _inlined,
-        "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
-    }
-    answers = [outcome.holds for outcome in outcomes]
+    environment.filters |= {"inlined": _inlined}
+    answers = [row.holds for row in rows]
+    runs = [run for row in rows for one in row.made for run in one.runs]
     return environment.get_template("paper.html.j2").render(
-        outcomes=outcomes,
-        holding=answers.count("yes"),
+        rows=rows,
+        forms=FORMS,
         made=len(answers) - answers.count("not run"),
-        simulated=any(run.summary.simulated for one in outcomes for run in one.runs.values()),
-        emulated=any(not run.summary.simulated for one in outcomes for run in one.runs.values()),
+        counts={
+            answer: answers.count(answer) for answer in ("yes", "no", "not trusted", "not run")
+        },
+        machine=_machine(runs),
     )
 
 
-def as_json(outcomes: Sequence[Outcome]) -> list[dict[str, Any]]:
+def _machine(runs: Sequence[MadeRun]) -> dict[str, str]:
+    """On what the emulated runs were made, as far as their manifests tell."""
+    for run in runs:
+        if run.expected_load is not None and run.manifest is not None:
+            manifest = json.loads(run.manifest)
+            git = manifest["git"] or {}
+            known = {key: str(manifest[key]) for key in ("cpu", "cpus", "kernel", "core")}
+            return {**known, "commit": git.get("commit", "")[:12]}
+    return {}
+
+
+def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The table, for programs."""
     return [
         {
-            "figure": one.figure.number,
-            "title": one.figure.title,
-            "saw": one.figure.saw,
-            "holds": one.holds,
-            "seeds": list(one.seeds),
-            "checks": [
-                {
-                    "what": check.what,
-                    "measured": check.measured,
-                    "values": list(check.values),
-                    "bound": check.bound,
-                    "holds": check.holds,
-                }
-                for check in one.checks
-            ],
-            "runs": {
-                name: {
-                    "directory": str(run.directory),
-                    "simulated": run.summary.simulated,
-                    "verdict": run.summary.verdict,
-                    "reasons": list(run.summary.reasons),
-                }
-                for name, run in one.runs.items()
-            },
-            "failures": dict(one.failures),
+            "figure": row.figure.number,
+            "title": row.figure.title,
+            "saw": row.figure.saw,
+            "holds": row.holds,
+            **{form: _outcome(row, form) for form in FORMS},
         }
-        for one in outcomes
+        for row in rows
     ]
+
+
+def _outcome(row: Row, form: Form) -> dict[str, Any]:
+    one = row.outcomes[form]
+    if one is None:
+        return {"holds": "not run", "why": row.instead(form)}
+    return {
+        "holds": one.holds,
+        "verdict": one.verdict,
+        **json.loads(one.model_dump_json(exclude={"number", "form"})),
+    }
 
 
 def _inlined(picture: Path) -> str:

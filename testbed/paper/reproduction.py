@@ -1,22 +1,26 @@
 """Figures of the paper, from the runs that they need to the report."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
 from testbed.model.names import did_you_mean
-from testbed.paper.figure import PaperFigure
+from testbed.paper.figure import FORMS, Form, PaperFigure
+from testbed.paper.fitting import Load
 from testbed.paper.making import Progress, make
-from testbed.paper.outcome import Outcome, judge
+from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import as_json, render
-from testbed.paper.runs import FIRST_SEED, Order, Run, order
+from testbed.paper.report import Row, as_json, render
+from testbed.paper.runs import FIRST_SEED, Order, order
 from testbed.results.run_directory import RunDirectory
 
 
-def chosen(numbers: Sequence[str]) -> tuple[PaperFigure, ...]:
+def chosen(numbers: Sequence[str], *, large: bool = False) -> tuple[PaperFigure, ...]:
     """The figures of these numbers, in the paper's order; all if there are none.
+
+    Of all, those that are large only if these are asked for.
 
     Raises:
         InputError: there is no such figure.
@@ -26,65 +30,109 @@ def chosen(numbers: Sequence[str]) -> tuple[PaperFigure, ...]:
     if unknown:
         expected = f"one of {', '.join(known)}"
         raise InputError([Problem("FIG", unknown[0], expected, did_you_mean(unknown[0], [*known]))])
-    return tuple(one for one in FIGURES if not numbers or {*one.names} & {*numbers})
+    if not numbers:
+        return tuple(one for one in FIGURES if large or not one.large)
+    return tuple(one for one in FIGURES if {*one.names} & {*numbers})
 
 
-def reproduce(
+def forms_of(figure: PaperFigure, wanted: Sequence[Form]) -> tuple[Form, ...]:
+    """In which forms a figure is made, of those wanted; in the other if it can be made in none."""
+    able = tuple(form for form in FORMS if figure.variants_in(form))
+    return tuple(form for form in able if form in wanted) or able
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done.
+
+    Attributes:
+        directory: where everything goes: runs, `figures/`, `report.html` and `table.json`.
+        orders: the runs of each figure, by the form in which it is made.
+        due: those of them that are to be made.
+    """
+
+    directory: Path
+    orders: Mapping[tuple[str, Form], Sequence[Order]]
+    due: Sequence[Order]
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """In which forms anything is made."""
+        return tuple(form for form in FORMS if any(made == form for _, made in self.orders))
+
+
+def plan(
     figures: Sequence[PaperFigure],
     directory: Path,
-    progress: Progress,
+    forms: Sequence[Form],
     *,
-    simulate: bool,
-    again: bool,
     seeds: int = 1,
-) -> tuple[Outcome, ...]:
-    """Make the runs of some figures, judge and draw them, and write the report of all there are.
+    again: bool = False,
+    load: Load | None = None,
+) -> Plan:
+    """What has to be run for some figures.
 
     Args:
         figures: which.
-        directory: where everything goes: runs, `figures/`, `report.html` and `table.json`.
-        progress: told what is done, and the part done.
-        simulate: in the simulator, all of them.
+        directory: where everything goes.
+        forms: how their runs are made; a figure that can be made in none of them, in the other.
+        seeds: with how many seeds, from 1 on, at least; figures may need more.
         again: whether to make runs that are there.
-        seeds: how many runs of each variant, with seeds from 1 on.
-
-    Returns:
-        What became of the figures asked for.
+        load: what a scenario takes of this machine (see `order`).
 
     Raises:
         InputError: a scenario is wrong, or the directory cannot be written to.
     """
-    orders = _orders(FIGURES, directory, simulate=simulate, seeds=seeds)
-    wanted = {variant.name for figure in figures for variant in figure.variants}
-    due = [one for one in orders if one.variant.name in wanted and (again or _is_due(one))]
-    failures = make(due, progress)
-    outcomes = []
-    for number, figure in enumerate(FIGURES):
-        progress(f"drawing {figure.number}", number / len(FIGURES))
-        outcomes.append(judge(figure, orders, failures, directory / "figures"))
-    place = RunDirectory(directory)
-    place.write("report.html", render(outcomes))
-    place.write("table.json", json.dumps(as_json(outcomes), indent=1) + "\n")
-    place.give_to_user()
-    return tuple(outcome for outcome in outcomes if outcome.figure in figures)
-
-
-def _orders(
-    figures: Sequence[PaperFigure], directory: Path, *, simulate: bool, seeds: int
-) -> list[Order]:
-    variants = {variant.name: variant for figure in figures for variant in figure.variants}
+    known: dict[tuple[Form, str, int], Order] = {}
+    orders: dict[tuple[str, Form], list[Order]] = {}
     try:
-        return [
-            order(variant, directory, simulate=simulate, seed=seed)
-            for seed in range(FIRST_SEED, FIRST_SEED + seeds)
-            for variant in variants.values()
-        ]
+        for figure in figures:
+            for form in forms_of(figure, forms):
+                own = orders.setdefault((figure.number, form), [])
+                for seed in range(FIRST_SEED, FIRST_SEED + max(seeds, figure.seeds)):
+                    for variant in figure.variants_in(form):
+                        key = form, variant.name, seed
+                        if key not in known:
+                            known[key] = order(variant, directory / form, form, seed, load)
+                        own.append(known[key])
     except OSError as error:
         expected = f"a directory to write to ({error.strerror})"
         raise InputError([Problem("--results", str(directory), expected)]) from error
+    return Plan(directory, orders, [one for one in known.values() if again or _is_due(one)])
+
+
+def reproduce(
+    figures: Sequence[PaperFigure], planned: Plan, progress: Progress
+) -> tuple[Outcome, ...]:
+    """Make the runs that are due, judge and draw the figures, and write the report.
+
+    The report tells of all figures: of those that are not asked for, what became of them when they
+    were last made.
+
+    Returns:
+        What became of the figures asked for, in each of the forms.
+    """
+    failures = make(planned.due, progress)
+    shelves = {form: Shelf(planned.directory / "figures", form) for form in FORMS}
+    outcomes = []
+    for number, figure in enumerate(figures):
+        progress(f"drawing {figure.number}", number / len(figures))
+        outcomes += [
+            judge(figure, planned.orders[figure.number, form], failures, shelves[form])
+            for form in FORMS
+            if (figure.number, form) in planned.orders
+        ]
+    rows = [
+        Row(figure, {form: shelves[form].kept(figure) for form in FORMS}, shelves)
+        for figure in FIGURES
+    ]
+    place = RunDirectory(planned.directory)
+    place.write("report.html", render(rows))
+    place.write("table.json", json.dumps(as_json(rows), indent=1) + "\n")
+    return tuple(outcomes)
 
 
 def _is_due(one: Order) -> bool:
-    """Whether a run is missing, or was invalid and may be better another time."""
-    run: Run | None = one.finished()
-    return run is None or (run.summary.verdict == "invalid" and not run.summary.simulated)
+    """Whether a run is missing, or could not be trusted and may be another time."""
+    run = one.finished()
+    return run is None or (one.form == "emulated" and run.summary.verdict != "trusted")

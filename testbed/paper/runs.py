@@ -12,18 +12,20 @@ import yaml
 from testbed.documents import read_document
 from testbed.loading import SCENARIOS, load_scenario
 from testbed.model.scenario import Scenario
-from testbed.paper.figure import Variant
+from testbed.paper.figure import Form, Variant
+from testbed.paper.fitting import Load, factor_for, packet_hops, slowed
 from testbed.results.fault_metrics import FlowTables
 from testbed.results.metrics import flow_tables
 from testbed.results.run_data import RunData, load_run
-from testbed.results.run_directory import LATEST, SUMMARY, give_to_user
-from testbed.results.summary import Summary
+from testbed.results.run_directory import SUMMARY, give_to_user
+from testbed.results.summary import State, Summary
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
 
 FIRST_SEED = 1
-"""Of a variant's runs; its directory is that of the figures, those of the others lie in `seed-2/`
-and so on."""
+
+STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
+"""Verdicts, from the best to the worst."""
 
 
 class Run:
@@ -58,21 +60,23 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A variant ready to be run.
+    """A variant ready to be run, in one form, with one seed.
 
     Attributes:
         variant: what is to be run.
+        form: how.
         file: its scenario, as a file that can be run by hand.
         scenario: the same, loaded.
         results: where its directory is made.
-        simulated: whether it is simulated.
+        load: the share of the CPUs that it will take; None for a simulated run, or if not known.
     """
 
     variant: Variant
+    form: Form
     file: Path
     scenario: Scenario
     results: Path
-    simulated: bool
+    load: float | None
 
     @property
     def name(self) -> str:
@@ -85,31 +89,76 @@ class Order:
         """What the run said."""
         return self.file.with_suffix(".log")
 
+    @property
+    def expected_s(self) -> float:
+        """How long it will take."""
+        if self.form == "emulated":
+            return self.scenario.duration / 1e9 + _AROUND_S
+        return packet_hops(self.scenario) / _HOPS_PER_S + _AROUND_S / 2
+
+    def attempts(self) -> tuple[Run, ...]:
+        """The runs of just this scenario that were carried through, oldest first."""
+        found = sorted((self.results / self.variant.name).glob(f"*/{SUMMARY}"))
+        runs = [Run(file.parent) for file in found if not file.parent.is_symlink()]
+        wanted = _as_recorded(self.scenario)
+        return tuple(run for run in runs if run.manifest.get("scenario") == wanted)
+
     def finished(self) -> Run | None:
-        """The latest run of just this scenario, if it was carried through."""
-        directory = self.results / self.variant.name / LATEST
-        if not (directory / SUMMARY).is_file():
-            return None
-        run = Run(directory.resolve())
-        same = run.manifest.get("scenario") == _as_recorded(self.scenario)
-        return run if same and run.summary.simulated == self.simulated else None
+        """The run that counts: that with the best verdict, of these the newest."""
+        return min(
+            reversed(self.attempts()),
+            key=lambda run: STATES.index(run.summary.verdict),
+            default=None,
+        )
 
 
-def order(variant: Variant, directory: Path, *, simulate: bool, seed: int = FIRST_SEED) -> Order:
+_AROUND_S = 9.0
+"""What a run takes beside its duration: to build the fabric, to end, to analyse and to draw."""
+
+_HOPS_PER_S = 60_000.0
+"""Packet-hops a second of one CPU in the simulator (docs/simulator.md), somewhat below."""
+
+
+def order(
+    variant: Variant,
+    results: Path,
+    form: Form,
+    seed: int = FIRST_SEED,
+    load: Load | None = None,
+) -> Order:
     """Write a variant's scenario where its runs go, and load it.
+
+    Args:
+        variant: what is to be run.
+        results: where its directory is to be made, beside `scenarios/`.
+        form: how it is run.
+        seed: with which seed.
+        load: what a scenario takes of this machine: an emulated run that would be too much is
+            slowed down until it is not.
 
     Raises:
         InputError: it is wrong.
     """
     data = dict(read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml").data)
     data |= {**variant.changes, "name": variant.name, "seed": seed}
-    results = directory if seed == FIRST_SEED else directory / f"seed-{seed}"
-    file = results / "scenarios" / f"{variant.name}.yaml"
+    if variant.with_seed is not None:
+        data |= variant.with_seed(seed)
+    stem = variant.name if seed == FIRST_SEED else f"{variant.name}-{seed}"
+    file = results / "scenarios" / f"{stem}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
+    scenario, expected = _written(data, file), None
+    if form == "emulated" and load is not None:
+        factor = factor_for(scenario, load)
+        if factor > 1:
+            scenario = _written(slowed(data, factor), file)
+        expected = load(scenario)
+    return Order(variant, form, file, scenario, results, expected)
+
+
+def _written(data: dict[str, Any], file: Path) -> Scenario:
     file.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     give_to_user(file)
-    simulated = simulate or variant.only_simulated
-    return Order(variant, file, load_scenario(str(file)), results, simulated)
+    return load_scenario(str(file))
 
 
 def _as_recorded(scenario: Scenario) -> Any:

@@ -105,17 +105,46 @@ def reordering(arrivals: pl.DataFrame) -> Reordering:
 def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) -> Floats:
     """Each completed message's latency in seconds, in order of completion.
 
-    From its first packet being handed to the socket until it is in place, in order. Messages
-    follow one another in PSN order, so the one before tells where a message's bytes begin.
+    From its first packet being handed to the socket until it is in place, in order.
+    """
+    begun, done = message_times(completions, transmissions)
+    return done - begun[: len(done)]
+
+
+def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tuple[Floats, Floats]:
+    """When messages were begun and when they were in place, in seconds, in order of completion.
+
+    A message is begun when its first packet is handed to the socket. Messages follow one another in
+    PSN order, so the one before tells where a message's bytes begin. Where one was begun and never
+    completed, the first such is the last that was begun, and has no time at which it was in place.
     """
     sent = transmissions.group_by("seq").agg(pl.col("t").min(), pl.col("bytes").max()).sort("seq")
     done = completions.sort("message")
-    if not sent.height or not done.height:
-        return np.empty(0)
+    if not sent.height:
+        return np.empty(0), np.empty(0)
     begins = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()[:-1]))
-    sizes = done["bytes"].to_numpy()
-    offsets = np.cumsum(sizes) - sizes
+    offsets = np.concatenate(([0], np.cumsum(done["bytes"].to_numpy(), dtype=np.int64)))
     known = offsets < begins[-1] + 1  # the last rows of a sender that was killed are lost
     first_packet = np.searchsorted(begins, offsets[known], side="right") - 1
-    took = done["t"].to_numpy()[known] - sent["t"].to_numpy()[first_packet]
-    return np.asarray(took, dtype=np.float64)
+    begun = sent["t"].to_numpy()[first_packet].astype(np.float64)
+    return begun, done["t"].to_numpy()[: min(len(begun), done.height)].astype(np.float64)
+
+
+def overdue_s(begun: Floats, done: Floats, usual_s: float, start: float, end: float) -> float:
+    """How long, between two times, a message was under way for longer than usual; in seconds.
+
+    Args:
+        begun: when messages were begun (see `message_times`).
+        done: when they were in place; one that never was is overdue until the end.
+        usual_s: how long a message may take.
+        start: from when on.
+        end: until when.
+    """
+    late_from = np.clip(begun + usual_s, start, end)
+    until = np.clip(np.append(done, np.full(len(begun) - len(done), np.inf)), start, end)
+    spans = sorted((a, b) for a, b in zip(late_from, until, strict=True) if b > a)
+    total, covered = 0.0, start
+    for a, b in spans:
+        total += max(b - max(a, covered), 0.0)
+        covered = max(covered, b)
+    return total

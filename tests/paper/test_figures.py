@@ -1,14 +1,32 @@
 """Every figure of the paper is well formed, and `testbed figures` judges runs as it says."""
 
+import json
+from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.paper.figure import at_least, at_most, between, most_typical, repeated
+from testbed.model.faults import Flap
+from testbed.model.scenario import Scenario
+from testbed.model.workload import Training
+from testbed.paper.failover import FAILOVER
+from testbed.paper.figure import (
+    Check,
+    PaperFigure,
+    Variant,
+    at_least,
+    at_most,
+    between,
+    most_typical,
+    repeated,
+)
+from testbed.paper.fitting import MAX_PACKET_HOPS, packet_hops
+from testbed.paper.outcome import Outcome
 from testbed.paper.registry import FIGURES
-from testbed.paper.reproduction import chosen, reproduce
+from testbed.paper.reproduction import chosen, forms_of, plan, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS, order
 
 VARIANTS = {variant.name: variant for figure in FIGURES for variant in figure.variants}
@@ -27,18 +45,15 @@ def test_a_variants_name_means_one_run() -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
-    made = order(VARIANTS[name], tmp_path, simulate=False)
+    made = order(VARIANTS[name], tmp_path, "simulated")
     assert made.scenario.name == name
-    assert made.scenario.duration <= (45 if made.simulated else 15) * 10**9
+    assert made.scenario.duration <= (45 if VARIANTS[name].only_simulated else 15) * 10**9
     assert made.finished() is None
 
 
-def test_each_seed_has_a_directory_of_its_own(tmp_path: Path) -> None:
-    first, second = (
-        order(VARIANTS["lossy-ev"], tmp_path, simulate=True, seed=seed) for seed in (1, 2)
-    )
-    assert first.results == tmp_path
-    assert second.results == tmp_path / "seed-2"
+def test_each_seed_has_a_scenario_of_its_own(tmp_path: Path) -> None:
+    first, second = (order(VARIANTS["lossy-ev"], tmp_path, "simulated", seed) for seed in (1, 2))
+    assert first.file != second.file
     assert (first.scenario.seed, second.scenario.seed) == (1, 2)
     assert (first.name, second.name) == ("lossy-ev", "lossy-ev, seed 2")
 
@@ -53,17 +68,20 @@ def test_an_unknown_figure_is_refused() -> None:
         chosen(["9z"])
 
 
-def test_a_figure_is_simulated_judged_drawn_and_kept(tmp_path: Path) -> None:
-    figures = chosen(["12"])
+def _make(wanted: str, results: Path, **options: Any) -> tuple[tuple[Outcome, ...], list[str]]:
     told: list[str] = []
-    for _ in range(2):
-        (outcome,) = reproduce(
-            figures, tmp_path, lambda what, _: told.append(what), simulate=True, again=False
-        )
+    figures = chosen([wanted])
+    planned = plan(figures, results, ("simulated",), **options)
+    return reproduce(figures, planned, lambda what, _: told.append(what)), told
+
+
+def test_a_figure_is_simulated_judged_drawn_and_kept(tmp_path: Path) -> None:
+    for made in (True, False):
+        (outcome,), told = _make("12", tmp_path)
         assert outcome.holds == "yes"
-    assert sum("lossy-ev" in what for what in told) == 1  # the second time it was there
+        assert any("lossy-ev" in what for what in told) is made  # the second time it was there
     assert "lossy-ev" in (tmp_path / "report.html").read_text()
-    assert (tmp_path / "figures" / "figure-12-13.png").is_file()
+    assert (tmp_path / "figures" / "simulated" / "figure-12-13.png").is_file()
 
 
 @pytest.mark.parametrize("values", [(0.97,), (0.99, 0.95, 0.97)])
@@ -90,3 +108,83 @@ def test_a_bound_reads_as_it_is_judged() -> None:
     assert between("EVs", 2, 1, 3, "{:.0f}").bound == "1 to 3"
     never = at_most("until it is out", inf, 4.0, "{:.1f} RTT")
     assert (never.measured, never.holds) == ("inf RTT", False)
+
+
+def test_a_figure_leaves_the_others_as_they_are(tmp_path: Path) -> None:
+    _make("12", tmp_path)
+    picture = tmp_path / "figures" / "simulated" / "figure-12-13.svg"
+    picture.write_text("as it was")
+    _make("14", tmp_path)
+    assert picture.read_text() == "as it was"
+    table = {row["figure"]: row for row in json.loads((tmp_path / "table.json").read_text())}
+    assert table["12-13"]["simulated"]["holds"] == "yes"
+    assert table["12-13"]["emulated"]["holds"] == "not run"
+    assert table["14"]["simulated"]["checks"]
+
+
+def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> tuple[Check, ...]:
+        raise ZeroDivisionError("nothing was sent")
+
+    (good,) = chosen(["12"])
+    bad = replace(good, number="12b", measure=broken)
+    monkeypatch.setattr("testbed.paper.reproduction.FIGURES", (bad, good))
+    planned = plan((bad, good), tmp_path, ("simulated",))
+    first, second = reproduce((bad, good), planned, lambda _what, _done: None)
+    assert first.holds == "not run"
+    assert "nothing was sent" in first.failures["measuring"]
+    assert second.holds == "yes"
+
+
+def test_runs_are_slowed_down_until_the_machine_carries_them(tmp_path: Path) -> None:
+    variant = VARIANTS["job-transceiver-flaps"]
+    full = order(variant, tmp_path, "emulated", load=lambda _: 0.6)
+    assert full.scenario.topology.dilation == 10_000
+
+    def heavy(scenario: Scenario) -> float:
+        return 1.2 * 10_000 / scenario.topology.dilation
+
+    slow = order(variant, tmp_path, "emulated", load=heavy)
+    assert slow.scenario.topology.dilation == 20_000
+    assert slow.load == pytest.approx(0.6)
+    assert slow.scenario.duration == 2 * full.scenario.duration
+    for one, times in ((full, 1), (slow, 2)):
+        (flap,), job = one.scenario.timeline, one.scenario.workload
+        assert isinstance(flap, Flap)
+        assert isinstance(job, Training)
+        assert (flap.at, flap.for_, flap.period) == (times * 5e9, times * 4.8e9, times * 1.6e9)
+        assert job.compute == times * 1e8
+
+
+def test_a_form_that_is_impossible_says_why() -> None:
+    (incast,) = chosen(["18"])
+    assert "priority flow control" in incast.excluded("emulated")[0]
+    assert forms_of(incast, ("emulated",)) == ("simulated",)
+    (failover,) = chosen(["failover"])
+    assert forms_of(failover, ("emulated", "simulated")) == ("emulated", "simulated")
+    assert len(failover.variants_in("simulated")) < len(failover.variants_in("emulated"))
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+@pytest.mark.parametrize("variant", FAILOVER.variants, ids=lambda variant: str(variant.name))
+def test_the_dead_link_is_one_that_the_flow_uses(
+    variant: Variant, seed: int, tmp_path: Path
+) -> None:
+    scenario = order(variant, tmp_path, "emulated", seed).scenario
+    (fault,) = scenario.timeline
+    src, dst = (scenario.topology.nodes[name] for name in ("h0", "h4"))
+    evs = scenario.transport.choose_evs(scenario.topology, src, dst, lane=0, seed=seed)
+    used = [ev.path for ev in evs if ev.active]
+    links = {scenario.topology.fabric_link(path.plane, 0, path.t1 or 0).name for path in used}
+    assert set(fault.target) <= links
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
+def test_a_simulated_figure_stays_within_its_packet_hops(
+    figure: PaperFigure, tmp_path: Path
+) -> None:
+    variants = figure.variants_in("simulated")
+    hops = sum(packet_hops(order(one, tmp_path, "simulated").scenario) for one in variants)
+    assert hops <= MAX_PACKET_HOPS

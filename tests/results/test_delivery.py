@@ -11,6 +11,8 @@ from testbed.results.delivery import (
     delivery,
     longest_gap,
     message_latencies,
+    message_times,
+    overdue_s,
     reordering,
 )
 
@@ -96,3 +98,23 @@ def test_a_message_takes_from_its_first_packet_to_its_completion() -> None:
     done = pl.DataFrame({"t": [10.0, 10.5], "message": [0, 1], "bytes": [12, 12]})
     assert message_latencies(done, sent).tolist() == [10.0, 8.5]
     assert message_latencies(done.head(0), sent).size == 0
+
+
+def test_time_in_which_messages_are_overdue_counts_once() -> None:
+    begun, done = np.array([0.0, 1.0, 2.0, 8.0]), np.array([1.0, 6.0, 7.0, 9.0])
+    # Of 2 s allowed the second is overdue from 3 to 6, the third from 4 to 7.
+    assert overdue_s(begun, done, 2.0, 0.0, 10.0) == pytest.approx(4.0)
+    assert overdue_s(begun, done, 2.0, 5.0, 10.0) == pytest.approx(2.0)
+    assert overdue_s(begun, done, 6.0, 0.0, 10.0) == 0.0
+
+
+def test_a_message_that_never_completes_is_overdue_to_the_end() -> None:
+    assert overdue_s(np.array([0.0, 3.0]), np.array([1.0]), 2.0, 0.0, 10.0) == pytest.approx(5.0)
+
+
+def test_a_message_that_was_begun_and_not_completed_has_a_beginning_only() -> None:
+    sent = pl.DataFrame({"seq": [0, 1, 2], "t": [0.5, 0.6, 0.7], "bytes": [10, 10, 10]})
+    told = pl.DataFrame({"message": [0], "t": [0.9], "bytes": [20]})
+    begun, done = message_times(told, sent)
+    assert begun.tolist() == [0.5, 0.7]
+    assert done.tolist() == [0.9]
