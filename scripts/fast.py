@@ -1,4 +1,4 @@
-"""Builds the protocol core as C with mypyc: the same source, and Python prefers what comes of it.
+"""Builds what each packet goes through as C with mypyc: the same source, Python prefers the result.
 
 .venv/bin/python scripts/fast.py
 Exit status 3: this machine cannot build it; the message says what is wanted.
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from mypyc.build import mypycify
 from setuptools import setup
+
+from testbed.fast import sources
 
 PROJECT = Path(__file__).resolve().parents[1]
 BUILD = Path(".setup/fast")
@@ -29,12 +31,8 @@ def missing() -> str | None:
 
 
 def build() -> None:
-    """Build all modules into one library, so that they call each other as C functions do.
-
-    The package itself stays Python: built, it would not find a module that is not.
-    """
-    package = Path("testbed/mrc/__init__.py")
-    modules = sorted(str(path) for path in package.parent.glob("*.py") if path != package)
+    """Build all modules into one library, so that they call each other as C functions do."""
+    modules = [str(path.relative_to(PROJECT)) for path in sources()]
     setup(
         name="testbed",
         packages=["testbed"],

@@ -1,6 +1,6 @@
-"""The protocol core as C: whether `make fast` has built it, and whether it is still of its source.
+"""What `make fast` builds as C, whether it has, and whether the build is still of its source.
 
-mypyc compiles the very files of `testbed/mrc`; Python prefers what it makes of them, beside them.
+mypyc compiles the very files; Python prefers what it makes of them, beside them.
 """
 
 from pathlib import Path
@@ -8,23 +8,38 @@ from pathlib import Path
 from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
+_SIMULATOR = ("engine", "link", "packet")
+"""What of the simulator every packet goes through at every hop."""
+
+
+def sources() -> list[Path]:
+    """The modules to build: the protocol core, and the simulator's links.
+
+    The packages themselves stay Python: built, they would not find a module that is not.
+    """
+    core = sorted(path for path in _PACKAGE.glob("mrc/*.py") if path.name != "__init__.py")
+    return core + [_PACKAGE / "sim" / f"{module}.py" for module in _SIMULATOR]
+
+
+def _built() -> list[Path]:
+    return [file for path in sources() for file in path.parent.glob(f"{path.stem}.*.so")]
 
 
 def is_built() -> bool:
     """Whether the core runs as C."""
-    return any(_PACKAGE.glob("mrc/*.so"))
+    return bool(_built())
 
 
 def check() -> None:
-    """Check that a build is as new as its source.
+    """Check that a build is whole, and as new as its source.
 
     Raises:
         MachineError: the source has changed since.
     """
-    built = [file.stat().st_mtime for file in _PACKAGE.glob("mrc/*.so")]
-    source = [file.stat().st_mtime for file in _PACKAGE.glob("mrc/*.py")]
-    if built and min(built) < max(source):
+    built = [file.stat().st_mtime for file in _built()]
+    source = [path.stat().st_mtime for path in sources()]
+    if built and (len(built) < len(source) or min(built) < max(source)):
         raise MachineError(
-            "the fast build of testbed/mrc is older than its source",
+            "the fast build of testbed/mrc and testbed/sim is older than its source",
             "make fast builds it again, make slow removes it",
         )

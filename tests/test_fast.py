@@ -11,15 +11,18 @@ from testbed.model.errors import MachineError
 
 @pytest.fixture
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the modules of a core of two modules are, which was built a second after."""
+    """Where a core of two modules is, which was built with the simulator a second after."""
+    monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     directory = tmp_path / "mrc"
-    directory.mkdir()
-    for module in ("wire", "qp"):
+    for package in ("mrc", "sim"):
+        (tmp_path / package).mkdir()
+    for module in ("wire.py", "qp.py"):
+        (directory / module).touch()
+    for source in fast.sources():
         for suffix, second in ((".py", 1), (".cpython-311-x86_64-linux-gnu.so", 2)):
-            file = directory / f"{module}{suffix}"
+            file = source.with_name(f"{source.stem}{suffix}")
             file.touch()
             os.utime(file, (second, second))
-    monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     return directory
 
 
@@ -36,8 +39,14 @@ def test_a_source_that_changed_since_is_refused_with_the_remedy(core: Path) -> N
     assert "make fast" in str(caught.value)
 
 
+def test_a_build_of_a_part_is_refused(core: Path) -> None:
+    next(core.glob("qp.*.so")).unlink()
+    with pytest.raises(MachineError, match="older than its source"):
+        fast.check()
+
+
 def test_no_build_is_fine(core: Path) -> None:
-    for file in core.glob("*.so"):
+    for file in core.parent.glob("*/*.so"):
         file.unlink()
     fast.check()
     assert not fast.is_built()

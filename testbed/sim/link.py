@@ -236,9 +236,8 @@ class LinkDirection:
         size = packet.size
         self._offered += 1
         self._offered_bytes += size
-        free_ns = self._free_ns
         # Times are whole ns, service is not: the rate is kept by counting on from the last end.
-        free_ns = max(free_ns, now_ns)
+        free_ns = max(self._free_ns, float(now_ns))
         if free_ns >= now_ns + 1 or self._serving or self._dark or self._stopped:
             self._enqueue(now_ns, packet)
             return
@@ -317,7 +316,7 @@ class LinkDirection:
         else:  # a cut has emptied the queues, or it is paused
             self._serving = False
             return
-        begin_ns = self._free_ns if self._free_ns > now_ns - 1 else now_ns
+        begin_ns = self._free_ns if self._free_ns > now_ns - 1 else float(now_ns)
         self._free_ns = free_ns = begin_ns + packet.size * self._ns_per_byte
         self._started += 1
         events, order = self._events, self._order
@@ -420,7 +419,7 @@ class LinkDirection:
                     packet.route[packet.hop - 1].waits_behind(now_ns, -packet.size)
         self._high.clear()
         self._low.clear()
-        self._high_bytes = self._low_bytes = 0
+        self._high_bytes = self._low_bytes = 0.0
 
     def set_loss(self, probability: float) -> None:
         """Lose packets at random from now on."""
