@@ -1,0 +1,50 @@
+"""What is compared of the two fabrics, and how it is told."""
+
+from testbed.bench.agreement import Compared, Told, fitted, scenarios, table
+from testbed.experiment.capacity import Capacity
+from testbed.model.faults import Blackhole
+
+US = 1_000
+
+
+def _compared(emulated: Told, simulated: Told) -> Compared:
+    return Compared("cut", 12_000, emulated, simulated, tries=2)
+
+
+def test_figures_differ_by_their_share() -> None:
+    one = _compared(Told(0.9, 4.0, "trusted"), Told(0.99, 3.0, "trusted"))
+    assert one.judged
+    assert round(one.goodput_off, 3) == 0.1
+    assert one.recovery_off == 0.25
+
+
+def test_what_both_recover_from_at_once_agrees() -> None:
+    one = _compared(Told(1.0, 0.1, "trusted"), Told(1.0, 0.0, "trusted"))
+    assert one.recovery_off is not None
+    assert one.recovery_off <= 0.1
+
+
+def test_an_invalid_run_is_told_and_not_judged() -> None:
+    one = _compared(Told(0.5, None, "invalid"), Told(1.0, None, "trusted"))
+    assert not one.judged
+    assert one.recovery_off is None
+    (row,) = table([one]).splitlines()[2:]
+    assert row.startswith("| cut | 12000 | 0.500 | 1.000 | 100.0% |")
+    assert "invalid, the best of 2" in row
+
+
+def test_a_scenario_is_as_many_round_trips_long_at_the_dilation_that_is_carried() -> None:
+    slow = Capacity(endpoint_ns=400 * US, link_ns=20 * US, cpus=2)
+    quick = Capacity(endpoint_ns=4 * US, link_ns=1 * US, cpus=2)
+    whole = next(one for one in scenarios() if one.name == "agreement-permutation-blackhole")
+    assert fitted(whole, quick) == whole
+    slower = fitted(whole, slow)
+    factor = slower.topology.dilation / whole.topology.dilation
+    assert factor > 2
+    assert slow.load(slower) < 0.7
+    assert slower.duration == round(whole.duration * factor)
+    (fault,), (told,) = whole.timeline, slower.timeline
+    assert isinstance(fault, Blackhole)
+    assert isinstance(told, Blackhole)
+    assert (told.at, told.for_) == (round(fault.at * factor), round(fault.for_ * factor))
+    assert told.target == fault.target
