@@ -1,12 +1,15 @@
 """`testbed fault`: inject and heal faults in a fabric that runs."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import say_json, stderr, stdout
+
+if TYPE_CHECKING:
+    from testbed.model.topology import Topology
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
@@ -23,6 +26,17 @@ def commands() -> typer.Typer:
     app.command("list")(list_)
     app.command("publish")(publish)
     return app
+
+
+def say_how(directory: Path, topology: "Topology") -> None:
+    """Say how faults are injected into a fabric that is about to run."""
+    from testbed.controller.live import SOCKET
+
+    link = topology.fabric_link(0, 0, 0).name
+    stderr().print(
+        f"Faults, from another terminal: testbed fault inject {directory} cut {link}\n"
+        f"over HTTP: {directory / SOCKET}, or on the loopback by testbed fault publish {directory}"
+    )
 
 
 def inject(
@@ -108,6 +122,8 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
             if one["error"]
             else "healed"
             if one["healed_ns"]
+            else "asked for"
+            if effective is None
             else f"in force, {(effective - asked) / 1e6:.2f} ms after it was asked for"
         )
         console.print(f"{one['index']}: {one['kind']} of {one['target']}: {state}")

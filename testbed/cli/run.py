@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.child import Progress
+from testbed.cli.fault import say_how
+from testbed.cli.holding import ended_by_ctrl_c, hold_of
 from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Pcap, Results
@@ -26,6 +28,7 @@ from testbed.cli.summary import exit_status, show
 from testbed.model.errors import InputError, MachineError, Problem
 
 if TYPE_CHECKING:
+    from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
     from testbed.results.series import Settings
@@ -43,6 +46,12 @@ def run(
     set_: Set = None,
     into: Into = None,
     pcap: Pcap = None,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Stay up after the timeline, until Ctrl-C.")
+    ] = False,
+    hold_for: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Stay up for so long at most: 5min.")
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is far too much for this machine.")
     ] = False,
@@ -50,23 +59,26 @@ def run(
 ) -> None:
     """Run a scenario and write its report (root).
 
-    With --repeat or --sweep several runs, compared in one report. Exit status: 0 as expected, 1
-    data was lost or corrupted or an expectation not met, 2 wrong input, 3 this machine cannot run
-    it, 4 the run cannot be trusted, 130 interrupted.
+    With --repeat or --sweep several runs, compared in one report. With --hold the fabric and its
+    traffic stay up for faults by hand (testbed fault), and Ctrl-C brings the report. Exit status:
+    0 as expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 3 this
+    machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     from testbed.results.run_directory import RunDirectory
 
     settings, swept, links = settings_of(set_), sweep_of(sweep), pcap or []
+    several = repeat > 1 or bool(swept) or into is not None
+    held_up = hold_of(hold=hold, limit=hold_for, several=several)
 
     def load(case: "Settings") -> "Scenario":
         return _checked(name, settings | case, seed, links, force=force)
 
-    if repeat > 1 or swept or into is not None:
+    if several:
         plan = plan_of(load({}), simulated=False, settings=settings, sweep=swept, repeat=repeat)
         run_series(
             plan,
             load,
-            lambda scenario, directory, progress: _run(scenario, directory, links, progress),
+            lambda scenario, directory, progress: _run(scenario, directory, links, None, progress),
             results=results,
             into=into,
             as_json=as_json,
@@ -79,8 +91,11 @@ def run(
         held(directory.path),
         told_what_is_kept(directory),
         progress_shown() as progress,
+        ended_by_ctrl_c(held_up, progress) as told,
     ):
-        summary = _run(scenario, directory, links, progress)
+        if held_up is not None:
+            say_how(directory.path, scenario.topology)
+        summary = _run(scenario, directory, links, held_up, told)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
@@ -111,12 +126,16 @@ def _checked(
 
 
 def _run(
-    scenario: "Scenario", directory: "RunDirectory", pcap: list[str], progress: Progress
+    scenario: "Scenario",
+    directory: "RunDirectory",
+    pcap: list[str],
+    hold: "Hold | None",
+    progress: Progress,
 ) -> "Summary":
     from testbed.experiment import run_experiment
     from testbed.results.analyse import analyse
 
-    run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap))
+    run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap), hold)
     progress("analysing", 1.0)
     return analyse(directory.path)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.fault import say_how
 from testbed.cli.options import Pcap
 from testbed.cli.screen import stderr
 
@@ -41,7 +42,7 @@ def shell(
     console = stderr()
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
         if sys.stdin.isatty():
-            console.print(f"Faults, from another terminal: testbed fault inject {control} cut p0")
+            say_how(Path(control), fabric)
         beside = partial(faults_by_hand, fabric, Path(control))
         status = run_shell(fabric, pcaps, console.print, beside)
     for file in pcaps.values():

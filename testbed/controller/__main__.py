@@ -5,11 +5,13 @@ Standard input and output are the channel to the experiment, standard error is t
 
     reads   {"start": t0_ns, "endpoints": {host: pid}}
                                begin the timeline at this CLOCK_MONOTONIC time
+            {"heal": true}     heal what was injected by hand, and inject no more
             {"stop": true}     the run is over; closing the pipe says the same
     writes  {"listening": port}             with wires: point the switch here now
             {"ready": true, "datapath": id} wires are in place; id is null without wires
             {"fault": {...}}                a fault changed its state (see records.FaultRecord)
             {"ends": name}                  a fault kills this process at once: a host's, or ours
+            {"healed": true}                nothing by hand is in force
             {"done": true, "failed": bool}  the timeline is over
 """
 

@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.openflow import Session, SwitchError
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
-from testbed.controller.records import FaultLog, FaultRecord, StepRecord
+from testbed.controller.records import FAULTS, FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
@@ -42,6 +43,9 @@ RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""
 
 ANSWER_POLL_S = 0.0005
+
+LAST_WORDS_NS = 50_000_000
+"""What a controller that is to be killed by hand is given to answer."""
 
 log = logging.getLogger("testbed.controller")
 
@@ -78,9 +82,11 @@ class Controller(RyuApp):
         self._plan = plan
         self._channel = channel
         self._clock = HubClock()
-        self._log = FaultLog(plan.run_directory / "faults.jsonl")
+        self._log = FaultLog(plan.run_directory / FAULTS)
         self._t0_ns: int | None = None
         self._healed_by_hand = set[int]()
+        self._turns = defaultdict[int, Any](hub.Semaphore)
+        self._over = False
         self._socket = plan.run_directory / SOCKET
         self._session: Session | None = None
         self._connected = hub.Event()
@@ -122,6 +128,9 @@ class Controller(RyuApp):
                 case {"start": int(t0_ns), "endpoints": dict(pids)}:
                     self._on_endpoints.pids = {**pids, CONTROLLER: os.getpid()}
                     hub.spawn(self._play, t0_ns)
+                case {"heal": True}:
+                    self._heal_by_hand()
+                    self._channel.send({"healed": True})
                 case {"stop": True}:
                     break
                 case _:
@@ -152,36 +161,29 @@ class Controller(RyuApp):
         for step in fault.steps:
             due_ns = t0_ns + step.at
             wait_until(self._clock, due_ns)
-            if fault.index in self._healed_by_hand:
-                return
-            if fault.ends_by(step):
-                self._end(record, due_ns)
-                return
-            if step is not first:
-                record = self._proven(record, "")
-            self._log.keep(record)
-            record = self._stepped(record, step.state, due_ns)
-            if step is first:
-                self._report(record)
-            self._log.keep(record)
+            with self._turns[fault.index]:
+                if fault.index in self._healed_by_hand:
+                    return
+                if fault.ends_by(step):
+                    self._end(record, due_ns)
+                    return
+                if step is not first:
+                    record = self._proven(record, "")
+                self._log.keep(record)
+                record = self._stepped(record, step.state, due_ns)
+                if step is first:
+                    self._report(record)
+                self._log.keep(record)
             if record.effective_ns is None:
                 return
 
     def _before_end(self, name: str) -> None:
-        """Say that a process is about to end; of the controller's own end this is all there is."""
+        """Say that a process is about to end; what came of our own end, our parent adds."""
         if name == CONTROLLER:
             now_ns = self._clock.now_ns()
-            for record in self._log.records.values():
+            for record in list(self._log.records.values()):
                 if CONTROLLER in record.places:
-                    step = StepRecord(record.asked_ns or now_ns, now_ns, now_ns, {"dead": True})
-                    self._log.put(
-                        replace(
-                            record,
-                            effective_after_ns=now_ns,
-                            effective_ns=now_ns,
-                            steps=(step,),
-                        )
-                    )
+                    self._log.put(replace(record, effective_after_ns=now_ns))
         self._channel.send({"ends": name})
 
     def _new_record(self, fault: Happening, asked_ns: int | None) -> FaultRecord:
@@ -248,30 +250,46 @@ class Controller(RyuApp):
         """Every fault so far, by its number."""
         return dict(sorted(self._log.records.items()))
 
-    def inject(self, fault: Fault) -> FaultRecord:
-        """Inject a fault now and wait until it has taken effect, or has not."""
+    def inject(self, fault: Fault) -> FaultRecord | None:
+        """Inject a fault now and wait until it has taken effect, or has not.
+
+        None where the run has not begun, or is over. What kills the controller begins when the
+        record has been told.
+        """
+        if self._over or self._t0_ns is None or self._clock.now_ns() < self._t0_ns:
+            return None
         planned = len(self._plan.happenings)
         index = max([planned - 1, *self._log.records]) + 1
         t0_ns = self._clock.now_ns()
         seed = f"{self._plan.run_directory.name}/{index}"
-        one = happening(self._plan.topology, fault, index, fault.at, seed)
+        suicide = CONTROLLER in fault.target
+        one = happening(self._plan.topology, fault, index, LAST_WORDS_NS if suicide else 0, seed)
         self._log.keep(self._new_record(one, t0_ns + one.at))
         for link in {link_of(place) for place in one.places if ">" in place}:
             self._links.open(link)
         thread = hub.spawn(self._run, one, t0_ns)
-        while not thread.dead and self._log.records[index].effective_ns is None:
+        while not (suicide or thread.dead or self._log.records[index].effective_ns):
             self._clock.sleep(ANSWER_POLL_S)
         return self._log.records[index]
 
     def heal(self, index: int) -> FaultRecord | None:
         """Heal a fault now; None if it is not in force, or is of those that never heal."""
-        record = self._log.records.get(index)
-        if record is None or record.effective_ns is None or record.healed_ns is not None:
-            return None
-        if any("dead" in step.state for step in record.steps):
-            return None
-        self._healed_by_hand.add(index)
-        return self._end(record, self._clock.now_ns())
+        asked_ns = self._clock.now_ns()
+        with self._turns[index]:
+            record = self._log.records.get(index)
+            if record is None or record.effective_ns is None or record.healed_ns is not None:
+                return None
+            if any("dead" in step.state for step in record.steps):
+                return None
+            self._healed_by_hand.add(index)
+            return self._end(record, asked_ns)
+
+    def _heal_by_hand(self) -> None:
+        """Heal whatever by hand is still in force, and inject no more."""
+        self._over = True
+        for index in sorted(self._log.records):
+            if index >= len(self._plan.happenings):
+                self.heal(index)
 
     # --- the switch -----------------------------------------------------------------------
 

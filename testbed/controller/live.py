@@ -6,8 +6,8 @@
     DELETE /faults/3    heal it now
 
 A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
-"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals. 500:
-the fault did not take effect, or did not heal.
+"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals; or
+the run has not begun, or is over. 500: the fault did not take effect, or did not heal.
 """
 
 import json
@@ -37,8 +37,8 @@ class Faults(Protocol):
     def records(self) -> Mapping[int, FaultRecord]:
         """Every fault so far, by its number."""
 
-    def inject(self, fault: Fault) -> FaultRecord:
-        """Inject a fault now and wait until it has taken effect, or has not."""
+    def inject(self, fault: Fault) -> FaultRecord | None:
+        """Inject a fault now, wait until it has taken effect, or has not; None: not at present."""
 
     def heal(self, index: int) -> FaultRecord | None:
         """Heal a fault now; None if it is not in force."""
@@ -81,7 +81,10 @@ class LiveControl:
             fault = load_fault(text, self._topology)
         except InputError as error:
             return HTTPStatus.BAD_REQUEST, {"errors": [asdict(one) for one in error.problems]}
-        return _told(self._faults.inject(fault), HTTPStatus.CREATED)
+        record = self._faults.inject(fault)
+        if record is None:
+            return _error(HTTPStatus.CONFLICT, "a fault", "a run that has begun and is not over")
+        return _told(record, HTTPStatus.CREATED)
 
     def _one(self, method: str, index: int) -> _Answer:
         record = self._faults.records().get(index)

@@ -2,6 +2,7 @@
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -13,10 +14,14 @@ from typing import Any, Self
 from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
+from testbed.controller.records import FAULTS, amend
 from testbed.fabric.namespaces import die_with_parent
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import CONTROLLER
 from testbed.model.topology import Topology
+
+DEATH_TIMEOUT_S = 1.0
+"""How long a controller may take to end once it has said that it is being killed."""
 
 
 class ControllerProcess:
@@ -27,6 +32,7 @@ class ControllerProcess:
 
     Attributes:
         killed: the processes that faults have killed: endpoints by their hosts, CONTROLLER.
+        is_dead: whether a fault has killed the controller, and it has ended by that.
     """
 
     def __init__(
@@ -39,6 +45,7 @@ class ControllerProcess:
         self._directory = directory
         self._unread: list[dict[str, Any]] = []
         self.killed: frozenset[str] = frozenset()
+        self.is_dead = False
 
     @classmethod
     def start(cls, plan: ControllerPlan, log_directory: Path) -> Self:
@@ -77,10 +84,11 @@ class ControllerProcess:
         Raises:
             RunFailedError: it has ended.
         """
-        if not self._unread and select.select([self], [], [], timeout_s)[0]:
+        if not self._unread and not self.is_dead and select.select([self], [], [], timeout_s)[0]:
             received = self._channel.receive()
             if received is None:
                 if CONTROLLER in self.killed:
+                    self._witness_death()
                     return []
                 raise RunFailedError(
                     f"the controller ended with {self.process.wait()}: see {self._log}"
@@ -97,7 +105,7 @@ class ControllerProcess:
             RunFailedError: it did not come in time, or the controller has ended.
         """
         deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0:
+        while (left := deadline - time.monotonic()) > 0 and not self.is_dead:
             said = self.receive(left)
             for position, message in enumerate(said):
                 if key in message:
@@ -114,6 +122,16 @@ class ControllerProcess:
         """
         self._channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
+    def heal_by_hand(self) -> None:
+        """Heal what was injected by hand and is in force; no more is injected from now on.
+
+        Raises:
+            RunFailedError: it did not heal in time, or the controller has ended.
+        """
+        if CONTROLLER not in self.killed:
+            self._channel.send({"heal": True})
+            self.wait_for("healed")
+
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the controller; `faults.jsonl` is complete then. Faults not healed stay.
 
@@ -121,8 +139,8 @@ class ControllerProcess:
             RunFailedError: a fault did not go as asked, or the controller failed.
         """
         if CONTROLLER in self.killed:
-            self.process.wait()
-            (self._directory / SOCKET).unlink(missing_ok=True)
+            if not self.is_dead:
+                self._witness_death()
             return
         if self.process.poll() is None:
             try:
@@ -136,6 +154,46 @@ class ControllerProcess:
         if status:
             raise RunFailedError(f"the controller ended with {status}: see {self._log}")
 
+    def _witness_death(self) -> None:
+        """Write down that the fault that was to kill the controller did, or that it did not.
+
+        The controller cannot tell that itself; it has told that it was about to die.
+
+        Raises:
+            RunFailedError: it lives on, or ended in another way.
+        """
+        try:
+            found = f"ended with {self.process.wait(DEATH_TIMEOUT_S)}"
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            found = "lives on"
+        self.is_dead = self.process.returncode == -signal.SIGKILL and found != "lives on"
+        error = None if self.is_dead else f"the controller was to be killed, and {found}"
+        amend(
+            self._directory / FAULTS,
+            lambda record: _with_death(record, time.monotonic_ns(), error),
+        )
+        (self._directory / SOCKET).unlink(missing_ok=True)
+        if error is not None:
+            raise RunFailedError(f"{error}: see {self._log}")
+
+
+def _with_death(record: dict[str, Any], seen_ns: int, error: str | None) -> dict[str, Any]:
+    """A fault's record, with what the parent saw of the controller's end if it is about that."""
+    if CONTROLLER not in record["places"] or record["effective_after_ns"] is None:
+        return record
+    if error is not None:
+        return record | {"error": error}
+    step = {
+        "asked_ns": record["asked_ns"],
+        "after_ns": record["effective_after_ns"],
+        "by_ns": seen_ns,
+        "state": {"dead": True},
+    }
+    proof = {"injected": {"ended": True, "signal": int(signal.SIGKILL)}}
+    return record | {"effective_ns": seen_ns, "steps": [step], "proof": proof}
+
 
 @contextmanager
 def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
@@ -148,6 +206,7 @@ def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
     controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
     try:
         controller.wait_for("ready")
+        controller.begin(time.monotonic_ns(), {})
         yield
     finally:
         controller.process.kill()

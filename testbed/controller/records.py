@@ -6,10 +6,13 @@ and what the file says stands even if the controller is killed the moment after.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+FAULTS = "faults.jsonl"
+"""Its name in the run's directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +97,16 @@ class FaultLog:
         return any(record.error is not None for record in self.records.values())
 
     def _write(self) -> None:
-        beside = self._path.with_name(f".{self._path.name}.new")
-        with beside.open("w") as file:
-            for _, record in sorted(self.records.items()):
-                file.write(json.dumps(record.as_json()) + "\n")
-        beside.replace(self._path)
+        _replace(self._path, [record.as_json() for _, record in sorted(self.records.items())])
+
+
+def amend(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Change every line of a file whose writer is no more."""
+    _replace(path, [change(json.loads(line)) for line in path.read_text().splitlines()])
+
+
+def _replace(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    beside = path.with_name(f".{path.name}.new")
+    with beside.open("w") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+    beside.replace(path)

@@ -44,9 +44,9 @@ class FlowOutcome:
 
 
 def flow_outcomes(
-    scenario: Scenario, reports: Mapping[str, Mapping[str, Any]]
+    scenario: Scenario, reports: Mapping[str, Mapping[str, Any]], duration_ns: int
 ) -> tuple[FlowOutcome, ...]:
-    """The outcome of every flow, from the reports of `Traffic` by host."""
+    """The outcome of every flow in a time, from the reports of `Traffic` by host."""
     sent = {part["flow"]: part for report in reports.values() for part in report["sent"]}
     received = {part["flow"]: part for report in reports.values() for part in report["received"]}
     leaving = Counter(src for src, _, _ in scenario.flows)
@@ -57,7 +57,7 @@ def flow_outcomes(
         into = received.get(flow.number)
         out = sent.get(flow.number) or _untold(into)
         control_bytes = reports[src]["control_bytes"] if src in reports else 0
-        control_bps = control_bytes * 8 * _NS_PER_S / scenario.duration
+        control_bps = control_bytes * 8 * _NS_PER_S / duration_ns
         raw_bps = shares_bps[flow.number] - control_bps / leaving[src]
         unaccounted = out["bytes_sent"] if into is None else 0
         into = into or {"bytes_verified": 0, "bytes_corrupted": 0}

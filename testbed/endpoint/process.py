@@ -132,8 +132,10 @@ class Endpoint:
         match command:
             case {"measure_rtt": flow}:
                 self._tell({"rtt_ns": self._measure_rtt(flow)})
-            case {"start_ns": start, "stop_ns": stop}:
-                self._start_ns, self._stop_ns = start, stop
+            case {"start_ns": start}:
+                self._start_ns = start
+            case {"stop_ns": stop}:
+                self._stop_ns = stop
             case {"deny": directions}:
                 self._traffic.deny(frozenset(directions), now_ns())
             case {"killed": hosts}:

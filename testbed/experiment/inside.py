@@ -16,6 +16,7 @@ from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.outcome import flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
+from testbed.experiment.hold import HELD, Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import Child, hear_all, start_endpoint, start_mapper
@@ -60,6 +61,7 @@ class _Run:
     endpoints: list[Child] = field(default_factory=list)
     mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
+    hold: Hold | None = None
 
     def unexplained_drops(self) -> dict[str, int]:
         """Cumulative counters of what the kernel loses beside the fabric's own queues."""
@@ -72,6 +74,7 @@ def run_in_sandbox(
     directory: Path,
     progress: Progress,
     captured: Collection[str] = (),
+    hold: Hold | None = None,
     *,
     openvswitch: bool,
 ) -> None:
@@ -82,6 +85,7 @@ def run_in_sandbox(
         directory: the run directory.
         progress: told what it is doing.
         captured: links whose packets are written to pcap files, from the endpoints' first on.
+        hold: keeps everything going after the timeline; None: it ends with the timeline.
         openvswitch: whether there is one.
 
     Raises:
@@ -92,6 +96,7 @@ def run_in_sandbox(
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
         run = _build(scenario, directory, progress, stack, openvswitch=openvswitch)
+        run.hold = hold
         for link in captured:
             file = directory / PCAPS / f"{link}.pcap"
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
@@ -103,10 +108,11 @@ def run_in_sandbox(
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + SETTLE_RTTS * base_rtt_ns
-        _watch(run, t0_ns)
+        end_ns = _watch(run, t0_ns)
+        run.controller.heal_by_hand()
         reports = _finish(run, base_rtt_ns)
         run.controller.stop()
-        _write_run(run, reports, t0_ns, base_rtt_ns)
+        _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
 
 
 def _build(
@@ -163,11 +169,16 @@ def _start_mapper(run: _Run) -> None:
     hear_all([run.mapper], "ready", ANSWER_S)
 
 
-def _watch(run: _Run, t0_ns: int) -> None:
-    """Start everybody at t0 and sample counters until the end; a process that dies ends the run."""
-    t_end_ns = t0_ns + run.scenario.duration
+def _watch(run: _Run, t0_ns: int) -> int:
+    """Start everybody at t0 and sample counters until the end; a process that dies ends the run.
+
+    Returns when senders stopped.
+    """
+    planned_ns = t0_ns + run.scenario.duration
+    end_ns = planned_ns if run.hold is None else run.hold.until_ns(planned_ns)
     for endpoint in run.endpoints:
-        endpoint.tell({"start_ns": t0_ns, "stop_ns": t_end_ns})
+        endpoint.tell({"start_ns": t0_ns})
+        endpoint.tell({"stop_ns": end_ns})
     if run.mapper is not None:
         run.mapper.tell({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
@@ -184,30 +195,40 @@ def _watch(run: _Run, t0_ns: int) -> None:
         queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
         due_ns = 0
-        while (now := now_ns()) < t_end_ns:
+        while (now := now_ns()) < end_ns:
             if queues:
                 queues.sample(now)
             if now >= due_ns:
                 due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
                 _sample_links(counters, links, now)
                 _check_alive(run)
-                done = max(now - t0_ns, 0) / run.scenario.duration
-                run.progress("running", 0.15 + 0.75 * done)
+                done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
+                run.progress("running" if now < planned_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
                 machine.sample(now, run.unexplained_drops())
-            left_s = (t_end_ns - now_ns()) / NS_PER_S
+            left_s = (end_ns - now_ns()) / NS_PER_S
             machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
+            if run.hold is not None and run.hold.has_ended:
+                _check_alive(run)
+                end_ns = now_ns()
+                for endpoint in run.endpoints:
+                    endpoint.tell({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
     machine.sample(now_ns(), run.unexplained_drops())
+    return end_ns
 
 
 def _sleep(run: _Run, seconds: float) -> int:
-    """Sleep, but pass on what the Clustermapper says; returns how many ns late it ended."""
+    """Sleep, but hear Clustermapper and controller; returns how many ns late it ended."""
     end_ns = now_ns() + round(seconds * NS_PER_S)
-    controls = [] if run.mapper is None else [run.mapper.control]
+    mapper = None if run.mapper is None else run.mapper.control
     while (left_ns := end_ns - now_ns()) > 0:
-        if select.select(controls, [], [], left_ns / NS_PER_S)[0]:
+        speakers = [mapper, None if run.controller.is_dead else run.controller]
+        heard = select.select([one for one in speakers if one], [], [], left_ns / NS_PER_S)[0]
+        if mapper in heard:
             _pass_on_denylist(run)
+        if run.controller in heard:
+            run.controller.receive()
     return now_ns() - end_ns
 
 
@@ -286,11 +307,13 @@ def _empty(model: LinkModel) -> None:
         time.sleep(QUIET_S)
 
 
-def _write_run(run: _Run, reports: dict[str, Any], t0_ns: int, base_rtt_ns: int) -> None:
-    flows = flow_outcomes(run.scenario, reports)
+def _write_run(
+    run: _Run, reports: dict[str, Any], t0_ns: int, duration_ns: int, base_rtt_ns: int
+) -> None:
+    flows = flow_outcomes(run.scenario, reports, duration_ns)
     content = {
         "t0_ns": t0_ns,
-        "duration_s": run.scenario.duration / NS_PER_S,
+        "duration_s": duration_ns / NS_PER_S,
         "base_rtt_ns": base_rtt_ns,
         "bin_s": base_rtt_ns / 4 / NS_PER_S,
         "flows": [asdict(flow) for flow in flows],

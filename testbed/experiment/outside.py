@@ -9,6 +9,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from testbed.endpoint.kernel.available import require_stack
+from testbed.experiment.hold import Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress
@@ -23,13 +24,17 @@ _ERROR_FILE = "error.pickle"
 
 
 def run_experiment(
-    scenario: Scenario, directory: Path, progress: Progress, captured: Collection[str] = ()
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress,
+    captured: Collection[str] = (),
+    hold: Hold | None = None,
 ) -> None:
     """Run a scenario and leave its records in a run directory, as tables, not yet analysed.
 
     Raises what `record_experiment` raises.
     """
-    record_experiment(scenario, directory, progress, captured)
+    record_experiment(scenario, directory, progress, captured, hold)
     progress("collecting", 0.95)
     # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
     run = json.loads((directory / "run.json").read_text())
@@ -38,11 +43,16 @@ def run_experiment(
 
 
 def record_experiment(
-    scenario: Scenario, directory: Path, progress: Progress, captured: Collection[str] = ()
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress,
+    captured: Collection[str] = (),
+    hold: Hold | None = None,
 ) -> None:
     """Run a scenario and leave in a run directory what its processes recorded, as they did.
 
-    What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it.
+    What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it. With `hold`
+    everything goes on after the timeline, until that ends it.
 
     Nothing of the run survives this call, however it ends: all of it lives in a sandbox of
     namespaces that ends with its first process.
@@ -62,7 +72,7 @@ def record_experiment(
     if captured:
         (directory / PCAPS).mkdir()
     waiter = start_sandbox(
-        lambda: _first_process(scenario, directory, writer, captured, wires=wires)
+        lambda: _first_process(scenario, directory, writer, captured, hold, wires=wires)
     )
     os.close(writer)
     try:
@@ -98,7 +108,13 @@ def _raise_error_of(directory: Path) -> None:
 
 
 def _first_process(
-    scenario: Scenario, directory: Path, writer: int, captured: Collection[str], *, wires: bool
+    scenario: Scenario,
+    directory: Path,
+    writer: int,
+    captured: Collection[str],
+    hold: Hold | None,
+    *,
+    wires: bool,
 ) -> int:
     """Run the experiment as PID 1 of the sandbox; returns its exit status."""
     log = os.open(directory / "logs" / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -114,7 +130,7 @@ def _first_process(
     from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415 - Mininet loads slowly
 
     try:
-        run_in_sandbox(scenario, directory, progress, captured, openvswitch=wires)
+        run_in_sandbox(scenario, directory, progress, captured, hold, openvswitch=wires)
     except TestbedError as error:
         (directory / _ERROR_FILE).write_bytes(pickle.dumps(error))
         return error.exit_status

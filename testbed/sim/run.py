@@ -317,7 +317,7 @@ class Simulation:
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
             duration_ns=self.scenario.duration,
-            flows=flow_outcomes(self.scenario, self.reports()),
+            flows=flow_outcomes(self.scenario, self.reports(), self.scenario.duration),
             faults=tuple(fault for _, fault in sorted(self._faults.items())),
             counts=counts,
             packet_hops=sum(one.packets for one in counts.values()),
