@@ -128,9 +128,11 @@ class ControllerProcess:
         Raises:
             RunFailedError: it did not heal in time, or the controller has ended.
         """
-        if CONTROLLER not in self.killed:
-            self._channel.send({"heal": True})
-            self.wait_for("healed")
+        self.receive()
+        if CONTROLLER in self.killed:
+            return
+        self._channel.send({"heal": True})
+        self.wait_for("healed")
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the controller; `faults.jsonl` is complete then. Faults not healed stay.

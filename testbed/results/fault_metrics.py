@@ -178,6 +178,7 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     before half an RTT: until then arrivals are packets that crossed the link in time), the first
     time that it is not, and stays so for RECOVERY_HOLD_RTTS, is the recovery. So its own
     averaging, up to RECOVERY_PACKETS packets' time, is part of it, and it is never flattered.
+    While nothing is in service that could carry the flow, it is below the mark.
     0 if goodput never fell below the mark while the fault was in force: what comes after healing
     is the return to service, not recovery. None if it did not come back by `until`.
     """
@@ -189,6 +190,7 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     packet_bits = 8 * _packet_bytes(flow)
     width = max(RECOVERY_PACKETS * packet_bits / surviving, rtt)
     good = _share(flow, now - width, now) >= RECOVERED_SHARE
+    good &= flow.attainable.bits(now - width, now) > 0
     below = np.flatnonzero(~good)
     if not now.size:
         return None

@@ -330,8 +330,8 @@ def _faults(data: RunData) -> _Found:
             continue
         if fault.error is not None:
             yield _Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
-        if fault.effective_after_ns is None:
-            continue
+        if fault.effective_after_ns is None or CONTROLLER in fault.places:
+            continue  # the controller's end is nothing that flows are measured from
         unsure = (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
         if unsure > UNSURE_DEGRADED_RTT:
             yield (

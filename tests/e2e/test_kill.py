@@ -23,7 +23,7 @@ VICTIMS = {
 FAULT = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "2 s", "for": "1 s"}
 
 
-def _descendants(root: int) -> dict[int, str]:
+def descendants(root: int) -> dict[int, str]:
     """Every process below one, in whatever namespace, with its name and arguments."""
     children: dict[int, list[int]] = defaultdict(list)
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -64,9 +64,9 @@ def _in_full_swing(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
     process = testbed.start("run", scenario, "--results", testbed.results)
     wanted = set(VICTIMS.values()) - {"ovs-vswitchd"} | {"mrc-h4", "ovsdb-server"}
     deadline = time.monotonic() + 20
-    while not all(any(w in text for text in _descendants(process.pid).values()) for w in wanted):
+    while not all(any(w in text for text in descendants(process.pid).values()) for w in wanted):
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, _descendants(process.pid)
+        assert time.monotonic() < deadline, descendants(process.pid)
         time.sleep(0.05)
     time.sleep(2)  # past the measurement of the base RTT: data is flowing
     yield process
@@ -84,7 +84,7 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def _assert_all_gone(pids: dict[int, str], within_s: float) -> None:
+def assert_all_gone(pids: dict[int, str], within_s: float) -> None:
     deadline = time.monotonic() + within_s
     while left := {pid: text for pid, text in pids.items() if _is_alive(pid)}:
         assert time.monotonic() < deadline, f"left behind: {left}"
@@ -94,14 +94,14 @@ def _assert_all_gone(pids: dict[int, str], within_s: float) -> None:
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killing_a_part_ends_the_run(running: subprocess.Popen[str], victim: str) -> None:
     before = _host_state()
-    parts = _descendants(running.pid)
+    parts = descendants(running.pid)
     (pid, *_) = [pid for pid, text in parts.items() if VICTIMS[victim] in text]
     os.kill(pid, signal.SIGKILL)
     _, err = running.communicate(timeout=10)
     assert running.returncode == 4
     assert "ended" in err
     assert "Traceback" not in err
-    _assert_all_gone(parts, within_s=2)
+    assert_all_gone(parts, within_s=2)
     assert _host_state() == before
 
 
@@ -109,10 +109,10 @@ def test_killing_the_command_ends_everything(
     testbed: CommandLine, running: subprocess.Popen[str]
 ) -> None:
     before = _host_state()
-    parts = _descendants(running.pid)
+    parts = descendants(running.pid)
     assert len(parts) >= 5
     running.kill()
-    _assert_all_gone(parts, within_s=2)
+    assert_all_gone(parts, within_s=2)
     assert _host_state() == before
     summary = testbed.run(
         testbed.scenario(
@@ -125,14 +125,14 @@ def test_killing_the_command_ends_everything(
 
 
 def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
-    parts = _descendants(running.pid)
+    parts = descendants(running.pid)
     began = time.monotonic()
     running.send_signal(signal.SIGINT)
     _, err = running.communicate(timeout=5)
     assert time.monotonic() - began < 1
     assert running.returncode == 130
     assert "kept" in err
-    _assert_all_gone(parts, within_s=1)
+    assert_all_gone(parts, within_s=1)
 
 
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:

@@ -1,0 +1,119 @@
+"""What the experiment sees of its controller's end, where a fault is to kill it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.controller import ControllerProcess
+from testbed.controller.channel import Channel
+from testbed.controller.records import FAULTS, FaultLog, FaultRecord
+from testbed.model.errors import RunFailedError
+from testbed.model.faults import CONTROLLER
+
+ASKED_NS = 5
+SAID = f"""
+import os, signal, time
+os.write(1, b'{{"ends": "{CONTROLLER}"}}\\n')
+"""
+ENDINGS = {
+    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
+    "lives on": "time.sleep(60)",
+    "ended with 0": "",
+    "ended with -15": "os.kill(os.getpid(), signal.SIGTERM)",
+}
+
+
+@contextmanager
+def _dying(directory: Path, ending: str) -> Iterator[ControllerProcess]:
+    """A process that says what a controller says before it dies, and then ends like this."""
+    log = FaultLog(directory / FAULTS)
+    log.put(FaultRecord(0, "blackhole", "p1", ("a>b",), "link", 1, 2, 3, 4, 5, 6))
+    record = FaultRecord(1, "kill", CONTROLLER, (CONTROLLER,), "endpoint", ASKED_NS, ASKED_NS + 1)
+    log.put(record)
+    with subprocess.Popen(
+        [sys.executable, "-c", SAID + ENDINGS[ending]],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin
+        assert process.stdout
+        channel = Channel(process.stdout.fileno(), process.stdin.fileno())
+        yield ControllerProcess(process, channel, directory / "controller.log", directory)
+        assert process.returncode is not None, "whatever it did, it is gone"
+
+
+def _records(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / FAULTS).read_text().splitlines()]
+
+
+@pytest.mark.parametrize("seen", ["while the run lasts", "at its end"])
+def test_a_death_is_recorded_with_its_proof(tmp_path: Path, seen: str) -> None:
+    with _dying(tmp_path, "killed") as controller:
+        if seen == "while the run lasts":
+            while not controller.is_dead:
+                controller.receive(5)
+        else:
+            controller.receive(5)
+        controller.heal_by_hand()
+        controller.stop()
+        assert controller.receive() == []
+    other, record = _records(tmp_path)
+    assert (other["effective_ns"], other["proof"]) == (3, {})
+    assert record["effective_ns"] > record["effective_after_ns"] == ASKED_NS + 1
+    assert record["steps"][0]["state"] == {"dead": True}
+    assert record["proof"] == {"injected": {"ended": True, "signal": 9}}
+    assert record["error"] is None
+
+
+@pytest.mark.parametrize("ending", [one for one in ENDINGS if one != "killed"])
+def test_what_does_not_die_by_the_fault_fails_the_run(tmp_path: Path, ending: str) -> None:
+    with _dying(tmp_path, ending) as controller:
+        controller.receive(5)
+        with pytest.raises(RunFailedError, match=ending):
+            controller.stop()
+    record = _records(tmp_path)[1]
+    assert record["effective_ns"] is None
+    assert ending in record["error"]
+
+
+_DEAF = """
+import os, sys
+if "testbed.controller" in sys.orig_argv:
+    kill = os.kill
+    os.kill = lambda pid, number: None if pid == os.getpid() else kill(pid, number)
+"""
+"""What Python loads before anything else: kill(2) of oneself does nothing in the controller."""
+
+
+@pytest.mark.root
+@pytest.mark.e2e
+def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
+    """The whole command, with a controller that SIGKILL does not reach."""
+    (tmp_path / "sitecustomize.py").write_text(_DEAF)
+    (tmp_path / "x.yaml").write_text(
+        "name: deaf\ntopology: clos-tiny\nduration: 3 s\nworkload: {pairs: [[h0, h1]]}\n"
+        "timeline: [{kind: kill, target: controller, at: 500 ms}]\n"
+    )
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
+    found = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert found.returncode == 4, found.stderr
+    assert "controller was to be killed, and lives on" in found.stderr
+    (faults,) = (file for file in tmp_path.glob("results/*/2*/faults.jsonl"))
+    (record,) = (json.loads(line) for line in faults.read_text().splitlines())
+    assert record["effective_ns"] is None
+    assert "state R" in record["error"], "as it saw itself"

@@ -1,0 +1,114 @@
+"""`testbed run --hold`: faults by hand while traffic goes on, a report when the user ends it."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.model.errors import ExitStatus
+from tests.e2e.conftest import CommandLine
+from tests.e2e.test_kill import assert_all_gone, descendants
+
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+TINY = {
+    "topology": "clos-tiny",
+    "duration": "1 s",
+    "workload": {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "64 KiB"},
+}
+LINK = "p0_t0_0--p0_t1_0"
+FINE = {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}
+"""How a run on a machine that is busy may end."""
+
+
+@contextmanager
+def _held(testbed: CommandLine, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A run whose timeline is over, with its directory."""
+    scenario = testbed.scenario(**TINY)
+    process = testbed.start("run", scenario, "--results", testbed.results, "--json", *options)
+    assert process.stderr is not None
+    try:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if "held" in line:
+                break
+        assert process.poll() is None, said
+        (directory,) = testbed.results.glob("*/2*")
+        assert f"testbed fault inject {directory}" in said[0]
+        yield process, directory
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def _say(testbed: CommandLine, *words: str | Path) -> tuple[int, str]:
+    process = testbed.start("fault", *words)
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out + err
+
+
+def _summary(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in FINE, err
+    summary: dict[str, Any] = json.loads(out)["summary"]
+    return summary
+
+
+def test_faults_by_hand_are_measured_like_those_of_the_timeline(testbed: CommandLine) -> None:
+    """One healed by hand, one still in force when the user ends the run: nothing is lost by it."""
+    with _held(testbed, "--hold") as (process, directory):
+        assert _say(testbed, "inject", directory, "cut", LINK)[0] == 0
+        time.sleep(0.5)
+        assert _say(testbed, "heal", directory, "0") == (0, f"0: cut of {LINK}: healed\n")
+        status, told = _say(testbed, "inject", directory, "loss", LINK)
+        assert status == ExitStatus.WRONG_INPUT
+        assert "probability" in told
+        assert _say(testbed, "inject", directory, "blackhole", "h0")[0] == 0
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        summary = _summary(process)
+    cut, blackhole = summary["faults"]
+    assert (cut["kind"], blackhole["kind"], blackhole["target"]) == ("cut", "blackhole", "h0")
+    assert cut["effective_s"] > 1.0, "after the timeline"
+    assert cut["stall_rtt"] > 0
+    assert cut["flows_affected"] == 2
+    assert summary["duration_s"] > cut["healed_s"] > cut["effective_s"] + 0.5
+    assert blackhole["healed_s"] >= summary["duration_s"], "so that what is under way arrives"
+    assert blackhole["proof"]["until_end"]["passed"] == [0, 0]
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert summary["integrity"]["bytes_sent"] == summary["integrity"]["bytes_verified"] > 0
+    assert cut["target"] in (directory / "report.html").read_text()
+    last_s = max(flow["goodput_run_bps"] for flow in summary["flows"])
+    assert last_s > 0.2 * summary["flows"][0]["attainable_bps"], "it went on sending"
+
+
+def test_a_limit_ends_it(testbed: CommandLine) -> None:
+    with _held(testbed, "--hold-for", "800ms") as (process, _):
+        summary = _summary(process)
+    assert summary["duration_s"] == pytest.approx(1.8)
+    assert summary["faults"] == []
+
+
+def test_killing_it_leaves_nothing(testbed: CommandLine) -> None:
+    with _held(testbed, "--hold") as (process, directory):
+        parts = descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert_all_gone(parts, within_s=2)
+        assert process.wait(5) == 128 + signal.SIGTERM
+        assert not (directory / "summary.json").exists()
+
+
+def test_one_run_is_held_not_a_series(testbed: CommandLine) -> None:
+    for wrong in (["--hold", "--repeat", "2"], ["--hold-for", "soon"], ["--hold-for", "0s"]):
+        process = testbed.start("run", testbed.scenario(**TINY), *wrong)
+        _, err = process.communicate(timeout=20)
+        assert process.returncode == ExitStatus.WRONG_INPUT
+        assert "--hold" in err
