@@ -108,10 +108,20 @@ def steady_window(data: RunData) -> tuple[float, float]:
     return min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * end), end
 
 
+def killed_hosts(data: RunData) -> frozenset[str]:
+    """The hosts whose endpoints faults have killed."""
+    return frozenset(
+        place for fault in data.faults if fault.kind == "kill" for place in fault.places
+    )
+
+
 def _flow(data: RunData, tables: FlowTables) -> FlowSummary:
     flow = tables.flow
     start, end = steady_window(data)
     arrivals = data.table("arrivals", flow.flow)
+    last = arrivals["t"].max()
+    if flow.dst in killed_hosts(data) and isinstance(last, float):
+        end = min(end, last)  # what it received in its last moments it could not write down
     order = reordering(arrivals)
     goodput = tables.delivery.goodput_bps(start, end)
     steady = arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
@@ -228,8 +238,13 @@ def _fault(data: RunData, tables: Sequence[FlowTables], fault: FaultRecord) -> F
         proof=fault.proof,
         flows_affected=sum(flow.affected for flow in flows),
         flows=flows,
-        **_worst(flows),
+        **_worst([flow for flow in flows if not _ended(fault, flow)] or flows),
     )
+
+
+def _ended(fault: FaultRecord, flow: FlowFault) -> bool:
+    """Whether a fault killed the sender of a flow, so that nobody is left to notice anything."""
+    return fault.kind == "kill" and flow.src in fault.places
 
 
 def _flow_fault(data: RunData, flow: FlowRecord, found: Effect) -> FlowFault:

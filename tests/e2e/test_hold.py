@@ -37,11 +37,11 @@ def _held(testbed: CommandLine, *options: str) -> Iterator[tuple[subprocess.Pope
         said = []
         for line in process.stderr:
             said.append(line)
-            if "held" in line:
+            if "held;" in line:
                 break
         assert process.poll() is None, said
         (directory,) = testbed.results.glob("*/2*")
-        assert f"testbed fault inject {directory}" in said[0]
+        assert f"testbed fault inject {directory}" in "".join(said)
         yield process, directory
     finally:
         if process.poll() is None:

@@ -226,6 +226,17 @@ def test_a_dead_nic_link_is_measured_against_what_survives(measure: Measure) -> 
     assert fault.recovery_ms is not None
 
 
+def test_nothing_is_recovered_while_nothing_is_in_service(measure: Measure) -> None:
+    """A host without any port: no goodput of nothing is not full goodput."""
+    ports = [f"h0--p{plane}_t0_0" for plane in range(4)]
+    failures = tuple(Failure(port, at=4.0, until=7.0, detect=None) for port in ports)
+    summary, _ = measure(Plan(failures=failures))
+    for fault in summary.faults:
+        for flow in fault.flows:
+            assert flow.surviving_fraction == 0
+            assert flow.recovery_ms is None or flow.recovery_ms > 3000
+
+
 def test_two_faults_do_not_share_their_figures(measure: Measure) -> None:
     first = Failure(at=2.0, until=4.0)
     second = Failure("p3_t0_1--p3_t1_0", at=6.0, until=8.0, detect=0.262)
