@@ -12,9 +12,16 @@ from testbed.mrc import MemoryTable
 FIRST_PORT = 20_000
 """Connections are taken at this port and those behind it: below the ports that callers get."""
 
-BUFFER_BDP = 4
-"""Of a socket, in BDPs of the host. The kernel doubles it and charges its own overhead to it; what
-is left covers a window of 1.5 BDP and as much again out of order. Ours."""
+SEND_BUFFER_BDP = 8
+"""What a socket's send buffer may grow to, in BDPs of the host, if the kernel's own limit is less.
+It grows with the congestion window, so that Multipath TCP gives a subflow two windows ahead or so.
+One set large from the start is given away at once, by how fast subflows happen to be then. Ours."""
+
+RECEIVE_BUFFER_BDP = 16
+"""Of a socket, in BDPs of the host; half of it is window. It must never limit: at the edge of the
+window that subflows share, Multipath TCP's sender goes a segment too far now and then, and the
+receiver, which has acknowledged it to the subflow, drops it. Only the connection's own timer, a
+second of the kernel's time, brings it again. Ours."""
 
 
 def open_stream(
@@ -33,7 +40,7 @@ def open_stream(
         listens=None if calling else ("::", port),  # subflows come to the other planes' addresses
         calls=(str(listener), port) if calling else None,
         paths={ev.path.plane: (ev.value, ev.path.plane) for ev in qp.evs},
-        buffer_bytes=BUFFER_BDP * topology.planes * topology.bdp_bytes,
+        receive_buffer_bytes=RECEIVE_BUFFER_BDP * topology.planes * topology.bdp_bytes,
         retry_ns=topology.propagation_rtt_ns,
     )
     return StreamQp(config, memory)

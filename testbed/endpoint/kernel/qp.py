@@ -33,7 +33,6 @@ from testbed.mrc import (
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.message import check_write
 
-SO_SNDBUFFORCE = 32
 SO_RCVBUFFORCE = 33
 _DSCP = DscpClasses().no_trim
 _OUTSTANDING = struct.Struct("@i")
@@ -53,7 +52,7 @@ class StreamConfig:
         listens: where it waits for its peer's call; None if it calls.
         calls: whom it calls; None if it waits.
         paths: by the plane of its addresses, the EV that packets carry, and that EV's plane.
-        buffer_bytes: of the socket, each way.
+        receive_buffer_bytes: of the socket; its send buffer is the kernel's to size.
         retry_ns: how long after a refused call it calls again.
     """
 
@@ -63,7 +62,7 @@ class StreamConfig:
     listens: Endpoint | None
     calls: Endpoint | None
     paths: Mapping[int, tuple[int, int]]
-    buffer_bytes: int
+    receive_buffer_bytes: int
     retry_ns: int
 
 
@@ -272,8 +271,7 @@ class StreamQp:
         opened = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, config.protocol)
         opened.setblocking(False)
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, config.buffer_bytes)
-        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, config.buffer_bytes)
+        opened.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, config.receive_buffer_bytes)
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         name = config.congestion.encode()
         opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)

@@ -4,7 +4,7 @@ from collections import Counter
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from testbed.endpoint.kernel.opening import port_of
+from testbed.endpoint.kernel.opening import SEND_BUFFER_BDP, port_of
 from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
 from testbed.endpoint.kernel.tun import Tun
@@ -16,6 +16,7 @@ from testbed.model.transport import Mptcp, Tcp
 from testbed.mrc import Arrival
 
 _ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
+_SEND_BUFFER_SYSCTL = Path("/proc/sys/net/ipv4/tcp_wmem")
 _REFUSALS = ("not_tcp", "unknown_connection")
 
 
@@ -53,10 +54,13 @@ class KernelStack:
                 own = ordinary_address(topology, host, tun.plane)
                 peers = (addresses[tun.plane] for addresses in self._peers.values())
                 netlink.send(tun.requests(own, peers, floor_ns))
+        _let_send_buffers_grow(SEND_BUFFER_BDP * topology.planes * topology.bdp_bytes)
         if transport.ecn:
             _ECN_SYSCTL.write_text("1")
         if isinstance(transport, Mptcp):
-            self._announce([ordinary_address(topology, host, plane) for plane in planes[1:]])
+            called = any(qp.peer < host for qp in plan.qps)  # who calls opens the subflows
+            others = planes[1:] if called else ()
+            self._announce([ordinary_address(topology, host, plane) for plane in others])
 
     def _announce(self, addresses: list[IPv6Address]) -> None:
         with GenericNetlink(self._host.name) as generic:
@@ -102,3 +106,8 @@ class KernelStack:
     def _find(self, peer: bytes, own_port: int, peer_port: int) -> StreamQp | None:
         """The connection between two ports: one of them is where calls are taken."""
         return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, own_port))
+
+
+def _let_send_buffers_grow(size: int) -> None:
+    least, first, most = map(int, _SEND_BUFFER_SYSCTL.read_text().split())
+    _SEND_BUFFER_SYSCTL.write_text(f"{least} {first} {max(most, size)}")
