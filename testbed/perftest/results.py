@@ -17,6 +17,7 @@ from testbed.perftest.parameters import Parameters
 BEARABLE = 0.02
 """Packets may be seen so late, as a part of a base RTT, and so many of them later. Ours."""
 
+NS_PER_S = 1_000_000_000
 _MIB = 1 << 20
 _LINE = "-" * 139
 _LATENCY_COLUMNS = (
@@ -43,13 +44,13 @@ class Bandwidth:
         cls, size: int, iterations: int, posted_ns: Sequence[int], completed_ns: Sequence[int]
     ) -> Self:
         """Compute it from when messages were posted and when they completed, in order."""
-        count = len(posted_ns)
-        elapsed_ns = completed_ns[-1] - posted_ns[0]
+        count, elapsed_ns = _quickest(posted_ns, completed_ns)
+        whole_ns = completed_ns[-1] - posted_ns[0]
         return cls(
             size,
             iterations,
-            size * 1e9 / _least_ns_per_message(posted_ns, completed_ns),
-            size * count * 1e9 / elapsed_ns,
+            size * count * NS_PER_S / elapsed_ns,
+            size * len(posted_ns) * NS_PER_S / whole_ns,
         )
 
     def both(self, other: Self) -> Self:
@@ -62,26 +63,28 @@ class Bandwidth:
         )
 
 
-def _least_ns_per_message(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> float:
-    """Least of (completed[j] - posted[i]) / (j - i + 1), over all i <= j.
+def _quickest(posted_ns: Sequence[int], completed_ns: Sequence[int]) -> tuple[int, int]:
+    """The messages i to j with the least (completed[j] - posted[i]) / (j - i + 1): (count, ns).
 
     By Dinkelbach's method: any pair below the least ratio so far gives a lesser one, and where
-    there is none it is the least. perftest tries all pairs.
+    there is none it is the least. perftest tries all pairs. In whole numbers, so that none comes
+    out slower than all messages together.
     """
-    least = (completed_ns[-1] - posted_ns[0]) / len(posted_ns)
+    count, elapsed_ns = len(posted_ns), completed_ns[-1] - posted_ns[0]
     while True:
-        best, ratio = 0.0, least
-        latest, first = posted_ns[0] - 0.0, 0
+        best, found = 0, (count, elapsed_ns)
+        first, latest = 0, posted_ns[0] * count
         for last, (start_ns, end_ns) in enumerate(zip(posted_ns, completed_ns, strict=True)):
-            if start_ns - least * last > latest:
-                latest, first = start_ns - least * last, last
-            count = last - first + 1
-            excess = end_ns - posted_ns[first] - least * count
+            start = start_ns * count - elapsed_ns * last
+            if start > latest:
+                first, latest = last, start
+            many, took_ns = last - first + 1, end_ns - posted_ns[first]
+            excess = took_ns * count - elapsed_ns * many
             if excess < best:
-                best, ratio = excess, (end_ns - posted_ns[first]) / count
-        if ratio >= least:
-            return least
-        least = ratio
+                best, found = excess, (many, took_ns)
+        if not best:
+            return count, elapsed_ns
+        count, elapsed_ns = found
 
 
 @dataclass(frozen=True, slots=True)

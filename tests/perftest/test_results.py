@@ -43,6 +43,13 @@ def test_the_peak_is_that_of_all_pairs(steps: list[tuple[int, int]], depth: int)
     least = min((completed[j] - posted[i]) / (j - i + 1) for i, j in pairs)
     row = Bandwidth.of(1, len(posted), posted, completed)
     assert row.peak_bytes_per_s == pytest.approx(1e9 / least)
+    assert row.peak_bytes_per_s >= row.average_bytes_per_s
+
+
+def test_no_rounding_puts_the_peak_below_the_average() -> None:
+    """Where all messages take as long, they are the same figure, to the last digit."""
+    row = Bandwidth.of(20_000, 3, [0] * 3, [851_681_009] * 3)
+    assert row.peak_bytes_per_s == row.average_bytes_per_s
 
 
 def test_latency_is_half_the_round_trip() -> None:
