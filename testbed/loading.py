@@ -112,7 +112,7 @@ def _scenario(document: Document, data: dict[str, Any], found: list[Problem]) ->
     except ValidationError as error:
         raise InputError([*found, *_problems(document, Scenario, error)]) from None
     if not found:
-        wrong = (*problems(scenario), *unknown_figures(scenario.expect))
+        wrong = (*problems(scenario), *unknown_figures(scenario))
         found = [replace(one, where=document.where(one.where)) for one in wrong]
     if found:
         raise InputError(found)

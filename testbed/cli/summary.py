@@ -122,6 +122,7 @@ def _measures(fault: "FaultSummary") -> Iterator[tuple[str, str, str, str]]:
         )
         yield measure, _shown(ms, "{:.1f} ms"), _shown(rtt, "{:.2f}"), _shown(real_us, "{:.1f} us")
     yield "deficit", "", _shown(fault.deficit_rtt, "{:.2f}"), ""
+    yield "residual loss", _shown(fault.residual_loss, "{:.3%}"), "", ""
 
 
 def _shown(value: float | None, form: str) -> str:

@@ -160,6 +160,7 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
         ev_profile=EvProfile(
             entries=entries,
             probe_successes=parameters.probe_successes,
+            grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray == "adaptive",
         ),
         base_rtt_ns=topology.propagation_rtt_ns,

@@ -97,3 +97,7 @@ class Expect(Part):
         description="of every fault, its worst effect on any flow, such as recovery_rtt: "
         "{at_most: 10}",
     )
+    clustermapper: _Bounds = Field(
+        default_factory=dict,
+        description="of what the Clustermapper found, such as precision: {at_least: 1}",
+    )

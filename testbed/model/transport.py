@@ -49,6 +49,9 @@ class Mrc(Part):
     probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=3, description="probes in a row that bring an EV back"
     )
+    grey_probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=48, description="the same for an EV that was condemned though it delivers"
+    )
     spray: Literal["adaptive", "blind"] = Field(
         default="adaptive",
         description="blind: no EV states and no backups; every EV is used, whatever is learnt",

@@ -6,9 +6,14 @@ EV is condemned (ASSUMED_BAD) is lent to a backup of the same plane that has ans
 the owner has answered enough probes in a row it takes its slot back. (MRC paper, section 2, gives
 the states, the substitution within the plane and the probing; slots are ours.)
 
-How many probes are enough is not public. Here a path that loses some of its packets, answers a few
-probes by luck and is condemned again soon after needs twice as many the next time, up to a bound;
-each `forgiveness` that it then works takes one doubling back.
+How many probes are enough is not public. Here it depends on what the path was condemned for. One
+that was silent, its first probe too, was dead: a few answers tell that it is back. One that
+delivered a packet behind the lost one, or answered its first probe, is *grey*: it answers most
+probes while it loses, so that a few answers tell nothing, and it needs many. But grey is a path
+only beside others: where packets were lost in other planes too (on other paths, if there is one
+plane) a path must not stand by for what all do, and a few answers are enough. A path that answers a
+few probes by luck and is condemned again soon after needs twice as many the next time, up to a
+bound; each `forgiveness` that it then works takes one doubling back.
 
 Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
@@ -46,6 +51,8 @@ class EvProfile:
 
     A condemned EV returns after `probe_successes` answers in a row, doubled (to at most
     `max_probe_successes`) for each time that it was condemned within `forgiveness` of its return.
+    One on a grey path returns after `grey_probe_successes`: 48 answers in a row leave a path that
+    loses 3 / 48 of the round trips, 3% each way, one chance in twenty (the rule of three).
 
     Raises:
         ValueError: no active EV, an EV twice, or a number out of its range.
@@ -53,6 +60,7 @@ class EvProfile:
 
     entries: tuple[EvEntry, ...]
     probe_successes: int = 3
+    grey_probe_successes: int = 48
     max_probe_successes: int = 24
     forgiveness: float = 64.0
     probe_interval: float = 1.0
@@ -73,7 +81,7 @@ class EvProfile:
             raise ValueError("probe intervals and the probe timeout must be positive")
         if self.max_probe_successes < 1 or self.forgiveness <= 0:
             raise ValueError("max_probe_successes and the forgiveness of probes must be positive")
-        if self.probe_successes < 1 or self.ev_min_active < 0:
+        if min(self.probe_successes, self.grey_probe_successes) < 1 or self.ev_min_active < 0:
             raise ValueError("probe_successes must be at least 1, ev_min_active at least 0")
         if not 0 < self.max_condemned_share <= 1:
             raise ValueError("max_condemned_share must lie in (0, 1]")
@@ -81,7 +89,10 @@ class EvProfile:
 
 @dataclass(slots=True, eq=False)
 class Path:
-    """One EV as the engine keeps it; others read `ev`, `plane`, `path_key` and `state`."""
+    """One EV as the engine keeps it; others read `ev`, `plane`, `path_key` and `state`.
+
+    `grey`: condemned though it delivers; None while its first probe is to tell.
+    """
 
     ev: int
     plane: int
@@ -91,6 +102,7 @@ class Path:
     slot: "_Slot | None" = None
     verified: bool = False
     successes: int = 0
+    grey: bool | None = False
     relapses: int = 0
     relapsed: bool = False
     unplugged: bool = False
@@ -147,6 +159,7 @@ class EvEngine:
         self._active = self._slots
         self._max_condemned = max(1, int(self._slots * profile.max_condemned_share))
         self._condemned_ns: deque[int] = deque()
+        self._lost_ns: dict[Hashable, int] = {}
         self._probe_id = rng.randrange(_PROBE_IDS)
         self._probe_turn = 0
         self._deadline_ns = NEVER
@@ -228,22 +241,39 @@ class EvEngine:
         if path is not None and path.state is EvState.GOOD and path.slot is not None:
             self._change(path, EvState.SKIP, reason, now_ns)
 
-    def blame(self, ev: int, reason: str, now_ns: int) -> bool:
+    def blame(self, ev: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
         """A packet sent on `ev` was lost whole: condemn it, as far as the brakes allow.
 
-        Returns whether this condemned it.
+        Args:
+            ev: the EV.
+            reason: what made the packet be taken for lost.
+            now_ns: the time.
+            delivers: whether a later packet on `ev` was delivered.
+
+        Returns:
+            Whether this condemned it.
         """
         path = self._paths.get(ev)
         if path is None or path.state is EvState.DENIED or not self._profile.adaptive:
             return False
         path.blamed += 1
+        elsewhere = self._lost_elsewhere(path, now_ns)
         if path.state is EvState.ASSUMED_BAD:
+            path.grey = (path.grey or delivers) and not elsewhere
             return False
         if path.slot is not None and not self._may_condemn(path, now_ns):
             self.skip(ev, f"{reason}, condemnation withheld", now_ns)
             return False
         self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
+        path.grey = False if elsewhere else delivers or None
         return True
+
+    def _lost_elsewhere(self, path: Path, now_ns: int) -> bool:
+        """Note a loss on `path`; tell whether other planes have had one of late, too."""
+        key = path.plane if len(self._planes) > 1 else path.path_key
+        self._lost_ns[key] = now_ns
+        since_ns = now_ns - int(self._profile.forgiveness * self._rtt.smoothed_ns)
+        return any(lost_ns > since_ns for other, lost_ns in self._lost_ns.items() if other != key)
 
     def absolve(self, ev: int, now_ns: int) -> None:
         """A loss on `ev` proved spurious; when all of them did, it is GOOD again."""
@@ -267,6 +297,7 @@ class EvEngine:
         """Lift a denial: the EV must answer probes before it carries data again."""
         path = self._paths[ev]
         if path.state is EvState.DENIED:
+            path.grey = False
             self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
             self._schedule(path, now_ns)
 
@@ -300,6 +331,7 @@ class EvEngine:
                 path.unplugged = True
                 self._change(path, EvState.ASSUMED_BAD, "port down", now_ns)
             path.verified = False
+            path.grey = False
             path.successes = 0
             path.probe_id = None
             path.deadline_ns = NEVER
@@ -355,6 +387,8 @@ class EvEngine:
         path.probe_id = None
         path.successes += 1
         if path.state is EvState.ASSUMED_BAD:
+            if path.grey is None:
+                path.grey = True
             if path.successes >= self._enough(path):
                 path.returned_ns = now_ns
                 self._rehabilitate(path, "probes answered", now_ns)
@@ -371,6 +405,7 @@ class EvEngine:
     def _fail_probe(self, path: Path, now_ns: int) -> None:
         path.successes = 0
         path.verified = False
+        path.grey = path.grey or False
         if path.state is EvState.GOOD:
             self._relapse(path, now_ns)
             self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
@@ -378,7 +413,8 @@ class EvEngine:
     def _enough(self, path: Path) -> int:
         """Return how many answers in a row bring `path` back."""
         least = self._profile.probe_successes
-        return min(least << path.relapses, max(least, self._profile.max_probe_successes))
+        enough = min(least << path.relapses, max(least, self._profile.max_probe_successes))
+        return max(enough, self._profile.grey_probe_successes) if path.grey else enough
 
     def _relapse(self, path: Path, now_ns: int) -> None:
         """Count a condemnation that comes soon after the return, forget old ones."""
@@ -417,6 +453,7 @@ class EvEngine:
         slot = path.slot
         path.verified = False
         path.successes = 0
+        path.grey = False
         path.probe_id = None
         if state is EvState.ASSUMED_BAD:
             self._relapse(path, now_ns)

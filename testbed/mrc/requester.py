@@ -446,7 +446,9 @@ class Requester:
             del remembered[next(iter(remembered))]
         self._repeat(transmission)
         self._congestion.on_loss(transmission.length, trimmed=False, now_ns=now_ns)
-        if self._engine.blame(path.ev, reason.value, now_ns) and reason is LossReason.LATE:
+        delivers = reason is LossReason.OVERTAKEN
+        condemned = self._engine.blame(path.ev, reason.value, now_ns, delivers=delivers)
+        if condemned and reason is LossReason.LATE:
             self._detector.fell_silent(path.ev)
 
     def _repeat(self, transmission: Transmission) -> None:

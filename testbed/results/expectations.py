@@ -7,11 +7,13 @@ from pydantic import BaseModel
 from testbed.model.errors import Problem
 from testbed.model.expect import Bound, Expect
 from testbed.model.names import did_you_mean
+from testbed.model.scenario import Scenario
 from testbed.results.summary import (
     Expectation,
     FaultSummary,
     FlowSummary,
     Integrity,
+    Localisation,
     Summary,
 )
 
@@ -19,14 +21,16 @@ _RUN = ("qps_in_error", "duration_s", "base_rtt_us", "base_rtt_real_us", *Integr
 
 
 def figures(scope: str) -> tuple[str, ...]:
-    """The figures that can be expected of the run, its flows or its faults."""
+    """The figures that can be expected of the run, its flows, its faults, or the Clustermapper."""
     match scope:
         case "run":
             return _RUN
         case "flows":
             return (*_numbers(FlowSummary),)
-        case _:
+        case "faults":
             return (*_numbers(FaultSummary),)
+        case _:
+            return (*_numbers(Localisation),)
 
 
 def _numbers(model: type[BaseModel]) -> Iterator[str]:
@@ -37,8 +41,16 @@ def _numbers(model: type[BaseModel]) -> Iterator[str]:
             yield name
 
 
-def unknown_figures(expect: Expect) -> Iterator[Problem]:
-    """Figures that no summary has."""
+def unknown_figures(scenario: Scenario) -> Iterator[Problem]:
+    """Figures that no summary has, or not that of such a run."""
+    expect = scenario.expect
+    if expect.clustermapper and scenario.clustermapper is None:
+        yield Problem(
+            "expect.clustermapper",
+            "figures of a Clustermapper that does not run",
+            "nothing expected of it",
+            "clustermapper: {} has it run",
+        )
     for scope in Expect.model_fields:
         known = figures(scope)
         for name in getattr(expect, scope):
@@ -64,7 +76,9 @@ def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
         for fault in summary.faults
         if fault.flows_affected
     ]
-    of = {"run": run, "flows": flows, "faults": faults}
+    found = summary.localisation
+    named = [] if found is None else [("the Clustermapper", found.model_dump())]
+    of = {"run": run, "flows": flows, "faults": faults, "clustermapper": named}
     return tuple(
         _worst(scope, name, bound, [(where, values[name]) for where, values in of[scope]])
         for scope in Expect.model_fields

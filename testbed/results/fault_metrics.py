@@ -78,6 +78,9 @@ class Effect:
     surviving_fraction: float
     packets_exposed: int
     packets_lost: int
+    sent: int
+    sent_after_detection: int
+    lost_after_detection: int
 
 
 def window(data: RunData, fault: FaultRecord) -> Window | None:
@@ -123,6 +126,8 @@ def effect(
       of it thus gathers 0.02 a RTT without any fault. `deficit_baseline` is the same against the
       flow's own goodput in the BASELINE_RTTS before the fault, which leaves that out; it may come
       out slightly negative.
+    - sent: data packets on any EV while the fault was in force. `sent_after_detection`: those from
+      the detection on, `lost_after_detection`: those of them lost on an EV through the link.
     - return: from healing until the first and the last EV that the fault took is GOOD again, and
       until data is first sent over the link again.
 
@@ -145,6 +150,8 @@ def effect(
         & pl.col("sent_t").is_between(start - data.base_rtt_s, end)
         & ~pl.col("spurious")
     )
+    sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+    detected = min(left.values(), default=np.inf)
     recovered = recovery(data, flow, during, until)
     back = None if recovered is None else start + recovered
     tail = (during.end if back is None else back) + DEFICIT_TAIL_RTTS * data.base_rtt_s
@@ -153,7 +160,7 @@ def effect(
     return Effect(
         evs_active=len(active),
         evs_detected=len(left),
-        detection=min(left.values()) - start if left else None,
+        detection=detected - start if left else None,
         detection_last=max(left.values()) - start if left and len(left) == len(active) else None,
         exposure=last_sent - start if isinstance(last_sent, float) else None,
         stall=longest_gap(flow.delivery.advances, start, end, during.run_end),
@@ -167,6 +174,9 @@ def effect(
         surviving_fraction=flow.attainable.at(start) / flow.flow.attainable_bps,
         packets_exposed=exposed.height,
         packets_lost=lost.height,
+        sent=sent.height,
+        sent_after_detection=sent.filter(pl.col("t") >= detected).height,
+        lost_after_detection=lost.filter(pl.col("sent_t") >= detected).height,
     )
 
 

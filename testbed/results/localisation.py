@@ -64,13 +64,18 @@ def localisation(data: RunData) -> Localisation | None:
     right = [one for one in found if any(truth.explains(one) for truth in truths)]
     named = tuple(_localised(truth, right) for truth in truths)
     probes = data.tables["probes"]
+    naming = _longest([one.after_s for one in named])
     return Localisation(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),
         accusations=len(found),
         accusations_right=len(right),
+        accusations_wrong=len(found) - len(right),
         precision=len(right) / len(found) if found else None,
         recall=sum(one.named is not None for one in named) / len(named) if named else None,
+        naming_s=naming,
+        naming_rtt=None if naming is None else naming / data.base_rtt_s,
+        naming_rounds=None if naming is None else naming / _round_s(data),
         faults=named,
     )
 
@@ -91,13 +96,23 @@ class _Truth:
 
 def _truths(data: RunData) -> Iterator[_Truth]:
     """The faults of links; those of endpoints are no business of the Clustermapper."""
-    assert data.scenario.clustermapper is not None  # noqa: S101 - asked for by its caller
-    grace = GRACE_ROUNDS * data.scenario.clustermapper.period * data.topology.dilation / 1e9
+    grace = GRACE_ROUNDS * _round_s(data)
     for fault in data.faults:
         start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
         links = struck(fault)
         if start is not None and links:
             yield _Truth(fault, links, start, (healed or data.run.duration_s) + grace)
+
+
+def _round_s(data: RunData) -> float:
+    """The time of a round of probes, in seconds of the run."""
+    assert data.scenario.clustermapper is not None  # noqa: S101 - asked for by `localisation`
+    return data.scenario.clustermapper.period * data.topology.dilation / 1e9
+
+
+def _longest(times: Sequence[float | None]) -> float | None:
+    """The longest of the times; None where one is, or where there are none."""
+    return max((t for t in times if t is not None), default=None) if None not in times else None
 
 
 def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:

@@ -254,6 +254,11 @@ def _flow_fault(data: RunData, flow: FlowRecord, found: Effect) -> FlowFault:
         "surviving_fraction": found.surviving_fraction,
         "packets_exposed": found.packets_exposed,
         "packets_lost": found.packets_lost,
+        "packets_sent": found.sent,
+        "packets_sent_after_detection": found.sent_after_detection,
+        "packets_lost_after_detection": found.lost_after_detection,
+        "loss_share": _share(found.packets_lost, found.sent),
+        "residual_loss": _share(found.lost_after_detection, found.sent_after_detection),
     }
     for name in _TIMES:
         values |= three_ways(name, getattr(found, name), data)
@@ -279,12 +284,17 @@ def three_ways(name: str, seconds: float | None, data: RunData) -> dict[str, flo
     }
 
 
+def _share(part: int, whole: int) -> float | None:
+    """Part of the whole; None where there is no whole."""
+    return part / whole if whole else None
+
+
 def _worst(flows: Sequence[FlowFault]) -> dict[str, Any]:
     """The worst over the flows that the fault affected; over all of them where it affected none.
 
     Null where it is null for one of these flows: what never happened is worse than any number.
     Only exposure is not: there null says that a flow sent nothing into the fault. Packets are
-    summed over all flows.
+    summed over all flows, and the shares of them that were lost are of these flows' together.
     """
     concerned = [flow for flow in flows if flow.affected] or list(flows)
     if not concerned:
@@ -300,4 +310,12 @@ def _worst(flows: Sequence[FlowFault]) -> dict[str, Any]:
             worst[name] = None
         else:
             worst[name] = (min if name == "surviving_fraction" else max)(values)
+    worst["loss_share"] = _pooled(concerned, "packets_lost", "packets_sent")
+    worst["residual_loss"] = _pooled(
+        concerned, "packets_lost_after_detection", "packets_sent_after_detection"
+    )
     return worst
+
+
+def _pooled(flows: Sequence[FlowFault], part: str, whole: str) -> float | None:
+    return _share(*(sum(getattr(flow, name) for flow in flows) for name in (part, whole)))

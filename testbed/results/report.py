@@ -72,6 +72,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         "rate": rate,
         "bytes": size,
         "number": number,
+        "share": share,
         "figure": lambda value: DASH if value is None else f"{value:.4g}",
         "facts": partial(facts, t0_ns=data.run.t0_ns),
         "pretty": lambda value: json.dumps(value, indent=2, ensure_ascii=False),
@@ -114,6 +115,11 @@ def rows(metrics: FaultMetrics) -> list[Row]:
 def number(value: float | None, digits: int = 0) -> str:
     """A number with thin spaces between thousands; a dash for None."""
     return DASH if value is None else f"{value:,.{digits}f}".replace(",", "\u2009")
+
+
+def share(value: float | None) -> str:
+    """A share in percent, three figures; a dash for None."""
+    return DASH if value is None else f"{value * 100:.3g}%"
 
 
 def rate(bits_per_second: float) -> str:

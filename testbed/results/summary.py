@@ -146,6 +146,11 @@ class FaultMetrics(_Model):
     surviving_fraction: float | None = None
     packets_exposed: int = 0
     packets_lost: int = 0
+    packets_sent: int = 0
+    packets_sent_after_detection: int = 0
+    packets_lost_after_detection: int = 0
+    loss_share: float | None = None
+    residual_loss: float | None = None
 
 
 class FlowFault(FaultMetrics):
@@ -241,15 +246,21 @@ class Localisation(_Model):
 
     An accusation is right if it names links of a fault in force, and no others. `precision` is the
     share of right ones (null if nobody was accused), `recall` the share of the faults of links
-    that were named (null if there were none).
+    that were named (null if there were none). `naming_s`, also in base RTTs and probe rounds: from
+    when the fault took effect until it was named, of the fault that took longest (null if one never
+    was, or if there were none).
     """
 
     probes: int
     probes_lost: int
     accusations: int
     accusations_right: int
+    accusations_wrong: int
     precision: float | None
     recall: float | None
+    naming_s: float | None
+    naming_rtt: float | None
+    naming_rounds: float | None
     faults: tuple[LocalisedFault, ...]
 
 

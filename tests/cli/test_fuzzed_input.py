@@ -42,6 +42,7 @@ RIGHT: dict[str, Any] = {
         "backups": 0.25,
         "window": 1.5,
         "probe_successes": 3,
+        "grey_probe_successes": 48,
     },
     "timeline": [
         {"kind": "cut", "target": "p0_t0_0--p0_t1_1", "at": "4 s", "for": "3 s"},

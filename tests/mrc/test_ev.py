@@ -40,8 +40,8 @@ class Bench:
         picked = [self.engine.pick(self.now_ns) for _ in range(number)]
         return [path.ev for path in picked if path is not None]
 
-    def blame(self, ev: int) -> bool:
-        return self.engine.blame(ev, "test", self.now_ns)
+    def blame(self, ev: int, *, delivers: bool = False) -> bool:
+        return self.engine.blame(ev, "test", self.now_ns, delivers=delivers)
 
 
 def started(profile: EvProfile) -> Bench:
@@ -143,13 +143,16 @@ def condemn_and_wait(bench: Bench, ev: int) -> float:
 
 
 def test_an_ev_that_relapses_needs_twice_as_many_answers_up_to_a_bound() -> None:
-    bench = started(make_profile(probe_successes=2, max_probe_successes=12))
+    bench = started(make_profile(probe_successes=2, grey_probe_successes=1, max_probe_successes=12))
     waits = [condemn_and_wait(bench, 1) for _ in range(6)]
     assert [round(wait) for wait in waits] == [1, 3, 7, 11, 11, 11]
 
 
 def test_relapses_are_forgiven_one_by_one() -> None:
-    bench = started(make_profile(probe_successes=2, max_probe_successes=16, forgiveness=20))
+    profile = make_profile(
+        probe_successes=2, grey_probe_successes=1, max_probe_successes=16, forgiveness=20
+    )
+    bench = started(profile)
     for _ in range(4):
         condemn_and_wait(bench, 1)
     bench.live(41)
@@ -159,7 +162,7 @@ def test_relapses_are_forgiven_one_by_one() -> None:
 
 
 def test_a_spurious_loss_is_no_relapse() -> None:
-    bench = started(make_profile(probe_successes=2))
+    bench = started(make_profile(probe_successes=2, grey_probe_successes=1))
     condemn_and_wait(bench, 1)
     for _ in range(3):
         bench.blame(1)
@@ -167,8 +170,72 @@ def test_a_spurious_loss_is_no_relapse() -> None:
     assert round(condemn_and_wait(bench, 1)) == 3
 
 
+def answers_needed(bench: Bench, ev: int) -> int:
+    """Let a condemned EV live and return how many RTTs of answers bring it back."""
+    bench.dead.discard(ev)
+    since_ns = bench.now_ns
+    while bench.engine.states()[ev] is EvState.ASSUMED_BAD:
+        bench.live(0.1)
+    return round((bench.now_ns - since_ns) / RTT_NS)
+
+
+def test_a_path_that_died_is_back_after_a_few_answers() -> None:
+    bench = started(make_profile())
+    bench.dead = {1}
+    bench.blame(1)
+    bench.live(6)
+    assert answers_needed(bench, 1) <= 4
+
+
+def test_a_grey_path_needs_many_answers_even_if_it_loses_a_probe() -> None:
+    bench = started(make_profile(grey_probe_successes=20))
+    bench.dead = {1}
+    bench.blame(1, delivers=True)
+    bench.live(3)
+    assert 18 <= answers_needed(bench, 1) <= 21
+
+
+def test_a_condemned_path_that_answers_its_first_probe_was_never_dead() -> None:
+    bench = started(make_profile(grey_probe_successes=20))
+    bench.blame(1)
+    assert 18 <= answers_needed(bench, 1) <= 21
+
+
+def test_a_packet_delivered_behind_the_lost_one_tells_it_later_too() -> None:
+    bench = started(make_profile(grey_probe_successes=20))
+    bench.dead = {1}
+    bench.blame(1)
+    bench.live(3)
+    bench.blame(1, delivers=True)
+    assert 18 <= answers_needed(bench, 1) <= 21
+
+
+def test_where_all_planes_lose_no_path_is_grey() -> None:
+    bench = started(make_profile(grey_probe_successes=20))
+    bench.blame(0, delivers=True)
+    bench.blame(1, delivers=True)
+    assert answers_needed(bench, 1) <= 3
+
+
+def test_where_there_is_one_plane_paths_are_compared() -> None:
+    alone = started(make_profile(planes=1, grey_probe_successes=20))
+    first, second, _ = alone.picks(3)
+    alone.blame(first, delivers=True)
+    alone.blame(second, delivers=True)
+    assert answers_needed(alone, second) <= 3
+    assert answers_needed(alone, first) >= 15
+
+
+def test_losses_elsewhere_are_forgotten() -> None:
+    bench = started(make_profile(grey_probe_successes=20, forgiveness=10))
+    bench.blame(0, delivers=True)
+    bench.live(11)
+    bench.blame(1, delivers=True)
+    assert 18 <= answers_needed(bench, 1) <= 21
+
+
 def test_a_bound_below_the_first_number_changes_nothing() -> None:
-    bench = started(make_profile(probe_successes=5, max_probe_successes=1))
+    bench = started(make_profile(probe_successes=5, grey_probe_successes=1, max_probe_successes=1))
     waits = [round(condemn_and_wait(bench, 1)) for _ in range(3)]
     assert waits == [4, 4, 4]
 
@@ -270,6 +337,7 @@ def test_an_unknown_ev_changes_nothing() -> None:
         {"entries": (EvEntry(1, 0, 0, active=False),)},
         {"entries": (EvEntry(1, 0, 0, active=True),) * 2},
         {"probe_successes": 0},
+        {"grey_probe_successes": 0},
         {"probe_interval": 0.0},
         {"max_condemned_share": 0.0},
         {"max_probe_successes": 0},

@@ -102,6 +102,34 @@ def test_exposure_and_losses_are_those_of_the_link(one_fault: Run) -> None:
     assert fault.packets_lost == sum(flow.packets_lost for flow in fault.flows)
 
 
+def test_residual_loss_is_what_is_lost_after_the_detection(one_fault: Run) -> None:
+    summary, truths = one_fault
+    (fault,) = summary.faults
+    detected = 4.0 + 0.1834
+    sent = lost = sent_late = lost_late = 0
+    for flow in fault.flows:
+        truth = truths[flow.flow]
+        through_it = through(truth, Plan(), flow)
+        times = [t for t, *_ in truth.sent if 4 <= t <= 7]
+        into = [t for t, ev, *_ in truth.sent if 4 <= t <= 7 and ev in through_it]
+        assert flow.packets_sent == len(times)
+        assert flow.loss_share == pytest.approx(len(into) / len(times))
+        sent, lost = sent + len(times), lost + len(into)
+        sent_late += sum(t >= detected for t in times)
+        lost_late += sum(t >= detected for t in into)
+    assert fault.loss_share == pytest.approx(lost / sent)
+    assert fault.packets_sent_after_detection == sent_late
+    assert fault.packets_lost_after_detection == lost_late
+    assert fault.residual_loss == pytest.approx(lost_late / sent_late)
+
+
+def test_there_is_no_residual_loss_where_nobody_noticed(measure: Measure) -> None:
+    summary, _ = measure(Plan(failures=(Failure(detect=None),)))
+    (fault,) = summary.faults
+    assert fault.loss_share
+    assert fault.residual_loss is None
+
+
 def test_stall_is_the_longest_gap_of_a_receiver(one_fault: Run) -> None:
     summary, truths = one_fault
     for flow in summary.faults[0].flows:
