@@ -8,6 +8,7 @@ from testbed.paper.jobs import JOBS
 from testbed.paper.links import LINKS
 from testbed.paper.paths import PATHS
 from testbed.paper.rates import PERMUTATION, TABLE
+from testbed.paper.scale import SCALE
 from testbed.paper.switches import SWITCHES
 from testbed.paper.uplinks import UPLINKS
 
@@ -23,4 +24,5 @@ FIGURES: tuple[PaperFigure, ...] = (
     *UPLINKS,
     PERMUTATION,
     FAILOVER,
+    *SCALE,
 )

@@ -74,7 +74,7 @@ class Row:
         one = self.outcomes[form]
         if one is not None and not one.checks:
             return f"broke off: {one.state}"
-        return "not run"
+        return "made by `make figures-full`" if self.figure.large else "not run"
 
 
 def render(rows: Sequence[Row]) -> str:

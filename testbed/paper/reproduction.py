@@ -76,7 +76,8 @@ def plan(
         figures: which.
         directory: where everything goes.
         forms: how their runs are made; a figure that can be made in none of them, in the other.
-        seeds: with how many seeds, from 1 on, at least; figures may need more.
+        seeds: with how many seeds, from 1 on, at least; figures may need more, large ones
+            are made with as many as they need.
         again: whether to make runs that are there.
         load: what a scenario takes of this machine (see `order`).
 
@@ -89,7 +90,8 @@ def plan(
         for figure in figures:
             for form in forms_of(figure, forms):
                 own = orders.setdefault((figure.number, form), [])
-                for seed in range(FIRST_SEED, FIRST_SEED + max(seeds, figure.seeds)):
+                count = figure.seeds if figure.large else max(seeds, figure.seeds)
+                for seed in range(FIRST_SEED, FIRST_SEED + count):
                     for variant in figure.variants_in(form):
                         key = form, variant.name, seed
                         if key not in known:
