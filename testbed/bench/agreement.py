@@ -190,8 +190,8 @@ def _simulate(scenario: Scenario, results: Path) -> Summary:
 def table(compared: Sequence[Compared]) -> str:
     """As a table in Markdown: each figure emulated, simulated, and by how much they differ."""
     rows = [
-        "| scenario | dilation | goodput / attainable, emulated | simulated | off | recovery (RTT), "
-        + "emulated | simulated | off | emulated run |",
+        "| scenario | dilation | goodput / attainable, emulated | simulated | off "
+        "| recovery (RTT), emulated | simulated | off | emulated run |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for one in compared:
