@@ -189,9 +189,9 @@ def _simulate(scenario: Scenario, results: Path) -> Summary:
 
 def table(compared: Sequence[Compared]) -> str:
     """As a table in Markdown: each figure emulated, simulated, and by how much they differ."""
+    heads = "goodput / attainable, emulated", "simulated", "off", "recovery (RTT), emulated"
     rows = [
-        "| scenario | dilation | goodput / attainable, emulated | simulated | off "
-        "| recovery (RTT), emulated | simulated | off | emulated run |",
+        f"| scenario | dilation | {' | '.join(heads)} | simulated | off | emulated run |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
     for one in compared:
