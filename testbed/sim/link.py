@@ -14,7 +14,6 @@ packets that are for others: head-of-line blocking.
 from collections import deque
 from dataclasses import dataclass
 from enum import StrEnum
-from heapq import heappush
 from math import ceil
 from random import Random
 
@@ -138,7 +137,7 @@ class LinkDirection:
         "_corruption",
         "_cuts",
         "_dark",
-        "_events",
+        "_engine",
         "_free_ns",
         "_held_bytes",
         "_high",
@@ -153,7 +152,6 @@ class LinkDirection:
         "_ns_per_byte",
         "_offered",
         "_offered_bytes",
-        "_order",
         "_packets",
         "_path_bits",
         "_path_loss",
@@ -179,8 +177,7 @@ class LinkDirection:
         """Set it up: empty, without faults. Each kind of chance has a stream of its own."""
         self.name = name
         self.shape = shape
-        self._events = engine.events
-        self._order = engine.order
+        self._engine = engine
         self._ns_per_byte = 8 * NS_PER_S / shape.rate_bps
         self._at_once = shape.at_once
         self._behind_ns = shape.behind_ns
@@ -245,7 +242,7 @@ class LinkDirection:
         self._free_ns = end_ns = free_ns + size * self._ns_per_byte
         self._started += 1
         leaves_ns = int(free_ns if self._at_once else end_ns)
-        heappush(self._events, (leaves_ns + self._way_ns, next(self._order), self._arrive, packet))
+        self._engine.at(leaves_ns + self._way_ns, self._arrive, packet)
 
     def _enqueue(self, now_ns: int, packet: Packet) -> None:
         """Decide what becomes of a packet that may have to wait."""
@@ -286,7 +283,7 @@ class LinkDirection:
         if not self._serving:
             self._serving = True
             at_ns = max(ceil(self._free_ns), now_ns)
-            heappush(self._events, (at_ns, next(self._order), self._serve, None))
+            self._engine.at(at_ns, self._serve)
 
     def _trim(self, packet: Packet) -> int:
         """Cut a packet's payload off; returns its size now."""
@@ -319,11 +316,10 @@ class LinkDirection:
         begin_ns = self._free_ns if self._free_ns > now_ns - 1 else float(now_ns)
         self._free_ns = free_ns = begin_ns + packet.size * self._ns_per_byte
         self._started += 1
-        events, order = self._events, self._order
         leaves_ns = max(int(begin_ns), now_ns) if self._at_once else int(free_ns)
-        heappush(events, (leaves_ns + self._way_ns, next(order), self._arrive, packet))
+        self._engine.at(leaves_ns + self._way_ns, self._arrive, packet)
         if self._high or (self._low and not self._stopped):
-            heappush(events, (ceil(free_ns), next(order), self._serve, None))
+            self._engine.at(ceil(free_ns), self._serve)
         else:
             self._serving = False
 
@@ -345,14 +341,14 @@ class LinkDirection:
 
     def _tell(self, now_ns: int, *, stop: bool) -> None:
         """Send a pause frame, or its end, back to the sender: it takes as long as a packet."""
-        heappush(self._events, (now_ns + self._behind_ns, next(self._order), self._told, stop))
+        self._engine.at(now_ns + self._behind_ns, self._told, stop)
 
     def _told(self, now_ns: int, stop: bool) -> None:
         self._stopped = stop
         if not stop and self._low and not self._serving:
             self._serving = True
             at_ns = max(ceil(self._free_ns), now_ns)
-            heappush(self._events, (at_ns, next(self._order), self._serve, None))
+            self._engine.at(at_ns, self._serve)
 
     # --- the wire -----------------------------------------------------------------------------
 
