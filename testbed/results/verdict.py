@@ -32,6 +32,10 @@ COST_OUTDATED = 1.3
 """So much more CPU time of endpoints for a packet than was measured of this machine, on busy CPUs:
 what was measured no longer holds."""
 
+COST_TELLS = 0.2
+"""Share of the CPUs that the packets' ends should have taken: of fewer packets most of the cost is
+waking up for nothing, which says nothing about what was measured under load."""
+
 ONE_CPU_DEGRADED = 0.95
 """Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
 
@@ -208,9 +212,11 @@ def _cost(data: RunData, samples: Sequence[HealthSample], flows: Sequence[FlowSu
     cores = sum(
         sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own) for own in hosts.values()
     )
-    cost_ns = cores * data.run.duration_s * NS / packets
+    packets_per_s = packets / data.run.duration_s
+    cost_ns = cores * NS / packets_per_s
     share = cost_ns / measured["endpoint_ns"]
-    if share > COST_OUTDATED:
+    expected = packets_per_s * measured["endpoint_ns"] / NS / measured["cpus"]
+    if share > COST_OUTDATED and expected >= COST_TELLS:
         yield (
             _Level.DEGRADED,
             (

@@ -68,10 +68,12 @@ def test_a_busy_or_late_machine(
 
 
 @pytest.mark.parametrize(
-    ("busy", "measured", "told"), [(0.9, 1, True), (0.9, 1.5, False), (0.5, 1, False)]
+    ("busy", "measured", "cpus", "told"),
+    [(0.9, 1, 1, True), (0.9, 1.5, 1, False), (0.5, 1, 1, False), (0.9, 1, 2, False)],
+    ids=["costly", "as measured", "idle", "few packets"],
 )
 def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
-    run: Path, busy: float, measured: float, told: bool
+    run: Path, busy: float, measured: float, cpus: int, told: bool
 ) -> None:
     """Two endpoints at 21% of a core each, 1.4 times what the machine was measured to take."""
     manifest = json.loads((run / "manifest.json").read_text())
@@ -79,7 +81,7 @@ def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
         flow["packets_sent"] for flow in json.loads((run / "run.json").read_text())["flows"]
     )
     cost_ns = 2 * 0.21 * PLAN.duration * NS / packets
-    manifest["capacity"] = {"endpoint_ns": measured * cost_ns / 1.4}
+    manifest["capacity"] = {"endpoint_ns": measured * cost_ns / 1.4, "cpus": cpus}
     (run / "manifest.json").write_text(json.dumps(manifest))
     rewrite_health(run, busy_share=busy)
     reasons = "\n".join(verdict_of(run).reasons)
