@@ -7,7 +7,7 @@ import typer
 
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Results
-from testbed.cli.running import signals_stop
+from testbed.cli.running import signals_stop, told_how_to_continue
 from testbed.cli.screen import progress_shown, say_error, say_json, stderr, stdout
 from testbed.model.errors import ExitStatus, InputError, Problem
 
@@ -85,7 +85,7 @@ def figures(
         stdout().print(_what_they_take(picked, planned))
         return
     stderr().print(_outlook(planned))
-    with signals_stop(), progress_shown() as progress:
+    with signals_stop(), told_how_to_continue("the same command"), progress_shown() as progress:
         outcomes = reproduce(picked, planned, progress)
     if as_json:
         say_json([outcome.model_dump(mode="json") for outcome in outcomes])

@@ -4,7 +4,6 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -98,15 +97,13 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
 
 
 @contextmanager
-def told_how_to_continue(directory: Path) -> Iterator[None]:
+def told_how_to_continue(how: str) -> Iterator[None]:
     """Where a series of runs is stopped, say how it goes on."""
     try:
         yield
     except _Stopped as stopped:
-        say_error(
-            f"interrupted by {signal.Signals(stopped.number).name}; the same command with "
-            f"--into {directory} makes the runs that are left"
-        )
+        name = signal.Signals(stopped.number).name
+        say_error(f"interrupted by {name}; {how} makes the runs that are left")
         raise typer.Exit(_SIGNALLED + stopped.number) from None
 
 

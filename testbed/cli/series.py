@@ -130,7 +130,11 @@ def run_series(
 
     scenarios = {label(case): load(case) for case in plan.cases}
     directory = _directory(plan, results, into)
-    with signals_stop(), held(directory), told_how_to_continue(directory):
+    with (
+        signals_stop(),
+        held(directory),
+        told_how_to_continue(f"the same command with --into {directory}"),
+    ):
         with progress_shown() as progress:
             while (series := load_series(directory)).left:
                 case, seed = series.left[0]
