@@ -44,6 +44,7 @@ NICENESS = -10
 """As that of MRC's endpoints, which do the same."""
 
 _IPV6_BYTES = 40
+_NEXT_HEADER = 6
 _HOP_LIMIT = 7
 _DESTINATION = slice(24, 40)
 _OWN_HOP = 1
@@ -184,12 +185,14 @@ class Wires:
         return delay_ns + self._slow_links.extra_ns(packet) if self._slow_links.any() else delay_ns
 
     def arrivals(self) -> Iterator[bytes]:
-        """Yield the packets that wait."""
+        """Yield the packets that wait; what has no inner IPv6 header End.DT6 would drop as well."""
         while True:
             try:
-                yield os.read(self.tun, LINK_MTU)
+                packet = os.read(self.tun, LINK_MTU)
             except BlockingIOError:
                 return
+            if packet[_NEXT_HEADER] == socket.IPPROTO_IPV6 and len(packet) >= 2 * _IPV6_BYTES:
+                yield packet
 
 
 def _hold(hosts: Sequence[Wires]) -> NoReturn:

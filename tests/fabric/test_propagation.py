@@ -1,5 +1,6 @@
 """Ordinary traffic takes as long as the model says, on the path that it is told to take."""
 
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +11,21 @@ from testbed.fabric import link_model
 from testbed.fabric.link_control import LinkControl
 from testbed.fabric.ordinary import OrdinaryTraffic
 from testbed.fabric.propagation import PropagationDelay
-from testbed.model.addressing import Path, directions_of_path, ev_for_path, ordinary_address
+from testbed.model.addressing import (
+    Path,
+    directions_of_path,
+    ev_for_path,
+    ordinary_address,
+    ordinary_carrier,
+)
 from testbed.model.impairment import Impairment
 from testbed.model.topology import Node, Topology
 from tests.sandbox import run_in_sandbox
 
+from .packets import raw_socket
 from .test_ordinary import ordinary_fabric, ping, stream
+
+IPPROTO_NONE = 59
 
 
 @contextmanager
@@ -141,3 +151,21 @@ def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topo
             return before, delay.ended(), ping(src, ordinary_address(tiny, dst, 0))
 
     assert run_in_sandbox(act) == (False, True, False)
+
+
+@pytest.mark.root
+def test_what_is_not_ordinary_traffic_does_not_end_the_process(tiny: Topology) -> None:
+    """Packets for End.DT6 with nothing or half a header in them."""
+    src, dst = tiny.hosts
+    carrier = ordinary_carrier(tiny, src, dst, Path(0, 0))
+
+    def act() -> tuple[bool, bool]:
+        with ordinary_fabric(tiny), PropagationDelay(tiny) as delay:
+            for protocol in (socket.IPPROTO_IPV6, IPPROTO_NONE):
+                with raw_socket(src, protocol) as sender:
+                    for size in (0, 7, 20):
+                        sender.sendto(bytes(size), (str(carrier), 0))
+            arrived = ping(src, ordinary_address(tiny, dst, 0))
+            return delay.ended(), arrived
+
+    assert run_in_sandbox(act) == (False, True)
