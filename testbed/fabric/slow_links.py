@@ -8,7 +8,12 @@ a store there is in force for the next packet that arrives, wherever.
 from functools import cache
 
 from testbed.fabric.link_model import LinkModel
-from testbed.model.addressing import directions_of_path, nic_address, path_of_ev
+from testbed.model.addressing import (
+    directions_of_path,
+    nic_address,
+    ordinary_address,
+    path_of_ev,
+)
 from testbed.model.topology import Node, Topology
 
 _SOURCE = slice(8, 24)
@@ -36,8 +41,9 @@ class SlowLinks:
         """How much longer a packet takes for the links that it crossed; call if `any`.
 
         Args:
-            packet: MRC's inner packet, or an ordinary one with its outer header: either begins with
-                an IPv6 header that has the sender's NIC as its source and the path in its label.
+            packet: MRC's inner packet, one of a kernel connection, or an ordinary one with its
+                outer header: each begins with an IPv6 header that has the sender's NIC, or its
+                address in a plane, as its source, and the path in its label.
         """
         if self._delays_ns is None:
             return 0
@@ -48,9 +54,14 @@ class SlowLinks:
     def _directions(self, source: bytes, ev: int) -> tuple[int, ...]:
         """Where the directions that an EV of a host leads over stand; none of what is no host's."""
         topology, host = self._topology, self._host
-        hosts = (one for one in topology.hosts if nic_address(topology, one).packed == source)
-        src = next(hosts, None)
+        src = next((one for one in topology.hosts if source in _addresses(topology, one)), None)
         if src is None or src == host:
             return ()
         path = path_of_ev(topology, src, host, ev)
         return tuple(self._index[name] for name in directions_of_path(topology, src, host, path))
+
+
+def _addresses(topology: Topology, host: Node) -> frozenset[bytes]:
+    """What a host sends from."""
+    planes = (ordinary_address(topology, host, plane) for plane in range(topology.planes))
+    return frozenset(one.packed for one in (nic_address(topology, host), *planes))

@@ -16,6 +16,7 @@ from testbed.endpoint.kernel.frames import Frame, FrameReader
 from testbed.endpoint.kernel.info import Sample, sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
+from testbed.model.addressing import flow_label_of_ev
 from testbed.mrc import (
     Arrival,
     Completion,
@@ -203,7 +204,9 @@ class StreamQp:
     def sent(self, packet: bytes, segment: Segment, plane: int, now_ns: int) -> None:
         """Take a packet of this connection that the kernel sends to an address in a plane."""
         ev, plane = self._paths[plane]
-        header, payload = packet[: segment.header_bytes], packet[segment.header_bytes :]
+        label = flow_label_of_ev(ev).to_bytes(2, "big")  # tells the other end the path
+        header = packet[:2] + label + packet[4 : segment.header_bytes]
+        payload = packet[segment.header_bytes :]
         number, again = None, False
         if payload:
             subflow = self._subflow(segment.src_port, segment.dst_port)
