@@ -6,16 +6,26 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.model.topology import PAYLOAD_MTU
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
-from testbed.paper.throughput import TIME, rate, sliding
+from testbed.paper.throughput import rate, sliding
 from testbed.results.delivery import Floats
 from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
 
 VICTIM = ("h11", "h1")
 BEGIN_RTTS = 20.0
-"""From then on rates are taken: the first bursts are over."""
+"""From then on dips are looked for: the first bursts are over."""
+
+STEADY_SHARE = 0.25
+"""Rates are taken in so much of a run, its end."""
+
+DCQCN_SECONDS = 80
+"""How long RoCE with one QP runs, emulated: the bursts of the first moment cut the victim's rate,
+too, and DCQCN needs 6 ms of real time to bring it back (hyper increase begins only then)."""
+
+SEEDS = 5
+"""With one QP the hash, and so the seed, decides how many of the seven go where the victim goes."""
 
 WINDOW_RTTS = 5.0
 """Rates over time are means of so long."""
@@ -49,8 +59,8 @@ def _sources(run: Run) -> list[str]:
 
 
 def _rate(run: Run, flows: Sequence[FlowTables]) -> float:
-    begin = BEGIN_RTTS * run.data.base_rtt_s
-    return sum(rate(run, flow, begin, run_end(run.data)) for flow in flows)
+    end = run_end(run.data)
+    return sum(rate(run, flow, (1 - STEADY_SHARE) * end, end) for flow in flows)
 
 
 def _course(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
@@ -84,7 +94,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
         at_least("MRC's smallest share over its largest", min(shares) / max(shares), 0.8, "{:.2f}"),
-        at_most("RoCE's victim with 1 QP", _victim(one), 0.75, "{:.0%}"),
+        between("RoCE's victim with 1 QP", _victim(one), 0.6, 0.9, "{:.0%}"),
         at_most("RoCE's victim with 16 QPs, at its lowest", _worst_dip(many), 0.25, "{:.0%}"),
     )
 
@@ -96,16 +106,17 @@ def _draw(runs: Runs) -> Figure:
         run = runs[name]
         rtt, end = run.data.base_rtt_s, run_end(run.data)
         moments = np.arange(0, end, rtt / 2)
+        real_ms = moments * 1e3 / run.summary.dilation
         for i, src in enumerate(_sources(run)):
             label = "the seven of the incast" if i == 0 else None
             course = _course(run, _flows(run, src, "h0"), moments)
-            axes.plot(moments, course, color=style.SKY, linewidth=0.8, label=label)
+            axes.plot(real_ms, course, color=style.SKY, linewidth=0.8, label=label)
         victim = _course(run, _flows(run, *VICTIM), moments)
-        axes.plot(moments, victim, color=style.VERMILLION, label="the victim")
-        axes.set_xlim(0, end)
+        axes.plot(real_ms, victim, color=style.VERMILLION, label="the victim")
+        axes.set_xlim(0, real_ms[-1])
         axes.set_ylim(0, 1.15 * _port_gbps(run))
         axes.set_title(title)
-        axes.set_xlabel(TIME)
+        axes.set_xlabel("time (ms, real-equivalent)")
         axes.spines["top"].set_visible(False)
     panels[0].set_ylabel("throughput (Gb/s, real-equivalent)")
     handles, labels = panels[0].get_legend_handles_labels()
@@ -119,11 +130,17 @@ INCAST = PaperFigure(
     saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
     "with many QPs it has dips of 75%",
     ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
-    "incast. 1.2 ms of real time, in the simulator, which alone has priority flow control. With "
-    "1 QP the hash decides whether the victim shares an uplink with the incast.",
+    "incast. 1.2 ms of real time, 8 ms for RoCE with 1 QP, in the simulator, which alone has "
+    "priority flow control. With 1 QP the hash decides how many of the seven share links with the "
+    "victim, 1.75 on average, and each takes a seventh: so there are five seeds at least.",
     variants=(
         Variant("incast-mrc", "incast-victim", only_simulated=_NO_PAUSE),
-        Variant("incast-roce-1", "incast-victim-roce", only_simulated=_NO_PAUSE),
+        Variant(
+            "incast-roce-1",
+            "incast-victim-roce",
+            {"duration": f"{DCQCN_SECONDS} s"},
+            only_simulated=_NO_PAUSE,
+        ),
         Variant(
             "incast-roce-16",
             "incast-victim-roce",
@@ -131,6 +148,7 @@ INCAST = PaperFigure(
             only_simulated=_NO_PAUSE,
         ),
     ),
+    seeds=SEEDS,
     measure=_measure,
     draw=_draw,
     caption=f"Throughput, averaged over the {WINDOW_RTTS:g} base RTTs before each point, as it "

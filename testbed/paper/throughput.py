@@ -1,13 +1,13 @@
 """Throughput over time, as most figures of the paper show it, and what is measured from it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Runs
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_most
 from testbed.paper.runs import Run
 from testbed.results.delivery import Floats
 from testbed.results.fault_metrics import FlowTables, run_end
@@ -28,10 +28,48 @@ READING = (
     "speed; dashed: what the links in service allow. Shaded: when a fault was in force."
 )
 
+READING_TOGETHER = (
+    "Throughput of each flow and of all together, averaged over the two base RTTs before each "
+    "point, as it would be at full speed; dashed: what the links in service allow. Shaded: when a "
+    "fault was in force."
+)
+
+MAX_STALL_S = 1.0
+"""The paper's own bound on an interruption (figure 9a: < 1 s): of real time there, here of emulated
+time, which is four orders of magnitude stricter."""
+
 NAMED_FAULTS = 2
 """Of more faults the first ones are named."""
 
 TIME = "time of the run (s, emulated)"
+
+
+def over_time(
+    number: str,
+    title: str,
+    *,
+    saw: str,
+    ours: str,
+    scenario: str,
+    measure: Callable[[Run], tuple[Check, ...]],
+    together: bool = False,
+    cannot_show: str = "",
+) -> PaperFigure:
+    """A figure of one run of a scenario, drawn as throughput over time.
+
+    With `together` it is about what all flows carry, and their sum is drawn as well.
+    """
+    return PaperFigure(
+        number=number,
+        title=title,
+        saw=saw,
+        ours=ours,
+        variants=(Variant(scenario, scenario),),
+        measure=lambda runs: measure(only(runs)),
+        draw=lambda runs: draw_flows(only(runs), together=together),
+        caption=READING_TOGETHER if together else READING,
+        cannot_show=cannot_show,
+    )
 
 
 def only(runs: Runs) -> Run:
@@ -52,6 +90,14 @@ def share(flow: FlowTables, start: float, end: float) -> float:
     return placed / allowed
 
 
+def share_of_all(run: Run, start: float, end: float) -> float:
+    """What all flows placed between two times, as a share of what the links allowed them."""
+    span = np.array([start, end])
+    placed = sum(8 * float(np.diff(f.delivery.bytes_until(span))[0]) for f in run.flows)
+    allowed = sum(float(f.attainable.bits(span[:1], span[1:])[0]) for f in run.flows)
+    return placed / allowed
+
+
 def rate(run: Run, flow: FlowTables, start: float, end: float) -> float:
     """What a flow placed between two times, in Gb/s at full speed."""
     return gbps(run, flow.delivery.goodput_bps(start, end))
@@ -69,6 +115,17 @@ def longest_stall_s(run: Run) -> float:
     return max((fault.stall_ms or 0.0 for fault in run.summary.faults), default=0.0) / 1e3
 
 
+def interruption(run: Run) -> Check:
+    """Check that no fault kept a flow from delivering for long."""
+    stall = longest_stall_s(run)
+    return at_most("longest interruption, emulated", stall, MAX_STALL_S, "{:.2f} s")
+
+
+def last_healed_s(run: Run) -> float:
+    """When the last fault was healed."""
+    return max(f.healed_s or 0.0 for f in run.summary.faults)
+
+
 def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, float]]:
     """The times between one change of the faults and the next, each without its settling."""
     changes = {f.effective_s for f in run.summary.faults} | {f.healed_s for f in run.summary.faults}
@@ -77,47 +134,58 @@ def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, floa
     return [(start + settle, end) for start, end in pairwise(times) if end - start > settle]
 
 
-def during_and_after(run: Run, flow: FlowTables, settle_rtts: float) -> tuple[float, float]:
-    """A flow's goodput during the faults and after them, as shares of what it was before."""
+def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
+    """The least of any flow's goodput during the faults and after them, of what it was before."""
     begin, until = before_faults(run)
-    steady = flow.delivery.goodput_bps(begin, until)
     start = min(f.effective_s or 0.0 for f in run.summary.faults)
-    end = max(f.healed_s or 0.0 for f in run.summary.faults)
+    end = last_healed_s(run)
     settle = settle_rtts * run.data.base_rtt_s
-    during = flow.delivery.goodput_bps(start + settle, end) / steady
-    after = flow.delivery.goodput_bps(end + settle, run_end(run.data)) / steady
+    during = least_of_before(run, (begin, until), (start + settle, end))
+    after = least_of_before(run, (begin, until), (end + settle, run_end(run.data)))
     return during, after
 
 
-def draw_only(runs: Runs) -> Figure:
-    """Draw every flow of the one run."""
-    return draw_flows(only(runs))
+def least_of_before(run: Run, before: tuple[float, float], span: tuple[float, float]) -> float:
+    """The least of any flow's goodput in a span of time, as a share of what it was before."""
+    return min(
+        flow.delivery.goodput_bps(*span) / flow.delivery.goodput_bps(*before) for flow in run.flows
+    )
 
 
-def draw_flows(
-    run: Run, flows: Sequence[FlowTables] | None = None, height_in: float = 2.9
-) -> Figure:
+def draw_flows(run: Run, *, together: bool = False) -> Figure:
     """One line a flow, in Gb/s at full speed, over the time of the run; faults shaded."""
-    figure = style.new_figure(height_in)
-    axes = figure.subplots()
-    plot_flows(axes, run, run.flows if flows is None else flows)
-    figure.legend(loc="outside lower center", ncols=4)
+    figure = style.new_figure(2.9)
+    plot_flows(figure.subplots(), run, run.flows, together=together)
+    figure.legend(loc="outside lower center", ncols=6 if together else 4)
     return figure
 
 
-def plot_flows(axes: Axes, run: Run, flows: Sequence[FlowTables]) -> None:
-    """Plot the flows on given axes, with what the fabric allows the first of them."""
+def plot_flows(
+    axes: Axes, run: Run, flows: Sequence[FlowTables], *, together: bool = False
+) -> None:
+    """Plot the flows on given axes, with what the fabric allows the first of them.
+
+    With `together`, their sum as well, what it allows them in all, and longer means.
+    """
     end = run_end(run.data)
     rtt = run.data.base_rtt_s
     moments = np.arange(0, end, rtt / 4)
-    for flow, colour in zip(flows, COLOURS, strict=False):
+    width = (2 if together else 1) * BIN_RTTS * rtt
+    rates = [sliding(run, flow, moments, width) for flow in flows]
+    for flow, one, colour in zip(flows, rates, COLOURS, strict=False):
         axes.plot(
-            moments, sliding(run, flow, moments, BIN_RTTS * rtt), color=colour, label=flow.flow.name
+            moments, one, color=colour, label=flow.flow.name, linewidth=0.8 if together else None
         )
-    allowed = [gbps(run, flows[0].attainable.at(t)) for t in moments]
+    if together:
+        axes.plot(
+            moments, np.sum(rates, axis=0), color=style.BLACK, linewidth=1.5, label="together"
+        )
+    counted = flows if together else flows[:1]
+    allowed = [gbps(run, sum(flow.attainable.at(t) for flow in counted)) for t in moments]
     axes.plot(moments, allowed, color=style.BLACK, linestyle=(0, (4, 2)), label="links allow")
     shade_faults(axes, run, end)
-    axes.set_ylim(0, 1.25 * max(gbps(run, flow.flow.attainable_bps) for flow in flows))
+    most = max(gbps(run, flow.flow.attainable_bps) for flow in flows)
+    axes.set_ylim(0, 1.25 * max(most, *allowed))
     axes.set_xlim(0, end)
     axes.spines["top"].set_visible(False)
     style.rtt_axis(axes, 0, rtt, "base RTTs")
