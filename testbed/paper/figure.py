@@ -31,6 +31,7 @@ class Variant:
         changes: keys of the scenario's first level, such as `transport`, and their whole values, as
             a file would have them.
         with_seed: more of these, which depend on the seed.
+        may_stall: that it is a finding, and no doubt in the run, if not one operation is finished.
         only_simulated: why it cannot be emulated; empty if it can.
         only_emulated: why it cannot be simulated; empty if it can.
     """
@@ -39,6 +40,7 @@ class Variant:
     scenario: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     with_seed: Callable[[int], Mapping[str, Any]] | None = None
+    may_stall: bool = False
     only_simulated: str = ""
     only_emulated: str = ""
 

@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.paper.figure import Check, Form, PaperFigure, most_typical, repeated
+from testbed.paper.figure import Check, Form, PaperFigure, Variant, most_typical, repeated
 from testbed.paper.runs import STATES, Order, Run
 from testbed.results.figures.style import save, style
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import State, Summary
+from testbed.results.verdict import NOTHING_FINISHED
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 
@@ -183,10 +184,10 @@ def _measured(
     with style():
         if figure.draw_seeds is not None:
             drawing, drawn = figure.draw_seeds([*complete.values()]), None
-            summaries = [run.summary for runs in complete.values() for run in runs.values()]
+            summaries = [one for runs in complete.values() for one in _doubted(figure, runs)]
         else:
             drawing = figure.draw(runs)
-            summaries = [run.summary for run in runs.values()]
+            summaries = _doubted(figure, runs)
         shelf.directory.mkdir(parents=True, exist_ok=True)
         save(drawing, shelf.directory, figure.stem, _worst(summaries))
     checked = tuple(_checked(check) for check in repeated(checks))
@@ -210,11 +211,26 @@ def _made(one: Order, run: Run, attempts: int) -> MadeRun:
         directory=run.directory,
         seed=summary.seed,
         dilation=summary.dilation,
-        verdict=summary.verdict,
+        verdict=_verdict(one.variant, summary),
         reasons=summary.reasons,
         attempts=attempts,
         expected_load=one.load,
     )
+
+
+def _verdict(variant: Variant, summary: Summary) -> State:
+    """Whether a run can be trusted for what its figure asks."""
+    stalled = variant.may_stall and summary.reasons == (NOTHING_FINISHED,)
+    return "trusted" if stalled else summary.verdict
+
+
+def _doubted(figure: PaperFigure, runs: Mapping[str, Run]) -> list[Summary]:
+    """Summaries of a figure's runs but for those that only finished nothing, as they may."""
+    variants = {variant.name: variant for variant in figure.variants}
+    summaries = {name: run.summary for name, run in runs.items()}
+    return [
+        one for name, one in summaries.items() if _verdict(variants[name], one) == one.verdict
+    ] or [*summaries.values()]
 
 
 def _worst(summaries: Sequence[Summary]) -> Summary:

@@ -59,8 +59,9 @@ def _draw_lossy(runs: Runs) -> Figure:
     flow = run.flows[0]
     plot_flows(upper, run, [flow])
     upper.set_xlabel("")
+    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     _plot_evs(lower, run, flow, _evs_of_plane(run, flow, 0), COLOURS[1:])
-    lower.set_xlabel(TIME)
+    shade_faults(lower, run, run_end(run.data), named=False)
     figure.legend(loc="outside lower center", ncols=6)
     return figure
 
@@ -80,11 +81,10 @@ def _plot_evs(
         since = total[np.searchsorted(times, moments - width, side="right")]
         name = f"{flow.flow.name} on {run.data.path_of(flow.flow, ev).name}"
         axes.plot(moments, gbps(run, 1.0) * (until - since) * 8 / width, color=colour, label=name)
-    shade_faults(axes, run, end, named=False)
-    axes.set_xlim(0, end)
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
+    axes.set_xlabel(TIME)
     axes.spines["top"].set_visible(False)
-    axes.set_ylabel("sent on the EV (Gb/s)")
+    axes.set_ylim(bottom=0)
 
 
 def _same_ev(runs: Runs) -> tuple[Check, ...]:
@@ -135,12 +135,13 @@ def _draw_shared(runs: Runs) -> Figure:
     upper, lower = figure.subplots(2, 1, sharex=True)
     plot_flows(upper, run, run.flows)
     upper.set_xlabel("")
+    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     for i, flow in enumerate(run.flows):
         lasting = [
             ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
         ]
         _plot_evs(lower, run, flow, lasting, COLOURS[2 + 2 * i :])
-    lower.set_xlabel(TIME)
+    shade_faults(lower, run, run_end(run.data), named=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 

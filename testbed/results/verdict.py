@@ -73,6 +73,9 @@ FROZEN = "freeze"
 EARLY_END_RTTS = 2.0
 """Nothing arrived in so many RTTs before the planned end, and nothing failed: it ended early."""
 
+NOTHING_FINISHED = "no operation of the workload was finished"
+"""A reason that is a finding where a transport is to be shown unusable."""
+
 
 class _Level(IntEnum):
     TRUSTED = 0
@@ -371,7 +374,7 @@ def _course(data: RunData, integrity: Integrity) -> _Found:
         return
     if not data.scenario.workload.continuous:
         if not data.tables["operations"].height:
-            yield _Level.INVALID, "no operation of the workload was finished"
+            yield _Level.INVALID, NOTHING_FINISHED
         return
     early = data.run.duration_s - last
     in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
