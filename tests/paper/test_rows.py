@@ -14,17 +14,7 @@ from testbed.paper.outcome import Outcome
 from testbed.paper.reproduction import chosen, plan, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS
 
-SHORTENED = {
-    "5.2.1": 0.5,
-    "8": 0.5,
-    "9b": 0.5,
-    "9d": 0.5,
-    "10": 0.5,
-    "11": 0.5,
-    "14": 0.6,
-    "19c": 0.5,
-    "permutation": 0.25,
-}
+SHORTENED = {"8": 0.5, "10": 0.5, "14": 0.6, "19c": 0.5, "permutation": 0.25}
 """By how much. The others need all of their time, or far more packets than a test should send."""
 
 TIMES = ("at", "for", "silent")
@@ -74,7 +64,6 @@ BROKEN: Mapping[str, tuple[str, dict[str, Any]]] = {
     ),
     "12-13": ("lossy-ev", {"transport": {"kind": "mrc", "evs": 24, "spray": "blind"}}),
     "14": ("same-ev", {"transport": {"kind": "mrc", "ecn_skip": False}}),
-    "permutation": ("permutation-mrc", {"transport": {"kind": "mrc", "evs": 1}}),
 }
 """A run of a figure, and what takes from it what the paper saw."""
 
