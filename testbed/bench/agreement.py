@@ -6,6 +6,7 @@ transport and the queues, not where on its way a packet is delayed. Both run at 
 this machine carries at the moment, as many round trips long. A table is left beside the pictures.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,7 +47,10 @@ _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What one run says: goodput by what is attainable, recovery (None: no fault), its verdict."""
+    """What one run says: goodput by what is attainable, recovery, its verdict.
+
+    Recovery is None without a fault, infinite where goodput stays below what the fault leaves.
+    """
 
     goodput: float
     recovery_rtt: float | None
@@ -55,7 +59,8 @@ class Told:
     @classmethod
     def by(cls, summary: Summary) -> "Told":
         """Take it from a summary."""
-        recovery = summary.faults[0].recovery_rtt if summary.faults else None
+        recoveries = [fault.recovery_rtt for fault in summary.faults]
+        recovery = next((math.inf if one is None else one for one in recoveries), None)
         goodput = mean(flow.attainable_fraction for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 
@@ -82,10 +87,12 @@ class Compared:
 
     @property
     def recovery_off(self) -> float | None:
-        """By what share recovery differs; None without a fault that both recover from."""
+        """By what share recovery differs; None without a fault."""
         measured, told = self.emulated.recovery_rtt, self.simulated.recovery_rtt
         if measured is None or told is None:
-            return None if measured is told else float("inf")
+            return None
+        if math.inf in (measured, told):
+            return 0.0 if measured == told else math.inf
         return abs(told - measured) / max(told, measured, LEAST_RTT)
 
 
@@ -206,7 +213,9 @@ def table(compared: Sequence[Compared]) -> str:
 
 
 def _rtts(told: Told) -> str:
-    return "" if told.recovery_rtt is None else f"{told.recovery_rtt:.2f}"
+    if told.recovery_rtt is None:
+        return ""
+    return "none" if told.recovery_rtt == math.inf else f"{told.recovery_rtt:.2f}"
 
 
 def _percent(share: float | None) -> str:

@@ -1,5 +1,7 @@
 """What is compared of the two fabrics, and how it is told."""
 
+import math
+
 from testbed.bench.agreement import Compared, Told, fitted, scenarios, table
 from testbed.experiment.capacity import Capacity
 from testbed.model.faults import Blackhole
@@ -22,6 +24,14 @@ def test_what_both_recover_from_at_once_agrees() -> None:
     one = _compared(Told(1.0, 0.1, "trusted"), Told(1.0, 0.0, "trusted"))
     assert one.recovery_off is not None
     assert one.recovery_off <= 0.1
+
+
+def test_what_neither_recovers_from_agrees_and_what_one_does_does_not() -> None:
+    neither = _compared(Told(1.0, math.inf, "trusted"), Told(1.0, math.inf, "trusted"))
+    assert neither.recovery_off == 0
+    assert "| none | none | 0.0% |" in table([neither])
+    one = _compared(Told(1.0, math.inf, "trusted"), Told(1.0, 3.0, "trusted"))
+    assert one.recovery_off == math.inf
 
 
 def test_an_invalid_run_is_told_and_not_judged() -> None:
