@@ -73,9 +73,9 @@ class Device(Closing):
     def poll(self) -> None:
         """Do what is due and return at once: take in arrivals, send what there is room for."""
         now = now_ns()
-        for due in self._nic.arrivals(now):
-            self.late_ns.append(due.late_ns)
-            answer = self.context.receive(due.packet, due.arrival)
+        for packet, arrival, late_ns in self._nic.arrivals(now):
+            self.late_ns.append(late_ns)
+            answer = self.context.receive(packet, arrival)
             if answer is not None:
                 self._nic.send(answer.datagram, answer.peer, now)
         self._send(now)

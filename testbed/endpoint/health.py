@@ -18,15 +18,13 @@ class HealthLog:
         self._since_ns = now_ns
         self._cpu_ns = time.process_time_ns()
         self._lags: list[int] = []
+        self.lag = self._lags.append
+        """Take note of how late the process woke, or how late it acted on a packet, in ns."""
 
     @property
     def due_ns(self) -> int:
         """When the next line is due."""
         return self._since_ns + INTERVAL_NS
-
-    def lag(self, lag_ns: int) -> None:
-        """Take note of how late the process woke, or how late it acted on a packet."""
-        self._lags.append(lag_ns)
 
     def write(self, now_ns: int, drops: dict[str, int]) -> None:
         """Write a line for the time since the last one; `drops` are cumulative counters."""

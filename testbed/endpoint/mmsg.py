@@ -22,8 +22,9 @@ _RECEIVED = struct.Struct("@40xN8xI0P")
 
 _SOCKADDR = struct.Struct("@HHI16sI")
 """`struct sockaddr_in6`: family, port, flow information, address, scope."""
+_NAME_BYTES = _SOCKADDR.size
 _ADDRESS_OFFSET = 8
-_DESTINATION = 24
+_DESTINATION = slice(24, 40)
 """Where the destination stands in an IPv6 header."""
 _ADDRESS_BYTES = 16
 
@@ -42,17 +43,18 @@ class Outbox:
         self._room = packets
         self._packet_bytes = packet_bytes
         self._count = 0
-        self._buffer = bytearray(packets * packet_bytes)
-        self._names = bytearray(packets * _SOCKADDR.size)
+        packet_room, name_room = bytearray(packets * packet_bytes), bytearray(packets * _NAME_BYTES)
         self._iovecs = bytearray(packets * _IOVEC.size)
         self._messages = bytearray(packets * _MESSAGE.size)
-        buffer, names, iovecs = map(_address, (self._buffer, self._names, self._iovecs))
+        buffer, names, iovecs = map(_address, (packet_room, name_room, self._iovecs))
         for i in range(packets):
-            name, iovec = names + i * _SOCKADDR.size, iovecs + i * _IOVEC.size
-            _SOCKADDR.pack_into(self._names, i * _SOCKADDR.size, socket.AF_INET6, 0, 0, b"", 0)
+            name, iovec = names + i * _NAME_BYTES, iovecs + i * _IOVEC.size
+            _SOCKADDR.pack_into(name_room, i * _NAME_BYTES, socket.AF_INET6, 0, 0, b"", 0)
             _IOVEC.pack_into(self._iovecs, i * _IOVEC.size, buffer + i * packet_bytes, 0)
-            message = name, _SOCKADDR.size, iovec, 1, 0, 0, 0, 0
+            message = name, _NAME_BYTES, iovec, 1, 0, 0, 0, 0
             _MESSAGE.pack_into(self._messages, i * _MESSAGE.size, *message)
+        # Views, since what is assigned to a slice of a bytearray is copied before it is copied.
+        self._buffer, self._names = memoryview(packet_room), memoryview(name_room)
         self._first = _address(self._messages)
 
     @property
@@ -60,15 +62,18 @@ class Outbox:
         """Whether it must be flushed before more is added."""
         return self._count == self._room
 
-    def add(self, packet: bytes) -> None:
-        """Take a copy of a packet, which goes where its header says."""
-        i = self._count
-        start, name = i * self._packet_bytes, i * _SOCKADDR.size + _ADDRESS_OFFSET
-        length = len(packet)
-        self._buffer[start : start + length] = packet
-        destination = packet[_DESTINATION : _DESTINATION + _ADDRESS_BYTES]
-        self._names[name : name + _ADDRESS_BYTES] = destination
-        _LENGTH.pack_into(self._iovecs, i * _IOVEC.size + _LENGTH_OFFSET, length)
+    def add(self, header: bytes, payload: bytes | memoryview, trailer: bytes) -> None:
+        """Take a copy of a packet, which goes where its outer header, the first, says."""
+        i, buffer = self._count, self._buffer
+        start, name = i * self._packet_bytes, i * _NAME_BYTES + _ADDRESS_OFFSET
+        payload_start = start + len(header)
+        trailer_start = payload_start + len(payload)
+        end = trailer_start + len(trailer)
+        buffer[start:payload_start] = header
+        buffer[payload_start:trailer_start] = payload
+        buffer[trailer_start:end] = trailer
+        self._names[name : name + _ADDRESS_BYTES] = header[_DESTINATION]
+        _LENGTH.pack_into(self._iovecs, i * _IOVEC.size + _LENGTH_OFFSET, end - start)
         self._count = i + 1
 
     def flush(self, fd: int) -> int:

@@ -8,14 +8,14 @@ hundred times a second.
 
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from typing import NamedTuple
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.port_scheduler import PortScheduler
-from testbed.endpoint.sockets import HostSockets, Received
+from testbed.endpoint.sockets import HostSockets
 from testbed.fabric.closing import Closing
 from testbed.fabric.slow_links import SlowLinks
+from testbed.model.addressing import nic_address
 from testbed.model.topology import ETHERNET_HEADER, Node, Topology
 from testbed.mrc import Arrival, Datagram
 
@@ -35,20 +35,6 @@ def delays_ns(topology: Topology) -> list[int]:
     return [topology.one_way_ns(min(max(switches, 0), MAX_SWITCHES)) for switches in passed]
 
 
-class Due(NamedTuple):
-    """An inner packet whose propagation delay is over.
-
-    Attributes:
-        packet: its bytes.
-        arrival: how it came, and now as its time.
-        late_ns: how long ago it was due.
-    """
-
-    packet: bytes
-    arrival: Arrival
-    late_ns: int
-
-
 class Nic(Closing):
     """The ports of one host; the process must be in the host's network namespace."""
 
@@ -60,7 +46,7 @@ class Nic(Closing):
             host: which of its hosts this is.
             round_ns: the time from one round of sending to the next.
         """
-        self._sockets = HostSockets()
+        self._sockets = HostSockets(nic_address(topology, host))
         self._carriers = Carriers(topology, host)
         self._ports = PortScheduler(
             topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
@@ -68,31 +54,32 @@ class Nic(Closing):
         self._delay_ns = delays_ns(topology)
         self._slow_links = SlowLinks(topology, host)
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
-        self._held: list[tuple[int, int, Received]] = []
+        self._held: list[tuple[int, int, int, bytes]] = []
         self._arrived = 0
         self._offset_ns = 0
         self._offset_due_ns = 0
 
-    def arrivals(self, now: int) -> Iterator[Due]:
-        """Yield what is due."""
+    def arrivals(self, now: int) -> Iterator[tuple[bytes, Arrival, int]]:
+        """Yield what is due: each inner packet, how it came, how long ago (ns) it was due."""
         held, delay_ns = self._held, self._delay_ns
         if now >= self._offset_due_ns:
             self._offset_ns = realtime_offset_ns()
             self._offset_due_ns = now + _OFFSET_INTERVAL_NS
         slow = self._slow_links if self._slow_links.any() else None
-        for received in self._sockets.receive():
-            sent_ns = received.realtime_ns - self._offset_ns
-            self._arrived += 1
-            due_ns = sent_ns + delay_ns[received.hop_limit]
+        offset_ns, arrived = self._offset_ns, self._arrived
+        for packet, traffic_class, hop_limit, realtime_ns in self._sockets.receive():
+            due_ns = realtime_ns - offset_ns + delay_ns[hop_limit]
             if slow is not None:
-                due_ns += slow.extra_ns(received.packet)
-            heappush(held, (due_ns, self._arrived, received))
+                due_ns += slow.extra_ns(packet)
+            arrived += 1
+            heappush(held, (due_ns, arrived, traffic_class, packet))
+        self._arrived = arrived
+        new = tuple.__new__
         while held and held[0][0] <= now:
-            due_ns, _, received = heappop(held)
+            due_ns, _, traffic_class, packet = heappop(held)
             seen_ns = now_ns()
-            traffic_class = received.traffic_class
-            arrival = Arrival(traffic_class & _ECN_MASK, traffic_class >> 2, seen_ns)
-            yield Due(received.packet, arrival, seen_ns - due_ns)
+            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, seen_ns))
+            yield packet, arrival, seen_ns - due_ns
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
         """Take a packet for the next `flush`; returns the plane that it goes through.
@@ -100,11 +87,12 @@ class Nic(Closing):
         Raises:
             LookupError: no host of the fabric has the address `peer`.
         """
-        carrier = self._carriers.to(peer, datagram.ev, datagram.dscp, datagram.ecn)
-        inner = len(datagram.header) + len(datagram.payload) + len(datagram.trailer)
+        ev, dscp, header, payload, trailer, _, _, ecn = datagram
+        carrier = self._carriers.to(peer, ev, dscp, ecn)
+        inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
         self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
-        self._sockets.send(outer, datagram.header, datagram.payload, datagram.trailer)
+        self._sockets.send(outer, header, payload, trailer)
         return carrier.plane
 
     def flush(self) -> None:

@@ -1,6 +1,6 @@
 """What one host writes down: a recorder for each of its tables."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Self
@@ -9,12 +9,14 @@ from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
 _Append = Callable[..., None]
+_Extend = Callable[[Sequence[tuple[int, ...]]], None]
 
 
 class Tables:
     """The recorders of one host, each a function that appends a row.
 
-    With no directory they record nothing.
+    What there is a row of for each packet is appended by many. With no directory they record
+    nothing.
     """
 
     def __init__(self, directory: Path | None, host: str) -> None:
@@ -22,15 +24,23 @@ class Tables:
         self._files = ExitStack()
         self._recorders: list[Recorder] = []
 
-        def appender(table: records.Table) -> _Append:
+        def recorder(table: records.Table) -> Recorder | None:
             if directory is None:
-                return _forget
-            recorder = Recorder(raw_path(directory, host, table), table)
-            self._recorders.append(self._files.enter_context(recorder))
-            return recorder.append
+                return None
+            made = Recorder(raw_path(directory, host, table), table)
+            self._recorders.append(self._files.enter_context(made))
+            return made
 
-        self.arrivals = appender(records.ARRIVALS)
-        self.transmissions = appender(records.TRANSMISSIONS)
+        def extender(table: records.Table) -> _Extend:
+            made = recorder(table)
+            return _forget if made is None else made.extend
+
+        def appender(table: records.Table) -> _Append:
+            made = recorder(table)
+            return _forget if made is None else made.append
+
+        self.arrivals = extender(records.ARRIVALS)
+        self.transmissions = extender(records.TRANSMISSIONS)
         self.losses = appender(records.LOSSES)
         self.ev_events = appender(records.EV_EVENTS)
         self.qp = appender(records.QP)
@@ -55,5 +65,5 @@ class Tables:
         self.close()
 
 
-def _forget(*_: int | str) -> None:
+def _forget(*_: object) -> None:
     pass

@@ -7,7 +7,9 @@ its outer header to the kernel, which tells traffic class, hop limit and receive
 
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from ipaddress import IPv6Address
+from operator import itemgetter
 from typing import NamedTuple
 
 from testbed.endpoint.mmsg import Inbox, Outbox
@@ -24,12 +26,6 @@ BATCH = 64
 
 _CONTROL_HEADER = struct.Struct("@Nii")
 _CONTROL_ALIGNMENT = struct.calcsize("@N")
-_TIMESPEC = struct.Struct("@qq")
-_INT = struct.Struct("@i")
-_U32 = struct.Struct("@I")
-_ANCILLARY_BYTES = (
-    socket.CMSG_SPACE(_TIMESPEC.size) + 2 * socket.CMSG_SPACE(_INT.size) + socket.CMSG_SPACE(4)
-)
 
 
 class Received(NamedTuple):
@@ -48,44 +44,66 @@ class Received(NamedTuple):
     realtime_ns: int
 
 
-class _Words(NamedTuple):
-    """Where each control message has its data, from the first one on; 0 where there is none."""
-
-    traffic_class: int = 0
-    hop_limit: int = 0
-    time: int = 0
-    overflowed: int = 0
-
-
 _WORDS = {
-    (socket.IPPROTO_IPV6, socket.IPV6_TCLASS): "traffic_class",
-    (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT): "hop_limit",
-    (socket.SOL_SOCKET, SO_TIMESTAMPNS): "time",
-    (socket.SOL_SOCKET, SO_RXQ_OVFL): "overflowed",
+    (socket.IPPROTO_IPV6, socket.IPV6_TCLASS): ("i", ("traffic_class",)),
+    (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT): ("i", ("hop_limit",)),
+    (socket.SOL_SOCKET, SO_TIMESTAMPNS): ("qq", ("seconds", "nanoseconds")),
+    (socket.SOL_SOCKET, SO_RXQ_OVFL): ("I", ("overflowed",)),
 }
+"""The control messages that are asked for: the form of their data, and its names."""
+
+_ANCILLARY_BYTES = sum(
+    socket.CMSG_SPACE(struct.calcsize(f"={code}")) for code, _ in _WORDS.values()
+)
 
 
-def _find_words(control: bytearray, start: int, length: int) -> _Words:
+class _Layout(NamedTuple):
+    """How the control messages of a packet are read, all at once.
+
+    Attributes:
+        words: their data, in the order in which the kernel gives them.
+        wanted: from these: traffic class, hop limit, seconds, nanoseconds.
+        overflowed: which of them counts what the socket had no room for, if one does.
+    """
+
+    words: struct.Struct
+    wanted: Callable[[tuple[int, ...]], tuple[int, int, int, int]]
+    overflowed: int | None
+
+
+def _find_layout(control: bytearray, start: int, length: int) -> _Layout:
     """Walk through the control messages of a packet.
 
     One has the same words at the same places as every other with as many: a kernel gives them in
     its own order, and only the count of overflows may be missing.
     """
-    found: dict[str, int] = {}
-    position = 0
+    words, found, position = "=", list[str](), 0
     while position < length:
         size, level, kind = _CONTROL_HEADER.unpack_from(control, start + position)
-        found[_WORDS[level, kind]] = position + _CONTROL_HEADER.size
-        position += -(-size // _CONTROL_ALIGNMENT) * _CONTROL_ALIGNMENT
-    return _Words(**found)
+        code, names = _WORDS[level, kind]
+        space = -(-size // _CONTROL_ALIGNMENT) * _CONTROL_ALIGNMENT
+        rest = space - _CONTROL_HEADER.size - struct.calcsize(f"={code}")
+        words += f"{_CONTROL_HEADER.size}x{code}{rest}x"
+        found += names
+        position += space
+    wanted = map(found.index, ("traffic_class", "hop_limit", "seconds", "nanoseconds"))
+    overflowed = found.index("overflowed") if "overflowed" in found else None
+    return _Layout(struct.Struct(words), itemgetter(*wanted), overflowed)
 
 
 class HostSockets:
     """The sending and the receiving raw socket of the network namespace that this process is in."""
 
-    def __init__(self) -> None:
+    def __init__(self, source: IPv6Address) -> None:
+        """Open them.
+
+        Args:
+            source: an address of this namespace. Packets bear their own; but of a socket that is
+                bound to none the kernel seeks one for every packet, a fifth of what it does for it.
+        """
         self._out = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
         self._out.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+        self._out.bind((str(source), 0))
         self._in = socket.socket(socket.AF_INET6, socket.SOCK_RAW, IPPROTO_IPV6_IN_IPV6)
         self._in.setblocking(False)
         self._in.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
@@ -95,7 +113,7 @@ class HostSockets:
         self._in.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_RECVHOPLIMIT, 1)
         self._outbox = Outbox(BATCH, MAX_PACKET)
         self._inbox = Inbox(BATCH, MAX_PACKET, _ANCILLARY_BYTES)
-        self._words: dict[int, _Words] = {}
+        self._layouts: dict[int, _Layout] = {}
         self.send_errors = 0
         self.overflowed = 0
 
@@ -106,7 +124,7 @@ class HostSockets:
         outbox = self._outbox
         if outbox.full:
             self.flush()
-        outbox.add(b"".join((outer, header, payload, trailer)))
+        outbox.add(outer + header, payload, trailer)
 
     def flush(self) -> None:
         """Hand what waits to the kernel; a port without carrier loses it, as a NIC would.
@@ -118,23 +136,21 @@ class HostSockets:
     def receive(self) -> Iterator[Received]:
         """Yield every packet that waits in the socket, without blocking."""
         inbox, fd = self._inbox, self._in.fileno()
-        control = inbox.control
+        control, layouts, new = inbox.control, self._layouts, tuple.__new__
         count = inbox.room
         while count == inbox.room:
             count = inbox.fill(fd)
             for packet, place, length in inbox.packets(count):
-                words = self._words.get(length)
-                if words is None:
-                    words = self._words[length] = _find_words(control, place, length)
-                if words.overflowed:
-                    (self.overflowed,) = _U32.unpack_from(control, place + words.overflowed)
-                seconds, nanoseconds = _TIMESPEC.unpack_from(control, place + words.time)
-                yield Received(
-                    packet,
-                    _INT.unpack_from(control, place + words.traffic_class)[0],
-                    _INT.unpack_from(control, place + words.hop_limit)[0],
-                    seconds * 1_000_000_000 + nanoseconds,
-                )
+                layout = layouts.get(length)
+                if layout is None:
+                    layout = layouts[length] = _find_layout(control, place, length)
+                words, wanted, overflowed = layout
+                said = words.unpack_from(control, place)
+                if overflowed is not None:
+                    self.overflowed = said[overflowed]
+                traffic_class, hop_limit, seconds, nanoseconds = wanted(said)
+                realtime_ns = seconds * 1_000_000_000 + nanoseconds
+                yield new(Received, (packet, traffic_class, hop_limit, realtime_ns))
 
     def close(self) -> None:
         """Close both sockets."""

@@ -221,18 +221,35 @@ class Traffic:
         memory is not written again before the peer has heard that its message is complete, so the
         checker never comes too late.
         """
-        launch, turns = self._launch, self._turns
+        turns = self._turns
         for connection in turns:
-            peer = connection.peer
-            for datagram in connection.qp.transmit(now_ns, room):
-                plane = launch(datagram, peer, now_ns)
-                if datagram.seq is not None:
-                    room -= 1
-                self._record_sent(connection, datagram, plane, now_ns)
+            room -= self._send(connection, now_ns, room)
             self._observe(connection)
         if len(turns) > 1:
             turns.append(turns.pop(0))
         return room
+
+    def _send(self, connection: Connection, now_ns: int, room: int) -> int:
+        """Send what is due of one queue pair; returns how many data packets."""
+        launch, peer, flow = self._launch, connection.peer, connection.plan.sends
+        sent: list[tuple[int, ...]] = []
+        control_bytes = data = 0
+        for datagram in connection.qp.transmit(now_ns, room):
+            plane = launch(datagram, peer, now_ns)
+            ev, _, header, payload, trailer, seq, retransmitted, _ = datagram
+            if seq is None:
+                control_bytes += _OUTER_BYTES + len(header) + len(trailer)
+                continue
+            data += 1
+            if flow is not None:
+                sent.append((now_ns, flow, plane, ev, seq, len(payload), retransmitted))
+                connection.packets_retransmitted += retransmitted
+        if sent:
+            connection.packets_sent += len(sent)
+            self._tables.transmissions(sent)
+        if self._running:
+            self.control_bytes += control_bytes
+        return data
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
         """When to come back even if nothing arrives; `full` ports leave what is due now waiting."""
@@ -303,44 +320,20 @@ class Traffic:
             )
         self._program.finished.clear()
 
-    def _record_sent(
-        self, connection: Connection, datagram: Datagram, plane: int, now_ns: int
-    ) -> None:
-        flow = connection.plan.sends
-        if datagram.seq is None or flow is None:
-            if self._running:
-                self.control_bytes += _OUTER_BYTES + len(datagram.header) + len(datagram.trailer)
-            return
-        connection.packets_sent += 1
-        connection.packets_retransmitted += datagram.retransmitted
-        self._tables.transmissions(
-            now_ns,
-            flow,
-            plane,
-            datagram.ev,
-            datagram.seq,
-            len(datagram.payload),
-            datagram.retransmitted,
-        )
-
     def _observe(self, connection: Connection) -> None:
+        flow, planes = connection.plan.receives, connection.planes
+        arrived: list[tuple[int, ...]] = []
         for event in connection.qp.events():
-            if isinstance(event, Placed):
-                flow = connection.plan.receives
-                if flow is not None:
-                    ev = event.ev
-                    plane = connection.planes.get(ev)
-                    self._tables.arrivals(
-                        event.time_ns,
-                        flow,
-                        self._plane(connection, ev) if plane is None else plane,
-                        ev,
-                        event.seq,
-                        event.size,
-                        event.retransmitted,
-                    )
-            else:
+            if not isinstance(event, Placed):
                 self._observe_rarer(connection, event)
+            elif flow is not None:
+                seq, ev, size, retransmitted, time_ns = event
+                plane = planes.get(ev)
+                if plane is None:
+                    plane = self._plane(connection, ev)
+                arrived.append((time_ns, flow, plane, ev, seq, size, retransmitted))
+        if arrived:
+            self._tables.arrivals(arrived)
 
     def _plane(self, connection: Connection, ev: int) -> int:
         path = path_of_ev(self._plan.topology, connection.plan.peer, self._plan.host, ev)

@@ -27,7 +27,7 @@ def _sockets() -> HostSockets:
     with Netlink.at("here") as netlink:
         netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
     enter_netns("here")
-    return HostSockets()
+    return HostSockets(SELF)
 
 
 def _send(sockets: HostSockets, inner: bytes, traffic_class: int = 0, hop_limit: int = 64) -> None:
