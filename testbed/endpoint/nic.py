@@ -18,6 +18,7 @@ from testbed.fabric.slow_links import SlowLinks
 from testbed.model.addressing import nic_address
 from testbed.model.topology import ETHERNET_HEADER, Node, Topology
 from testbed.mrc import Arrival, Datagram
+from testbed.mrc.datagram import new
 
 POLLS_PER_DELAY = 8
 """The socket is drained at least this often per propagation delay, so that nothing comes late."""
@@ -74,7 +75,6 @@ class Nic(Closing):
             arrived += 1
             heappush(held, (due_ns, arrived, traffic_class, packet))
         self._arrived = arrived
-        new = tuple.__new__
         while held and held[0][0] <= now:
             due_ns, _, traffic_class, packet = heappop(held)
             seen_ns = now_ns()

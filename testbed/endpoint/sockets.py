@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from testbed.endpoint.mmsg import Inbox, Outbox
+from testbed.mrc.datagram import new
 
 SO_TIMESTAMPNS = 35
 SO_SNDBUFFORCE = 32
@@ -136,7 +137,7 @@ class HostSockets:
     def receive(self) -> Iterator[Received]:
         """Yield every packet that waits in the socket, without blocking."""
         inbox, fd = self._inbox, self._in.fileno()
-        control, layouts, new = inbox.control, self._layouts, tuple.__new__
+        control, layouts = inbox.control, self._layouts
         count = inbox.room
         while count == inbox.room:
             count = inbox.fill(fd)

@@ -3,9 +3,12 @@
 Named tuples, as what is made for each packet: to make a frozen dataclass takes three times longer.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.mrc.constants import ECT0
+
+new: Final = tuple.__new__
+"""`new(T, fields)` makes a named tuple of all its fields in half the time that `T(...)` takes."""
 
 
 class Datagram(NamedTuple):

@@ -7,6 +7,7 @@ from typing import Final
 from testbed.mrc.cc import CongestionControl
 from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import (
+    ECT0,
     MPR_UNIT,
     TIMESTAMP_RTT_BITS,
     TIMESTAMP_SHIFT,
@@ -15,7 +16,7 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
-from testbed.mrc.datagram import Datagram
+from testbed.mrc.datagram import Datagram, new
 from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
@@ -565,4 +566,4 @@ class Requester:
             dscp,
             immediate,
         )
-        return Datagram(ev, dscp, header, payload, trailer, seq, repeated)
+        return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0))

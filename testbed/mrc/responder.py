@@ -13,6 +13,7 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
+from testbed.mrc.datagram import new
 from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
@@ -142,11 +143,12 @@ class Responder:
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
-        self._events.append(Placed(seq, packet.ev, size, packet.retransmitted, now_ns))
+        self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._fresh.append(seq)
         self._unreported += 1
-        trigger = _Trigger(
-            seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        trigger = new(
+            _Trigger,
+            (seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE),
         )
         if (
             self._unreported >= self._patience

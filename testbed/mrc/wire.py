@@ -43,6 +43,7 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
+from testbed.mrc.datagram import new
 
 Buffer = bytes | bytearray | memoryview
 
@@ -73,6 +74,9 @@ _BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
 BASE: Final = Struct(_BASE_FORMAT)
 """The headers that every inner packet begins with: IPv6, UDP and BTH."""
 _WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
+_COVERED_BASE: Final = Struct("!8s" + _BASE_FORMAT[1:])
+"""What of `BASE` the iCRC covers: packed from the same fields, the masked ones as their masks."""
+_COVERED_WRITE: Final = Struct("!8s" + _BASE_FORMAT[1:] + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
 _AETH: Final = Struct("!I")
@@ -88,7 +92,13 @@ _FTYPE_TIMESTAMP: Final = 1
 _CRC32_RESIDUE: Final = 0x2144DF1C
 """The CRC-32 of anything that is followed by its own CRC-32, least significant byte first."""
 _BTH_BYTE4: Final = IPV6_BYTES + UDP_BYTES + 4
-_MASKED_START: Final = b"\xff" * 8 + b"\x6f\xff\xff\xff"
+_ONES: Final = b"\xff" * 8
+_MASKED_WORD: Final = 0x6FFFFFFF
+_MASKED_HOP_LIMIT: Final = 0xFF
+_MASKED_CHECKSUM: Final = 0xFFFF
+_MASKED_RESERVED: Final = 0xFF000000
+"""Of the BTH's second word: byte 4."""
+_MASKED_START: Final = _ONES + _MASKED_WORD.to_bytes(4, "big")
 
 _IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
 _WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
@@ -311,6 +321,7 @@ def encode_write(
         flags |= FLAG_ACK_REQUEST
     if retransmitted:
         flags |= FLAG_RETRANSMITTED
+    word8 = flags << 24 | psn
     header = _WRITE.pack(
         0x60000000 | dscp << 22 | ECT0 << 20 | ev & 0xFFFF,
         length,
@@ -326,7 +337,32 @@ def encode_write(
         pad << 4,
         DEFAULT_PKEY,
         qpn,
-        flags << 24 | psn,
+        word8,
+        rqmsn,
+        msn,
+        tx_timestamp,
+        _FTYPE_TIMESTAMP,
+        va,
+        rkey,
+        dma_length,
+    )
+    covered = _COVERED_WRITE.pack(
+        _ONES,
+        _MASKED_WORD,
+        length,
+        _UDP_NEXT_HEADER,
+        _MASKED_HOP_LIMIT,
+        source,
+        destination,
+        ev >> 16,
+        ROCE_UDP_PORT,
+        length,
+        _MASKED_CHECKSUM,
+        opcode,
+        pad << 4,
+        DEFAULT_PKEY,
+        _MASKED_RESERVED | qpn,
+        word8,
         rqmsn,
         msn,
         tx_timestamp,
@@ -336,8 +372,10 @@ def encode_write(
         dma_length,
     )
     if immediate is not None:
-        header += immediate.to_bytes(IMMDT_BYTES, "big")
-    crc = icrc(header, payload)
+        extension = immediate.to_bytes(IMMDT_BYTES, "big")
+        header += extension
+        covered += extension
+    crc = crc32(payload, crc32(covered))
     if pad:
         padding = bytes(pad)
         return header, padding + crc32(padding, crc).to_bytes(4, "little")
@@ -447,7 +485,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         _,
         opcode,
         flags,
-        _,
+        pkey,
         word4,
         word8,
     ) = BASE.unpack_from(packet)
@@ -477,7 +515,25 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
         if total != _BASE_BYTES + extension + ICRC_BYTES:
             raise DecodeError(DecodeReason.BAD_LENGTH)
-    if crc32(packet[_BTH_BYTE4 + 1 :], crc32(_masked_start(packet))) != _CRC32_RESIDUE:
+    covered = _COVERED_BASE.pack(
+        _ONES,
+        _MASKED_WORD,
+        length,
+        next_header,
+        _MASKED_HOP_LIMIT,
+        source,
+        destination,
+        source_port,
+        port,
+        udp_length,
+        _MASKED_CHECKSUM,
+        opcode,
+        flags,
+        pkey,
+        _MASKED_RESERVED | word4,
+        word8,
+    )
+    if crc32(packet[_BASE_BYTES:], crc32(covered)) != _CRC32_RESIDUE:
         raise DecodeError(DecodeReason.BAD_ICRC)
     if is_write:
         rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(
@@ -485,7 +541,10 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         )
         if kind != _FTYPE_TIMESTAMP:
             raise DecodeError(DecodeReason.BAD_FIELD)
-        return Write(
+        immediate: int | None = None
+        if payload_start != WRITE_HEADER_BYTES:
+            immediate = int.from_bytes(packet[WRITE_HEADER_BYTES:payload_start], "big")
+        write = (
             source,
             destination,
             ev,
@@ -501,10 +560,9 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             rkey,
             dma_length,
             packet[payload_start : total - ICRC_BYTES - pad],
-            int.from_bytes(packet[WRITE_HEADER_BYTES:payload_start], "big")
-            if payload_start != WRITE_HEADER_BYTES
-            else None,
+            immediate,
         )
+        return new(Write, write)
     try:
         return _CONTROL_DECODERS[opcode](packet, source, destination, ev, qpn, word8 & 0xFFFFFF)
     except ValueError as error:
