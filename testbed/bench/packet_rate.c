@@ -15,17 +15,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 64, LONGEST = 9000, BUFFER = 8 << 20, IPV6_IN_IPV6 = 41, DESTINATION = 24 };
+enum { BATCH = 64, LONGEST = 9000, BUFFER = 8 << 20, IPV6_IN_IPV6 = 41, SOURCE = 8, DESTINATION = 24 };
 
 static unsigned char packet[LONGEST], arrived[BATCH][LONGEST];
 static struct iovec out_iovec, in_iovecs[BATCH];
-static struct sockaddr_in6 to = {.sin6_family = AF_INET6};
+static struct sockaddr_in6 from = {.sin6_family = AF_INET6}, to = {.sin6_family = AF_INET6};
 static struct mmsghdr outgoing[BATCH], incoming[BATCH];
 static int sender, receiver;
 
 static void open_sockets(void) {
   size_t length = fread(packet, 1, LONGEST, stdin);
   int buffer = BUFFER;
+  memcpy(&from.sin6_addr, packet + SOURCE, sizeof from.sin6_addr);
   memcpy(&to.sin6_addr, packet + DESTINATION, sizeof to.sin6_addr);
   out_iovec = (struct iovec){packet, length};
   for (int i = 0; i < BATCH; i++) {
@@ -36,6 +37,7 @@ static void open_sockets(void) {
   sender = socket(AF_INET6, SOCK_RAW, IPPROTO_RAW);
   receiver = socket(AF_INET6, SOCK_RAW, IPV6_IN_IPV6);
   if (sender < 0 || receiver < 0) err(1, "socket");
+  if (bind(sender, (struct sockaddr *)&from, sizeof from) < 0) err(1, "bind");
   setsockopt(receiver, SOL_SOCKET, SO_RCVBUFFORCE, &buffer, sizeof buffer);
 }
 

@@ -99,8 +99,8 @@ class HostSockets:
         """Open them.
 
         Args:
-            source: an address of this namespace. Packets bear their own; but of a socket that is
-                bound to none the kernel seeks one for every packet, a fifth of what it does for it.
+            source: an address of this namespace. Packets bear their own, but for a socket that is
+                bound to none the kernel seeks one with each: a seventh of what sending costs.
         """
         self._out = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
         self._out.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
