@@ -63,6 +63,13 @@ class _Run:
     captures: list[LinkCapture] = field(default_factory=list)
     hold: Hold | None = None
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The run's own processes, by name."""
+        children = [*self.endpoints, *([self.mapper] if self.mapper is not None else [])]
+        others = {"run": os.getpid(), "controller": self.controller.process.pid}
+        return {child.name: child.pid for child in children} | others
+
     def unexplained_drops(self) -> dict[str, int]:
         """Cumulative counters of what the kernel loses beside the fabric's own queues."""
         packet = self.switch.packet_drops() if self.switch is not None else {}
@@ -205,7 +212,7 @@ def _watch(run: _Run, t0_ns: int) -> int:
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
                 run.progress("running" if now < planned_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
-                machine.sample(now, run.unexplained_drops())
+                machine.sample(now, run.unexplained_drops(), run.pids)
             left_s = (end_ns - now_ns()) / NS_PER_S
             machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
             if run.hold is not None and run.hold.has_ended:
@@ -214,7 +221,7 @@ def _watch(run: _Run, t0_ns: int) -> int:
                 for endpoint in run.endpoints:
                     endpoint.tell({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
-    machine.sample(now_ns(), run.unexplained_drops())
+    machine.sample(now_ns(), run.unexplained_drops(), run.pids)
     return end_ns
 
 

@@ -1,8 +1,10 @@
 """How busy the machine was during a run, and what its kernel dropped."""
 
+import contextlib
 import json
 import os
 import platform
+from collections.abc import Mapping
 from pathlib import Path
 
 INTERVAL_NS = 1_000_000_000
@@ -35,8 +37,14 @@ class MachineSampler:
         """When the next line is due."""
         return self._since_ns + INTERVAL_NS
 
-    def sample(self, now_ns: int, drops: dict[str, int]) -> None:
-        """Write a line for the time since the last; `drops` are cumulative counters."""
+    def sample(self, now_ns: int, drops: dict[str, int], pids: Mapping[str, int]) -> None:
+        """Write a line for the time since the last.
+
+        Args:
+            now_ns: the time.
+            drops: cumulative counters.
+            pids: the processes whose resident memory is looked at, by name.
+        """
         cpus, softirq = cpu_times(), softirq_time()
         spent = {
             name: tuple(new - old for new, old in zip(cpus[name], self._cpus[name], strict=True))
@@ -52,12 +60,24 @@ class MachineSampler:
             "softirq_share": (softirq - self._softirq) / max(spent[ALL_CPUS][1], 1),
             "cores": dict(sorted(shares.items())),
             "timer_late_ns": self._timer_late_ns,
+            "resident_bytes": resident(pids),
             "drops": {"softnet": _softnet_drops(), **drops},
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
         self._since_ns, self._timer_late_ns = now_ns, 0
         self._cpus, self._softirq = cpus, softirq
+
+
+def resident(pids: Mapping[str, int]) -> dict[str, int]:
+    """Resident memory of processes in bytes; of those that have ended nothing."""
+    found = {}
+    for name, pid in pids.items():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            if pages:  # a zombie has none
+                found[name] = pages * os.sysconf("SC_PAGE_SIZE")
+    return found
 
 
 def cpu_times() -> dict[str, tuple[int, int]]:

@@ -97,6 +97,10 @@ class Expect(Part):
         description="of every fault, its worst effect on any flow, such as recovery_rtt: "
         "{at_most: 10}",
     )
+    processes: _Bounds = Field(
+        default_factory=dict,
+        description="of every process of an emulated run, such as growth: {at_most: 0.05}",
+    )
     clustermapper: _Bounds = Field(
         default_factory=dict,
         description="of what the Clustermapper found, such as precision: {at_least: 1}",

@@ -19,6 +19,7 @@ from testbed.results.fault_metrics import (
 )
 from testbed.results.link_metrics import link_summaries
 from testbed.results.localisation import localisation
+from testbed.results.memory import process_memory
 from testbed.results.operations import summarise_operations
 from testbed.results.run_data import NS, FaultRecord, FlowRecord, RunData
 from testbed.results.summary import (
@@ -96,6 +97,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         links=link_summaries(data),
         operations=summarise_operations(data),
         localisation=localisation(data),
+        memory=process_memory(data),
     )
     expectations = evaluate(summary, data.scenario.expect)
     return summary.model_copy(update={"expectations": expectations})

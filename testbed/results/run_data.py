@@ -124,7 +124,8 @@ class HealthSample(_Record):
 
     `drops` are cumulative counters of drops that no fault explains. `busy_share` is of all
     `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets and timers; `cores`
-    is the busy share of each. `timer_late_ns` is how late the worst sleep ended.
+    is the busy share of each. `timer_late_ns` is how late the worst sleep ended;
+    `resident_bytes` the memory that each process of the run had.
     """
 
     t_ns: int
@@ -138,6 +139,7 @@ class HealthSample(_Record):
     softirq_share: float | None = None
     cores: dict[str, float] = Field(default_factory=dict)
     timer_late_ns: int | None = None
+    resident_bytes: dict[str, int] = Field(default_factory=dict)
     drops: dict[str, int] = Field(default_factory=dict)
 
 

@@ -264,6 +264,18 @@ class Localisation(_Model):
     faults: tuple[LocalisedFault, ...]
 
 
+class ProcessMemory(_Model):
+    """A process's resident memory: the medians of the run's second and of its last quarter.
+
+    `growth` is the share by which the last is more.
+    """
+
+    process: str
+    early_bytes: int
+    late_bytes: int
+    growth: float
+
+
 class Expectation(_Model):
     """What a scenario expects of a figure, and the worst that it was.
 
@@ -310,6 +322,7 @@ class Summary(_Model):
     operations: tuple[OperationSummary, ...] = ()
     links: tuple[LinkSummary, ...] = ()
     localisation: Localisation | None = None
+    memory: tuple[ProcessMemory, ...] = ()
     expectations: tuple[Expectation, ...] = ()
 
     @property
