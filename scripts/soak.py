@@ -1,8 +1,10 @@
 """`make soak`: every fault for longer, then every shipped scenario on the fabric, and a table.
 
 scripts/soak.py RESULTS [SCENARIO ...]: with names, these scenarios instead of all. All take half
-an hour, ten minutes of which are those of `chaos-long`. Exit status: 0 all was as expected, 1
-something was not, or could not be trusted.
+an hour, ten minutes of which are those of `chaos-long`. What cannot be trusted is tried again. The
+table is also in RESULTS/soak.md, and in RESULTS/soak.json for programs; a soak that was broken off
+goes on there with what it has not done, and one that came to its end begins anew. Exit status: 0
+all was as expected, 1 something was not, or could not be trusted.
 """
 
 import json
@@ -10,75 +12,176 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
-MATRIX = ("-m", "pytest", "-q", "tests/controller/test_matrix.py")
-ROW = "{:24} {:>7} {:10} {:>12} {:>12} {:>8}  {}"
+MATRIX = "faults on targets"
+MATRIX_TESTS = ("-m", "pytest", "-q", "tests/controller/test_matrix.py")
+TRIES = 3
+UNTRUSTED = 4
+"""The exit status of `testbed run` for a run that cannot be trusted."""
+
+HEADINGS = ("", "tries", "seconds", "verdict", "bytes sent", "lost", "in error", "growth", "why")
+SCREEN = "{:24} {:>5} {:>7} {:10} {:>14} {:>6} {:>8} {:>7}  {}"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """How one part of the soak went.
+
+    Attributes:
+        name: a scenario's, or MATRIX.
+        fine: whether all was as expected, in a run that can be trusted.
+        tries: how often it was run; more than once if it could not be trusted before.
+        seconds: what the last try took.
+        verdict: of the last try.
+        why: what was not as expected, and why a run is not trusted.
+        bytes_sent: payload.
+        bytes_damaged: payload lost or corrupted.
+        qps_in_error: flows of which a message failed.
+        growth: by how much the memory of the process that grew most did; None if not measured.
+        commit: the project's state that was tested.
+    """
+
+    name: str
+    fine: bool
+    tries: int
+    seconds: int
+    verdict: str
+    why: str
+    bytes_sent: int | None = None
+    bytes_damaged: int | None = None
+    qps_in_error: int | None = None
+    growth: float | None = None
+    commit: str = ""
+
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """As a row of the table."""
+        counts = (self.bytes_sent, self.bytes_damaged, self.qps_in_error)
+        shown = ("" if count is None else f"{count:,}" for count in counts)
+        growth = "" if self.growth is None else f"{self.growth:.1%}"
+        return (
+            self.name,
+            f"{self.tries}",
+            f"{self.seconds}",
+            self.verdict,
+            *shown,
+            growth,
+            self.why,
+        )
 
 
 def main() -> int:
     """Run everything, one after the other, and say how it went."""
     results, *names = sys.argv[1:]
-    names = names or sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
-    _row("", "seconds", "verdict", "bytes sent", "lost", "in error", "")
-    matrix = _matrix()
-    fine = [_scenario(name, results) for name in names]
-    return 0 if matrix and all(fine) else 1
+    directory = Path(results)
+    directory.mkdir(parents=True, exist_ok=True)
+    scenarios = names or sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
+    wanted = [MATRIX, *scenarios]
+    done = _broken_off(directory, wanted)
+    _show(HEADINGS)
+    for name in wanted:
+        if name not in done:
+            done[name] = _matrix() if name == MATRIX else _scenario(name, results)
+            _write(directory, wanted, done)
+        _show(done[name].cells)
+    return 0 if all(part.fine for part in done.values()) else 1
 
 
-def _matrix() -> bool:
+def _broken_off(directory: Path, wanted: list[str]) -> dict[str, Part]:
+    """What a soak of the same parts and the same commit did before it was broken off."""
+    file = directory / "soak.json"
+    if not file.is_file():
+        return {}
+    content = json.loads(file.read_text())
+    if content["wanted"] != wanted or len(content["done"]) == len(wanted):
+        return {}
+    parts = [Part(**part) for part in content["done"]]
+    return {part.name: part for part in parts if part.commit == _commit()}
+
+
+def _write(directory: Path, wanted: list[str], done: dict[str, Part]) -> None:
+    content = {"wanted": wanted, "done": [asdict(part) for part in done.values()]}
+    lines = [HEADINGS, ("---",) * len(HEADINGS), *(part.cells for part in done.values())]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    for name, text in (("soak.md", table), ("soak.json", json.dumps(content, indent=2) + "\n")):
+        beside = directory / f".{name}"
+        beside.write_text(text)
+        beside.replace(directory / name)
+
+
+def _matrix() -> Part:
     """Every kind of fault on every target, a second each."""
     began = time.monotonic()
     environment = os.environ | {"TESTBED_SOAK": "1"}
     done = subprocess.run(  # noqa: S603 - our own tests
-        [sys.executable, *MATRIX],
+        [sys.executable, *MATRIX_TESTS],
         check=False,
         cwd=ROOT,
         env=environment,
         capture_output=True,
         text=True,
     )
-    lines = done.stdout.strip().splitlines()
-    said = lines[-1] if lines else done.stderr
-    _say("faults on targets", began, "passed" if not done.returncode else "FAILED", said)
-    return done.returncode == 0
+    fine = done.returncode == 0
+    verdict = "passed" if fine else "FAILED"
+    said = _last_line(done.stdout or done.stderr)
+    return Part(MATRIX, fine, 1, _since(began), verdict, said, commit=_commit())
 
 
-def _scenario(name: str, results: str) -> bool:
-    """One scenario on the emulated fabric."""
-    began = time.monotonic()
+def _scenario(name: str, results: str) -> Part:
+    """One scenario on the emulated fabric, again if it cannot be trusted."""
     command = [TESTBED, "run", name, "--results", results, "--json"]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)  # noqa: S603 - our own command
+    tries, status = 0, UNTRUSTED
+    while status == UNTRUSTED and tries < TRIES:
+        tries, began = tries + 1, time.monotonic()
+        done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)  # noqa: S603 - our own command
+        status = done.returncode
+    seconds = _since(began)
     if not done.stdout:
-        _say(name, began, "FAILED", done.stderr.strip().splitlines()[-1])
-        return False
+        why = _last_line(done.stderr)
+        return Part(name, False, tries, seconds, "FAILED", why, commit=_commit())
     summary = json.loads(done.stdout)["summary"]
     integrity = summary["integrity"]
     failed = [one for one in summary["expectations"] if not one["holds"]]
     reasons = [f"{one['figure']} {one['value']}, not {one['bound']}" for one in failed]
-    _say(
+    return Part(
         name,
-        began,
+        done.returncode == 0,
+        tries,
+        seconds,
         summary["verdict"],
         "; ".join([*reasons, *summary["reasons"]]),
-        f"{integrity['bytes_sent']:,}",
-        f"{integrity['bytes_lost'] + integrity['bytes_corrupted']:,}",
-        str(summary["qps_in_error"]),
+        integrity["bytes_sent"],
+        integrity["bytes_lost"] + integrity["bytes_corrupted"],
+        summary["qps_in_error"],
+        max((one["growth"] for one in summary["memory"]), default=None),
+        _commit(),
     )
-    return done.returncode == 0
 
 
-def _say(name: str, began: float, verdict: str, why: str, *figures: str) -> None:
-    sent, lost, wrong = figures or ("", "", "")
-    seconds = round(time.monotonic() - began)
-    _row(name, str(seconds), verdict, sent, lost, wrong, why)
+def _commit() -> str:
+    """The project's state, changes that are not committed included."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
+    return subprocess.run(  # noqa: S603 - fixed words
+        command, check=False, cwd=ROOT, capture_output=True, text=True
+    ).stdout.strip()
 
 
-def _row(*cells: str) -> None:
-    sys.stdout.write(ROW.format(*cells).rstrip() + "\n")
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["said nothing"])[-1]
+
+
+def _since(began: float) -> int:
+    return round(time.monotonic() - began)
+
+
+def _show(cells: tuple[str, ...]) -> None:
+    sys.stdout.write(SCREEN.format(*cells).rstrip() + "\n")
     sys.stdout.flush()
 
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

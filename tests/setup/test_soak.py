@@ -1,0 +1,96 @@
+"""`make soak`: tries again what cannot be trusted, goes on after it was broken off."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
+
+
+class Commands:
+    """Stands for the commands that a soak runs: answers of `testbed run`, name by name."""
+
+    def __init__(self, statuses: dict[str, Iterator[int]]) -> None:
+        self.statuses = statuses
+        self.ran: list[str] = []
+        self.commit = "one"
+
+    def __call__(self, command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
+        words = [str(word) for word in command]
+        if words[0] == "git":
+            return subprocess.CompletedProcess(words, 0, f"{self.commit}\n", "")
+        name = "matrix" if "pytest" in words else words[2]
+        self.ran.append(name)
+        status = next(self.statuses.get(name, iter([0])))
+        summary = {
+            "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
+            "verdict": "trusted" if not status else "invalid",
+            "expectations": [],
+            "reasons": [] if not status else ["the machine was late"],
+            "qps_in_error": 0,
+            "memory": [{"growth": 0.01}, {"growth": 0.02}],
+        }
+        said = "2 passed" if name == "matrix" else json.dumps({"summary": summary})
+        return subprocess.CompletedProcess(words, status, said, "")
+
+
+Soak = Callable[..., tuple[int, Commands]]
+
+
+@pytest.fixture
+def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
+    """Run a soak of these scenarios with these exit statuses."""
+    spec = importlib.util.spec_from_file_location("soak", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "soak", module)
+    spec.loader.exec_module(module)
+
+    def run(*names: str, commit: str = "one", **statuses: list[int]) -> tuple[int, Commands]:
+        commands = Commands({name: iter(found) for name, found in statuses.items()})
+        commands.commit = commit
+        monkeypatch.setattr(module.subprocess, "run", commands)
+        monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
+        return module.main(), commands
+
+    return run
+
+
+def test_what_cannot_be_trusted_is_tried_three_times(soak: Soak, tmp_path: Path) -> None:
+    status, commands = soak("a", "b", a=[4, 0], b=[4, 4, 4, 0])
+    assert commands.ran == ["matrix", "a", "a", "b", "b", "b"]
+    assert status == 1
+    table = (tmp_path / "soak.md").read_text()
+    assert "| a | 2 |" in table
+    assert "the machine was late" in table
+    assert "2.0%" in table
+    parts = json.loads((tmp_path / "soak.json").read_text())["done"]
+    assert [(part["name"], part["fine"]) for part in parts[1:]] == [("a", True), ("b", False)]
+
+
+def test_what_failed_is_not_tried_again(soak: Soak) -> None:
+    status, commands = soak("a", a=[1, 0])
+    assert (status, commands.ran) == (1, ["matrix", "a"])
+
+
+def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
+    names = ("a", "b", "c")
+    with pytest.raises(StopIteration):
+        soak(*names, b=[])
+    status, commands = soak(*names)
+    assert (status, commands.ran) == (0, ["b", "c"])
+    status, commands = soak(*names)
+    assert commands.ran == ["matrix", *names], "one that came to its end begins anew"
+
+
+def test_what_another_commit_did_does_not_count(soak: Soak) -> None:
+    with pytest.raises(StopIteration):
+        soak("a", "b", b=[])
+    _, commands = soak("a", "b", commit="two")
+    assert commands.ran == ["matrix", "a", "b"]
