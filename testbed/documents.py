@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from testbed.model.errors import InputError, Problem
+from testbed.model.names import did_you_mean
 
 MAX_VALUES = 100_000
 """Values in one file, aliases counted where they are used."""
@@ -229,10 +230,15 @@ def read_document(file: Path) -> Document:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
-        raise InputError([Problem(str(file), found, "a text file in UTF-8")]) from None
+        remedy = "save it as UTF-8; another program's binary file is none"
+        raise InputError([Problem(str(file), found, "a text file in UTF-8", remedy)]) from None
+    except IsADirectoryError:
+        remedy = "name a file in it"
+        raise InputError([Problem(str(file), "a directory", "a YAML file", remedy)]) from None
     except OSError as error:
         found = error.strerror or str(error)
-        raise InputError([Problem(str(file), found.lower(), "a YAML file")]) from None
+        remedy = did_you_mean(file.name, [near.name for near in file.parent.glob("*.y*ml")])
+        raise InputError([Problem(str(file), found.lower(), "a YAML file", remedy)]) from None
     return parse_document(file, text)
 
 
@@ -249,6 +255,8 @@ def parse_document(file: Path, text: str) -> Document:
         place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
         found = f"no YAML ({' '.join(filter(None, (error.context, error.problem)))})"
         remedy = "check indentation, colons and brackets there and on the line before"
+        if "'\\t'" in found:
+            remedy = "YAML indents by spaces: put spaces in place of the tab"
         raise InputError([Problem(place, found, "YAML", remedy)]) from None
     except yaml.YAMLError as error:
         found = f"no YAML ({' '.join(str(error).split())})"
@@ -270,5 +278,7 @@ def _parse(file: Path, text: str) -> Document:
         raise InputError(reader.problems)
     if not isinstance(data, dict):
         found = reader.document.texts.get("", "an empty file")
-        raise InputError([Problem(str(file), found, "a mapping of keys to values")])
+        expected = "a mapping of keys to values"
+        remedy = "begin with a copy of one that ships: testbed list"
+        raise InputError([Problem(str(file), found, expected, remedy)])
     return Document(file, data, reader.document.lines, reader.document.texts)

@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from testbed.documents import Document, changed, key_path, parse_document, read_document
 from testbed.matrices import read_matrix
 from testbed.model.checks import problems
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, RefusedValueError
 from testbed.model.fault_checks import target_problems
 from testbed.model.faults import Fault, Passing
 from testbed.model.kinds import Part, kinds_of
@@ -242,6 +242,10 @@ def _topology_of_scenario(document: Document) -> object:
     if isinstance(said, dict) and isinstance(said.get(_BASE), str):
         base = _topology_data(document, f"topology.{_BASE}", said[_BASE])
         return _changed(base, {key: value for key, value in said.items() if key != _BASE})
+    if "topology" in document.data and not isinstance(said, dict):
+        where, found = document.where("topology"), document.texts["topology"]
+        expected = "a name such as clos-4plane, the path of a YAML file, or a mapping of its keys"
+        raise InputError([Problem(where, found, expected, "testbed list shows which ship")])
     return said
 
 
@@ -331,6 +335,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             remedy = did_you_mean(last, keys)
         case "model_type" | "model_attributes_type" | "dict_type":
             expected = f"a mapping with the keys {', '.join(keys)}"
+            remedy = _as_kind(document.texts.get(path, ""), info)
         case "enum" | "literal_error":
             expected = str(context["expected"]).replace("'", "")
             remedy = did_you_mean(found, re.split(", | or ", expected))
@@ -339,18 +344,49 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             expected = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
             remedy = did_you_mean(found, known)
         case "value_error":
-            found = "" if isinstance(error["input"], dict) else found
-            expected = str(context["error"])
+            refused = context["error"]
+            found, expected = "" if isinstance(error["input"], dict) else found, str(refused)
+            if isinstance(refused, RefusedValueError):
+                remedy = refused.remedy
+                path = key_path(path, refused.key) if refused.key else path
+                found = document.texts.get(path, "")
         case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
             expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
         case kind if kind in _TYPES:
             expected = _TYPES[kind] + what
-            remedy = f'write it in quotes: "{found}"' if kind == "string_type" else ""
+            remedy = _as_type(kind, error["input"], found)
         case kind if kind in _BOUNDS:
             expected = _BOUNDS[kind].format(**context) + what
         case _:
             expected = error["msg"]
     return Problem(document.where(path), found, expected, remedy)
+
+
+def _as_kind(found: str, info: FieldInfo | None) -> str:
+    """What to write in place of a bare kind, such as `transport: roce`."""
+    kinds = kinds_of(tuple(_models_in(info.annotation))) if info is not None else {}
+    meant = did_you_mean(found, tuple(kinds)).removeprefix("did you mean ").removesuffix("?")
+    if not meant:
+        return f"its kind is {', '.join(kinds)}" if kinds else ""
+    needs = list(_required(kinds[meant]))
+    also = f", and its {', '.join(needs)}" if needs else ""
+    return f"write {{kind: {meant}}}{also}"
+
+
+def _required(model: type[BaseModel]) -> Iterator[str]:
+    fields = model.model_fields.items()
+    yield from (field.alias or name for name, field in fields if field.is_required())
+
+
+def _as_type(kind: str, value: object, found: str) -> str:
+    """What to write in place of a value of another type, where one can guess."""
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'write it in quotes: "{found}"'
+    if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
+        return "begin each entry with a dash, or write it in brackets: [{...}]"
+    if kind.startswith("float") and found.endswith("%"):
+        return "write a percentage as a share, such as 0.2 for 20%"
+    return ""
 
 
 _Location = tuple[str | int, ...]

@@ -16,7 +16,7 @@ from testbed.model.fault_checks import fault_problems, fault_remarks
 from testbed.model.names import did_you_mean, link_named, node_named, searchable
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Node, Topology
-from testbed.model.transport import Mrc
+from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import show_duration, show_size
 from testbed.model.workload import Incast, Permutation, WriteBw
 from testbed.model.workload_checks import workload_problems
@@ -97,6 +97,14 @@ def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
     match scenario.transport:
         case Mrc():
             yield from _ev_remarks(scenario, scenario.transport)
+        case Roce() | Tcp() as transport if transport.convergence is not None:
+            converged = round(transport.convergence * scenario.topology.dilation)
+            if converged >= scenario.duration:
+                yield Remark(
+                    "transport.convergence",
+                    f"{show_duration(transport.convergence)} is {show_duration(converged)} here, "
+                    "longer than the run: routing never converges in it",
+                )
 
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:

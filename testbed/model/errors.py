@@ -46,6 +46,21 @@ class Problem:
         return f"{self.where}: {found}expected {self.expected}{remedy}"
 
 
+class RefusedValueError(ValueError):
+    """What a model says of a value that it does not take; its text is what was expected.
+
+    Attributes:
+        remedy: what to do about it; empty where the text says it all.
+        key: the key of the value, where a model refuses one of its own for the sake of another.
+    """
+
+    def __init__(self, expected: str, *, remedy: str = "", key: str = "") -> None:
+        """Say what was expected."""
+        super().__init__(expected)
+        self.remedy = remedy
+        self.key = key
+
+
 @dataclass(frozen=True, slots=True)
 class Remark:
     """Something possible that may not be meant.

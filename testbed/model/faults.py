@@ -13,11 +13,12 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from testbed.model.addressing import ev_for_path, flow_label_of_ev, path_named
+from testbed.model.errors import RefusedValueError
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.kinds import Part
 from testbed.model.targets import choose, expand, members
 from testbed.model.topology import Topology
-from testbed.model.units import Duration
+from testbed.model.units import Duration, show_duration
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises: each is a store into the link model's memory."""
@@ -95,9 +96,12 @@ class Passing(_Fault):
     @model_validator(mode="after")
     def _repeats_sensibly(self) -> Self:
         if self.times is not None and self.every is None:
-            raise ValueError("every (after how long) with times")
+            raise RefusedValueError("every (after how long) beside it", key="times")
         if self.every is not None and self.every <= self.for_:
-            raise ValueError("every longer than for: it heals before it strikes again")
+            raise RefusedValueError(
+                f"longer than for ({show_duration(self.for_)}): it heals before it strikes again",
+                key="every",
+            )
         return self
 
     @property
@@ -145,7 +149,9 @@ class _Grey(Passing):
     @model_validator(mode="after")
     def _rises_in_time(self) -> Self:
         if self.ramp is not None and self.ramp > self.for_:
-            raise ValueError("ramp at most as long as for")
+            raise RefusedValueError(
+                f"at most as long as for ({show_duration(self.for_)})", key="ramp"
+            )
         return self
 
     def at_degree(self, share: float) -> Impairment:
@@ -243,7 +249,10 @@ class Flap(Passing):
     @model_validator(mode="after")
     def _flaps_finitely(self) -> Self:
         if self.for_ > MAX_FLAPS * self.period:
-            raise ValueError(f"a period of which at most {MAX_FLAPS} fit into for")
+            raise RefusedValueError(
+                f"one of which at most {MAX_FLAPS} fit into for ({show_duration(self.for_)})",
+                key="period",
+            )
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
@@ -268,7 +277,10 @@ class Reboot(Passing):
     @model_validator(mode="after")
     def _goes_dark(self) -> Self:
         if self.silent is not None and self.silent >= self.for_:
-            raise ValueError("silent shorter than for: then it is dark until it is back")
+            raise RefusedValueError(
+                f"less than for ({show_duration(self.for_)}): then it is dark until it is back",
+                key="silent",
+            )
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:  # noqa: ARG002 - no chance

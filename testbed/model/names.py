@@ -13,6 +13,19 @@ from testbed.model.topology import Link, Node, Port, Tier, Topology
 _MAX_SEARCHED = 20_000
 """Fabrics with more links are not searched for similar names."""
 
+_OTHER_WORDS = {
+    "down": "cut",
+    "drop": "loss",
+    "grey": "loss",
+    "latency": "delay",
+    "link_down": "cut",
+    "matrix": "connections",
+    "ring": "allreduce",
+    "silent": "blackhole",
+    "slow": "degrade",
+}
+"""What people call kinds of faults and workloads elsewhere."""
+
 _NODE = re.compile(r"h(0|[1-9]\d{0,8})|p(\d)_(t[01])_(0|[1-9]\d{0,8})", re.ASCII)
 
 
@@ -20,7 +33,11 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
     """A remedy that names the known word most like this one; empty if none is like it."""
     by_lower = {name.lower(): name for name in known}
     similar = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"did you mean {by_lower[similar[0]]}?" if similar else ""
+    begun = [name for name in by_lower if word and name.startswith(word.lower())]
+    if len(begun) == 1:
+        similar = begun
+    meant = similar[0] if similar else _OTHER_WORDS.get(word.lower(), "")
+    return f"did you mean {by_lower[meant]}?" if meant in by_lower else ""
 
 
 def searchable(topology: Topology) -> bool:

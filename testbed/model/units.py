@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from testbed.model.errors import RefusedValueError
+
 _NUMBER = r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-zµ/]*)\s*", re.ASCII)
 _LIMIT = 1 << 63
@@ -31,6 +33,24 @@ _RATES = {
 _DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
+_MEANT = {
+    "sec": ("s",),
+    "second": ("s",),
+    "msec": ("ms",),
+    "usec": ("us",),
+    "minute": ("min",),
+    "k": ("kbit/s", "KB"),
+    "m": ("Mbit/s", "MB", "min"),
+    "g": ("Gbit/s", "GB"),
+    "kbp": ("kbit/s",),
+    "mbp": ("Mbit/s",),
+    "gbp": ("Gbit/s",),
+    "byte": ("B",),
+    "megabyte": ("MB",),
+    "gigabyte": ("GB",),
+}
+"""How else people write units, in lower case and without a final s."""
+
 _BDP = "BDP"
 _MAX_BDP = 1000
 
@@ -38,11 +58,28 @@ _MAX_BDP = 1000
 def _parse(value: object, units: Mapping[str, int], example: str) -> int:
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in units:
-        raise ValueError(f"a number with a unit ({', '.join(units)}), such as '{example}'")
+        expected = f"a number with a unit ({', '.join(units)}), such as '{example}'"
+        raise RefusedValueError(expected, remedy=_remedy(value, units))
     number = round(Decimal(match[1]) * units[match[2]])
     if number >= _LIMIT:
         raise ValueError(f"a quantity of a size that fits 64 bits, such as '{example}'")
     return number
+
+
+def _remedy(value: object, units: Mapping[str, int]) -> str:
+    """What to write in place of a value that is no quantity, where one can guess."""
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    if text.startswith("-"):
+        return f"leave out the minus: {text[1:]}" if _QUANTITY.fullmatch(text[1:]) else ""
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        return ""
+    number, unit = match[1], match[2]
+    if not unit:
+        return f"add the unit: {number} {', '.join(list(units)[:-1])} or {list(units)[-1]}"
+    likely = _MEANT.get(unit.lower().removesuffix("s"), (unit,))
+    meant = [one for one in units if one.lower() in {word.lower() for word in likely}]
+    return f"did you mean {number} {meant[0]}?" if meant else ""
 
 
 def parse_rate(value: object) -> int:

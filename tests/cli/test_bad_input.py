@@ -77,6 +77,71 @@ def test_the_right_file_is_right(call: Call) -> None:
                 "remove one of the two",
             ],
         ),
+        # as a hurried user writes it
+        (
+            "timeline:",
+            "transport: mrc\ntimeline:",
+            ["bad.yaml:7: transport: found mrc, expected a mapping", "remedy: write {kind: mrc}"],
+        ),
+        (
+            "workload:\n  pairs: [[h0, h4]]\n  message_size: 1 MiB",
+            "workload: write_bw",
+            ["bad.yaml:4: workload: found write_bw", "write {kind: write_bw}, and its pairs"],
+        ),
+        (
+            "  pairs: [[h0, h4]]",
+            "  kind: matrix\n  pairs: [[h0, h4]]",
+            ["bad.yaml:5: workload.kind: found matrix, expected ", "did you mean connections?"],
+        ),
+        ("kind: blackhole", "kind: down", ["timeline[0].kind: found down", "did you mean cut?"]),
+        (
+            "{kind: blackhole, target: p0_t0_0--p0_t1_1",
+            "{kind: reboot, silent: 5 s, target: p0_t1_1",
+            ["bad.yaml:8: timeline[0].silent: found 5 s, expected less than for (3 s)"],
+        ),
+        (
+            "for: 3 s",
+            "for: 3 s, every: 2 s",
+            ["bad.yaml:8: timeline[0].every: found 2 s, expected longer than for (3 s)"],
+        ),
+        (
+            "kind: blackhole",
+            "kind: loss, probability: 20%",
+            ["timeline[0].probability: found 20%", "as a share, such as 0.2 for 20%"],
+        ),
+        (
+            "kind: blackhole",
+            "kind: loss, p: 0.2",
+            ["timeline[0].p: found the unknown key p", "did you mean probability?"],
+        ),
+        (
+            "duration: 10 s",
+            "duration: 10",
+            ["found 10, expected a number with a unit", "add the un"],
+        ),
+        ("duration: 10 s", "duration: 10 sec", ["found 10 sec", "remedy: did you mean 10 s?"]),
+        ("duration: 10 s", "duration: -10 s", ["found -10 s", "leave out the minus: 10 s"]),
+        (
+            "topology: clos-4plane",
+            "topology: {base: clos-4plane, port_rate: 100G}",
+            ["topology.port_rate: found 100G", "did you mean 100 Gbit/s?"],
+        ),
+        (
+            "topology: clos-4plane",
+            "topology: [clos-4plane]",
+            ["bad.yaml:2: topology: found a list of 1, expected a name", "testbed list"],
+        ),
+        (
+            "  - {kind: blackhole",
+            "  {kind: blackhole",
+            ["bad.yaml:7: timeline: found a mapping, expected a list", "with a dash"],
+        ),
+        (
+            "target: p0_t0_0--p0_t1_1",
+            "target: [[p0_t0_0--p0_t1_1]]",
+            ["timeline[0].target[0]: found a list of 1, expected text"],
+        ),
+        ("  - {kind", "\t- {kind", ["bad.yaml:8:1: found no YAML", "YAML indents by spaces"]),
         # what is expected
         (
             "timeline:",
@@ -209,7 +274,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             "./none.yaml",
             ["bad.yaml:2: topology: found none.yaml, which does not exist, expected a file"],
         ),
-        ("clos-4plane", "[1]", ["topology: found a list of 1, expected a mapping with the keys"]),
+        ("clos-4plane", "[1]", ["topology: found a list of 1, expected a name"]),
         (
             "clos-4plane",
             "{name: t, planes: 9, t0_per_plane: 1, t1_per_plane: true}",
@@ -324,7 +389,7 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["run", "clos-tiny"], ["clos-tiny is a topology"]),
         (["validate", "nothing-like-it"], ["scenario: found nothing-like-it, expected one of"]),
         (["run", "./none.yaml"], ["none.yaml: found no such file or directory, expected a YAML"]),
-        (["run", "sub/"], ["sub: found is a directory, expected a YAML file"]),
+        (["run", "sub/"], ["sub: found a directory, expected a YAML file"]),
         (["run", "here"], ["for the file write ./here"]),
         (["run"], ["Missing argument 'SCENARIO'"]),
         (["run", "link-failure", "--seed", "x"], ["--seed"]),
