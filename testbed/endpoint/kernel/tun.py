@@ -19,6 +19,9 @@ from testbed.fabric.tun import open_tun
 from testbed.model.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.topology import LINK_MTU, Topology
 
+RTAX_RTO_MIN = 13
+"""linux/rtnetlink.h. TCP heeds this metric only if the route locks it."""
+
 _NS_PER_MS = 1_000_000
 
 
@@ -64,7 +67,8 @@ class Tun(Closing):
             attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(own))]
             if rto_min_ns is not None:
                 floor_ms = max(round(rto_min_ns / _NS_PER_MS), 1)
-                attributes.append(("RTA_METRICS", {"attrs": [("RTAX_RTO_MIN", floor_ms)]}))
+                floor = [("RTAX_LOCK", 1 << RTAX_RTO_MIN), ("RTAX_RTO_MIN", floor_ms)]
+                attributes.append(("RTA_METRICS", {"attrs": floor}))
             what = f"{peer} dev {self._name}"
             yield requests.new_route(IPv6Network(peer), self.ifindex, attributes, what)
 
