@@ -9,19 +9,20 @@ from typing import Any
 
 from testbed.experiment.capacity import LINKS_ACROSS, Capacity
 from testbed.experiment.outside import record_experiment
+from testbed.model.flows import fair_shares_bps
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.model.units import parse_duration
 from testbed.model.workload import WriteBw
 
-_DURATION_NS = parse_duration("2.2 s")
-_WARM_NS = parse_duration("1 s")
-"""In the first second messages are being made."""
+_DURATION_NS = parse_duration("3.2 s")
+_WARM_NS = parse_duration("0.6 s")
+"""At first messages are being made."""
 
-_DILATION = 5_000
+_DILATION = 15_000
 _PAIRS = (("h0", "h2"), ("h1", "h3"))
-"""As many packets as the default permutation sends, which fill a small machine: they cost up to
-twice as much there as on an idle one. From fewer hosts, which are up sooner."""
+"""About half of what a small machine carries: a packet costs up to twice as much there as on an
+idle one, and less again where endpoints are late and take many at once. Few hosts are soon up."""
 
 
 def calibrate(progress: Callable[[str, float], None]) -> Capacity:
@@ -44,10 +45,10 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
     with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
         directory = Path(scratch)
         record_experiment(scenario, directory, progress)
-        return _capacity_of(directory)
+        return _capacity_of(scenario, directory)
 
 
-def _capacity_of(directory: Path) -> Capacity:
+def _capacity_of(scenario: Scenario, directory: Path) -> Capacity:
     """What the records say: endpoints by their own CPU time, links by the kernel's softirqs.
 
     So other programs that the machine runs meanwhile are not counted, unless they use the network;
@@ -56,7 +57,8 @@ def _capacity_of(directory: Path) -> Capacity:
     run = json.loads((directory / "run.json").read_text())
     begin, end = run["t0_ns"] + _WARM_NS, run["t0_ns"] + _DURATION_NS
     samples = [json.loads(line) for line in (directory / "health.jsonl").read_text().splitlines()]
-    during = [one for one in samples if begin < one["t_ns"] <= end + _WARM_NS / 2]
+    during = [one for one in samples if begin <= one["t_ns"] - one["interval_ns"]]
+    during = [one for one in during if one["t_ns"] <= end]
     machine = [one for one in during if one["process"] == "machine"]
     endpoints = [one for one in during if one["process"] in run["hosts"]]
     cpus = os.cpu_count() or 1
@@ -65,7 +67,7 @@ def _capacity_of(directory: Path) -> Capacity:
     for one in machine:
         one["softirq_ns"] = one["softirq_share"] * one["interval_ns"]
     link_cpus = cpus * _per_time(machine, "softirq_ns")
-    packets_per_s = sum(flow["packets_sent"] for flow in run["flows"]) / run["duration_s"]
+    packets_per_s = sum(fair_shares_bps(scenario).values()) / (8 * scenario.topology.wire_bytes)
     return Capacity(
         endpoint_ns=endpoint_cpus * 1e9 / packets_per_s,
         link_ns=link_cpus * 1e9 / packets_per_s / LINKS_ACROSS,

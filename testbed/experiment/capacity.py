@@ -28,7 +28,7 @@ from testbed.results.run_directory import give_to_user
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
 
-AIM_LOAD = 0.6
+AIM_LOAD = 0.5
 """Expected share at which `dilation: auto` aims: a busier moment than the one in which the machine
 was measured must not take it beyond the share that is warned of."""
 
@@ -41,7 +41,7 @@ LAG_RTT = 0.05
 REFUSE_LAG_RTT = 0.25
 """Later than that makes losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
-CALIBRATION = 2
+CALIBRATION = 3
 """Counts up when what is measured changes its meaning."""
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
