@@ -12,6 +12,7 @@ from testbed.bench.change import change
 from testbed.bench.delay import delay
 from testbed.bench.dilation import dilation
 from testbed.bench.failover import failover
+from testbed.bench.faults import faults
 from testbed.bench.figure import Figure
 from testbed.bench.leaf_spine import leaf_spine
 from testbed.bench.link_model import ceiling, link_model
@@ -45,6 +46,7 @@ PARTS: Mapping[str, Part] = {
     "ceiling": Part("packet-hops/s that this machine carries", ceiling),
     "rate": Part("links against the rate that they were given", rate, 3),
     "change": Part("how soon a change of a link holds", change, 5),
+    "faults": Part("how soon the controller's faults hold, and heal", faults, 5),
     "packet-rate": Part("one queue pair beside a C program", packet_rate),
     "delay": Part("packets against the propagation delay of their path", delay, 3),
     "failover": Part("silent link failures over seeds", failover),
