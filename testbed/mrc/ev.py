@@ -11,9 +11,10 @@ that was silent, its first probe too, was dead: a few answers tell that it is ba
 delivered a packet behind the lost one, or answered its first probe, is *grey*: it answers most
 probes while it loses, so that a few answers tell nothing, and it needs many. But grey is a path
 only beside others: where packets were lost in other planes too (on other paths, if there is one
-plane) a path must not stand by for what all do, and a few answers are enough. A path that answers a
-few probes by luck and is condemned again soon after needs twice as many the next time, up to a
-bound; each `forgiveness` that it then works takes one doubling back.
+plane), or fewer than `ev_min_active` EVs carry data, a path must not stand by for what all do, and
+a few answers are enough. A path that answers a few probes by luck and is condemned again soon after
+needs twice as many the next time, up to a bound; each `forgiveness` that it then works takes one
+doubling back.
 
 Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
@@ -414,7 +415,9 @@ class EvEngine:
         """Return how many answers in a row bring `path` back."""
         least = self._profile.probe_successes
         enough = min(least << path.relapses, max(least, self._profile.max_probe_successes))
-        return max(enough, self._profile.grey_probe_successes) if path.grey else enough
+        if path.grey and self._active >= max(self._profile.ev_min_active, 1):
+            return max(enough, self._profile.grey_probe_successes)
+        return enough
 
     def _relapse(self, path: Path, now_ns: int) -> None:
         """Count a condemnation that comes soon after the return, forget old ones."""

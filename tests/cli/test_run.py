@@ -106,7 +106,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def play(experiment: Experiment = _records, summary: Summary | None = None) -> None:
         monkeypatch.setattr(
             "testbed.experiment.run_experiment",
-            lambda scenario, directory, progress, _captured: experiment(
+            lambda scenario, directory, progress, _captured, _hold: experiment(
                 scenario, directory, progress
             ),
         )
@@ -343,7 +343,9 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
     asked: list[str] = []
     play()
 
-    def run(scenario: Scenario, directory: Path, progress: Progress, captured: list[str]) -> None:
+    def run(
+        scenario: Scenario, directory: Path, progress: Progress, captured: list[str], _hold: object
+    ) -> None:
         asked.extend(captured)
         _records(scenario, directory, progress)
 

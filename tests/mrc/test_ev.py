@@ -226,6 +226,15 @@ def test_where_there_is_one_plane_paths_are_compared() -> None:
     assert answers_needed(alone, first) >= 15
 
 
+def test_no_path_counts_as_grey_while_nothing_carries_data() -> None:
+    bench = started(make_profile(planes=1, active=1, backups=0, grey_probe_successes=20))
+    (ev,) = bench.engine.active()
+    bench.engine.set_down(frozenset({0}), bench.now_ns)
+    bench.engine.set_down(frozenset(), bench.now_ns)
+    bench.blame(ev, delivers=True)
+    assert answers_needed(bench, ev) <= 3
+
+
 def test_losses_elsewhere_are_forgotten() -> None:
     bench = started(make_profile(grey_probe_successes=20, forgiveness=10))
     bench.blame(0, delivers=True)
