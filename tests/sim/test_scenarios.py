@@ -1,0 +1,65 @@
+"""Every shipped scenario, in virtual time: it comes to what it expects of itself."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from testbed.loading import load_scenario
+from testbed.model.scenario import Scenario
+from testbed.results.metrics import flow_tables, summarise
+from testbed.results.run_data import load_run
+from testbed.results.summary import Summary
+from testbed.sim import simulate
+
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
+EMULATED_ONLY = {
+    "link-failure-tcp",
+    "link-failure-mptcp",
+    "controller-death",
+    "host-death",
+    "host-freeze",
+}
+"""The kernel's transports have no virtual time, the simulator no processes."""
+
+SHORTER_S = {"chaos-long": 20, "clustermapper-long": 20}
+"""What takes minutes is broken off; each of its faults has struck by then."""
+
+LONG = {"chaos", "clustermapper", "degraded-links"}
+"""These take longest, and others are much like them: in a soak only."""
+
+QUIET_S = 4
+"""What has no fault shows in this time what it shows."""
+
+SKIPPED = EMULATED_ONLY if os.environ.get("TESTBED_SOAK") else EMULATED_ONLY | LONG
+NAMES = sorted({path.stem for path in SCENARIOS.glob("*.yaml")} - SKIPPED)
+
+
+def _shortened(name: str) -> Scenario:
+    scenario = load_scenario(name)
+    if name not in SHORTER_S and scenario.timeline:
+        return scenario
+    timeline = [fault.model_copy(update={"times": None}) for fault in scenario.timeline]
+    changes = {"duration": SHORTER_S.get(name, QUIET_S) * 10**9, "timeline": tuple(timeline)}
+    return scenario.model_copy(update=changes)
+
+
+def _simulated(name: str, directory: Path) -> Summary:
+    simulate(_shortened(name), directory)
+    data = load_run(directory)
+    return summarise(data, flow_tables(data))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_scenario_meets_its_expectations(name: str, tmp_path: Path) -> None:
+    summary = _simulated(name, tmp_path)
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+    assert summary.expectations, "a scenario that ships expects something"
+    missed = [one for one in summary.expectations if not one.holds]
+    assert not missed
+
+
+def test_every_scenario_expects_that_nothing_is_lost() -> None:
+    for path in SCENARIOS.glob("*.yaml"):
+        expected = load_scenario(path.stem).expect.run
+        assert {"bytes_lost", "bytes_corrupted"} <= expected.keys(), path.name
