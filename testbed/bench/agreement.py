@@ -13,7 +13,7 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean
 
-from testbed.bench.failover import run
+from testbed.bench.failover import run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
@@ -33,9 +33,6 @@ DURATION = "5 s"
 TIMES = {"at": "2 s", "for": "1.5 s"}
 LEAST_RTT = 1.0
 """Differences of recovery count against one round trip at least: below, both say "at once"."""
-
-TRIES = 3
-"""Emulated runs of a scenario, until one is trusted."""
 
 TABLE = "agreement.md"
 
@@ -176,10 +173,8 @@ def agreement(setting: Setting) -> list[Figure]:
 
 
 def _compare(scenario: Scenario, setting: Setting) -> Compared:
-    told: list[Told] = []
-    while len(told) < TRIES and not any(one.verdict == "trusted" for one in told):
-        setting.progress(f"{scenario.name}, emulated {len(told) + 1}/{TRIES}")
-        told.append(Told.by(run(scenario, setting.results)))
+    summaries = run_until_trusted(scenario, setting, f"{scenario.name}, emulated")
+    told = [Told.by(one) for one in summaries]
     setting.progress(f"{scenario.name}, simulated")
     simulated = Told.by(_simulate(scenario, setting.results))
     name = scenario.name.removeprefix("agreement-")

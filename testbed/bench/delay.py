@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.bench.failover import DEFAULT_DILATION, run
+from testbed.bench.failover import DEFAULT_DILATION, run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
@@ -12,7 +12,6 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
 from testbed.model.workload import WriteBw
 from testbed.results.run_data import RunData, load_run
-from testbed.results.summary import Summary
 
 PAIRS = (("h0", "h4"), ("h1", "h2"))
 """One pair over a T1, one below the same T0s: both delays that there are."""
@@ -21,16 +20,15 @@ MEDIAN_PERCENT, P99_PERCENT = 2.0, 5.0
 DURATION = parse_duration("5 s")
 """At the default dilation; as many round trips at any other."""
 
-TRIES = 3
-"""Runs of a seed, until one is trusted; without one the last counts, as not trusted."""
-
 
 def delay(setting: Setting) -> list[Figure]:
     """Single packets on idle paths: what they took beside what they should have."""
     scenario = _scenario(setting)
     errors, trusted = [], []
     for seed in range(1, setting.repeats + 1):
-        summary = _tried(scenario.model_copy(update={"seed": seed}), setting)
+        seeded = scenario.model_copy(update={"seed": seed})
+        what = f"propagation delay {seed}/{setting.repeats}"
+        summary = run_until_trusted(seeded, setting, what)[-1]  # the trusted one, or the last
         trusted.append(summary.verdict == "trusted")
         errors.append(_errors(setting.results / f"bench-{scenario.name}" / summary.run))
     middle, high = zip(*errors, strict=True)
@@ -58,18 +56,6 @@ def _scenario(setting: Setting) -> Scenario:
         "duration": DURATION * dilation // DEFAULT_DILATION,
     }
     return scenario.model_copy(update=changes)
-
-
-def _tried(scenario: Scenario, setting: Setting) -> Summary:
-    """A run that is trusted, or the last that was tried."""
-    for attempt in range(1, TRIES + 1):
-        setting.progress(
-            f"propagation delay {scenario.seed}/{setting.repeats}, try {attempt}/{TRIES}"
-        )
-        summary = run(scenario, setting.results)
-        if summary.verdict == "trusted":
-            break
-    return summary
 
 
 def _errors(directory: Path) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import delay
+from testbed.bench import delay, failover
 from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
         tries = sum(one.seed == scenario.seed for one in scenarios)
         return SimpleNamespace(verdict="trusted" if tries == 3 else "degraded", run="run")
 
-    monkeypatch.setattr(delay, "run", run)
+    monkeypatch.setattr(failover, "run", run)
     monkeypatch.setattr(delay, "_errors", lambda _directory: (0.0, 0.0))
     return scenarios
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_not_trusted_is_tried_again(
     monkeypatch.setattr(delay, "kept", lambda: QUICK)
     assert _measure(tmp_path, repeats=2)["runs trusted"] == (True, True)
     assert [one.seed for one in ran] == [1, 1, 1, 2, 2, 2]
-    monkeypatch.setattr(delay, "TRIES", 2)
+    monkeypatch.setattr(failover, "TRIES", 2)
     ran.clear()
     assert _measure(tmp_path)["runs trusted"] == (False,)
     assert len(ran) == 2
