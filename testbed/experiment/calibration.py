@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from testbed.experiment.capacity import LINKS_ACROSS, Capacity
+from testbed.experiment.capacity import Capacity
 from testbed.experiment.outside import record_experiment
-from testbed.model.flows import fair_shares_bps
+from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
 from testbed.model.units import parse_duration

@@ -15,15 +15,18 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed import fast
 from testbed.experiment.machine import cpu_model
 from testbed.model.errors import MachineError
-from testbed.model.flows import Flow, fair_shares_bps, flows_of
+from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node, Topology
 from testbed.model.units import show_duration
 from testbed.results.run_directory import give_to_user
+
+if TYPE_CHECKING:
+    from testbed.model.topology import Node
 
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
@@ -43,9 +46,6 @@ REFUSE_LAG_RTT = 0.25
 
 CALIBRATION = 3
 """Counts up when what is measured changes its meaning."""
-
-LINKS_ACROSS, LINKS_WITHIN = 4, 2
-"""Links that a packet crosses between racks, and within one."""
 
 _DILATION_STEP = 100
 
@@ -77,8 +77,8 @@ class Capacity:
         endpoints_ns: dict[Node, float] = defaultdict(float)
         for flow in flows_of(scenario):
             packets_per_s = shares_bps[flow.number] / (8 * topology.wire_bytes)
-            links = LINKS_ACROSS if _across(topology, flow) else LINKS_WITHIN
-            whole_ns += packets_per_s * (self.endpoint_ns + links * self.link_ns)
+            links_ns = links_crossed(topology, flow) * self.link_ns
+            whole_ns += packets_per_s * (self.endpoint_ns + links_ns)
             for end in (flow.src, flow.dst):
                 endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
         busiest_ns = max(endpoints_ns.values(), default=0)
@@ -97,10 +97,6 @@ class Capacity:
         most = max(self.load(scenario) / AIM_LOAD, self.lateness(scenario) / LAG_RTT)
         exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
-
-
-def _across(topology: Topology, flow: Flow) -> bool:
-    return topology.rack(flow.src) != topology.rack(flow.dst)
 
 
 def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | None:

@@ -4,7 +4,10 @@ from collections import Counter
 from dataclasses import dataclass
 
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node
+from testbed.model.topology import Node, Topology
+
+LINKS_ACROSS, LINKS_WITHIN = 4, 2
+"""Links that a packet crosses between racks, and within one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,12 @@ def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in its order."""
     nodes = scenario.topology.nodes
     return tuple(Flow(i, nodes[a], nodes[b], lane) for i, (a, b, lane) in enumerate(scenario.flows))
+
+
+def links_crossed(topology: Topology, flow: Flow) -> int:
+    """How many links a packet of a flow crosses, one way."""
+    within = topology.rack(flow.src) == topology.rack(flow.dst)
+    return LINKS_WITHIN if within else LINKS_ACROSS
 
 
 def fair_shares_bps(scenario: Scenario) -> dict[int, float]:

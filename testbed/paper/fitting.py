@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from testbed.model.flows import fair_shares_bps, flows_of
+from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
 from testbed.model.topology import NOMINAL_DILATION
 from testbed.model.units import parse_duration
@@ -24,9 +24,6 @@ _TIMES = frozenset(
     ("at", "compute", "duration", "every", "extra", "for", "period", "ramp", "silent")
 )
 """Keys of a scenario whose values are emulated times."""
-
-_LINKS = {False: 2, True: 4}
-"""That a packet crosses within a rack and between racks."""
 
 _ACKNOWLEDGED = 1.3
 """Packets for each data packet: acknowledgements, and what is sent again."""
@@ -68,7 +65,6 @@ def packet_hops(scenario: Scenario) -> float:
     topology = scenario.topology
     shares_bps = fair_shares_bps(scenario)
     links = sum(
-        shares_bps[flow.number] * _LINKS[topology.rack(flow.src) != topology.rack(flow.dst)]
-        for flow in flows_of(scenario)
+        shares_bps[flow.number] * links_crossed(topology, flow) for flow in flows_of(scenario)
     )
     return _ACKNOWLEDGED * links / (8 * topology.wire_bytes) * scenario.duration / 1e9
