@@ -15,13 +15,14 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from testbed.model.errors import ExitStatus
+from testbed.results.run_directory import RunDirectory
+
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
 MATRIX = "faults on targets"
 MATRIX_TESTS = ("-m", "pytest", "-q", "tests/controller/test_matrix.py")
 TRIES = 3
-UNTRUSTED = 4
-"""The exit status of `testbed run` for a run that cannot be trusted."""
 
 HEADINGS = ("", "tries", "seconds", "verdict", "bytes sent", "lost", "in error", "growth", "why")
 SCREEN = "{:24} {:>5} {:>7} {:10} {:>14} {:>6} {:>8} {:>7}  {}"
@@ -107,10 +108,9 @@ def _write(directory: Path, wanted: list[str], done: dict[str, Part]) -> None:
     content = {"wanted": wanted, "done": [asdict(part) for part in done.values()]}
     lines = [HEADINGS, ("---",) * len(HEADINGS), *(part.cells for part in done.values())]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    for name, text in (("soak.md", table), ("soak.json", json.dumps(content, indent=2) + "\n")):
-        beside = directory / f".{name}"
-        beside.write_text(text)
-        beside.replace(directory / name)
+    place = RunDirectory(directory)
+    place.write("soak.md", table)
+    place.write("soak.json", json.dumps(content, indent=2) + "\n")
 
 
 def _matrix() -> Part:
@@ -134,8 +134,8 @@ def _matrix() -> Part:
 def _scenario(name: str, results: str) -> Part:
     """One scenario on the emulated fabric, again if it cannot be trusted."""
     command = [TESTBED, "run", name, "--results", results, "--json"]
-    tries, status = 0, UNTRUSTED
-    while status == UNTRUSTED and tries < TRIES:
+    tries, status = 0, int(ExitStatus.UNTRUSTED)
+    while status == ExitStatus.UNTRUSTED and tries < TRIES:
         tries, began = tries + 1, time.monotonic()
         done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)  # noqa: S603 - our own command
         status = done.returncode

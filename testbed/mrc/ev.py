@@ -298,7 +298,6 @@ class EvEngine:
         """Lift a denial: the EV must answer probes before it carries data again."""
         path = self._paths[ev]
         if path.state is EvState.DENIED:
-            path.grey = False
             self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
             self._schedule(path, now_ns)
 

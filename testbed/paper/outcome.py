@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.paper.figure import Check, Form, PaperFigure, Variant, most_typical, repeated
+from testbed.paper.figure import Form, PaperFigure, Variant, most_typical, repeated
 from testbed.paper.runs import STATES, Order, Run
 from testbed.results.figures.style import save, style
 from testbed.results.run_directory import give_to_user
@@ -190,18 +190,10 @@ def _measured(
             summaries = _doubted(figure, runs)
         shelf.directory.mkdir(parents=True, exist_ok=True)
         save(drawing, shelf.directory, figure.stem, _worst(summaries))
-    checked = tuple(_checked(check) for check in repeated(checks))
-    return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
-
-
-def _checked(check: Check) -> Checked:
-    return Checked(
-        what=check.what,
-        measured=check.measured,
-        values=check.values,
-        bound=check.bound,
-        holds=check.holds,
+    checked = tuple(
+        Checked.model_validate(check, from_attributes=True) for check in repeated(checks)
     )
+    return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
 
 
 def _made(one: Order, run: Run, attempts: int) -> MadeRun:

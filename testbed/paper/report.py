@@ -5,12 +5,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from testbed.paper.figure import FORMS, Form, PaperFigure
-from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
+from testbed.paper.outcome import Answer, Checked, MadeRun, Outcome, Shelf
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Row:
         return next(iter(answered or self.made), None)
 
     @property
-    def holds(self) -> str:
+    def holds(self) -> Answer:
         """Whether what the paper saw was seen here."""
         return "not run" if self.best is None else self.best.holds
 
@@ -93,9 +93,7 @@ def render(rows: Sequence[Row]) -> str:
         rows=rows,
         forms=FORMS,
         made=len(answers) - answers.count("not run"),
-        counts={
-            answer: answers.count(answer) for answer in ("yes", "no", "not trusted", "not run")
-        },
+        counts={answer: answers.count(answer) for answer in get_args(Answer)},
         machine=_machine(runs),
     )
 

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from testbed.paper.collectives import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, between
-from testbed.paper.throughput import TIME, gbps, only, shade_faults, sliding
+from testbed.paper.throughput import SETTLE_RTTS, TIME, gbps, only, shade_faults, sliding
 from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
@@ -98,9 +98,6 @@ def _draw_all_reduce(runs: Runs) -> Figure:
 PLANES = 8
 T1S = 32
 MANY = Variant("t1-death-512", "t1-death-512", only_simulated=_TOO_LARGE)
-
-SETTLE_RTTS = 3.0
-"""After the fault, until what was in flight has been repaired and the path is out of service."""
 
 
 def _goodput(runs: Runs) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
