@@ -153,4 +153,7 @@ def _integrity(summary: "Summary") -> str:
             told += f"; {show_size(found.bytes_unaccounted)} went to endpoints that were killed"
         return told
     lost, corrupted = show_size(found.bytes_lost), show_size(found.bytes_corrupted)
-    return f"integrity: {lost} lost and {corrupted} corrupted of {sent}"
+    told = f"integrity: {lost} lost and {corrupted} corrupted of {sent}"
+    if found.bytes_under_way:
+        told += f"; {show_size(found.bytes_under_way)} of the lost were still under way"
+    return told

@@ -22,7 +22,8 @@ class FlowOutcome:
 
     A fault may have killed an end, which then tells nothing any more: of a sender at least what
     arrived was sent, of a receiver nobody knows what was in its memory: `bytes_unaccounted`. Such
-    bytes are not `bytes_lost`.
+    bytes are not `bytes_lost`. Of these `bytes_under_way` are of messages that were neither complete
+    nor given up when the run ended.
     """
 
     flow: int
@@ -35,6 +36,7 @@ class FlowOutcome:
     bytes_completed: int
     bytes_verified: int
     bytes_lost: int
+    bytes_under_way: int
     bytes_corrupted: int
     bytes_unaccounted: int
     packets_sent: int
@@ -62,15 +64,18 @@ def flow_outcomes(
         unaccounted = out["bytes_sent"] if into is None else 0
         into = into or {"bytes_verified": 0, "bytes_corrupted": 0}
         arrived = into["bytes_verified"] + into["bytes_corrupted"]
+        lost = out["bytes_sent"] - arrived - unaccounted
+        known = {**out, **into, "flow": flow.number, "errors": tuple(out["errors"])}
+        known["bytes_under_way"] = min(lost, out["bytes_under_way"])
         outcomes.append(
             FlowOutcome(
-                **{**out, **into, "flow": flow.number, "errors": tuple(out["errors"])},
+                **known,
                 src=src,
                 dst=flow.dst.name,
                 lane=flow.lane,
                 transport=scenario.transport.kind,
                 attainable_bps=raw_bps * PAYLOAD_MTU / scenario.topology.wire_bytes,
-                bytes_lost=out["bytes_sent"] - arrived - unaccounted,
+                bytes_lost=lost,
                 bytes_unaccounted=unaccounted,
             )
         )
@@ -80,8 +85,9 @@ def flow_outcomes(
 def _untold(into: Mapping[str, Any] | None) -> dict[str, Any]:
     """What is known of a sender that was killed: what arrived of it."""
     arrived = 0 if into is None else into["bytes_verified"] + into["bytes_corrupted"]
-    counts = dict.fromkeys(("packets_sent", "packets_lost", "packets_retransmitted"), 0)
-    return {"bytes_sent": arrived, "bytes_completed": 0, **counts, "errors": ()}
+    counts = ("bytes_completed", "bytes_under_way")
+    packets = ("packets_sent", "packets_lost", "packets_retransmitted")
+    return {"bytes_sent": arrived, **dict.fromkeys((*counts, *packets), 0), "errors": ()}
 
 
 def host_counts(report: Mapping[str, Any]) -> dict[str, Any]:

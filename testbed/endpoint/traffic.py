@@ -277,6 +277,7 @@ class Traffic:
                         "flow": sender.flow,
                         "bytes_sent": sender.bytes_posted,
                         "bytes_completed": sender.bytes_completed,
+                        "bytes_under_way": sender.bytes_under_way,
                         "errors": sender.failed,
                         "packets_sent": connection.packets_sent,
                         "packets_lost": connection.packets_lost,

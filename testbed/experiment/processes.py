@@ -153,6 +153,19 @@ def hear_all(endpoints: list[Child], key: str, timeout_s: float) -> dict[str, An
     Raises:
         RunFailedError: one has ended, or has not said it in time.
     """
+    heard = hear_within(endpoints, key, timeout_s)
+    late = ", ".join(e.name for e in endpoints if e.name not in heard)
+    if late:
+        raise RunFailedError(f"no '{key}' from {late} within {timeout_s:.0f} s")
+    return heard
+
+
+def hear_within(endpoints: list[Child], key: str, timeout_s: float) -> dict[str, Any]:
+    """What endpoints say with that key, by their names, until all have or none has in a time.
+
+    Raises:
+        RunFailedError: one has ended.
+    """
     heard: dict[str, Any] = {}
     with selectors.DefaultSelector() as selector:
         for endpoint in endpoints:
@@ -160,8 +173,7 @@ def hear_all(endpoints: list[Child], key: str, timeout_s: float) -> dict[str, An
         while len(heard) < len(endpoints):
             ready = selector.select(timeout_s)
             if not ready:
-                late = ", ".join(e.name for e in endpoints if e.name not in heard)
-                raise RunFailedError(f"no '{key}' from {late} within {timeout_s:.0f} s")
+                break
             for selected, _ in ready:
                 endpoint = selected.data
                 message = endpoint.hear()

@@ -40,6 +40,7 @@ class FlowRecord(_Record):
     bytes_sent: int = 0
     bytes_verified: int = 0
     bytes_lost: int = 0
+    bytes_under_way: int = 0
     bytes_corrupted: int = 0
     bytes_unaccounted: int = 0
     packets_sent: int = 0

@@ -20,6 +20,7 @@ class _Model(BaseModel):
 class Integrity(_Model):
     """What became of the payload, in bytes; `bytes_lost` were due and are not in place.
 
+    Of these `bytes_under_way` are of messages that senders had not given up when the run ended.
     `bytes_unaccounted` were sent to endpoints that a fault then killed: nobody checked them.
     """
 
@@ -28,6 +29,7 @@ class Integrity(_Model):
     bytes_lost: int
     bytes_corrupted: int
     bytes_unaccounted: int = 0
+    bytes_under_way: int = 0
 
     @property
     def intact(self) -> bool:

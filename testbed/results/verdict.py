@@ -76,6 +76,9 @@ EARLY_END_RTTS = 2.0
 NOTHING_FINISHED = "no operation of the workload was finished"
 """A reason that is a finding where a transport is to be shown unusable."""
 
+NOT_DELIVERED = "payload was still under way when the run stopped waiting for it"
+"""Another one: nothing was lost for good, but its sender waits for longer than the run."""
+
 
 class _Level(IntEnum):
     TRUSTED = 0
@@ -360,14 +363,17 @@ def _faults(data: RunData) -> _Found:
 
 
 def _course(data: RunData, integrity: Integrity) -> _Found:
-    if not integrity.intact:
+    lost = integrity.bytes_lost - integrity.bytes_under_way
+    if lost or integrity.bytes_corrupted:
         yield (
             _Level.INVALID,
             (
-                f"data did not arrive as sent: {integrity.bytes_lost} bytes lost, "
+                f"data did not arrive as sent: {lost} bytes lost, "
                 f"{integrity.bytes_corrupted} corrupted"
             ),
         )
+    elif integrity.bytes_under_way:
+        yield _Level.INVALID, NOT_DELIVERED
     last = data.tables["arrivals"]["t"].max()
     if not isinstance(last, float):
         yield _Level.INVALID, "no data arrived"

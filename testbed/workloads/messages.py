@@ -61,6 +61,7 @@ class Sender:
         flow: its number.
         bytes_posted: of all messages.
         bytes_completed: of those that completed.
+        bytes_under_way: of those that have neither completed nor failed.
         failed: how messages failed, if any did.
     """
 
@@ -68,6 +69,7 @@ class Sender:
         self.flow = flow
         self.bytes_posted = 0
         self.bytes_completed = 0
+        self.bytes_under_way = 0
         self.failed: list[str] = []
         self._qp = qp
         self._slots = slots
@@ -98,10 +100,12 @@ class Sender:
         self._posted += 1
         self._outstanding += 1
         self.bytes_posted += size
+        self.bytes_under_way += size
 
     def complete(self, completion: Completion) -> bool:
         """Take in what the completion queue says; returns whether the message arrived."""
         self._outstanding -= 1
+        self.bytes_under_way -= completion.length
         arrived = completion.status is CompletionStatus.SUCCESS
         if arrived:
             self.bytes_completed += completion.length
