@@ -11,6 +11,7 @@ import pytest
 from testbed.results.metrics import flow_tables, summarise
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
+from testbed.results.verdict import NOT_DELIVERED
 
 from .synthetic import NS, Plan, generate, ns
 
@@ -214,6 +215,19 @@ def test_the_worst_reason_comes_first(run: Path) -> None:
     assert summary.verdict == "invalid"
     assert len(summary.reasons) == 2
     assert "busy" in summary.reasons[0]
+
+
+@pytest.mark.parametrize(("lost", "reason"), [(9, NOT_DELIVERED), (10, "1 bytes lost")])
+def test_what_is_still_under_way_is_told_from_what_is_lost(
+    run: Path, lost: int, reason: str
+) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["flows"][0] |= {"bytes_lost": lost, "bytes_under_way": 9}
+    (run / "run.json").write_text(json.dumps(content))
+    summary = verdict_of(run)
+    assert summary.verdict == "invalid"
+    assert reason in summary.reasons[0]
+    assert not summary.integrity.intact
 
 
 def test_no_arrivals_at_all(run: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 from testbed.loading import load_scenario
 from testbed.model.faults import Blackhole, Cut, Delay
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Mrc
+from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
 from testbed.results.records import TABLES
+from testbed.results.verdict import NOT_DELIVERED
 from testbed.sim import Outcome, Simulation, simulate
 from testbed.sim.run import FaultOutcome
 
@@ -181,6 +182,25 @@ def test_at_full_speed_the_same_happens() -> None:
         assert b.bytes_verified == pytest.approx(a.bytes_verified, rel=0.02)
         assert b.packets_lost == pytest.approx(a.packets_lost, abs=6)
     assert real.flows[0].packets_lost > 5
+
+
+def test_a_sender_that_waits_for_longer_than_the_run_has_lost_nothing_yet(tmp_path: Path) -> None:
+    """All that is outstanding was dropped, the next timeout is thousands of round trips away."""
+    scenario = load_scenario("link-failure-roce")
+    (fault,) = scenario.timeline
+    changes = {
+        "transport": Roce(ack_timeout="67 ms"),
+        "workload": scenario.workload.model_copy(update={"message_size": 4096, "depth": 1}),
+        "timeline": (fault.model_copy(update={"target": ("h0--p0_t0_0",), "at": S, "for_": S}),),
+        "duration": 3 * S,
+    }
+    outcome = simulate(scenario.model_copy(update=changes), tmp_path)
+    for flow in outcome.flows:
+        assert flow.bytes_lost == flow.bytes_under_way == 4096
+        assert flow.errors == ()
+    summary = analyse(tmp_path)
+    assert summary.reasons[0] == NOT_DELIVERED
+    assert not summary.integrity.intact
 
 
 def test_incast_shares_the_last_hop() -> None:
