@@ -22,8 +22,8 @@ class FlowOutcome:
 
     A fault may have killed an end, which then tells nothing any more: of a sender at least what
     arrived was sent, of a receiver nobody knows what was in its memory: `bytes_unaccounted`. Such
-    bytes are not `bytes_lost`. Of these `bytes_under_way` are of messages that were neither complete
-    nor given up when the run ended.
+    bytes are not `bytes_lost`. Of those that are, `bytes_under_way` are of messages that were
+    neither complete nor given up when the run ended.
     """
 
     flow: int

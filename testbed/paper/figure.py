@@ -19,6 +19,8 @@ Form = Literal["emulated", "simulated"]
 
 FORMS: tuple[Form, ...] = ("emulated", "simulated")
 
+FIRST_SEED = 1
+
 
 @dataclass(frozen=True, slots=True)
 class Variant:
@@ -31,7 +33,9 @@ class Variant:
         changes: keys of the scenario's first level, such as `transport`, and their whole values, as
             a file would have them.
         with_seed: more of these, which depend on the seed.
-        may_stall: that it is a finding, and no doubt in the run, if not one operation is finished.
+        emulated: more of these in the emulated form, from the scenario as it would be simulated.
+        may_stall: that it is a finding, and no doubt in the run, if not one operation is finished,
+            or payload is still under way when the run stops waiting for it.
         only_simulated: why it cannot be emulated; empty if it can.
         only_emulated: why it cannot be simulated; empty if it can.
     """
@@ -40,6 +44,7 @@ class Variant:
     scenario: str
     changes: Mapping[str, Any] = field(default_factory=dict)
     with_seed: Callable[[int], Mapping[str, Any]] | None = None
+    emulated: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     may_stall: bool = False
     only_simulated: str = ""
     only_emulated: str = ""
@@ -115,6 +120,7 @@ class PaperFigure:
         caption: how to read the drawing.
         cannot_show: what of it emulation cannot show; empty if there is nothing of its own.
         seeds: with how many seeds its runs are made at least.
+        emulated_seeds: with which ones it is emulated instead, where no more are asked for.
         draw_seeds: draws the runs of all seeds at once, in place of `draw`.
         large: whether it is made only by its number, or with everything (`make figures-full`).
     """
@@ -129,12 +135,20 @@ class PaperFigure:
     caption: str
     cannot_show: str = ""
     seeds: int = 1
+    emulated_seeds: tuple[int, ...] = ()
     draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
 
     def variants_in(self, form: Form) -> tuple[Variant, ...]:
         """The runs that can be made in a form."""
         return tuple(variant for variant in self.variants if not variant.excluded(form))
+
+    def seeds_in(self, form: Form, asked: int) -> Sequence[int]:
+        """The seeds that its runs are made with in a form, where so many are asked for."""
+        if form == "emulated" and asked <= len(self.emulated_seeds):
+            return self.emulated_seeds
+        count = self.seeds if self.large else max(asked, self.seeds)
+        return range(FIRST_SEED, FIRST_SEED + count)
 
     def excluded(self, form: Form) -> tuple[str, ...]:
         """Why some of its runs cannot be made in a form, each reason once."""

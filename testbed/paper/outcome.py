@@ -12,7 +12,7 @@ from testbed.paper.runs import STATES, Order, Run
 from testbed.results.figures.style import save, style
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import State, Summary
-from testbed.results.verdict import NOTHING_FINISHED
+from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 
@@ -212,7 +212,7 @@ def _made(one: Order, run: Run, attempts: int) -> MadeRun:
 
 def _verdict(variant: Variant, summary: Summary) -> State:
     """Whether a run can be trusted for what its figure asks."""
-    stalled = variant.may_stall and summary.reasons == (NOTHING_FINISHED,)
+    stalled = variant.may_stall and {*summary.reasons} <= {NOTHING_FINISHED, NOT_DELIVERED}
     return "trusted" if stalled else summary.verdict
 
 

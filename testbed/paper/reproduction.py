@@ -13,7 +13,7 @@ from testbed.paper.making import Progress, make
 from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_json, render
-from testbed.paper.runs import FIRST_SEED, Order, order
+from testbed.paper.runs import Order, order
 from testbed.results.run_directory import RunDirectory
 
 
@@ -90,8 +90,7 @@ def plan(
         for figure in figures:
             for form in forms_of(figure, forms):
                 own = orders.setdefault((figure.number, form), [])
-                count = figure.seeds if figure.large else max(seeds, figure.seeds)
-                for seed in range(FIRST_SEED, FIRST_SEED + count):
+                for seed in figure.seeds_in(form, seeds):
                     for variant in figure.variants_in(form):
                         key = form, variant.name, seed
                         if key not in known:

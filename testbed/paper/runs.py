@@ -12,7 +12,7 @@ import yaml
 from testbed.documents import read_document
 from testbed.loading import SCENARIOS, load_scenario
 from testbed.model.scenario import Scenario
-from testbed.paper.figure import Form, Variant
+from testbed.paper.figure import FIRST_SEED, Form, Variant
 from testbed.paper.fitting import Load, factor_for, packet_hops, slowed
 from testbed.results.fault_metrics import FlowTables
 from testbed.results.metrics import flow_tables
@@ -21,8 +21,6 @@ from testbed.results.run_directory import SUMMARY, give_to_user
 from testbed.results.summary import State, Summary
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
-
-FIRST_SEED = 1
 
 STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
 """Verdicts, from the best to the worst."""
@@ -143,6 +141,8 @@ def order(
     data |= {**variant.changes, "name": variant.name, "seed": seed}
     if variant.with_seed is not None:
         data |= variant.with_seed(seed)
+    if form == "emulated" and variant.emulated is not None:
+        data |= variant.emulated(data)
     stem = variant.name if seed == FIRST_SEED else f"{variant.name}-{seed}"
     file = results / "scenarios" / f"{stem}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
