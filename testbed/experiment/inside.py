@@ -30,16 +30,13 @@ from testbed.fabric.openvswitch import OpenVSwitch
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import DRAIN_RTTS, Scenario
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
 RTT_SAMPLES = 7
 SETTLE_RTTS = 2
 """Round trips between the last measurement and the start: backups answer their first probes."""
-
-DRAIN_RTTS = 60
-"""How long the last WRITEs may take to complete, in base RTTs, before the run ends without them."""
 
 ANSWER_S = 10.0
 LINK_SAMPLE_S = 0.25

@@ -15,6 +15,9 @@ from testbed.model.workload import Workload
 
 MAX_SEED = (1 << 31) - 1
 
+DRAIN_RTTS = 60
+"""How long after the end a run waits for its last WRITEs, in base RTTs; then it ends without."""
+
 
 class Scenario(Part):
     """One experiment, complete: the fabric is part of it."""

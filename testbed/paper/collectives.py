@@ -253,8 +253,8 @@ _READING = (
 )
 _SCALE = (
     f"8 hosts of two racks instead of 64, 1 to 16 MiB instead of 4 MB to 16 GB (emulated: "
-    f"{PAPERS_LEAST_MIB} MiB). MRC on 4 planes of 100 Gb/s, RoCE on one plane of 400 Gb/s with deep "
-    "queues and DCQCN."
+    f"{PAPERS_LEAST_MIB} MiB). MRC on 4 planes of 100 Gb/s, RoCE on one plane of 400 Gb/s with "
+    "deep queues and DCQCN."
 )
 _SMALL = (
     "buffers below the paper's 4 MB. At 1 MiB a collective lasts two and a half base RTTs, and "

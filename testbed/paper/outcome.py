@@ -7,12 +7,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.paper.figure import Form, PaperFigure, Variant, most_typical, repeated
-from testbed.paper.runs import STATES, Order, Run
+from testbed.paper.figure import Form, PaperFigure, most_typical, repeated
+from testbed.paper.runs import STATES, Order, Run, verdict
 from testbed.results.figures.style import save, style
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import State, Summary
-from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 
@@ -203,17 +202,11 @@ def _made(one: Order, run: Run, attempts: int) -> MadeRun:
         directory=run.directory,
         seed=summary.seed,
         dilation=summary.dilation,
-        verdict=_verdict(one.variant, summary),
+        verdict=verdict(one.variant, summary),
         reasons=summary.reasons,
         attempts=attempts,
         expected_load=one.load,
     )
-
-
-def _verdict(variant: Variant, summary: Summary) -> State:
-    """Whether a run can be trusted for what its figure asks."""
-    stalled = variant.may_stall and {*summary.reasons} <= {NOTHING_FINISHED, NOT_DELIVERED}
-    return "trusted" if stalled else summary.verdict
 
 
 def _doubted(figure: PaperFigure, runs: Mapping[str, Run]) -> list[Summary]:
@@ -221,7 +214,7 @@ def _doubted(figure: PaperFigure, runs: Mapping[str, Run]) -> list[Summary]:
     variants = {variant.name: variant for variant in figure.variants}
     summaries = {name: run.summary for name, run in runs.items()}
     return [
-        one for name, one in summaries.items() if _verdict(variants[name], one) == one.verdict
+        one for name, one in summaries.items() if verdict(variants[name], one) == one.verdict
     ] or [*summaries.values()]
 
 

@@ -22,7 +22,7 @@ from testbed.model.faults import Happening, Step, happenings
 from testbed.model.flows import flows_of
 from testbed.model.impairment import InForce
 from testbed.model.names import direction_named
-from testbed.model.scenario import Scenario
+from testbed.model.scenario import DRAIN_RTTS, Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.model.transport import Mptcp, Tcp
 from testbed.results import records
@@ -39,9 +39,6 @@ Progress = Callable[[str, float], None]
 RAW = "raw"
 SETTLE_RTTS = 2
 """Round trips between the measurement of the base RTT and the start, as in the emulation."""
-
-DRAIN_RTTS = 60
-"""How long the last WRITEs may take to complete, as in the emulation."""
 
 LINK_SAMPLE_RTTS = 2
 SLICES = 50
