@@ -47,7 +47,7 @@ def test_a_variants_name_means_one_run() -> None:
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
     made = order(VARIANTS[name], tmp_path, "simulated")
     assert made.scenario.name == name
-    assert made.scenario.duration <= (80 if VARIANTS[name].only_simulated else 15) * 10**9
+    assert made.scenario.duration <= 80 * 10**9
     assert made.finished() is None
 
 
@@ -177,9 +177,9 @@ def test_runs_are_slowed_down_until_the_machine_carries_them(tmp_path: Path) -> 
 
 
 def test_a_form_that_is_impossible_says_why() -> None:
-    (incast,) = chosen(["18"])
-    assert "priority flow control" in incast.excluded("emulated")[0]
-    assert forms_of(incast, ("emulated",)) == ("simulated",)
+    (many,) = chosen(["16x64"])
+    assert "so many hosts" in many.excluded("emulated")[0]
+    assert forms_of(many, ("emulated",)) == ("simulated",)
     (failover,) = chosen(["failover"])
     assert forms_of(failover, ("emulated", "simulated")) == ("emulated", "simulated")
     assert len(failover.variants_in("simulated")) < len(failover.variants_in("emulated"))

@@ -1,0 +1,97 @@
+"""What is emulated of every figure: no more than two cores make in half an hour, none too fast."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from testbed.experiment.capacity import Capacity
+from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.figure import Form, PaperFigure
+from testbed.paper.fitting import MAX_LOAD
+from testbed.paper.making import estimate_s
+from testbed.paper.registry import FIGURES
+from testbed.paper.reproduction import chosen, forms_of, plan
+from testbed.paper.runs import Run, order, verdict
+from testbed.results.figures.style import style
+from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
+
+TWO_CORES = Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2)
+"""235 us of CPU for a packet between racks: a virtual machine (`testbed doctor --measure`)."""
+
+LONGEST_S = 30 * 60
+
+
+def test_the_emulated_set_is_made_in_half_an_hour(tmp_path: Path) -> None:
+    planned = plan(chosen([]), tmp_path, ("emulated",), load=TWO_CORES.load)
+    assert {one.form for one in planned.due} == {"emulated"}
+    assert estimate_s(planned.due)["emulated"] <= LONGEST_S
+    assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
+
+
+@pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
+def test_every_figure_is_emulated_but_those_of_hundreds_of_hosts(figure: PaperFigure) -> None:
+    expected: Form = "simulated" if figure.large else "emulated"
+    assert forms_of(figure, ("emulated",)) == (expected,)
+
+
+def test_pause_is_the_simulators_only(tmp_path: Path) -> None:
+    (incast,) = chosen(["18"])
+    for variant in incast.variants:
+        emulated, simulated = (
+            order(variant, tmp_path / form, form).scenario for form in ("emulated", "simulated")
+        )
+        assert emulated.topology.pause is None
+        assert (simulated.topology.pause is None) is (variant.name == "incast-mrc")
+        assert emulated.topology.queue == simulated.topology.queue
+        assert emulated.workload == simulated.workload
+
+
+def test_a_figure_may_be_emulated_with_a_seed_of_its_own() -> None:
+    (incast,) = chosen(["18"])
+    (own,) = incast.emulated_seeds
+    assert [*incast.seeds_in("emulated", 1)] == [own]
+    assert [*incast.seeds_in("emulated", 6)] == [1, 2, 3, 4, 5, 6]
+    assert [*incast.seeds_in("simulated", 1)] == [1, 2, 3, 4, 5]
+
+
+def _run(share: float) -> Run:
+    """A run whose collectives reach a share of the ports' rate; of 0, that finished none."""
+    operation = SimpleNamespace(busbw_bps=share * 40e6)
+    flow = SimpleNamespace(dst="h0", goodput_run_bps=1e6)
+    summary = SimpleNamespace(
+        operations=(operation,) if share else (), dilation=10_000, flows=(flow,)
+    )
+    return cast("Run", SimpleNamespace(summary=summary))
+
+
+@pytest.mark.parametrize("number", ["16", "17"])
+@pytest.mark.parametrize("form", ["emulated", "simulated"])
+def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -> None:
+    (figure,) = chosen([number])
+    runs = {one.name: _run(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
+    checks = figure.measure(runs)
+    judged = {size for size in SIZES_MIB for check in checks if f", {size} MiB" in check.what}
+    assert judged == ({PAPERS_LEAST_MIB} if form == "emulated" else {4, 16})
+    with style():
+        drawing = figure.draw(runs)
+    assert len(drawing.axes) == (len(LOSSES) if number == "16" else 1)
+
+
+@pytest.mark.parametrize(
+    ("reasons", "state"),
+    [
+        ((NOTHING_FINISHED,), "trusted"),
+        ((NOT_DELIVERED, NOTHING_FINISHED), "trusted"),
+        ((NOTHING_FINISHED, "the CPUs were 99% busy"), "invalid"),
+        (("data did not arrive as sent: 1 bytes lost, 0 corrupted",), "invalid"),
+    ],
+)
+def test_only_a_stall_may_be_a_finding(reasons: tuple[str, ...], state: str) -> None:
+    (figure,) = chosen(["16"])
+    summary = SimpleNamespace(reasons=reasons, verdict="invalid")
+    stalling = next(one for one in figure.variants if one.may_stall)
+    steady = next(one for one in figure.variants if not one.may_stall)
+    assert verdict(stalling, summary) == state  # type: ignore[arg-type]
+    assert verdict(steady, summary) == "invalid"  # type: ignore[arg-type]
