@@ -190,14 +190,16 @@ def test_a_sender_that_waits_for_longer_than_the_run_has_lost_nothing_yet(tmp_pa
     (fault,) = scenario.timeline
     changes = {
         "transport": Roce(ack_timeout="67 ms"),
-        "workload": scenario.workload.model_copy(update={"message_size": 4096, "depth": 1}),
-        "timeline": (fault.model_copy(update={"target": ("h0--p0_t0_0",), "at": S, "for_": S}),),
+        "workload": scenario.workload.model_copy(
+            update={"message_size": 4096, "depth": 1, "bidirectional": False}
+        ),
+        "timeline": (fault.model_copy(update={"target": ("h0>p0_t0_0",), "at": S, "for_": S}),),
         "duration": 3 * S,
     }
     outcome = simulate(scenario.model_copy(update=changes), tmp_path)
-    for flow in outcome.flows:
-        assert flow.bytes_lost == flow.bytes_under_way == 4096
-        assert flow.errors == ()
+    (flow,) = outcome.flows
+    assert flow.bytes_lost == flow.bytes_under_way == 4096
+    assert flow.errors == ()
     summary = analyse(tmp_path)
     assert summary.reasons[0] == NOT_DELIVERED
     assert not summary.integrity.intact
