@@ -14,11 +14,10 @@ from testbed.bench.figure import Figure, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
-from testbed.controller.records import FAULTS
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch, available
 from testbed.loading import load_topology
-from testbed.model.faults import Fault, happenings
+from testbed.model.faults import FAULTS, Fault, happenings
 
 TOPOLOGY = "clos-4plane"
 TARGET_MS = 2.0

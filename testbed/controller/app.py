@@ -31,11 +31,11 @@ from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.openflow import Session, SwitchError
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
-from testbed.controller.records import FAULTS, FaultLog, FaultRecord, StepRecord
+from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
 from testbed.model.errors import TestbedError
-from testbed.model.faults import CONTROLLER, Fault, Happening, happening
+from testbed.model.faults import CONTROLLER, FAULTS, Fault, Happening, happening
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.names import link_of
 

@@ -14,10 +14,10 @@ from typing import Any, Self
 from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
-from testbed.controller.records import FAULTS, amend
+from testbed.controller.records import amend
 from testbed.fabric.namespaces import die_with_parent
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import CONTROLLER
+from testbed.model.faults import CONTROLLER, FAULTS
 from testbed.model.topology import Topology
 
 DEATH_TIMEOUT_S = 1.0

@@ -11,9 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-FAULTS = "faults.jsonl"
-"""Its name in the run's directory."""
-
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:

@@ -29,6 +29,9 @@ MAX_FLAPS = 10_000
 MAX_HAPPENINGS = 10_000
 """Faults that one timeline may make, repetitions counted."""
 
+FAULTS = "faults.jsonl"
+"""The file of a run's directory that has what became of its faults, a line for each."""
+
 CONTROLLER = "controller"
 """The place of a fault that strikes the controller itself."""
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from testbed.model.addressing import Path as FabricPath
 from testbed.model.addressing import directions_of_path, path_of_ev
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults import CONTROLLER
+from testbed.model.faults import CONTROLLER, FAULTS
 from testbed.model.impairment import Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Topology
@@ -211,7 +211,7 @@ def load_run(directory: Path) -> RunData:
     try:
         scenario = Scenario.model_validate(manifest.get("scenario"))
         run = RunRecord.model_validate_json(_read(directory / "run.json"))
-        faults = [FaultRecord.model_validate_json(x) for x in _lines(directory / "faults.jsonl")]
+        faults = [FaultRecord.model_validate_json(x) for x in _lines(directory / FAULTS)]
         health = [HealthSample.model_validate_json(x) for x in _lines(directory / "health.jsonl")]
     except ValidationError as error:
         first = error.errors()[0]
@@ -222,7 +222,7 @@ def load_run(directory: Path) -> RunData:
     known |= {*scenario.topology.nodes, CONTROLLER}
     unknown = [place for fault in faults for place in fault.places if place not in known]
     if unknown:
-        problem = Problem(f"{directory}/faults.jsonl", unknown[0], "a place of the run's topology")
+        problem = Problem(f"{directory / FAULTS}", unknown[0], "a place of the run's topology")
         raise InputError([problem])
     return RunData(
         directory=directory,

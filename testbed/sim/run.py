@@ -18,7 +18,7 @@ from testbed.endpoint.traffic import slot_bytes
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.addressing import nic_address
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults import Happening, Step, happenings
+from testbed.model.faults import FAULTS, Happening, Step, happenings
 from testbed.model.flows import flows_of
 from testbed.model.impairment import InForce
 from testbed.model.names import direction_named
@@ -344,7 +344,7 @@ def simulate(
     finally:
         simulation.close()
     lines = [json.dumps(asdict(fault)) + "\n" for fault in outcome.faults]
-    (directory / "faults.jsonl").write_text("".join(lines))
+    (directory / FAULTS).write_text("".join(lines))
     content: dict[str, Any] = {
         "t0_ns": outcome.t0_ns,
         "duration_s": outcome.duration_ns / NS_PER_S,

@@ -13,9 +13,9 @@ import pytest
 
 from testbed.controller import ControllerProcess
 from testbed.controller.channel import Channel
-from testbed.controller.records import FAULTS, FaultLog, FaultRecord
+from testbed.controller.records import FaultLog, FaultRecord
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import CONTROLLER
+from testbed.model.faults import CONTROLLER, FAULTS
 
 ASKED_NS = 5
 SAID = f"""
