@@ -18,7 +18,7 @@ disagree on which half goes where; this module is the only place that decides it
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import blake2s
@@ -148,11 +148,6 @@ def paths(topology: Topology, src: Node, dst: Node) -> tuple[Path, ...]:
     if topology.rack(src) == topology.rack(dst) and src != dst:
         return tuple(Path(plane, None) for plane in planes)
     return tuple(Path(plane, t1) for t1 in range(topology.t1_per_plane) for plane in planes)
-
-
-def switch_count(path: Path) -> int:
-    """How many switches a path passes."""
-    return 1 if path.t1 is None else 3
 
 
 def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[int, ...]:
@@ -340,11 +335,3 @@ def node_routes(topology: Topology, node: Node) -> NodeRoutes:
         own = tuple(address(node_usid(topology, node, p)) for p in range(topology.planes))
         return NodeRoutes(None, (*own, nic_address(topology, node)), neighbours)
     return NodeRoutes(locator(node_usid(topology, node, node.plane)), (), neighbours)
-
-
-def all_carriers(topology: Topology, src: Node) -> Iterator[tuple[Node, Path, IPv6Address]]:
-    """Every (destination, path, carrier) that a host can send to, itself excluded."""
-    for dst in topology.hosts:
-        if dst != src:
-            for path in paths(topology, src, dst):
-                yield dst, path, carrier(topology, src, dst, path)

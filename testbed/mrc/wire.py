@@ -67,8 +67,6 @@ _BASE_BYTES: Final = IPV6_BYTES + UDP_BYTES + BTH_BYTES
 TRIMMED_BYTES: Final = _BASE_BYTES + METH_BYTES + TSETH_BYTES
 """What a trimming switch keeps of a WRITE: everything up to and including METH and TSETH."""
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH_BYTES
-WRITE_OVERHEAD_BYTES: Final = WRITE_HEADER_BYTES + ICRC_BYTES
-"""Bytes of an inner WRITE packet beyond its payload (for a payload that needs no padding)."""
 
 _BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
 BASE: Final = Struct(_BASE_FORMAT)

@@ -14,7 +14,6 @@ from testbed.mrc.wire import (
     NETH_BYTES,
     TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
-    WRITE_OVERHEAD_BYTES,
     Ack,
     Control,
     EndpointResponse,
@@ -261,7 +260,7 @@ def test_layout_of_a_write() -> None:
     assert packet[60:68] == bytes.fromhex("00010002 00030001")
     assert packet[68:84] == bytes.fromhex("1122334455667788 99aabbcc 00000100")
     assert packet[84:-4] == bytes(range(256))
-    assert (WRITE_HEADER_BYTES, WRITE_OVERHEAD_BYTES, TRIMMED_BYTES) == (84, 88, 68)
+    assert (WRITE_HEADER_BYTES, TRIMMED_BYTES) == (84, 68)
 
 
 def test_layout_of_a_write_with_immediate() -> None:
