@@ -107,7 +107,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     found = [
         *(() if data.simulated else _lag(_not_frozen(data, during), data.run.base_rtt_ns)),
         *_cpu(during),
-        *_cost(data, during, flows),
+        *_cost(data, during),
         *_timers(during, data.run.base_rtt_ns),
         *_rates(data),
         *_drops(data.health, sum(flow.packets_sent for flow in flows)),
@@ -204,11 +204,15 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
             )
 
 
-def _cost(data: RunData, samples: Sequence[HealthSample], flows: Sequence[FlowSummary]) -> _Found:
-    """Where the CPUs were too busy: did a packet cost more than the dilation was chosen for?"""
+def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
+    """Where the CPUs were too busy: did a packet cost more than the dilation was chosen for?
+
+    Of the packets sent in the time that the samples are of: not before it, nor while it drained.
+    """
     measured = data.manifest.get("capacity")
     mean = _mean_busy(samples)
-    packets = sum(flow.packets_sent for flow in flows)
+    sent_t = data.tables["transmissions"]["t"]
+    packets = int(sent_t.is_between(0, data.run.duration_s).sum())
     if not measured or not packets or mean is None or mean <= CPU_DEGRADED:
         return
     hosts: dict[str, list[HealthSample]] = {}

@@ -81,6 +81,9 @@ def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
     packets = sum(
         flow["packets_sent"] for flow in json.loads((run / "run.json").read_text())["flows"]
     )
+    sent = pl.read_parquet(run / "transmissions.parquet")
+    drained = sent.with_columns(t=pl.col("t") + PLAN.duration)
+    pl.concat([sent, drained]).write_parquet(run / "transmissions.parquet")
     cost_ns = 2 * 0.21 * PLAN.duration * NS / packets
     manifest["capacity"] = {"endpoint_ns": measured * cost_ns / 1.4, "cpus": cpus}
     (run / "manifest.json").write_text(json.dumps(manifest))
