@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from math import isclose
 
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Node, Topology
@@ -40,16 +41,24 @@ def links_crossed(topology: Topology, flow: Flow) -> int:
 
 
 def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
-    """The raw rate that each flow may take, by its number, in bits/s.
+    """The raw rate that each flow may take, by its number, in bits/s: max-min fair.
 
-    A host's ports are divided among the flows that leave it, and among those that arrive: the
-    smaller share counts.
+    The ports of a host are divided among the flows that leave it, and among those that arrive, and
+    what a flow cannot use, as its other end is busier, is divided among the rest (Bertsekas and
+    Gallager, Data Networks, 6.5.2).
     """
-    topology = scenario.topology
-    leaving = Counter(src for src, _, _ in scenario.flows)
-    arriving = Counter(dst for _, dst, _ in scenario.flows)
-    host_bps = topology.planes * topology.port_rate_bps
-    return {
-        number: host_bps / max(leaving[src], arriving[dst])
-        for number, (src, dst, _) in enumerate(scenario.flows)
+    host_bps = scenario.topology.planes * scenario.topology.port_rate_bps
+    left = {
+        number: (("out", src), ("in", dst)) for number, (src, dst, _) in enumerate(scenario.flows)
     }
+    free_bps = dict.fromkeys((end for ends in left.values() for end in ends), host_bps)
+    shares = {}
+    while left:
+        users = Counter(end for ends in left.values() for end in ends)
+        share_bps = min(free_bps[end] / count for end, count in users.items())
+        busiest = {end for end in users if isclose(free_bps[end], share_bps * users[end])}
+        for number in [number for number, ends in left.items() if not busiest.isdisjoint(ends)]:
+            shares[number] = share_bps
+            for end in left.pop(number):
+                free_bps[end] -= share_bps
+    return shares

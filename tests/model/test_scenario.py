@@ -49,6 +49,26 @@ def test_every_queue_pair_of_a_pair_is_a_flow_each_way() -> None:
     assert set(fair_shares_bps(scenario).values()) == {whole_bps / 2}
 
 
+def test_what_a_busy_end_leaves_over_goes_to_the_others() -> None:
+    """Three into h0; h4, which is one of them, has two thirds of its ports for its second flow."""
+    pairs = [["h1", "h0"], ["h4", "h0"], ["h5", "h0"], ["h4", "h2"], ["h2", "h3"]]
+    workload = {"pairs": pairs, "bidirectional": False}
+    scenario = Scenario.model_validate(RIGHT | {"workload": workload})
+    whole_bps = scenario.topology.planes * scenario.topology.port_rate_bps
+    shares = {
+        (f.src.name, f.dst.name): fair_shares_bps(scenario)[f.number] for f in flows_of(scenario)
+    }
+    assert {pair: share / whole_bps for pair, share in shares.items()} == pytest.approx(
+        {
+            ("h1", "h0"): 1 / 3,
+            ("h4", "h0"): 1 / 3,
+            ("h5", "h0"): 1 / 3,
+            ("h4", "h2"): 2 / 3,
+            ("h2", "h3"): 1,
+        }
+    )
+
+
 def test_a_fault_is_written_with_for() -> None:
     fault = Cut.model_validate(
         {"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "250 ms"}
