@@ -97,6 +97,10 @@ class Expect(Part):
         description="of every fault, its worst effect on any flow, such as recovery_rtt: "
         "{at_most: 10}",
     )
+    operations: _Bounds = Field(
+        default_factory=dict,
+        description="of every kind of operation, such as count: {at_least: 5}",
+    )
     processes: _Bounds = Field(
         default_factory=dict,
         description="of every process of an emulated run, such as growth: {at_most: 0.05}",

@@ -44,8 +44,8 @@ def departures(spans: Sequence[Span]) -> list[float]:
 
 
 def was_active(spans: Sequence[Span], start: float, end: float) -> bool:
-    """Whether an EV was in the active set at any time of [start, end)."""
-    return any(s.active and s.start < end and s.end > start for s in spans)
+    """Whether an EV was in the active set at any time of [start, end), or until its beginning."""
+    return any(s.active and s.start < end and s.end >= start for s in spans)
 
 
 def returned(spans: Sequence[Span], healed: float) -> float | None:

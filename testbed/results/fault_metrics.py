@@ -114,8 +114,11 @@ def effect(
 ) -> Effect:
     """Measure what a fault did to a flow.
 
-    - detection: the first EV through the link leaves the active set; `detection_last`: the last
-      EV that was active in it does (None unless all of them did).
+    - evs_active: EVs through the link that were active when the fault took effect, even if they
+      left the active set at that very moment (a host notices its own port's end at once), or came
+      to be while it was in force. A flow with one of them is affected.
+    - detection: the first of them leaves the active set; `detection_last`: the last one does (None
+      unless all of them did). 0 where that was within the interval in which it took effect.
     - exposure: the last data packet is sent into the faulty link; None if none was.
     - stall: the longest gap in the in-order delivered point; `placement_gap`: the longest time
       without a newly placed byte. Of gaps that begin while the fault is in force.
@@ -141,8 +144,8 @@ def effect(
     """
     start, end = during.start, during.end
     through = {ev: s for ev, s in flow.spans.items() if data.crosses(flow.flow, ev, fault.places)}
-    active = [ev for ev, spans in through.items() if was_active(spans, start, end)]
-    left = first_departures(through, start, end)
+    active = [ev for ev, spans in through.items() if was_active(spans, during.earliest, end)]
+    left = first_departures(through, during.earliest, end)
     sent_in = flow.transmissions.filter(pl.col("ev").is_in(list(through)))
     exposed = sent_in.filter(pl.col("t").is_between(during.earliest, end))
     lost = flow.losses.filter(
@@ -160,8 +163,10 @@ def effect(
     return Effect(
         evs_active=len(active),
         evs_detected=len(left),
-        detection=detected - start if left else None,
-        detection_last=max(left.values()) - start if left and len(left) == len(active) else None,
+        detection=max(detected - start, 0.0) if left else None,
+        detection_last=(
+            max(*left.values(), start) - start if left and len(left) == len(active) else None
+        ),
         exposure=last_sent - start if isinstance(last_sent, float) else None,
         stall=longest_gap(flow.delivery.advances, start, end, during.run_end),
         placement_gap=longest_gap(flow.delivery.times, start, end, during.run_end),

@@ -92,6 +92,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         base_rtt_real_us=data.run.base_rtt_ns / 1e3 / dilation,
         integrity=integrity,
         qps_in_error=sum(bool(flow.errors) for flow in data.run.flows),
+        fairness=_fairness([flow.attainable_fraction for flow in flows]),
         flows=flows,
         faults=tuple(_fault(data, tables, fault) for fault in data.faults),
         links=link_summaries(data),
@@ -101,6 +102,14 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     )
     expectations = evaluate(summary, data.scenario.expect)
     return summary.model_copy(update={"expectations": expectations})
+
+
+def _fairness(shares: Sequence[float]) -> float | None:
+    """Jain's index (DEC-TR-301, 1984); None for a single flow, or where nothing was sent."""
+    squares = sum(share**2 for share in shares)
+    if len(shares) < 2 or not squares:  # noqa: PLR2004 - one cannot be unfair to itself
+        return None
+    return sum(shares) ** 2 / (len(shares) * squares)
 
 
 def steady_window(data: RunData) -> tuple[float, float]:

@@ -278,11 +278,22 @@ class ProcessMemory(_Model):
     growth: float
 
 
+_NOTHING = {
+    "flows": "there was no flow",
+    "faults": "no flow had an active EV through a fault",
+    "operations": "no operation was finished",
+    "processes": "the memory of no process was sampled often enough",
+    "clustermapper": "no Clustermapper ran",
+}
+"""Why nothing was measured, by the scope of what is expected."""
+
+
 class Expectation(_Model):
     """What a scenario expects of a figure, and the worst that it was.
 
-    `scope`: of the run, its flows or its faults; `where`: the flow or fault that it was worst at.
-    `value` is null where the figure does not exist there, or where no flow met the fault.
+    `scope`: of what, a key of `expect`; `where`: the flow, fault, ... that it was worst at.
+    `value` is null where the figure does not exist there, and where there was nothing to look at:
+    no flow met a fault, no operation was finished. Then `where` is empty, and it does not hold.
     """
 
     scope: str
@@ -296,14 +307,15 @@ class Expectation(_Model):
     def found(self) -> str:
         """What it was, in words."""
         if not self.where:
-            return "there was nothing to look at"
+            return f"not measured: {_NOTHING[self.scope]}"
         return f"{'none' if self.value is None else f'{self.value:.4g}'} at {self.where}"
 
 
 class Summary(_Model):
     """One run. `simulated`: in virtual time, on no real machine.
 
-    `qps_in_error`: flows of which a message failed.
+    `qps_in_error`: flows of which a message failed. `fairness`: Jain's index of the flows'
+    `attainable_fraction`, from 1 / flows (one has all) to 1 (all alike); null for a single flow.
     """
 
     scenario: str
@@ -319,6 +331,7 @@ class Summary(_Model):
     base_rtt_real_us: float
     integrity: Integrity
     qps_in_error: int = 0
+    fairness: float | None = None
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()

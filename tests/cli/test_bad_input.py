@@ -179,6 +179,16 @@ def test_the_right_file_is_right(call: Call) -> None:
             "expect: {run: {bytes_lost: {at_least: 2, at_most: 1}}}\ntimeline:",
             ["expect.run.bytes_lost: expected at_least (2) up to at_most (1)"],
         ),
+        (
+            "timeline:",
+            "expect: {operations: {count: {at_least: 1}}}\ntimeline:",
+            [
+                (
+                    "bad.yaml:7: expect.operations: found figures of operations, of which the "
+                    "workload write_bw has none, expected nothing expected of them"
+                )
+            ],
+        ),
         # units
         (
             "at: 4 s",

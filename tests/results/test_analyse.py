@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import InputError
+from testbed.model.expect import Expect
 from testbed.results.analyse import analyse
-from testbed.results.report import facts, number, rate, size
+from testbed.results.report import facts, number, rate, render, size
+from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
-from testbed.results.summary import Summary
+from testbed.results.summary import Expectation, Summary
 
 from .synthetic import Failure, Plan, generate
 
@@ -93,6 +95,28 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary, float]) -> None
         "intact",
     ):
         assert words in text, words
+
+
+def test_the_report_shows_expectations_of_every_scope(
+    analysed: tuple[Path, Summary, float],
+) -> None:
+    directory, summary, _ = analysed
+    missed = tuple(
+        Expectation(
+            scope=scope,
+            figure=f"figure_of_{scope}",
+            bound="at most 1",
+            where="" if scope == "faults" else "there",
+            value=None,
+            holds=False,
+        )
+        for scope in Expect.model_fields
+    )
+    shown = summary.model_copy(update={"expectations": missed})
+    text = Page(render(load_run(directory), shown, ())).text
+    for scope in Expect.model_fields:
+        assert f"figure_of_{scope} of" in text
+    assert "not measured: no flow had an active EV through a fault" in text
 
 
 def test_figures_keep_their_text_and_show_the_run(analysed: tuple[Path, Summary, float]) -> None:

@@ -77,10 +77,37 @@ def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
     assert found.found.startswith("none at blackhole of")
 
 
-def test_a_fault_that_no_flow_met_need_not_be_recovered_from(summary: Summary) -> None:
-    fault = summary.faults[0].model_copy(update={"recovery_rtt": None, "flows_affected": 0})
-    unseen = summary.model_copy(update={"faults": (fault,)})
-    assert _one(unseen, "faults", "recovery_rtt", {"at_most": 1}).holds
+def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
+    (met,) = summary.faults
+    unmet = met.model_copy(update={"recovery_rtt": None, "flows_affected": 0})
+    both = summary.model_copy(update={"faults": (met, unmet)})
+    found = _one(both, "faults", "recovery_rtt", {"at_most": 10})
+    assert (found.holds, found.value) == (True, met.recovery_rtt)
+
+
+def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
+    fault = summary.faults[0].model_copy(update={"recovery_rtt": 0.0, "flows_affected": 0})
+    unseen = summary.model_copy(update={"faults": (fault,), "flows": ()})
+    for scope, figure, why in (
+        ("faults", "recovery_rtt", "not measured: no flow had an active EV through a fault"),
+        ("flows", "packets_lost", "not measured: there was no flow"),
+        ("operations", "count", "not measured: no operation was finished"),
+        ("processes", "growth", "not measured: the memory of no process was sampled often enough"),
+        ("clustermapper", "accusations", "not measured: no Clustermapper ran"),
+    ):
+        found = _one(unseen, scope, figure, {"at_most": 1e9})
+        assert (found.holds, found.value, found.found) == (False, None, why)
+
+
+def test_nothing_is_expected_of_processes_in_virtual_time(summary: Summary) -> None:
+    simulated = summary.model_copy(update={"simulated": True})
+    expect = Expect.model_validate({"processes": {"growth": {"at_most": 0.05}}})
+    assert evaluate(simulated, expect) == ()
+
+
+def test_fairness_is_that_of_what_flows_may_have(summary: Summary) -> None:
+    assert summary.fairness == pytest.approx(1, abs=1e-3)
+    assert _one(summary, "run", "fairness", {"at_least": 0.99}).holds
 
 
 def test_junit_counts_what_failed(summary: Summary) -> None:

@@ -239,6 +239,30 @@ def test_a_link_that_only_backups_cross_hurts_nobody(measure: Measure) -> None:
     assert fault.deficit_baseline_rtt == pytest.approx(0, abs=0.02)
 
 
+@pytest.mark.parametrize("noticed_s", [0.0, -0.0011])
+def test_a_fault_that_is_noticed_as_it_takes_effect_counts(
+    measure: Measure, noticed_s: float
+) -> None:
+    """A host's own port goes dark: its EVs are out at once, or within the interval of effect."""
+    summary, _ = measure(Plan(failures=(Failure("h0--p2_t0_0", detect=noticed_s),)))
+    (fault,) = summary.faults
+    assert fault.flows_affected == 2
+    assert [flow.evs_active for flow in fault.flows] == [3, 3]
+    assert [flow.evs_detected for flow in fault.flows] == [3, 3]
+    assert fault.detection_ms == pytest.approx(max(noticed_s, 0), abs=1e-6)
+    assert fault.detection_last_ms == pytest.approx(noticed_s * 1e3 + 20, abs=1e-6)
+    assert fault.recovery_ms is not None
+    assert fault.return_last_ms == pytest.approx(520)
+
+
+def test_an_ev_that_was_out_before_the_fault_is_not_concerned(measure: Measure) -> None:
+    summary, _ = measure(Plan(failures=(Failure(detect=-0.01),)))
+    (fault,) = summary.faults
+    assert fault.flows_affected == 0
+    assert [flow.evs_active for flow in fault.flows] == [0, 0]
+    assert fault.detection_ms is None
+
+
 def test_a_dead_nic_link_is_measured_against_what_survives(measure: Measure) -> None:
     """The load of the dead plane moves to the others, which the toy model carries."""
     plan = Plan(failures=(Failure("h0--p2_t0_0", at=2.0, until=None),), duration=5.0)
