@@ -26,6 +26,7 @@ from testbed.controller.channel import Channel
 from testbed.controller.plan import ControllerPlan
 from testbed.fabric import requests
 from testbed.fabric.link_control import LinkControl
+from testbed.fabric.namespaces import go_first
 from testbed.fabric.netlink import Netlink
 
 APP = "testbed.controller.app"
@@ -42,7 +43,7 @@ def main() -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
     with contextlib.suppress(PermissionError):  # then the records tell how late faults were
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        go_first(NICENESS)
     channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)  # what a library prints is no message
     with Netlink("sandbox") as netlink:

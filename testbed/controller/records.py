@@ -76,6 +76,7 @@ class FaultLog:
     def __init__(self, path: Path) -> None:
         """Write an empty file."""
         self._path = path
+        self._lines: dict[int, tuple[FaultRecord, str]] = {}
         self.records: dict[int, FaultRecord] = {}
         self._write()
 
@@ -94,16 +95,31 @@ class FaultLog:
         return any(record.error is not None for record in self.records.values())
 
     def _write(self) -> None:
-        _replace(self._path, [record.as_json() for _, record in sorted(self.records.items())])
+        _replace(self._path, [self._line(record) for _, record in sorted(self.records.items())])
+
+    def _line(self, record: FaultRecord) -> str:
+        """What the file says of a fault; of hundreds only those that changed are written out anew.
+
+        Other faults wait meanwhile.
+        """
+        written = self._lines.get(record.index)
+        if written is None or written[0] is not record:
+            written = self._lines[record.index] = record, _as_line(record.as_json())
+        return written[1]
 
 
 def amend(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Change every line of a file whose writer is no more."""
-    _replace(path, [change(json.loads(line)) for line in path.read_text().splitlines()])
+    changed = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    _replace(path, map(_as_line, changed))
 
 
-def _replace(path: Path, records: Iterable[dict[str, Any]]) -> None:
+def _as_line(record: dict[str, Any]) -> str:
+    return json.dumps(record) + "\n"
+
+
+def _replace(path: Path, lines: Iterable[str]) -> None:
     beside = path.with_name(f".{path.name}.new")
     with beside.open("w") as file:
-        file.writelines(json.dumps(record) + "\n" for record in records)
+        file.writelines(lines)
     beside.replace(path)

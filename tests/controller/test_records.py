@@ -24,6 +24,17 @@ def test_a_fault_has_one_line_which_is_its_newest_state(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_what_is_kept_in_memory_is_written_with_the_next_fault(tmp_path: Path) -> None:
+    path = tmp_path / "faults.jsonl"
+    log = FaultLog(path)
+    log.put(RECORD)
+    log.keep(replace(RECORD, effective_ns=12))
+    assert json.loads(path.read_text())["effective_ns"] is None
+    log.put(replace(RECORD, index=2))
+    kept, _ = map(json.loads, path.read_text().splitlines())
+    assert kept["effective_ns"] == 12
+
+
 def test_an_error_is_an_error_until_it_is_not(tmp_path: Path) -> None:
     """The newest state decides."""
     log = FaultLog(tmp_path / "faults.jsonl")
