@@ -8,10 +8,10 @@ from matplotlib.patches import Patch
 
 from testbed.results.ev_states import Span
 from testbed.results.fault_metrics import FlowTables, run_end
-from testbed.results.figures import style
+from testbed.results.figures import fault_rows, style
 from testbed.results.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import Summary
+from testbed.results.summary import FaultSummary, Summary
 
 MAX_ROWS = 64
 """Rows that can be told apart; of more EVs those are shown that ever changed, then the others."""
@@ -35,18 +35,27 @@ _LOOKS = (_ACTIVE, _STANDBY, _SKIP, _BAD, _DENIED)
 
 def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     """Draw `ev_states_flow<n>`."""
-    struck = [f.places for f in summary.faults if f.effective_s is not None]
+    struck = fault_rows.struck(summary)
+    many = fault_rows.rows(summary)
     evs = _rows(data, flow)
     height = 0.17 if len(evs) <= MAX_ROWS // 2 else 0.12
-    figure = style.new_figure(max(height * len(evs) + 1.8, 2.4))
-    axes = figure.subplots()
+    body = max(height * len(evs) + 1.8, 2.4)
+    end = run_end(data)
+    if many:
+        strip = fault_rows.height_in(many)
+        figure = style.new_figure(body + strip)
+        above, axes = figure.subplots(2, 1, height_ratios=[strip, height * len(evs)])
+        fault_rows.draw(above, many, end)
+    else:
+        figure = style.new_figure(body)
+        axes = figure.subplots()
     labels, through = [], []
     for row, ev in enumerate(evs):
         for span in flow.spans[ev]:
             _bar(axes, row, span)
         path = data.path_of(flow.flow, ev)
         entropy = f" #{ev >> 16}" if ev >> 16 else ""
-        crossing = any(data.crosses(flow.flow, ev, places) for places in struck)
+        crossing = any(data.crosses(flow.flow, ev, fault.places) for fault in struck)
         labels.append(f"{'▶ ' * crossing}{path.name}{entropy}")
         through.append(crossing)
     for row in range(1, len(evs)):
@@ -59,24 +68,14 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
         if crossing:
             tick.set_color(style.VERMILLION)
             tick.set_fontweight("bold")
-    end = run_end(data)
-    changes = [
-        (t, label)
-        for fault in summary.faults
-        for t, label in (
-            (fault.effective_s, f"{fault.kind} {fault.target}"),
-            (fault.healed_s, "healed" if len(struck) == 1 else f"{fault.target} healed"),
-        )
-        if t is not None and t < end
-    ]
-    rows = style.label_rows(sorted(changes), 0.009 * end)
-    for (t, label), row in zip(sorted(changes), rows, strict=True):
+    changes = [] if many else _changes(struck, end)
+    rows = style.label_rows(changes, 0.009 * end)
+    for (t, label), row in zip(changes, rows, strict=True):
         _mark(axes, t, label, -1 - row)
     axes.set_xlim(0, end)
     axes.set_ylim(len(evs) - 0.5, -0.6 - len(set(rows)))
-    zero = next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
-    since = "the fault" if struck else "the start"
-    style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {since}")
+    zero = struck[0].effective_s or 0.0 if struck else 0.0
+    style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
     axes.set_xlabel("time from the start of the run (s)")
     axes.set_ylabel("path (plane / T1)")
     axes.spines["top"].set_visible(False)
@@ -94,6 +93,15 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     stem = f"ev_states_flow{flow.flow.flow}"
     style.save(figure, data.directory / "figures", stem, summary)
     return Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
+
+
+def _changes(struck: Sequence[FaultSummary], end: float) -> list[tuple[float, str]]:
+    """When a few faults took effect and were healed, with what is written there."""
+    found = []
+    for fault in struck:
+        healed = "healed" if len(struck) == 1 else f"{fault_rows.name(fault)} healed"
+        found += [(fault.effective_s, fault_rows.name(fault)), (fault.healed_s, healed)]
+    return sorted((t, label) for t, label in found if t is not None and t < end)
 
 
 def _caption(flow: FlowTables, evs: Sequence[int]) -> str:

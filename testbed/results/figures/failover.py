@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from testbed.results.delivery import delivered_point
 from testbed.results.fault_metrics import FlowTables
-from testbed.results.figures import style
+from testbed.results.figures import fault_rows, style
 from testbed.results.figures.goodput import marks, zoom
 from testbed.results.figures.style import Drawing
 from testbed.results.run_data import RunData
@@ -46,7 +46,7 @@ def draw(
         if time_ms is not None:
             lower.axvline(time_ms, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1)))
     style.rtt_axis(upper, 0, rtt * 1e3, "base RTTs from the fault")
-    upper.set_title(f"{fault.kind} of {fault.target}: {flow.flow.name}, every packet")
+    upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
     lower.set_xlabel("time from the fault (ms)")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     stem = f"failover_fault{fault.index}"

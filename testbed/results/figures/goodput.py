@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 
 from testbed.results.delivery import Floats
 from testbed.results.fault_metrics import FlowTables, run_end
-from testbed.results.figures import style
+from testbed.results.figures import fault_rows, style
 from testbed.results.figures.style import Drawing
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultSummary, FlowFault, Summary
@@ -26,15 +26,26 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     """Draw `goodput`: one row a flow."""
     shown = tables[:MAX_FLOWS]
     fault = next((f for f in summary.faults if f.effective_s is not None), None)
-    figure = style.new_figure(2.25 * len(shown) + 0.8)
+    many = fault_rows.rows(summary)
+    heights = [2.25] * len(shown)
+    if many:
+        heights.insert(0, fault_rows.height_in(many))
+    figure = style.new_figure(sum(heights) + 0.8)
     columns = 1 if fault is None else 2
     grid = figure.subplots(
-        len(shown),
+        len(heights),
         columns,
         squeeze=False,
-        sharey=True,
         width_ratios=[1] if fault is None else [1.7, 1],
+        height_ratios=heights,
     )
+    if many:
+        (above, beside), grid = grid[0], grid[1:]
+        fault_rows.draw(above, many, run_end(data))
+        beside.set_axis_off()
+    for axes in grid.flat[1:]:
+        axes.sharey(grid[0][0])
+        axes.tick_params(labelleft=axes in grid[:, 0])
     for row, flow in enumerate(shown):
         last = row == len(shown) - 1
         _whole_run(grid[row][0], data, flow, summary, row == 0)
@@ -109,22 +120,25 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
     moments = np.linspace(0, end, 2000)
     rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
     axes.plot(moments, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
-    labels = [
-        (fault.effective_s, f"{fault.kind} {fault.target}", fault.healed_s)
-        for fault in summary.faults
-        if fault.effective_s is not None
-    ]
-    rows = style.label_rows([(start, label) for start, label, _ in labels], 0.0145 * end)
-    for (start, label, healed), row in zip(labels, rows, strict=True):
-        style.shade(axes, start, end if healed is None else healed, label, row)
+    _faults(axes, fault_rows.struck(summary), end)
     zero = next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
     if first:
-        since = "from the fault" if summary.faults else "from the start"
-        style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs {since}")
+        style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
     axes.spines["top"].set_visible(False)
     axes.set_title(flow.flow.name)
     axes.set_ylabel("goodput (Mbit/s)")
     axes.set_xlim(0, end)
+
+
+def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
+    """Shade when they were in force, and name them if there are few."""
+    if len(faults) > fault_rows.MAX_NAMED:
+        fault_rows.shade(axes, faults, end)
+        return
+    labels = [(fault.effective_s or 0.0, fault_rows.name(fault)) for fault in faults]
+    rows = style.label_rows(labels, 0.0145 * end)
+    for fault, (start, label), row in zip(faults, labels, rows, strict=True):
+        style.shade(axes, start, end if fault.healed_s is None else fault.healed_s, label, row)
 
 
 def _around_fault(
