@@ -156,10 +156,11 @@ class OpenFlowActuator:
         session.learn_ports(wires)
         for wire in wires:
             state = self._states[wire.link.name]
+            bright = tuple(not dark for dark in state.swallows)
             session.commit(
                 [
                     *session.power(wire, up=not state.cut),
-                    *_drops(session, wire, state.swallows),
+                    *_drops(session, wire, bright, state.swallows),
                     *session.patch(wire),
                 ]
             )
@@ -168,20 +169,18 @@ class OpenFlowActuator:
     def apply(self, link: str, wanted: LinkState) -> Effect:
         """Set ports up or down and drop by flows; in force once the datapath's cache is empty.
 
+        Only what changes is sent: each message is one more that the barrier waits for.
+
         Raises:
             FaultError: carrier or flows are not what they should be.
             SwitchError: the switch refused or did not answer.
         """
         wire, session, state = self._wires[link], self._session(), self._states[link]
-        was_cut = state.cut
+        was_cut, swallowed = state.cut, state.swallows
         state.cut, state.swallows = wanted.cut, wanted.swallows  # also what a new switch would get
-        commit = session.commit(
-            [
-                *session.power(wire, up=not wanted.cut),
-                *_drops(session, wire, wanted.swallows),
-                *session.patch(wire),
-            ]
-        )
+        power = session.power(wire, up=not wanted.cut) if wanted.cut != was_cut else []
+        drops = _drops(session, wire, swallowed, wanted.swallows)
+        commit = session.commit([*power, *drops])
         self._purge_datapath()
         if wanted.cut:
             self._await_carrier_loss(link)
@@ -247,10 +246,13 @@ class OpenFlowActuator:
             raise FaultError(f"{wire.link.name}: flows {found}, not {wanted}")
 
 
-def _drops(session: "Session", wire: Wire, swallows: tuple[bool, bool]) -> list[Any]:
-    """What makes either end drop what comes in, or no longer; harmless where it is so already."""
-    on = [port for port, dark in zip(wire.ports, swallows, strict=True) if dark]
-    off = [port for port in wire.ports if port not in on]
+def _drops(
+    session: "Session", wire: Wire, before: tuple[bool, ...], after: tuple[bool, ...]
+) -> list[Any]:
+    """What makes either end drop what comes in, or no longer."""
+    ends = tuple(zip(wire.ports, before, after, strict=True))
+    on = [port for port, was, is_dark in ends if is_dark and not was]
+    off = [port for port, was, is_dark in ends if was and not is_dark]
     return [*session.drop(on), *session.undrop(off)]
 
 

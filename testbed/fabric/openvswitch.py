@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Self
 
 from testbed.fabric.layout import Layout
-from testbed.fabric.namespaces import die_with_parent, start_sandbox
+from testbed.fabric.namespaces import die_with_parent, go_first, start_sandbox
 from testbed.fabric.netlink import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.topology import Link
@@ -44,6 +44,9 @@ MAX_USERSPACE_WIRES = 4
 
 RUN_DIRECTORY = Path("/run/openvswitch")
 """In the sandbox's private /run: database, sockets."""
+
+NICENESS = -10
+"""Packets on wires go on, and faults take effect, before ordinary programs run, as at endpoints."""
 
 PACKET_BUFFER_BYTES = 16 << 20
 START_TIMEOUT_S = 10.0
@@ -166,7 +169,7 @@ class OpenVSwitch:
             ],
             env=self._environment(),
             stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - only prctl and getppid
+            preexec_fn=lambda: _begin(parent),  # noqa: PLW1509 - no lock is taken
         )
 
     @property
@@ -316,6 +319,12 @@ class OpenVSwitch:
                 name = socket.if_indextoname(interface)
                 drops[name] = drops.get(name, 0) + struct.unpack("9I", words)[_SK_MEMINFO_DROPS]
         return drops
+
+
+def _begin(parent: int) -> None:
+    die_with_parent(parent)
+    with contextlib.suppress(PermissionError):
+        go_first(NICENESS)
 
 
 def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:

@@ -64,6 +64,9 @@ class FakeSwitch:
         """Note it."""
         self.asked.append("restore")
 
+    def learn_ports(self, _wires: object) -> None:
+        """Know them already."""
+
     def drop(self, ports: list[int]) -> list[str]:
         """One message for each port."""
         return [f"drop {port}" for port in ports]
@@ -102,7 +105,7 @@ CUT = LinkState(Impairment(cut=True), Impairment(cut=True))
 def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSwitch) -> None:
     """Not at the barrier: what the datapath has cached goes on forwarding for milliseconds."""
     effect = switch.actuator().apply(FABRIC_LINK, BLACKHOLE)
-    assert switch.asked == ["up", "drop 1", "drop 2", "patch", "purge", "count"]
+    assert switch.asked == ["drop 1", "drop 2", "purge", "count"]
     assert effect.by_ns - effect.after_ns >= 1_000_000
 
 
@@ -117,6 +120,16 @@ def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
     switch.forwarded[1] += 1
     with pytest.raises(FaultError, match=r"forwarded \[1, 5\]"):
         actuator.prove(FABRIC_LINK)
+
+
+def test_a_switch_that_comes_back_gets_all_there_is_to_know(switch: FakeSwitch) -> None:
+    """Its tables may be empty, or as they were before the connection was lost."""
+    actuator = switch.actuator()
+    actuator.apply(FABRIC_LINK, LinkState(up=DARK, down=Impairment(cut=True)))
+    switch.asked.clear()
+    fake: Any = switch
+    actuator.install(fake)
+    assert switch.asked == ["down", "drop 1", "undrop 2", "patch"]
 
 
 def test_a_blackhole_that_leaks_is_no_blackhole(switch: FakeSwitch) -> None:
@@ -156,7 +169,7 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     actuator.apply(FABRIC_LINK, CUT)
     switch.asked.clear()
     actuator.apply(FABRIC_LINK, LinkState())
-    assert switch.asked == ["up", "undrop 1", "undrop 2", "patch", "purge", "restore", "count"]
+    assert switch.asked == ["up", "purge", "restore", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkState())
