@@ -82,11 +82,11 @@ class Places:
         effects = []
         if hosts:
             effects.append(self._on_endpoints.apply({h: self._in_force.at(h) for h in hosts}))
-        if links:
+        effects += [self._on_wires.apply(wire, self._state(wire)) for wire in wires]
+        if links:  # after the wires: of these there is mostly nothing left to do but to count
             effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
             if len(wires) < len(links):
                 effects.append(effect)
-        effects += [self._on_wires.apply(wire, self._state(wire)) for wire in wires]
         return Effect(min(e.after_ns for e in effects), max(e.by_ns for e in effects))
 
     def forget(self, fault: int, places: Sequence[str]) -> None:
