@@ -47,7 +47,7 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     what a flow cannot use, as its other end is busier, is divided among the rest (Bertsekas and
     Gallager, Data Networks, 6.5.2).
     """
-    host_bps = scenario.topology.planes * scenario.topology.port_rate_bps
+    host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
     left = {
         number: (("out", src), ("in", dst)) for number, (src, dst, _) in enumerate(scenario.flows)
     }
