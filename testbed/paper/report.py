@@ -43,14 +43,19 @@ class Row:
 
     @property
     def best(self) -> Outcome | None:
-        """What it is judged by: the emulated form where it was measured and can be trusted."""
+        """What tells most: the emulated form where it was measured and can be trusted."""
         answered = [one for one in self.made if one.holds in ("yes", "no")]
         return next(iter(answered or self.made), None)
 
     @property
     def holds(self) -> Answer:
-        """Whether what the paper saw was seen here."""
-        return "not run" if self.best is None else self.best.holds
+        """Whether what the paper saw was seen here, in every form that can be trusted.
+
+        What is emulated may be less than what is simulated: one does not stand for the other.
+        """
+        answers = {one.holds for one in self.made}
+        order: tuple[Answer, ...] = ("no", "yes", "not trusted")
+        return next((answer for answer in order if answer in answers), "not run")
 
     @property
     def lines(self) -> tuple[Line, ...]:

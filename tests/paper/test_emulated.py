@@ -11,7 +11,9 @@ from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import estimate_s
+from testbed.paper.outcome import Answer, Outcome
 from testbed.paper.registry import FIGURES
+from testbed.paper.report import Row
 from testbed.paper.reproduction import chosen, forms_of, plan
 from testbed.paper.runs import Run, order, verdict
 from testbed.results.figures.style import style
@@ -95,3 +97,26 @@ def test_only_a_stall_may_be_a_finding(reasons: tuple[str, ...], state: str) -> 
     steady = next(one for one in figure.variants if not one.may_stall)
     assert verdict(stalling, summary) == state  # type: ignore[arg-type]
     assert verdict(steady, summary) == "invalid"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("emulated", "simulated", "row"),
+    [
+        ("yes", "yes", "yes"),
+        ("yes", "no", "no"),
+        ("no", "yes", "no"),
+        ("not trusted", "yes", "yes"),
+        ("not trusted", "no", "no"),
+        ("not trusted", "not run", "not trusted"),
+        ("not run", "not run", "not run"),
+    ],
+)
+def test_a_row_holds_where_every_trusted_form_does(
+    emulated: Answer, simulated: Answer, row: Answer
+) -> None:
+    (figure,) = chosen(["16"])
+    answers: dict[Form, Answer] = {"emulated": emulated, "simulated": simulated}
+    outcomes = {
+        form: cast("Outcome", SimpleNamespace(holds=answer)) for form, answer in answers.items()
+    }
+    assert Row(figure, outcomes, {}).holds == row
