@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
 from testbed.paper.throughput import gbps
+from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
@@ -89,9 +90,10 @@ def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
 
 
 def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
-    seconds = sender.seconds[SIZES_MIB.index(size_mib)]
-    if sender is MRC and loss == max(LOSSES):
-        seconds *= 3  # it has a third of its rate
+    place = SIZES_MIB.index(size_mib)
+    seconds = sender.seconds[place]
+    if loss == max(LOSSES):  # MRC has a third of its rate; what RoCE has is to be seen
+        seconds = 3 * seconds if sender is MRC else ROCE_1.seconds[place]
     workload = {"kind": kind, "hosts": list(RING), "size": f"{size_mib} MiB"}
     lossy = {
         "kind": "loss",
@@ -125,13 +127,15 @@ def _last_hops(sender: Sender) -> list[str]:
 def bus_gbps(run: Run) -> float:
     """Bus bandwidth of a run's collectives, per host, in real Gb/s.
 
-    Where not one was completed, what hosts placed in the run's time: it is then no more than that.
+    Where not one was completed, what hosts placed over all of the run's time: it is no more than
+    that, and the less the longer the run.
     """
     for operation in run.summary.operations:
         if operation.busbw_bps is not None:
             return gbps(run, operation.busbw_bps)
     hosts = len({flow.dst for flow in run.summary.flows})
-    return gbps(run, sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts)
+    placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
+    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
 
 
 def _share(runs: Runs, kind: str, sender: Sender, loss: float, size_mib: int) -> float:

@@ -4,10 +4,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import polars as pl
 import pytest
 
 from testbed.experiment.capacity import Capacity
-from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB, bus_gbps
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import estimate_s
@@ -65,7 +66,15 @@ def _run(share: float) -> Run:
     summary = SimpleNamespace(
         operations=(operation,) if share else (), dilation=10_000, flows=(flow,)
     )
-    return cast("Run", SimpleNamespace(summary=summary))
+    arrivals = pl.DataFrame({"t": [0.5, 2.0]})
+    data = SimpleNamespace(run=SimpleNamespace(duration_s=8.0), tables={"arrivals": arrivals})
+    return cast("Run", SimpleNamespace(summary=summary, data=data))
+
+
+def test_what_never_finished_is_rated_over_all_of_its_run() -> None:
+    """1 Mbit/s until the last arrival, a quarter of the run from its beginning."""
+    assert bus_gbps(_run(0.5)) == pytest.approx(200)
+    assert bus_gbps(_run(0.0)) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("number", ["16", "17"])
