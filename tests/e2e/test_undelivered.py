@@ -18,7 +18,7 @@ def test_a_timeout_longer_than_the_run_ends_it_all_the_same(testbed: CommandLine
     scenario = testbed.scenario(
         topology={"base": "clos-1plane-roce", "dilation": 2500},
         duration="1500 ms",
-        workload={"kind": "write_bw", "message_size": 4096, "depth": 1, **one_way},
+        workload={"kind": "write_bw", "message_size": "4 KiB", "depth": 1, **one_way},
         transport={"kind": "roce", "ack_timeout": "67 ms"},
         timeline=[cut],
     )
