@@ -59,8 +59,7 @@ class Endpoint:
         watched: list[socket.socket | PortMonitor] = [self._control, self._monitor]
         while not self._finished:
             now = now_ns()
-            self._health.lag(max(now - wake_ns, 0))
-            self._receive(now)
+            self._receive(now, behind_ns=max(now - wake_ns, 0))
             self._work(now)
             self._send(now_ns())
             self._keep_records(now)
@@ -76,11 +75,15 @@ class Endpoint:
                 self._obey()
                 wake_ns = now_ns()
 
-    def _receive(self, now: int) -> None:
-        """Take in what is due."""
+    def _receive(self, now: int, behind_ns: int = 0) -> None:
+        """Take in what is due, so much later than the loop meant to wake.
+
+        What was due before that has waited for its tick as well, which is no lag.
+        """
         lag, receive = self._health.lag, self._traffic.receive
+        lag(behind_ns)
         for packet, arrival, late_ns in self._nic.arrivals(now):
-            lag(late_ns)
+            lag(min(late_ns, behind_ns))
             receive(memoryview(packet), arrival)
 
     def _work(self, now: int) -> None:

@@ -44,7 +44,7 @@ LAG_RTT = 0.05
 REFUSE_LAG_RTT = 0.25
 """Later than that makes losses: `LAG_P99_INVALID_RTT` of the verdict."""
 
-CALIBRATION = 3
+CALIBRATION = 4
 """Counts up when what is measured changes its meaning."""
 
 _DILATION_STEP = 100
@@ -58,7 +58,8 @@ class Capacity:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
         cpus: how many there are.
-        lag_ns: how late event loops ran meanwhile, at p99: whatever a fabric's round trip is.
+        lag_ns: how much later than planned event loops woke meanwhile, at p99: whatever a fabric's
+            round trip is.
     """
 
     endpoint_ns: float

@@ -152,4 +152,4 @@ class Dcqcn:
             self.target_bps = min(self.target_bps + step, line)
         self.rate_bps = (self.rate_bps + self.target_bps) / 2
         if self.rate_bps > line * (1 - profile.additive_share / 2):
-            self.rate_bps = line
+            self.rate_bps = self.target_bps = line
