@@ -8,8 +8,35 @@ Call = Callable[[int, Any], None]
 """What is called when its time has come: with the time, and what it was scheduled with."""
 
 
+class Event:
+    """Something that happens at a time: a packet reaches the end of a link, a port is free.
+
+    What each packet needs at each hop is itself the event: nothing is made to schedule it.
+    """
+
+    __slots__ = ()
+
+    def happen(self, now_ns: int) -> None:
+        """Do what is due."""
+        raise NotImplementedError
+
+
+class _Call(Event):
+    """A call."""
+
+    __slots__ = ("_argument", "_call")
+
+    def __init__(self, call: Call, argument: object) -> None:
+        self._call = call
+        self._argument = argument
+
+    def happen(self, now_ns: int) -> None:
+        """Make it."""
+        self._call(now_ns, self._argument)
+
+
 class Engine:
-    """Calls what is due, in order of time, then of scheduling.
+    """Makes happen what is due, in order of time, then of scheduling.
 
     What is due at one time stands in a list of its own, and a heap holds the times alone: numbers,
     compared without a look at anything else. A heap of a thousand hosts' events fits no cache.
@@ -23,17 +50,21 @@ class Engine:
     def __init__(self) -> None:
         """Start at 0 with nothing to do."""
         self._times: list[int] = []
-        self._due: dict[int, list[tuple[Call, Any]]] = {}
+        self._due: dict[int, list[Event]] = {}
         self.now_ns = 0
 
     def at(self, time_ns: int, call: Call, argument: object = None) -> None:
         """Have `call(time_ns, argument)` called then."""
+        self.schedule(time_ns, _Call(call, argument))
+
+    def schedule(self, time_ns: int, event: Event) -> None:
+        """Have an event happen then."""
         due = self._due.get(time_ns)
         if due is None:
-            self._due[time_ns] = [(call, argument)]
+            self._due[time_ns] = [event]
             heappush(self._times, time_ns)
         else:
-            due.append((call, argument))
+            due.append(event)
 
     def step(self) -> None:
         """Let time pass until the next thing is due, and do all that is due then.
@@ -42,8 +73,8 @@ class Engine:
             IndexError: nothing is due ever again.
         """
         now_ns = self.now_ns = heappop(self._times)
-        for call, argument in self._due[now_ns]:  # what is added meanwhile is done as well
-            call(now_ns, argument)
+        for event in self._due[now_ns]:  # what is added meanwhile is done as well
+            event.happen(now_ns)
         del self._due[now_ns]
 
     def run(self, until_ns: int) -> None:

@@ -22,7 +22,7 @@ from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.shape import Shape
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
-from testbed.sim.engine import Engine
+from testbed.sim.engine import Engine, Event
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
 NEVER = 1 << 62
@@ -118,8 +118,8 @@ class Outages:
         )
 
 
-class LinkDirection:
-    """A port, its queues and the wire behind it.
+class LinkDirection(Event):
+    """A port, its queues and the wire behind it. What happens to it is that the port is free.
 
     Attributes:
         name: `p0_t0_0>p0_t1_2`.
@@ -242,7 +242,7 @@ class LinkDirection:
         self._free_ns = end_ns = free_ns + size * self._ns_per_byte
         self._started += 1
         leaves_ns = int(free_ns if self._at_once else end_ns)
-        self._engine.at(leaves_ns + self._way_ns, self._arrive, packet)
+        self._engine.schedule(leaves_ns + self._way_ns, packet)
 
     def _enqueue(self, now_ns: int, packet: Packet) -> None:
         """Decide what becomes of a packet that may have to wait."""
@@ -283,7 +283,7 @@ class LinkDirection:
         if not self._serving:
             self._serving = True
             at_ns = max(ceil(self._free_ns), now_ns)
-            self._engine.at(at_ns, self._serve)
+            self._engine.schedule(at_ns, self)
 
     def _trim(self, packet: Packet) -> int:
         """Cut a packet's payload off; returns its size now."""
@@ -298,7 +298,7 @@ class LinkDirection:
         least, most = self.shape.ecn_min_bytes, self.shape.ecn_max_bytes
         return ahead >= most or self._marks.random() * (most - least) < ahead - least
 
-    def _serve(self, now_ns: int, _: object) -> None:
+    def happen(self, now_ns: int) -> None:
         """Begin to send the next packet: the port is free."""
         if self._high:
             packet = self._high.popleft()
@@ -317,9 +317,9 @@ class LinkDirection:
         self._free_ns = free_ns = begin_ns + packet.size * self._ns_per_byte
         self._started += 1
         leaves_ns = max(int(begin_ns), now_ns) if self._at_once else int(free_ns)
-        self._engine.at(leaves_ns + self._way_ns, self._arrive, packet)
+        self._engine.schedule(leaves_ns + self._way_ns, packet)
         if self._high or (self._low and not self._stopped):
-            self._engine.at(ceil(free_ns), self._serve)
+            self._engine.schedule(ceil(free_ns), self)
         else:
             self._serving = False
 
@@ -348,11 +348,11 @@ class LinkDirection:
         if not stop and self._low and not self._serving:
             self._serving = True
             at_ns = max(ceil(self._free_ns), now_ns)
-            self._engine.at(at_ns, self._serve)
+            self._engine.schedule(at_ns, self)
 
     # --- the wire -----------------------------------------------------------------------------
 
-    def _arrive(self, now_ns: int, packet: Packet) -> None:
+    def arrive(self, now_ns: int, packet: Packet) -> None:
         """Hand a packet that has crossed the wire to the next port, or to the host."""
         if not self._clean and not self._survives(now_ns - self._behind_ns, packet):
             return

@@ -6,9 +6,10 @@ from testbed.model.topology import ETHERNET_HEADER
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0
 from testbed.mrc.wire import IPV6_BYTES, TRIMMED_BYTES
+from testbed.sim.engine import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from testbed.sim.link import LinkDirection
 
@@ -16,8 +17,8 @@ OUTER_BYTES = ETHERNET_HEADER + IPV6_BYTES
 TRIMMED_WIRE_BYTES = OUTER_BYTES + TRIMMED_BYTES
 
 
-class Packet:
-    """A datagram on its way.
+class Packet(Event):
+    """A datagram on its way. On a link, what happens next is that it reaches the other end.
 
     Attributes:
         datagram: what the core handed over: the inner packet.
@@ -36,7 +37,7 @@ class Packet:
     def __init__(
         self,
         datagram: Datagram,
-        route: "Sequence[LinkDirection]",
+        route: "tuple[LinkDirection, ...]",
         deliver: "Callable[[int, Packet], None]",
     ) -> None:
         """Stand before the first hop."""
@@ -51,6 +52,10 @@ class Packet:
         self.ecn = ECT0
         self.trimmed = False
         self.flips: list[tuple[int, int]] = []
+
+    def happen(self, now_ns: int) -> None:
+        """Reach the end of the link."""
+        self.route[self.hop].arrive(now_ns, self)
 
     def trim(self, dscp: int) -> None:
         """Lose the payload: what is left is a header in another class, without a mark."""

@@ -18,7 +18,7 @@ HEADER = 84
 
 def offer_over(
     engine: Engine,
-    route: Sequence[LinkDirection],
+    route: tuple[LinkDirection, ...],
     dscp: int,
     deliver: Callable[[int, Packet], None],
     size: int = 1000,
