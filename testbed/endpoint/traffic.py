@@ -20,6 +20,7 @@ from testbed.endpoint.recording import Tables
 from testbed.model.addressing import Path, directions_of_path, nic_address, path_of_ev
 from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU
 from testbed.mrc import (
+    NEVER,
     Arrival,
     Datagram,
     EvChanged,
@@ -33,7 +34,7 @@ from testbed.mrc import (
 )
 from testbed.workloads.messages import Checker, Sender, Slots
 from testbed.workloads.pattern import Block, Pattern
-from testbed.workloads.program import NEVER, End
+from testbed.workloads.program import End
 from testbed.workloads.programs import program_of
 
 _OUTER_BYTES = ETHERNET_HEADER + 40

@@ -47,6 +47,11 @@ class Shape:
     xon_bytes: int = NEVER
     at_once: bool = False
 
+    @property
+    def pauses(self) -> bool:
+        """Whether its sender is ever paused."""
+        return self.xoff_bytes < NEVER
+
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     """The shape of the direction that leaves a port.

@@ -10,7 +10,7 @@ from testbed.mrc.config import Counters, QpConfig
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev import EvEntry, EvProfile
+from testbed.mrc.ev import NEVER, EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,
     Event,
@@ -28,6 +28,7 @@ from testbed.mrc.state import QpState, QpStateError
 from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet, decode
 
 __all__ = [
+    "NEVER",
     "AccessError",
     "Arrival",
     "CcProfile",

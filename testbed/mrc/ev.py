@@ -30,8 +30,8 @@ from typing import Final
 from testbed.mrc.events import EvChanged, Event, EvState
 from testbed.mrc.rtt import RttEstimator
 
-NEVER: Final = 1 << 63
-"""A deadline that does not come."""
+NEVER: Final = (1 << 62) - 1
+"""A time in ns that does not come: the largest number that mypyc's C compares as one."""
 
 _PROBE_IDS: Final = 1 << 16
 

@@ -7,20 +7,21 @@ small part of the RTT, as there: much of what a core costs is the round, not the
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 from testbed.endpoint.plan import EndpointPlan
 from testbed.endpoint.port_scheduler import PortScheduler
 from testbed.endpoint.recording import Tables
 from testbed.endpoint.traffic import Traffic
 from testbed.model.addressing import path_of_ev
-from testbed.mrc import Arrival, Datagram
-from testbed.sim.engine import Engine
+from testbed.mrc import NEVER, Arrival, Datagram
+from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
-from testbed.sim.link import NEVER, LinkDirection
+from testbed.sim.link import LinkDirection
 from testbed.sim.packet import Packet
 from testbed.workloads.pattern import Block
 
-TICKS_PER_RTT = 24
+TICKS_PER_RTT: Final = 24
 """Rounds of a host in a base RTT at most (the emulation: 40): a round costs as much as a packet."""
 
 BINS_PER_RTT = 16
@@ -36,8 +37,8 @@ class _Way:
     deliver: Callable[[int, Packet], None]
 
 
-class Host:
-    """One host's ports, and what sends through them.
+class Host(Event):
+    """One host's ports, and what sends through them. What happens to it is a round.
 
     Attributes:
         traffic: its queue pairs.
@@ -125,9 +126,9 @@ class Host:
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:
             self._wake_ns = at_ns
-            self._engine.at(at_ns, self._round)
+            self._engine.schedule(at_ns, self)
 
-    def _round(self, now_ns: int, _: object) -> None:
+    def happen(self, now_ns: int) -> None:
         """Reap, post, send what is due, write down what happened."""
         if now_ns != self._wake_ns:
             return  # an earlier round has been called for since this one was

@@ -16,18 +16,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
 from random import Random
+from typing import Final
 
 from testbed.model.addressing import flow_label_of_ev
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.shape import Shape
-from testbed.mrc import DscpClasses
+from testbed.mrc import NEVER, DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine, Event
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
-NEVER = 1 << 62
-NS_PER_S = 1_000_000_000
-_RANDOM_BITS = 32
+NS_PER_S: Final = 1_000_000_000
+_RANDOM_BITS: Final = 32
 
 
 class Timing(StrEnum):
@@ -137,12 +137,15 @@ class LinkDirection(Event):
         "_corruption",
         "_cuts",
         "_dark",
+        "_ecn_max_bytes",
+        "_ecn_min_bytes",
         "_engine",
         "_free_ns",
         "_held_bytes",
         "_high",
         "_high_bytes",
         "_in_service_high",
+        "_limit_bytes",
         "_loss",
         "_losses",
         "_lossless",
@@ -163,6 +166,7 @@ class LinkDirection(Event):
         "_started",
         "_stopped",
         "_tallies",
+        "_trim_bytes",
         "_trimmable",
         "_trimmed_dscp",
         "_way_ns",
@@ -179,6 +183,10 @@ class LinkDirection(Event):
         self.shape = shape
         self._engine = engine
         self._ns_per_byte = 8 * NS_PER_S / shape.rate_bps
+        self._limit_bytes = float(shape.limit_bytes)
+        self._trim_bytes = float(shape.trim_bytes)
+        self._ecn_min_bytes = float(shape.ecn_min_bytes)
+        self._ecn_max_bytes = float(shape.ecn_max_bytes)
         self._at_once = shape.at_once
         self._behind_ns = shape.behind_ns
         self._way_ns = shape.before_ns + shape.behind_ns
@@ -194,7 +202,7 @@ class LinkDirection(Event):
         self._free_ns = 0.0
         self._in_service_high = False
         self._serving = False
-        self._lossless = shape.xoff_bytes < NEVER
+        self._lossless = shape.pauses
         self._held_bytes = 0
         self._pausing = self._stopped = False
         self._clean = True
@@ -249,14 +257,14 @@ class LinkDirection(Event):
         if self._dark:
             self._tallies["cut"] += 1
             return
-        shape, size, dscp = self.shape, packet.size, packet.dscp
+        size, dscp = packet.size, packet.dscp
         high = dscp in self._priority
         residue = (self._free_ns - now_ns) / self._ns_per_byte  # of what is in service
         ahead = self._high_bytes if high else self._low_bytes
         if high is self._in_service_high and residue > 0:
             ahead += residue
         if (
-            ahead + size > shape.trim_bytes
+            ahead + size > self._trim_bytes
             and dscp in self._trimmable
             and size > TRIMMED_WIRE_BYTES
         ):
@@ -264,10 +272,10 @@ class LinkDirection(Event):
             ahead = self._high_bytes
             if self._in_service_high and residue > 0:
                 ahead += residue
-        if ahead + size > shape.limit_bytes:
+        if ahead + size > self._limit_bytes:
             self._tallies["full_priority" if high else "full"] += 1
             return
-        if ahead >= shape.ecn_min_bytes and packet.ecn not in (0, ECN_CE) and self._draw(ahead):
+        if ahead >= self._ecn_min_bytes and packet.ecn not in (0, ECN_CE) and self._draw(ahead):
             packet.ecn = ECN_CE
             self._tallies["marked"] += 1
         if high:
@@ -295,7 +303,7 @@ class LinkDirection(Event):
 
     def _draw(self, ahead: float) -> bool:
         """Whether to mark a packet that finds so many bytes before it, at least the minimum."""
-        least, most = self.shape.ecn_min_bytes, self.shape.ecn_max_bytes
+        least, most = self._ecn_min_bytes, self._ecn_max_bytes
         return ahead >= most or self._marks.random() * (most - least) < ahead - least
 
     def happen(self, now_ns: int) -> None:

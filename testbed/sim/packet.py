@@ -1,6 +1,6 @@
 """What crosses the simulated fabric."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from testbed.model.topology import ETHERNET_HEADER
 from testbed.mrc import Datagram
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from testbed.sim.link import LinkDirection
 
-OUTER_BYTES = ETHERNET_HEADER + IPV6_BYTES
-TRIMMED_WIRE_BYTES = OUTER_BYTES + TRIMMED_BYTES
+OUTER_BYTES: Final = ETHERNET_HEADER + IPV6_BYTES
+TRIMMED_WIRE_BYTES: Final = OUTER_BYTES + TRIMMED_BYTES
 
 
 class Packet(Event):

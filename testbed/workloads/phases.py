@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from testbed.workloads.program import NEVER, Operation, Post
+from testbed.mrc import NEVER
+from testbed.workloads.program import Operation, Post
 
 
 @dataclass(frozen=True, slots=True)

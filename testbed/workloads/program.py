@@ -7,9 +7,6 @@ number, and no time but what it is given.
 
 from typing import NamedTuple, Protocol
 
-NEVER = 1 << 63
-"""A time in ns that does not come."""
-
 
 class End(NamedTuple):
     """One end of a flow, as its host sees it.

@@ -8,7 +8,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from testbed.model.workload import PIECE
-from testbed.workloads.program import NEVER, End, Operation, Post
+from testbed.mrc import NEVER
+from testbed.workloads.program import End, Operation, Post
 
 
 class Transfer:

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from testbed.workloads.program import NEVER, Operation, Post
+from testbed.mrc import NEVER
+from testbed.workloads.program import Operation, Post
 
 
 class WriteBw:

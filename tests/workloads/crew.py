@@ -9,7 +9,8 @@ from typing import Any
 from testbed.loading import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
-from testbed.workloads.program import NEVER, End, Operation, Post, Program
+from testbed.mrc import NEVER
+from testbed.workloads.program import End, Operation, Post, Program
 from testbed.workloads.programs import program_of
 
 TOPOLOGY = load_topology("clos-4plane")

@@ -5,10 +5,11 @@ Nothing here reads a clock or touches a socket. All times are ns of one monotoni
 
 from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
 from testbed.baselines.roce.dcqcn import Dcqcn
-from testbed.baselines.roce.requester import NEVER, Requester
+from testbed.baselines.roce.requester import Requester
 from testbed.baselines.roce.responder import Responder
 from testbed.baselines.roce.wire import Ack, Packet, Write, encode
 from testbed.mrc import (
+    NEVER,
     Arrival,
     Completion,
     Datagram,

@@ -8,12 +8,11 @@ from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
 from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
 from testbed.baselines.roce.dcqcn import NS_PER_S, Dcqcn
 from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
-from testbed.mrc import Completion, CompletionStatus, Datagram, Event, Lost
+from testbed.mrc import NEVER, Completion, CompletionStatus, Datagram, Event, Lost
 from testbed.mrc.message import Message
 from testbed.mrc.psn import unwrap_psn, wrap_psn
 from testbed.mrc.rtt import RttEstimator
 
-NEVER: Final = 1 << 62
 _RELEASED: Final = memoryview(b"")
 
 
