@@ -8,7 +8,7 @@ from pathlib import Path
 from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
-_SIMULATOR = ("engine", "link", "packet")
+_SIMULATOR = ("engine", "host", "link", "packet")
 """What of the simulator every packet goes through at every hop."""
 
 

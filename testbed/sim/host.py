@@ -42,6 +42,7 @@ class Host(Event):
 
     Attributes:
         traffic: its queue pairs.
+        deliver: takes in what comes out of the fabric: `receive`, or what stands before it.
         launched: packets handed to the fabric.
         arrived: whole packets that came out of it.
         arrived_trimmed: trimmed ones.
@@ -59,6 +60,7 @@ class Host(Event):
         """Set up every queue pair. `hosts` finds each host by its NIC address."""
         topology = plan.topology
         self.plan = plan
+        self.deliver: Callable[[int, Packet], None] = self.receive
         self.traffic = Traffic(plan, block, tables, self._launch, engine.now_ns)
         self._engine = engine
         self._fabric = fabric
@@ -106,14 +108,14 @@ class Host(Event):
         self.traffic.receive(memoryview(packet.inner()), arrival)
         self.wake(now_ns)
 
-    def receive_after(self, delay_ns: int) -> Callable[[int, Packet], None]:
+    def deliver_after(self, delay_ns: int) -> Callable[[int, Packet], None]:
         """What takes in a packet so long after it has come."""
         if delay_ns == 0:
-            return self.receive
+            return self.deliver
         engine = self._engine
 
         def hold(now_ns: int, packet: Packet) -> None:
-            engine.at(now_ns + delay_ns, self.receive, packet)
+            engine.at(now_ns + delay_ns, self.deliver, packet)
 
         return hold
 
@@ -159,6 +161,6 @@ class Host(Event):
             src, dst = self.plan.host, host.plan.host
             plane = path_of_ev(self.plan.topology, src, dst, ev).plane
             route = self._fabric.route(src, dst, ev)
-            way = _Way(plane, route, host.receive_after(self._fabric.held_back_ns(len(route))))
+            way = _Way(plane, route, host.deliver_after(self._fabric.held_back_ns(len(route))))
             self._ways[peer, ev] = way
         return way

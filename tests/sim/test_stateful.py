@@ -64,10 +64,10 @@ class Nic:
     def __init__(self, host: Host, simulation: Simulation, seed: int) -> None:
         self.late = self.twice = 0.0
         self.repeated = 0  # data packets that came whole
-        self._receive = host.receive
+        self._receive = host.deliver
         self._engine = simulation.engine
         self._chance = Random(seed)
-        host.receive = self.receive  # type: ignore[method-assign]
+        host.deliver = self.receive
 
     def receive(self, now_ns: int, packet: Packet) -> None:
         if self._chance.random() < self.twice:
