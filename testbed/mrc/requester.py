@@ -20,12 +20,13 @@ from testbed.mrc.datagram import Datagram, new
 from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
-from testbed.mrc.message import Completion, CompletionStatus, Message
+from testbed.mrc.message import Completion, CompletionStatus
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
 from testbed.mrc.retry import Remedy, RetryTimer
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.send_queue import SendQueue
 from testbed.mrc.wire import (
     Ack,
     EndpointRequest,
@@ -38,7 +39,6 @@ from testbed.mrc.wire import (
 
 _REMEMBER_LOSSES: Final = 1024
 _PROBE_ID_MASK: Final = 0xFFFF
-_RELEASED: Final = memoryview(b"")
 
 
 def timestamp_shift(base_rtt_ns: int) -> int:
@@ -75,7 +75,6 @@ class Requester:
             linear_retries=config.linear_retries,
             exponential_retries=config.exponential_retries,
         )
-        self._mtu = config.mtu
         self._timestamp_shift = timestamp_shift(config.base_rtt_ns)
         self._next_seq = config.first_psn
         self._oldest_seq = config.first_psn
@@ -84,18 +83,13 @@ class Requester:
         self._unacked: dict[int, Transmission] = {}
         self._to_repeat: list[int] = []
         self._remembered: dict[int, Transmission] = {}
-        self._posted: deque[Message] = deque()
-        self._in_progress: deque[Message] = deque()
-        self._messages = 0
-        self._immediates = 0
+        self._queue = SendQueue(config.mtu, config.max_immediates)
         self._order = 0
         self._flight = 0
         self._probes: dict[int, tuple[int, int]] = {}
         self._control: deque[ReliabilityProbe | EndpointRequest] = deque()
-        self._completions: list[Completion] = []
         self._stuck = False
         self._probing = False
-        self.failed = False
 
     @property
     def flight(self) -> int:
@@ -107,35 +101,24 @@ class Requester:
     def post_write(
         self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None = None
     ) -> None:
-        message = Message(self._messages, wr_id, payload, va, rkey, immediate)
-        self._messages += 1
-        if self.failed:
-            self._complete(message, CompletionStatus.FLUSHED)
-        else:
-            self._posted.append(message)
+        self._queue.post(wr_id, payload, va, rkey, immediate)
 
     def take_completions(self) -> list[Completion]:
-        completions, self._completions = self._completions, []
-        return completions
+        return self._queue.take_completions()
 
-    def _complete(self, message: Message, status: CompletionStatus) -> None:
-        message.payload = _RELEASED
-        self._completions.append(Completion(message.wr_id, status, message.number, message.length))
+    @property
+    def failed(self) -> bool:
+        """Whether the QP is in ERROR."""
+        return self._queue.failed
 
     def fail(self, status: CompletionStatus) -> None:
         """Put the QP into ERROR: the oldest message bears the status, the others are flushed."""
-        self.failed = True
         self._detector.lose_all()
         self._unacked.clear()
         self._to_repeat.clear()
         self._control.clear()
         self._flight = 0
-        unsent = (message for message in self._posted if message not in self._in_progress)
-        for message in (*self._in_progress, *unsent):
-            self._complete(message, status)
-            status = CompletionStatus.FLUSHED
-        self._in_progress.clear()
-        self._posted.clear()
+        self._queue.fail(status)
 
     # Receiving
 
@@ -241,11 +224,7 @@ class Requester:
         self._retry.progressed(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
         self._congestion.on_sack(acked_bytes, rtt_ns, ecn=ecn, now_ns=now_ns)
-        in_progress = self._in_progress
-        while in_progress and -1 < in_progress[0].last_seq < self._oldest_seq:
-            message = in_progress.popleft()
-            self._immediates -= message.immediate is not None
-            self._complete(message, CompletionStatus.SUCCESS)
+        self._queue.acknowledged(self._oldest_seq)
 
     def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:
         probe = self._probes.pop(sack.ack_psn_offset & _PROBE_ID_MASK, None)
@@ -349,16 +328,9 @@ class Requester:
             if transmission is not None and transmission.done:
                 return transmission.length
             heappop(to_repeat)
-        if not self._posted or self._next_seq - self._oldest_seq >= self._window - 1:
+        if self._next_seq - self._oldest_seq >= self._window - 1:
             return None
-        message = self._posted[0]
-        if (
-            message.immediate is not None
-            and message.offset == 0
-            and self._immediates >= self._config.max_immediates
-        ):
-            return None
-        return min(self._mtu, message.length - message.offset)
+        return self._queue.next_length()
 
     def on_time(self, now_ns: int) -> None:
         """Judge what is due: losses, silence, EV probes."""
@@ -370,7 +342,7 @@ class Requester:
                 self._lose(transmission, reason, now_ns)
             if now_ns >= self._retry.deadline_ns(detector.reorder_window_ns):
                 self._break_silence(now_ns)
-        if self._posted and not self._probing:
+        if self._queue.has_more and not self._probing:
             self._probing = True
             self._engine.start(now_ns)
         for ev, probe_id in self._engine.due_probes(now_ns):
@@ -486,18 +458,9 @@ class Requester:
         return datagrams
 
     def _send_new(self, path: Path, now_ns: int) -> Transmission:
-        message = self._posted[0]
-        offset = message.offset
-        length = min(self._mtu, message.length - offset)
         seq = self._next_seq
         self._next_seq = seq + 1
-        if offset == 0:
-            self._in_progress.append(message)
-            self._immediates += message.immediate is not None
-        message.offset = offset + length
-        if message.offset == message.length:
-            message.last_seq = seq
-            self._posted.popleft()
+        message, offset, length = self._queue.cut(seq)
         return self._send(
             Transmission(seq, message, offset, length, path, self._order, now_ns, None)
         )
@@ -554,7 +517,7 @@ class Requester:
             config.peer_qpn,
             wrap_psn(seq),
             opcode,
-            not self._posted and seq == self._next_seq - 1,
+            not self._queue.has_more and seq == self._next_seq - 1,
             repeated,
             0,
             wrap_msn(message.number),

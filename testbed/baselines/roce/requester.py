@@ -1,8 +1,6 @@
 """The requester half of a RoCE queue pair: sends in order, goes back to what was lost."""
 
-from collections import deque
 from dataclasses import dataclass
-from typing import Final
 
 from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
 from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
@@ -12,8 +10,7 @@ from testbed.mrc import NEVER, Completion, CompletionStatus, Datagram, Event, Lo
 from testbed.mrc.message import Message
 from testbed.mrc.psn import unwrap_psn, wrap_psn
 from testbed.mrc.rtt import RttEstimator
-
-_RELEASED: Final = memoryview(b"")
+from testbed.mrc.send_queue import SendQueue
 
 
 @dataclass(slots=True)
@@ -56,47 +53,32 @@ class Requester:
         self._burst_ns = int(config.burst * config.base_rtt_ns)
         self._oldest = self._cursor = self._next = config.first_psn
         self._packets: dict[int, _Packet] = {}
-        self._posted: deque[Message] = deque()
-        self._in_progress: deque[Message] = deque()
-        self._messages = 0
-        self._completions: list[Completion] = []
+        self._queue = SendQueue(config.mtu)
         self._free_ns = 0
         self._progress_ns = 0
         self._timeouts = 0
         self.flight = 0
-        self.failed = False
 
     # Posting and completing
 
     def post_write(
         self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
     ) -> None:
-        message = Message(self._messages, wr_id, payload, va, rkey, immediate)
-        self._messages += 1
-        if self.failed:
-            self._complete(message, CompletionStatus.FLUSHED)
-        else:
-            self._posted.append(message)
+        self._queue.post(wr_id, payload, va, rkey, immediate)
 
     def take_completions(self) -> list[Completion]:
-        completions, self._completions = self._completions, []
-        return completions
+        return self._queue.take_completions()
 
-    def _complete(self, message: Message, status: CompletionStatus) -> None:
-        message.payload = _RELEASED
-        self._completions.append(Completion(message.wr_id, status, message.number, message.length))
+    @property
+    def failed(self) -> bool:
+        """Whether it has given up."""
+        return self._queue.failed
 
     def _fail(self, status: CompletionStatus) -> None:
         """Give up: the oldest message bears the status, the others are flushed."""
-        self.failed = True
         self._packets.clear()
         self.flight = 0
-        unsent = (message for message in self._posted if message not in self._in_progress)
-        for message in (*self._in_progress, *unsent):
-            self._complete(message, status)
-            status = CompletionStatus.FLUSHED
-        self._in_progress.clear()
-        self._posted.clear()
+        self._queue.fail(status)
 
     # Receiving
 
@@ -135,9 +117,7 @@ class Requester:
         self._timeouts = 0
         if newest is not None and newest.transmissions == 1:  # Karn: else it is ambiguous
             self._rtt.sample(now_ns - newest.sent_ns)
-        in_progress = self._in_progress
-        while in_progress and -1 < in_progress[0].last_seq < self._oldest:
-            self._complete(in_progress.popleft(), CompletionStatus.SUCCESS)
+        self._queue.acknowledged(self._oldest)
 
     def _go_back(self, reason: str, now_ns: int) -> None:
         """Send everything from the oldest packet on again."""
@@ -168,7 +148,7 @@ class Requester:
     def _has_more(self) -> bool:
         if self._cursor < self._next:
             return True
-        return bool(self._posted) and self._next - self._oldest < PSN_WINDOW
+        return self._queue.has_more and self._next - self._oldest < PSN_WINDOW
 
     def on_time(self, now_ns: int) -> None:
         """Judge whether the acknowledgement is overdue."""
@@ -202,16 +182,9 @@ class Requester:
 
     def _cut(self) -> _Packet:
         """Make the next packet of the oldest message that has more."""
-        message = self._posted[0]
-        offset, seq = message.offset, self._next
-        if offset == 0:
-            self._in_progress.append(message)
-        length = min(self._config.mtu, message.length - offset)
-        message.offset = offset + length
-        last = message.offset == message.length
-        if last:
-            message.last_seq = seq
-            self._posted.popleft()
+        seq = self._next
+        message, offset, length = self._queue.cut(seq)
+        last = offset + length == message.length
         ack_request = last or (seq + 1) % self._config.ack_packets == 0
         self._next = seq + 1
         packet = self._packets[seq] = _Packet(seq, message, offset, length, ack_request)

@@ -1,0 +1,103 @@
+"""The send queue of a queue pair: WRITEs as posted, cut into packets, completed in order."""
+
+from collections import deque
+from typing import Final
+
+from testbed.mrc.message import Completion, CompletionStatus, Message
+
+_RELEASED: Final = memoryview(b"")
+
+
+class SendQueue:
+    """The messages that have not been acknowledged whole, oldest first.
+
+    Attributes:
+        failed: whether it takes no more: what is posted is flushed.
+    """
+
+    def __init__(self, mtu: int, max_immediates: int | None = None) -> None:
+        """Begin empty.
+
+        Args:
+            mtu: payload bytes of a packet, at most.
+            max_immediates: how many WRITEs with immediate may be begun and not completed.
+        """
+        self._mtu = mtu
+        self._max_immediates = max_immediates
+        self._uncut: deque[Message] = deque()
+        self._begun: deque[Message] = deque()
+        self._posted = 0
+        self._immediates = 0
+        self._completions: list[Completion] = []
+        self.failed = False
+
+    def post(
+        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
+    ) -> None:
+        """Queue a WRITE, or flush it after a failure."""
+        message = Message(self._posted, wr_id, payload, va, rkey, immediate)
+        self._posted += 1
+        if self.failed:
+            self._complete(message, CompletionStatus.FLUSHED)
+        else:
+            self._uncut.append(message)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether a message has bytes that no packet has been cut of."""
+        return bool(self._uncut)
+
+    def next_length(self) -> int | None:
+        """Return the payload bytes of the next packet; None if there is none that may be cut."""
+        if not self._uncut:
+            return None
+        message = self._uncut[0]
+        if (
+            self._max_immediates is not None
+            and message.immediate is not None
+            and message.offset == 0
+            and self._immediates >= self._max_immediates
+        ):
+            return None
+        return min(self._mtu, message.length - message.offset)
+
+    def cut(self, seq: int) -> tuple[Message, int, int]:
+        """Cut the next packet, which will be `seq`: its message, and offset and length therein."""
+        message = self._uncut[0]
+        offset = message.offset
+        length = min(self._mtu, message.length - offset)
+        if offset == 0:
+            self._begun.append(message)
+            self._immediates += message.immediate is not None
+        message.offset = offset + length
+        if message.offset == message.length:
+            message.last_seq = seq
+            self._uncut.popleft()
+        return message, offset, length
+
+    def acknowledged(self, oldest_seq: int) -> None:
+        """Complete the messages of which every packet is older than the oldest in flight."""
+        begun = self._begun
+        while begun and -1 < begun[0].last_seq < oldest_seq:
+            message = begun.popleft()
+            self._immediates -= message.immediate is not None
+            self._complete(message, CompletionStatus.SUCCESS)
+
+    def fail(self, status: CompletionStatus) -> None:
+        """Give up: the oldest message bears the status, the others are flushed."""
+        self.failed = True
+        unbegun = (message for message in self._uncut if message.offset == 0)
+        for message in (*self._begun, *unbegun):
+            self._complete(message, status)
+            status = CompletionStatus.FLUSHED
+        self._begun.clear()
+        self._uncut.clear()
+
+    def take_completions(self) -> list[Completion]:
+        """Return the completions since the last call, in the order of posting."""
+        completions, self._completions = self._completions, []
+        return completions
+
+    def _complete(self, message: Message, status: CompletionStatus) -> None:
+        message.payload = _RELEASED
+        self._completions.append(Completion(message.wr_id, status, message.number, message.length))
