@@ -1,4 +1,4 @@
-"""The requester half of a queue pair: cuts WRITEs into packets, sprays them, repairs losses."""
+"""The requester half of a queue pair: sprays the packets of its send queue, repairs losses."""
 
 from collections import deque
 from heapq import heappop, heappush
