@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import fast
+from testbed.endpoint.process import TICKS_PER_RTT
 from testbed.experiment.machine import cpu_model
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
@@ -43,6 +44,10 @@ LAG_RTT = 0.05
 
 REFUSE_LAG_RTT = 0.25
 """Later than that makes losses: `LAG_P99_INVALID_RTT` of the verdict."""
+
+POLL_SHARE = 0.02
+"""CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
+costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
 
 CALIBRATION = 4
 """Counts up when what is measured changes its meaning."""
@@ -82,6 +87,11 @@ class Capacity:
             whole_ns += packets_per_s * (self.endpoint_ns + links_ns)
             for end in (flow.src, flow.dst):
                 endpoints_ns[end] += packets_per_s * self.endpoint_ns / 2
+        ticks_per_s = TICKS_PER_RTT * 1e9 / topology.propagation_rtt_ns
+        for host, more in _further_queue_pairs(scenario).items():
+            polling_ns = more * ticks_per_s * POLL_SHARE * self.endpoint_ns
+            whole_ns += polling_ns
+            endpoints_ns[host] += polling_ns
         busiest_ns = max(endpoints_ns.values(), default=0)
         return max(whole_ns / self.cpus, busiest_ns) / 1e9
 
@@ -98,6 +108,15 @@ class Capacity:
         most = max(self.load(scenario) / AIM_LOAD, self.lateness(scenario) / LAG_RTT)
         exact = scenario.topology.dilation * most
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
+
+
+def _further_queue_pairs(scenario: Scenario) -> dict["Node", int]:
+    """How many queue pairs each host has beyond the first, which is part of a packet's cost."""
+    ends: dict[Node, set[tuple[Node, int]]] = defaultdict(set)
+    for flow in flows_of(scenario):
+        ends[flow.src].add((flow.dst, flow.lane))
+        ends[flow.dst].add((flow.src, flow.lane))
+    return {host: len(own) - 1 for host, own in ends.items()}
 
 
 def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | None:

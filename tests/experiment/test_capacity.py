@@ -25,6 +25,7 @@ from testbed.experiment.capacity import (
 from testbed.loading import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
 from testbed.results.verdict import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
@@ -59,6 +60,15 @@ def test_the_load_is_packets_times_what_each_costs() -> None:
     expected = packets_per_s * (60e-6 + 4 * 5e-6) / 2
     assert MEASURED.load(_permutation()) == pytest.approx(expected)
     assert MEASURED.load(_permutation(dilation=20_000.0)) == pytest.approx(expected / 2)
+
+
+def test_queue_pairs_beyond_the_first_cost_their_ticks() -> None:
+    """16 lanes of which each sends a sixteenth: 40 looks at 15 more in a round trip of 131 ms."""
+    one, many = (_permutation().model_copy(update={"transport": Mrc(qps=qps)}) for qps in (1, 16))
+    ticks_per_s = 40 * 1e9 / one.topology.propagation_rtt_ns
+    polling = 8 * 15 * ticks_per_s * 0.02 * 60e-6 / 2
+    assert MEASURED.load(many) - MEASURED.load(one) == pytest.approx(polling)
+    assert polling > 0.01
 
 
 def test_an_endpoint_has_no_more_than_one_cpu() -> None:
