@@ -169,33 +169,36 @@ class OpenFlowActuator:
     def apply(self, link: str, wanted: LinkState) -> Effect:
         """Set ports up or down and drop by flows; in force once the datapath's cache is empty.
 
-        Only what changes is sent: each message is one more that the barrier waits for.
+        A cut drops everything before it takes carrier, as on a link: the light goes first, and a
+        port's end takes the kernel milliseconds. Only what changes is sent: each message is one
+        more that the barrier waits for.
 
         Raises:
             FaultError: carrier or flows are not what they should be.
             SwitchError: the switch refused or did not answer.
         """
         wire, session, state = self._wires[link], self._session(), self._states[link]
-        was_cut, swallowed = state.cut, state.swallows
-        state.cut, state.swallows = wanted.cut, wanted.swallows  # also what a new switch would get
-        power = session.power(wire, up=not wanted.cut) if wanted.cut != was_cut else []
-        drops = _drops(session, wire, swallowed, wanted.swallows)
-        commit = session.commit([*power, *drops])
-        self._purge_datapath()
-        if wanted.cut:
-            self._await_carrier_loss(link)
-        elif was_cut:
+        before, after = (state.cut, state.swallows), _on_wire(wanted)
+        state.cut, state.swallows = after  # also what a new switch would get
+        after_ns = self._clock.now_ns()
+        if before[0] and not wanted.cut:
+            session.commit(session.power(wire, up=True))
             self._links.restore(link)
+        session.commit(_drops(session, wire, before[1], state.swallows))
+        self._purge_datapath()
         by_ns = self._clock.now_ns()
+        if wanted.cut and not before[0]:
+            session.commit(session.power(wire, up=False))
+            self._await_carrier_loss(link)
         state.forwarded = forwarded_packets(wire)
         expect_carrier(self._links, link, cut=wanted.cut)
         self._check_flows(session, wire, state)
-        return Effect(commit.sent_ns, by_ns)
+        return Effect(after_ns, by_ns)
 
     def needs(self, link: str, wanted: LinkState) -> bool:
         """Whether a wire is not yet in the state that is wanted of it here."""
         state = self._states[link]
-        return (state.cut, state.swallows) != (wanted.cut, wanted.swallows)
+        return (state.cut, state.swallows) != _on_wire(wanted)
 
     def prove(self, link: str) -> Mapping[str, Any]:
         """Show that a wire is still in its state, and what the flows did since.
@@ -244,6 +247,11 @@ class OpenFlowActuator:
         found = {key for key in flows if key[1] in wire.ports}
         if found != wanted:
             raise FaultError(f"{wire.link.name}: flows {found}, not {wanted}")
+
+
+def _on_wire(wanted: LinkState) -> tuple[bool, tuple[bool, bool]]:
+    """Whether a wire's ports are to be down, and what it is to drop: all, where they are."""
+    return wanted.cut, ((True, True) if wanted.cut else wanted.swallows)
 
 
 def _drops(

@@ -109,6 +109,20 @@ def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSw
     assert effect.by_ns - effect.after_ns >= 1_000_000
 
 
+def test_a_cut_is_effective_before_its_ports_are_down(switch: FakeSwitch) -> None:
+    """The kernel takes milliseconds to set a port down; packets are dropped before."""
+    down: list[int] = []
+
+    def power(_wire: object, *, up: bool) -> list[str]:
+        down.append(switch.clock.time_ns)
+        return ["up" if up else "down"]
+
+    switch.power = power  # type: ignore[method-assign]
+    effect = switch.actuator().apply(FABRIC_LINK, CUT)
+    assert switch.asked == ["drop 1", "drop 2", "purge", "down", "count"]
+    assert effect.after_ns < effect.by_ns <= down[0]
+
+
 def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
     """What comes in at the lower end is dropped; what comes back may pass."""
     actuator = switch.actuator()
@@ -125,11 +139,11 @@ def test_one_direction_is_one_flow(switch: FakeSwitch) -> None:
 def test_a_switch_that_comes_back_gets_all_there_is_to_know(switch: FakeSwitch) -> None:
     """Its tables may be empty, or as they were before the connection was lost."""
     actuator = switch.actuator()
-    actuator.apply(FABRIC_LINK, LinkState(up=DARK, down=Impairment(cut=True)))
+    actuator.apply(FABRIC_LINK, LinkState(up=DARK))
     switch.asked.clear()
     fake: Any = switch
     actuator.install(fake)
-    assert switch.asked == ["down", "drop 1", "undrop 2", "patch"]
+    assert switch.asked == ["up", "drop 1", "undrop 2", "patch"]
 
 
 def test_a_blackhole_that_leaks_is_no_blackhole(switch: FakeSwitch) -> None:
@@ -169,7 +183,7 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     actuator.apply(FABRIC_LINK, CUT)
     switch.asked.clear()
     actuator.apply(FABRIC_LINK, LinkState())
-    assert switch.asked == ["up", "purge", "restore", "count"]
+    assert switch.asked == ["up", "restore", "undrop 1", "undrop 2", "purge", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkState())
