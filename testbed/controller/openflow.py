@@ -85,15 +85,18 @@ class Session:
     def commit(self, messages: Sequence[Any]) -> Commit:
         """Make changes, and wait until the switch has made them.
 
+        All of them, and the barrier, are sent at once: it wakes up for them once.
+
         Raises:
             SwitchError: it refused one, did not answer in time, or the connection ended.
         """
         barrier = parser.OFPBarrierRequest(self.datapath)
         requests = [self._expect(message) for message in (*messages, barrier)]
+        for message in (*messages, barrier):
+            message.serialize()
         sent_ns = time.monotonic_ns()
         try:
-            for message in (*messages, barrier):
-                self.datapath.send_msg(message)
+            self.datapath.send(b"".join(bytes(one.buf) for one in (*messages, barrier)))
             self._wait(requests[-1])
             for request in requests:  # errors come before the barrier's reply
                 self._raise_error(request)
