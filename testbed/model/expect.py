@@ -92,6 +92,11 @@ class Expect(Part):
         default_factory=dict,
         description="of every flow, such as attainable_fraction: {at_least: 0.97}",
     )
+    victim: _Bounds = Field(
+        default_factory=dict,
+        description="of the victim's flow of an incast, such as attainable_fraction: "
+        "{at_least: 0.9}",
+    )
     faults: _Bounds = Field(
         default_factory=dict,
         description="of every fault, its worst effect on any flow, such as recovery_rtt: "

@@ -9,7 +9,7 @@ from testbed.model.errors import Problem
 from testbed.model.expect import Bound, Expect
 from testbed.model.names import did_you_mean
 from testbed.model.scenario import Scenario
-from testbed.model.workload import Collective, Connections
+from testbed.model.workload import Collective, Connections, Incast
 from testbed.results.summary import (
     Expectation,
     FaultSummary,
@@ -31,6 +31,7 @@ _RUN = (
 )
 _MODELS: dict[str, type[BaseModel]] = {
     "flows": FlowSummary,
+    "victim": FlowSummary,
     "faults": FaultSummary,
     "operations": OperationSummary,
     "processes": ProcessMemory,
@@ -62,6 +63,13 @@ def unknown_figures(scenario: Scenario) -> Iterator[Problem]:
             "clustermapper: {} has it run",
         )
     workload = scenario.workload
+    if expect.victim and victim_of(scenario) is None:
+        yield Problem(
+            "expect.victim",
+            "figures of a victim that there is none of",
+            "nothing expected of it",
+            "workload: {kind: incast, victim: [h4, h1], ...} has one",
+        )
     if expect.operations and not isinstance(workload, (*get_args(Collective), Connections)):
         yield Problem(
             "expect.operations",
@@ -81,8 +89,18 @@ def unknown_figures(scenario: Scenario) -> Iterator[Problem]:
                 )
 
 
-def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
+def victim_of(scenario: Scenario) -> tuple[str, str] | None:
+    """Source and destination of the flow beside an incast."""
+    workload = scenario.workload
+    return workload.victim if isinstance(workload, Incast) else None
+
+
+def evaluate(
+    summary: Summary, expect: Expect, victim: tuple[str, str] | None = None
+) -> tuple[Expectation, ...]:
     """Look at every figure that is expected; of flows and faults at the worst of them.
+
+    `victim` is the flow beside an incast (`victim_of`).
 
     A figure that does not exist, such as the recovery of a fault from which nothing recovered, is
     worse than any. A fault that no flow had an active EV through is left out: it did nothing that
@@ -91,6 +109,7 @@ def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
     """
     run = [("the run", {**summary.model_dump(), **summary.integrity.model_dump()})]
     flows = [(f"{flow.src} -> {flow.dst}", flow.model_dump()) for flow in summary.flows]
+    beside = " -> ".join(victim or ())
     faults = [
         (f"{fault.kind} of {fault.target}", fault.model_dump())
         for fault in summary.faults
@@ -103,6 +122,7 @@ def evaluate(summary: Summary, expect: Expect) -> tuple[Expectation, ...]:
     of = {
         "run": run,
         "flows": flows,
+        "victim": [(where, values) for where, values in flows if where == beside],
         "faults": faults,
         "operations": operations,
         "processes": processes,

@@ -9,7 +9,7 @@ import polars as pl
 from testbed.results.capacity import attainable_rates
 from testbed.results.delivery import delivery, message_latencies, reordering
 from testbed.results.ev_states import ev_spans
-from testbed.results.expectations import evaluate
+from testbed.results.expectations import evaluate, victim_of
 from testbed.results.fault_metrics import (
     Effect,
     FlowTables,
@@ -100,7 +100,8 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         localisation=localisation(data),
         memory=process_memory(data),
     )
-    expectations = evaluate(summary, data.scenario.expect)
+    scenario = data.scenario
+    expectations = evaluate(summary, scenario.expect, victim_of(scenario))
     return summary.model_copy(update={"expectations": expectations})
 
 

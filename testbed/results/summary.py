@@ -280,6 +280,7 @@ class ProcessMemory(_Model):
 
 _NOTHING = {
     "flows": "there was no flow",
+    "victim": "there was no victim",
     "faults": "no flow had an active EV through a fault",
     "operations": "no operation was finished",
     "processes": "the memory of no process was sampled often enough",

@@ -181,6 +181,11 @@ def test_the_right_file_is_right(call: Call) -> None:
         ),
         (
             "timeline:",
+            "expect: {victim: {packets_lost: 0}}\ntimeline:",
+            ["bad.yaml:7: expect.victim: found figures of a victim that there is none of"],
+        ),
+        (
+            "timeline:",
             "expect: {operations: {count: {at_least: 1}}}\ntimeline:",
             [
                 (

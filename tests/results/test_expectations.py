@@ -69,6 +69,16 @@ def test_the_worst_flow_counts(summary: Summary) -> None:
     assert (high.holds, high.where) == (False, "h0 -> h4")
 
 
+def test_the_victim_is_looked_at_by_itself(summary: Summary) -> None:
+    first, second = summary.flows
+    fine = second.model_copy(update={"attainable_fraction": 1.0})
+    run = summary.model_copy(update={"flows": (first, fine)})
+    expect = Expect.model_validate({"victim": {"attainable_fraction": {"at_least": 0.995}}})
+    ((other,), (victim,)) = (evaluate(run, expect, (flow.src, flow.dst)) for flow in (first, fine))
+    assert (other.holds, other.value) == (False, first.attainable_fraction)
+    assert (victim.holds, victim.where) == (True, f"{second.src} -> {second.dst}")
+
+
 def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
     fault = summary.faults[0].model_copy(update={"recovery_rtt": None})
     never = summary.model_copy(update={"faults": (*summary.faults, fault)})
@@ -91,6 +101,7 @@ def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
     for scope, figure, why in (
         ("faults", "recovery_rtt", "not measured: no flow had an active EV through a fault"),
         ("flows", "packets_lost", "not measured: there was no flow"),
+        ("victim", "packets_lost", "not measured: there was no victim"),
         ("operations", "count", "not measured: no operation was finished"),
         ("processes", "growth", "not measured: the memory of no process was sampled often enough"),
         ("clustermapper", "accusations", "not measured: no Clustermapper ran"),
