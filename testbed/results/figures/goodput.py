@@ -21,6 +21,9 @@ MIN_ZOOM_RTTS = 6.0
 MAX_ZOOM_RTTS = 20.0
 ZOOM_WINDOW_RTTS = 0.5
 
+LABELLED_LEFT = 0.6
+"""A mark so far to the right has its label at its left, as there is no room on the other side."""
+
 
 def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:
     """Draw `goodput`: one row a flow."""
@@ -54,6 +57,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
         if fault is not None:
             effect = next(one for one in fault.flows if one.flow == flow.flow.flow)
             _around_fault(grid[row][1], data, flow, fault, effect, row == 0)
+            grid[row][1].set_title(f"around {fault_rows.origin(summary)}")
             style.real_rate_axis(grid[row][1], summary.dilation, "real-equivalent (Gbit/s)")
             if last:
                 grid[row][1].set_xlabel("time from the fault (ms)")
@@ -168,7 +172,6 @@ def _around_fault(
     axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
     if first:
         style.rtt_axis(axes, 0, rtt * 1e3, "base RTTs from the fault")
-    axes.set_title("around the fault")
 
 
 def zoom(*shown_rtts: float | None) -> tuple[float, float]:
@@ -191,12 +194,15 @@ def marks(axes: Axes, effect: FlowFault, data: RunData, *, height: float, step: 
         if time_ms is None or time_ms == 0 or time_ms > axes.get_xlim()[1]:
             continue
         axes.axvline(time_ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
+        begin, end = axes.get_xlim()
+        late = (time_ms - begin) / (end - begin) > LABELLED_LEFT
         axes.annotate(
             f"{label}\n{time_ms:.0f} ms, {time_ms / rtt_ms:.1f} RTT",
             (time_ms, height),
             xycoords=("data", "axes fraction"),
-            xytext=(4, 0),
+            xytext=(-4 if late else 4, 0),
             textcoords="offset points",
+            ha="right" if late else "left",
             va="center",
             fontsize=6.8,
             color=colour,
