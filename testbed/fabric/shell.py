@@ -1,6 +1,7 @@
 """Mininet's prompt in a live fabric, with ordinary traffic on its paths."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
@@ -82,6 +83,21 @@ class FabricShell(FabricCLI):
                 error(f"no host {word}\n")
                 return
             self._ordinary.announce_planes(host)
+
+    def do_iperf3(self, line: str) -> None:
+        """Measure what TCP carries from one host to another.
+
+        Usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4
+        DST listens for this one measurement.
+        """
+        src, dst, options = (*line.split(maxsplit=2), "", "", "")[:3]
+        if self._host(src) is None or self._host(dst) is None or src == dst:
+            error("usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4\n")
+        elif shutil.which("iperf3") is None:
+            error("iperf3 is not installed: apt install iperf3\n")
+        else:
+            self.onecmd(f"{dst} iperf3 --server --one-off --daemon")
+            self.onecmd(f"{src} iperf3 --client {dst} {options}")
 
     def onecmd(self, line: str) -> bool:
         """Carry out a line; what goes wrong is told, and the prompt goes on."""

@@ -1,9 +1,11 @@
 """`testbed shell`, typed at and piped into."""
 
+import json
 import os
 import pty
 import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -131,6 +133,25 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
     data = (tmp_path / f"{link}.pcap").read_bytes()
     assert data[:4] == b"\x4d\x3c\xb2\xa1"  # a pcap with nanoseconds, little-endian
     assert data.count(bytes.fromhex("5f00 0000 2200 1201 3200 f006")) >= 2  # on the way to T1 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("iperf3") is None, reason="needs iperf3 (apt install iperf3)")
+def test_iperf3_measures_twice_what_a_port_carries_at_most() -> None:
+    """Each measurement has a server of its own, which is gone afterwards."""
+    called = subprocess.run(
+        COMMAND,
+        input="iperf3 h0 h1 -t 2 -J\niperf3 h1 h0 -t 2\niperf3 h0 h9\nh1 ss -Hltn\n",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    document, rest = called.stdout.split("\n}\n", 1)
+    received = json.loads(document + "\n}")["end"]["sum_received"]
+    assert received["bytes"] > 0
+    assert received["bits_per_second"] < 1.05 * load_topology("clos-tiny").port_rate_bps
+    assert "iperf Done." in rest
+    assert rest.endswith("\nusage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4\n")
 
 
 @pytest.mark.root
