@@ -1,7 +1,7 @@
 """DCQCN's reaction point, against the paper's rules."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.baselines.roce.dcqcn import ALPHA_TIMER_NS, FAST_RECOVERY, Dcqcn, DcqcnProfile
@@ -74,6 +74,7 @@ def test_it_returns_to_line_rate_in_the_end() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 10**7)), max_size=200))
+@example([(0, 0), (0, 1_628_000), (0, 0), (2, 165_000)])  # back at line rate, from just below it
 def test_the_rate_stays_between_least_and_line(steps: list[tuple[int, int]]) -> None:
     cc, now_ns = dcqcn(), 0
     for what, amount in steps:
