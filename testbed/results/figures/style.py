@@ -104,8 +104,9 @@ def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
         figure.suptitle(kind, fontsize=7.5, fontstyle="italic", color=GREY)
     directory.mkdir(exist_ok=True)
     metadata = {"Date": None, "Title": stem, "Creator": "mrc-testbed"}
-    figure.savefig(directory / f"{stem}.svg", metadata=metadata)
     figure.savefig(directory / f"{stem}.png", dpi=PNG_DPI)
+    figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
+    figure.savefig(directory / f"{stem}.svg", metadata=metadata)
 
 
 def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
