@@ -7,10 +7,14 @@ SCENARIO ?= link-failure
 RESULTS ?= results
 FIG ?=
 ARGS ?=
+# A process a CPU; whole files, in the order of tests/conftest.py.
+PROCESSES := -n auto --dist loadfile --no-loadscope-reorder
 
 OWNED := scripts/owned.sh
 # Matplotlib's font cache: in the home directory root's would stay behind.
 export MPLCONFIGDIR := $(CURDIR)/.setup/matplotlib
+# Bytecode is kept: a run starts several processes, and each would compile hundreds of modules for 3 s.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help
 help: ## list these commands
@@ -25,7 +29,7 @@ run-scenario: setup ## run one scenario and write its report (root)
 
 .PHONY: test
 test: setup ## run all tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

@@ -1,12 +1,39 @@
-"""What all tests share: tests marked `root` run where they can, and are skipped with the reason."""
+"""What all tests share: those marked `root` run where they can; most run alone, some beside others.
 
+`make test` gives tests to several processes (xdist). A test may count on the time that things take
+and on a machine that does nothing else, unless it is marked `patient` or lies where tests only
+compute: these come first, side by side.
+"""
+
+import fcntl
 import os
 import subprocess
+from collections.abc import Generator
+from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from testbed import fast
 from testbed.model.errors import MachineError
+
+COMPUTING = {
+    "baselines",
+    "bench",
+    "drawings",
+    "mapper",
+    "model",
+    "mrc",
+    "paper",
+    "results",
+    "setup",
+    "sim",
+    "workloads",
+}
+"""Directories whose tests only compute, but for those marked `root`."""
+
+settings.register_profile("patient", deadline=None)  # it would only measure the neighbours
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -18,16 +45,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_configure() -> None:
-    """Refuse to test a build of another source.
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse to test a build of another source, and to skip what must run.
 
     Raises:
-        pytest.UsageError: the core was built, and has been changed since.
+        pytest.UsageError: the core was built, and has been changed since; or tests marked `root`
+            would be skipped, but `--require-root` was given.
     """
     try:
         fast.check()
     except MachineError as error:
         raise pytest.UsageError(str(error)) from error
+    if config.getoption("--require-root") and (obstacle := _obstacle()) is not None:
+        raise pytest.UsageError(f"--require-root: tests marked `root` cannot run: {obstacle}")
 
 
 def pytest_report_header() -> str:
@@ -35,22 +65,32 @@ def pytest_report_header() -> str:
     return f"testbed.mrc: {'as built by make fast' if fast.is_built() else 'as Python'}"
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip the tests marked `root` on a machine that cannot run them.
-
-    Raises:
-        pytest.UsageError: they would be skipped, but `--require-root` was given.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked `root` on a machine that cannot run them; put what runs alone last."""
     root_items = [item for item in items if item.get_closest_marker("root")]
-    if not root_items:
-        return
-    obstacle = _obstacle()
-    if obstacle is None:
-        return
-    if config.getoption("--require-root"):
-        raise pytest.UsageError(f"--require-root: {len(root_items)} tests cannot run: {obstacle}")
-    for item in root_items:
-        item.add_marker(pytest.mark.skip(reason=obstacle))
+    obstacle = _obstacle() if root_items else None
+    if obstacle is not None:
+        for item in root_items:
+            item.add_marker(pytest.mark.skip(reason=obstacle))
+    items.sort(key=_runs_alone)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Have a test that runs alone wait until no other process runs one, and keep them waiting."""
+    with Path(__file__).open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if _runs_alone(item) else fcntl.LOCK_SH)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(lock, fcntl.LOCK_UN)  # closing would not: processes it has left share it
+
+
+def _runs_alone(item: pytest.Item) -> bool:
+    if item.get_closest_marker("patient"):
+        return False
+    directory = item.path.relative_to(Path(__file__).parent).parts[0]
+    return directory not in COMPUTING or item.get_closest_marker("root") is not None
 
 
 def _obstacle() -> str | None:

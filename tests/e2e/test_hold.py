@@ -15,7 +15,7 @@ from testbed.model.errors import ExitStatus
 from tests.e2e.conftest import CommandLine
 from tests.e2e.test_kill import assert_all_gone, descendants
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
 TINY = {
     "topology": "clos-tiny",

@@ -91,6 +91,7 @@ def assert_all_gone(pids: dict[int, str], within_s: float) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.patient
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killing_a_part_ends_the_run(running: subprocess.Popen[str], victim: str) -> None:
     before = _host_state()
@@ -105,6 +106,7 @@ def test_killing_a_part_ends_the_run(running: subprocess.Popen[str], victim: str
     assert _host_state() == before
 
 
+@pytest.mark.patient
 def test_killing_the_command_ends_everything(
     testbed: CommandLine, running: subprocess.Popen[str]
 ) -> None:
@@ -119,7 +121,8 @@ def test_killing_the_command_ends_everything(
             duration="2 s",
             topology="clos-tiny",
             workload={"kind": "write_bw", "pairs": [["h0", "h1"]]},
-        )
+        ),
+        timed=False,
     )
     assert summary["integrity"]["bytes_lost"] == 0
 
@@ -135,8 +138,9 @@ def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
     assert_all_gone(parts, within_s=1)
 
 
+@pytest.mark.patient
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
-    run = Path(testbed.run(testbed.scenario(duration="2 s"))["run"])
+    run = Path(testbed.run(testbed.scenario(duration="2 s"), timed=False)["run"])
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with _in_full_swing(testbed) as process:
         process.kill()

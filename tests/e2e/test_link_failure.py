@@ -45,8 +45,10 @@ def _assert_ridden_out(summary: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("kind", ["blackhole", "cut"])
 def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
-    summary = testbed.run(testbed.scenario(timeline=_timeline(kind)))
+    """And its directory is complete."""
+    summary = testbed.run(testbed.scenario(timeline=_timeline(kind)), "--seed", "3")
     _assert_ridden_out(summary)
+    _assert_complete(summary)
     assert summary["verdict"] != "invalid", summary["reasons"]
     (fault,) = summary["faults"]
     assert (fault["kind"], fault["target"]) == (kind, LINK)
@@ -54,8 +56,7 @@ def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
     assert 3.5 <= fault["healed_s"] < 3.75
 
 
-def test_a_run_leaves_a_complete_directory(testbed: CommandLine) -> None:
-    summary = testbed.run(testbed.scenario(timeline=_timeline("blackhole")), "--seed", "3")
+def _assert_complete(summary: dict[str, Any]) -> None:
     run = Path(summary["run"])
     assert summary["seed"] == 3
     assert json.loads((run / "summary.json").read_text())["seed"] == 3

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
 NIC, FABRIC = "h0--p1_t0_0", "p1_t0_0--p1_t1_1"
 
