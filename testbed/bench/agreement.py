@@ -132,26 +132,8 @@ def _scenario(
 
 def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
     """A scenario at the dilation that a machine carries, or its own if it carries that."""
-    nominal = scenario.topology.dilation
-    dilation = max(float(capacity.fitting_dilation(scenario)), nominal)
-    slower = dilation / nominal
-    timeline = tuple(
-        fault.model_copy(
-            update={
-                key: round(time * slower)
-                for key, time in fault
-                if key in ("at", "for_") and time is not None
-            }
-        )
-        for fault in scenario.timeline
-    )
-    return scenario.model_copy(
-        update={
-            "topology": scenario.topology.model_copy(update={"dilation": dilation}),
-            "duration": round(scenario.duration * slower),
-            "timeline": timeline,
-        }
-    )
+    dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
+    return scenario.at_dilation(dilation)
 
 
 def agreement(setting: Setting) -> list[Figure]:

@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from testbed.bench.failover import DEFAULT_DILATION, run_until_trusted
+from testbed.bench.failover import run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import kept
 from testbed.loading import load_topology
 from testbed.model.scenario import Scenario
-from testbed.model.units import parse_duration
 from testbed.model.workload import WriteBw
 from testbed.results.run_data import RunData, load_run
 
@@ -17,7 +16,7 @@ PAIRS = (("h0", "h4"), ("h1", "h2"))
 """One pair over a T1, one below the same T0s: both delays that there are."""
 
 MEDIAN_PERCENT, P99_PERCENT = 2.0, 5.0
-DURATION = parse_duration("5 s")
+DURATION = "5 s"
 """At the default dilation; as many round trips at any other."""
 
 
@@ -44,18 +43,16 @@ def _scenario(setting: Setting) -> Scenario:
     """The scenario at the default dilation, or the larger one at which this machine carries it."""
     topology = load_topology("clos-4plane")
     scenario = Scenario(
-        name="delay", topology=topology, workload=WriteBw(pairs=PAIRS, message_size="4 KiB")
+        name="delay",
+        topology=topology,
+        duration=DURATION,
+        workload=WriteBw(pairs=PAIRS, message_size="4 KiB"),
     )
     capacity = kept()
     if capacity is None:
         setting.progress("what this machine carries")
         capacity = calibrate(lambda _what, _done: None)
-    dilation = max(capacity.fitting_dilation(scenario), DEFAULT_DILATION)
-    changes = {
-        "topology": topology.model_copy(update={"dilation": float(dilation)}),
-        "duration": DURATION * dilation // DEFAULT_DILATION,
-    }
-    return scenario.model_copy(update=changes)
+    return scenario.at_dilation(max(capacity.fitting_dilation(scenario), topology.dilation))
 
 
 def _errors(directory: Path) -> tuple[float, float]:

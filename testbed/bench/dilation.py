@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import DEFAULT_DILATION, run, seeded
+from testbed.bench.failover import run, seeded
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.loading import load_scenario
+from testbed.model.topology import NOMINAL_DILATION
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import FaultSummary, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-DILATIONS = (DEFAULT_DILATION // 2, DEFAULT_DILATION, DEFAULT_DILATION * 2)
+DILATIONS = (NOMINAL_DILATION // 2, NOMINAL_DILATION, NOMINAL_DILATION * 2)
 MEASURES = {
     "detection_rtt": ("first EV out", 0.5),
     "detection_last_rtt": ("last EV out", 0.5),
@@ -43,8 +44,7 @@ def dilation(setting: Setting) -> list[Figure]:
     for seed in range(1, setting.repeats + 1):
         for factor in DILATIONS:
             setting.progress(f"dilation {factor}, {seed}/{setting.repeats}")
-            topology = scenario.topology.model_copy(update={"dilation": factor})
-            slower = seeded(scenario.model_copy(update={"topology": topology}), seed)
+            slower = seeded(scenario, seed).at_dilation(factor)
             runs[factor].append(run(slower, setting.results))
     _draw(runs, setting.results / f"bench-{scenario.name}", setting.pictures / "dilation.png")
     base = _apart([[one.base_rtt_real_us for one in own] for own in runs.values()])

@@ -18,22 +18,16 @@ from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
 from testbed.results.summary import FaultSummary, Summary
 
-DEFAULT_DILATION = 10_000
-DURATION = parse_duration("6 s")
-FAULT_AT = parse_duration("2 s")
-FAULT_FOR = parse_duration("2 s")
+DURATION = "6 s"
+FAULT = {"at": "2 s", "for": "2 s"}
+"""Times at the nominal dilation."""
 
 
 def seeded(scenario: Scenario, seed: int) -> Scenario:
-    """A scenario with another seed and a blackhole of a random link that all its flows use.
-
-    It lasts as many round trips whatever the dilation: the times above are those of the default.
-    """
-    slower = scenario.topology.dilation / DEFAULT_DILATION
-    changed = scenario.model_copy(update={"seed": seed, "duration": round(DURATION * slower)})
+    """A scenario with another seed and a blackhole of a random link that all its flows use."""
+    changed = scenario.model_copy(update={"seed": seed, "duration": parse_duration(DURATION)})
     link = random.Random(seed).choice(links_in_use_by_all(changed))  # noqa: S311 - repeatable
-    at, lasting = (f"{round(time * slower)} ns" for time in (FAULT_AT, FAULT_FOR))
-    fault = Blackhole(target=(link.name,), at=at, for_=lasting)
+    fault = Blackhole.model_validate({"target": link.name, **FAULT})
     return changed.model_copy(update={"timeline": (fault,)})
 
 

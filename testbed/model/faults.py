@@ -18,7 +18,7 @@ from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.kinds import Part
 from testbed.model.targets import choose, expand, members
 from testbed.model.topology import Topology
-from testbed.model.units import Duration, show_duration
+from testbed.model.units import Duration, RunTime, show_duration
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises: each is a store into the link model's memory."""
@@ -64,7 +64,7 @@ class _Fault(Part):
     choose: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="strike only so many of the targets, drawn at random each time"
     )
-    at: Duration = Field(description="when it begins, from the start of the run")
+    at: RunTime = Field(description="when it begins, from the start of the run")
 
     @property
     def until(self) -> int | None:
@@ -88,8 +88,8 @@ class _Fault(Part):
 class Passing(_Fault):
     """What heals, and may come again."""
 
-    for_: Annotated[Duration, Field(gt=0)] = Field(alias="for", description="how long it lasts")
-    every: Annotated[Duration, Field(gt=0)] | None = Field(
+    for_: Annotated[RunTime, Field(gt=0)] = Field(alias="for", description="how long it lasts")
+    every: Annotated[RunTime, Field(gt=0)] | None = Field(
         default=None, description="repeat it so long after it began, until the run ends"
     )
     times: Annotated[int, Field(ge=1, le=MAX_HAPPENINGS, strict=True)] | None = Field(
@@ -145,7 +145,7 @@ class Blackhole(Passing):
 class _Grey(Passing):
     """A fault of a degree, which may rise from nothing."""
 
-    ramp: Annotated[Duration, Field(gt=0)] | None = Field(
+    ramp: Annotated[RunTime, Field(gt=0)] | None = Field(
         default=None, description="how long it takes to rise to its full degree"
     )
 
@@ -241,7 +241,7 @@ class Flap(Passing):
 
     kind: Literal["flap"] = "flap"
     both_ways: ClassVar[bool] = True
-    period: Annotated[Duration, Field(gt=0)] = Field(description="from one loss to the next")
+    period: Annotated[RunTime, Field(gt=0)] = Field(description="from one loss to the next")
     duty: Annotated[float, Field(gt=0, lt=1, strict=True)] = Field(
         default=0.5, description="share of the period without carrier"
     )
@@ -273,7 +273,7 @@ class Reboot(Passing):
 
     kind: Literal["reboot"] = "reboot"
     both_ways: ClassVar[bool] = True
-    silent: Annotated[Duration, Field(ge=0)] | None = Field(
+    silent: Annotated[RunTime, Field(ge=0)] | None = Field(
         default=None, description="how long carrier stays after it has stopped; half of `for`"
     )
 

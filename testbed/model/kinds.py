@@ -1,17 +1,38 @@
 """Parts of a scenario that come in kinds, told apart by their key `kind`."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
+
+from testbed.model.units import OfTheRun
 
 
 class Part(BaseModel):
     """A part of a scenario: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    def stretched(self, factor: float) -> Self:
+        """The same with all times of the run so many times as long, in its parts too."""
+        changes = {}
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if value is not None and _is_of_the_run((field.annotation, *field.metadata)):
+                changes[name] = round(value * factor)
+            elif isinstance(value, Part):
+                changes[name] = value.stretched(factor)
+            elif isinstance(value, tuple) and value and isinstance(value[0], Part):
+                changes[name] = tuple(one.stretched(factor) for one in value)
+        return self.model_copy(update=changes)
+
+
+def _is_of_the_run(hints: Iterable[object]) -> bool:
+    """Whether a mark says so, at any depth of a type."""
+    return any(isinstance(one, OfTheRun) or _is_of_the_run(get_args(one)) for one in hints)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """An experiment as data: a fabric, what runs on it, and what goes wrong when."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
 from pydantic import Field
 
@@ -10,7 +10,7 @@ from testbed.model.faults import Fault
 from testbed.model.kinds import Part
 from testbed.model.topology import NAME_PATTERN, Topology
 from testbed.model.transport import Mrc, Transport
-from testbed.model.units import Duration, parse_duration
+from testbed.model.units import RunTime, parse_duration
 from testbed.model.workload import Workload
 
 MAX_SEED = (1 << 31) - 1
@@ -30,7 +30,7 @@ class Scenario(Part):
     seed: Annotated[
         int, Field(ge=0, le=MAX_SEED, strict=True, description="repeats every random choice")
     ] = 1
-    duration: Annotated[Duration, Field(gt=0, description="of the run")] = parse_duration("10 s")
+    duration: Annotated[RunTime, Field(gt=0, description="of the run")] = parse_duration("10 s")
     workload: Annotated[Workload, Field(description="what the hosts send")]
     transport: Annotated[Transport, Field(description="how they send it")] = Mrc()
     timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
@@ -52,3 +52,12 @@ class Scenario(Part):
     def longest_bytes(self) -> int:
         """The longest message of any flow."""
         return self.workload.longest_bytes(self.topology, self.transport.qps)
+
+    def at_dilation(self, dilation: float) -> Self:
+        """The same experiment at another dilation, as many round trips long: all of it.
+
+        Whether the fabric may be so slow is checked where it is loaded.
+        """
+        slower = self.stretched(dilation / self.topology.dilation)
+        topology = self.topology.model_copy(update={"dilation": float(dilation)})
+        return slower.model_copy(update={"topology": topology})

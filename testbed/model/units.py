@@ -174,9 +174,16 @@ def _quantity(parse: Callable[[object], int], units: Mapping[str, int]) -> objec
 
 _DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
 
+
+@dataclass(frozen=True, slots=True)
+class OfTheRun:
+    """Marks a time of the run itself, which stretches with its dilation; others are real times."""
+
+
 if TYPE_CHECKING:
     Rate = int
     Duration = int
+    RunTime = int
     Size = int
     QueueDepth = Depth
 else:
@@ -188,4 +195,5 @@ else:
     ]
     Rate = _quantity(parse_rate, _RATES)
     Duration = _quantity(parse_duration, _DURATIONS)
+    RunTime = Annotated[Duration, OfTheRun()]
     Size = _quantity(parse_size, _SIZES)

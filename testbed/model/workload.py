@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from testbed.model.kinds import ByKind, Part
 from testbed.model.topology import Topology
-from testbed.model.units import Duration, Size, parse_size, show_size
+from testbed.model.units import Duration, RunTime, Size, parse_size, show_size
 
 MAX_MESSAGE = parse_size("128 MiB")
 """Longest message. RDMA allows 2 GiB, of which not one would complete in a run."""
@@ -49,7 +49,24 @@ _ONE_MIB = parse_size("1 MiB")
 _DEFAULT_DEPTH = 4
 
 
-class WriteBw(Part):
+class _BackToBack(Part):
+    """What sends without a pause: WRITEs of one size, some of them outstanding."""
+
+    kind: str
+    message_size: MessageSize = _ONE_MIB
+    depth: Depth = _DEFAULT_DEPTH
+
+    @property
+    def continuous(self) -> bool:
+        """It never pauses."""
+        return True
+
+    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
+        """Every message is of one size."""
+        return self.message_size
+
+
+class WriteBw(_BackToBack):
     """RDMA WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
 
     kind: Literal["write_bw"] = "write_bw"
@@ -60,25 +77,14 @@ class WriteBw(Part):
     bidirectional: Annotated[
         bool, Field(strict=True, description="whether both hosts of a pair write")
     ] = True
-    message_size: MessageSize = _ONE_MIB
-    depth: Depth = _DEFAULT_DEPTH
-
-    @property
-    def continuous(self) -> bool:
-        """It never pauses."""
-        return True
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """Both ways where the workload is bidirectional."""
         back = [(b, a) for a, b in self.pairs] if self.bidirectional else []
         return (*self.pairs, *back)
 
-    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """Every message is of one size."""
-        return self.message_size
 
-
-class Permutation(Part):
+class Permutation(_BackToBack):
     """Every host writes to one other, back to back, and is written to by one."""
 
     kind: Literal["permutation"] = "permutation"
@@ -90,13 +96,6 @@ class Permutation(Part):
         ]
         | None
     ) = None
-    message_size: MessageSize = _ONE_MIB
-    depth: Depth = _DEFAULT_DEPTH
-
-    @property
-    def continuous(self) -> bool:
-        """It never pauses."""
-        return True
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """From each member to the one `shift` places on."""
@@ -104,12 +103,8 @@ class Permutation(Part):
         shift = len(hosts) // 2 if self.shift is None else self.shift
         return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
 
-    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """Every message is of one size."""
-        return self.message_size
 
-
-class Incast(Part):
+class Incast(_BackToBack):
     """Many hosts write to one, back to back; a victim may write to another meanwhile."""
 
     kind: Literal["incast"] = "incast"
@@ -120,28 +115,17 @@ class Incast(Part):
     victim: (
         Annotated[tuple[str, str], Field(description="a flow beside them, such as [h7, h1]")] | None
     ) = None
-    message_size: MessageSize = _ONE_MIB
-    depth: Depth = _DEFAULT_DEPTH
-
-    @property
-    def continuous(self) -> bool:
-        """It never pauses."""
-        return True
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """Each sender to the target; the victim last."""
         victim = [self.victim] if self.victim is not None else []
         return (*((sender, self.target) for sender in self.senders), *victim)
 
-    def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """Every message is of one size."""
-        return self.message_size
 
+class _InStep(Part):
+    """A collective: hosts with a buffer each, which wait for one another."""
 
-class SendRecv(Part):
-    """Every host sends its buffer to the next and receives another's, again and again (NCCL)."""
-
-    kind: Literal["sendrecv"] = "sendrecv"
+    kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
 
@@ -152,8 +136,14 @@ class SendRecv(Part):
 
     @property
     def continuous(self) -> bool:
-        """A host waits for its neighbours."""
+        """A host waits for others."""
         return False
+
+
+class SendRecv(_InStep):
+    """Every host sends its buffer to the next and receives another's, again and again (NCCL)."""
+
+    kind: Literal["sendrecv"] = "sendrecv"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring."""
@@ -164,23 +154,15 @@ class SendRecv(Part):
         return ceil(self.size / lanes)
 
 
-class AllReduce(Part):
-    """Ring all-reduce, again and again: reduce-scatter, then all-gather, around the ring."""
+class _Reducing(_InStep):
+    """A ring all-reduce, or what has one: every chunk goes around in slices."""
 
-    kind: Literal["allreduce"] = "allreduce"
-    hosts: Members | None = None
-    size: BufferSize = _ONE_MIB
     slices: Slices = 2
 
     @property
     def depth(self) -> int:
         """A slice may follow another before it has been acknowledged."""
         return 2 * self.slices
-
-    @property
-    def continuous(self) -> bool:
-        """A host waits for its neighbours."""
-        return False
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring."""
@@ -191,22 +173,16 @@ class AllReduce(Part):
         return ceil(self.size / (len(members(self.hosts, topology)) * self.slices * lanes))
 
 
-class AllToAll(Part):
+class AllReduce(_Reducing):
+    """Ring all-reduce, again and again: reduce-scatter, then all-gather, around the ring."""
+
+    kind: Literal["allreduce"] = "allreduce"
+
+
+class AllToAll(_InStep):
     """Every host sends a part of its buffer to every other, again and again."""
 
     kind: Literal["alltoall"] = "alltoall"
-    hosts: Members | None = None
-    size: BufferSize = _ONE_MIB
-
-    @property
-    def depth(self) -> int:
-        """One round at a time."""
-        return 1
-
-    @property
-    def continuous(self) -> bool:
-        """A host waits for all others."""
-        return False
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """All pairs; each host begins with the one behind it, so that not all begin with one."""
@@ -222,37 +198,20 @@ class AllToAll(Part):
         return ceil(self.size / (len(members(self.hosts, topology)) * lanes))
 
 
-class Training(Part):
+class Training(_Reducing):
     """Synchronous training steps: compute, all-reduce the gradients, wait for everybody."""
 
     kind: Literal["training"] = "training"
-    hosts: Members | None = None
     compute: Annotated[
-        Duration, Field(ge=0, description="time of each step in which nothing is sent")
+        RunTime, Field(ge=0, description="time of each step in which nothing is sent")
     ]
-    size: BufferSize = _ONE_MIB
-    slices: Slices = 2
-
-    @property
-    def depth(self) -> int:
-        """As of its all-reduce."""
-        return 2 * self.slices
-
-    @property
-    def continuous(self) -> bool:
-        """While hosts compute nothing is sent."""
-        return False
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring; for the barrier to the first host and back."""
         hosts = members(self.hosts, topology)
         first, *others = hosts
         barrier = [pair for other in others for pair in ((other, first), (first, other))]
-        return tuple(dict.fromkeys((*_ring(hosts), *barrier)))
-
-    def longest_bytes(self, topology: Topology, lanes: int) -> int:
-        """As of its all-reduce."""
-        return ceil(self.size / (len(members(self.hosts, topology)) * self.slices * lanes))
+        return tuple(dict.fromkeys((*super().directions(topology), *barrier)))
 
 
 class Connection(Part):

@@ -1,12 +1,9 @@
-"""Scenarios slowed down until a machine carries them, and how much each of them is."""
+"""By how much a scenario is slowed down until a machine carries it, and how much it is."""
 
 from collections.abc import Callable
-from typing import Any
 
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
-from testbed.model.topology import NOMINAL_DILATION
-from testbed.model.units import parse_duration
 
 Load = Callable[[Scenario], float]
 """The share of a machine's CPUs that a scenario takes, 1.0 being all of them."""
@@ -20,11 +17,6 @@ FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
 MAX_PACKET_HOPS = 20e6
 """Of all simulated runs of a figure together, with one seed."""
 
-_TIMES = frozenset(
-    ("at", "compute", "duration", "every", "extra", "for", "period", "ramp", "silent")
-)
-"""Keys of a scenario whose values are emulated times."""
-
 _ACKNOWLEDGED = 1.3
 """Packets for each data packet: acknowledgements, and what is sent again."""
 
@@ -33,31 +25,6 @@ def factor_for(scenario: Scenario, load: Load) -> float:
     """The factor by which a scenario is slowed down, the largest where none is enough."""
     needed = load(scenario) / MAX_LOAD
     return next((factor for factor in FACTORS if factor >= needed), FACTORS[-1])
-
-
-def slowed(data: dict[str, Any], factor: float) -> dict[str, Any]:
-    """A scenario's data with so many times the dilation, and all its times as much longer.
-
-    So everything takes as many round trips as before.
-    """
-    topology = data["topology"]
-    own = dict(topology) if isinstance(topology, dict) else {"base": topology}
-    dilation = own.get("dilation", NOMINAL_DILATION) * factor
-    times: dict[str, Any] = _longer(data, factor)
-    return {**times, "topology": {**own, "dilation": dilation}}
-
-
-def _longer(value: Any, factor: float, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {
-            name: one if name in ("topology", "transport") else _longer(one, factor, name)
-            for name, one in value.items()
-        }
-    if isinstance(value, list):
-        return [_longer(one, factor, key) for one in value]
-    if key in _TIMES and isinstance(value, str):
-        return f"{round(parse_duration(value) * factor)} ns"
-    return value
 
 
 def packet_hops(scenario: Scenario) -> float:

@@ -5,7 +5,7 @@ from matplotlib.figure import Figure
 
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
-from testbed.paper.throughput import BIN_RTTS, TIME, only, shade_faults, sliding
+from testbed.paper.throughput import BIN_RTTS, only, shade_faults, sliding, time_label
 from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 from testbed.results.operations import completed
@@ -69,7 +69,7 @@ def _draw_losses(runs: Runs) -> Figure:
     axes.set_xlim(0, end)
     axes.spines["top"].set_visible(False)
     style.rtt_axis(axes, 0, run.data.base_rtt_s, "base RTTs")
-    axes.set_xlabel(TIME)
+    axes.set_xlabel(time_label(run))
     axes.set_ylabel(f"losses per QP in {_LOSS_BIN_RTTS:g} RTTs")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
@@ -146,7 +146,7 @@ def _draw_job(runs: Runs) -> Figure:
     figure = style.new_figure(4.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
     looks = {UNDISTURBED.name: (style.GREY, "undisturbed"), "": (style.BLUE, "with faults")}
-    ends, peaks = [], []
+    ends, peaks, lengths = [], [], []
     for name, run in runs.items():
         colour, label = looks.get(name, looks[""])
         end, rtt = run_end(run.data), run.data.base_rtt_s
@@ -157,6 +157,7 @@ def _draw_job(runs: Runs) -> Figure:
         for start, until in _steps(run):
             lower.plot([start, until], [until - start] * 2, color=colour, linewidth=2)
             lower.plot(until, until - start, "|", color=colour, markersize=7)
+            lengths.append(until - start)
         ends.append(end)
         if run.summary.faults:
             for axes in (upper, lower):
@@ -167,8 +168,8 @@ def _draw_job(runs: Runs) -> Figure:
     upper.set_ylabel("throughput per host\n(Gb/s, real-equivalent)")
     lower.set_ylabel("time of the step\n(s, emulated)")
     upper.set_ylim(0, 1.2 * max(peaks))
-    lower.set_ylim(bottom=0)
-    lower.set_xlabel(TIME)
+    lower.set_ylim(0, 1.25 * max(lengths))
+    lower.set_xlabel(time_label(run))
     lower.set_xlim(0, max(ends))
     figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure

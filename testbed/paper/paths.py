@@ -9,7 +9,15 @@ from matplotlib.figure import Figure
 
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
-from testbed.paper.throughput import COLOURS, TIME, gbps, only, plot_flows, shade_faults, share
+from testbed.paper.throughput import (
+    COLOURS,
+    gbps,
+    only,
+    plot_flows,
+    shade_faults,
+    share,
+    time_label,
+)
 from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
 
@@ -82,7 +90,7 @@ def _plot_evs(
         name = f"{flow.flow.name} on {run.data.path_of(flow.flow, ev).name}"
         axes.plot(moments, gbps(run, 1.0) * (until - since) * 8 / width, color=colour, label=name)
     axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
-    axes.set_xlabel(TIME)
+    axes.set_xlabel(time_label(run))
     axes.spines["top"].set_visible(False)
     axes.set_ylim(bottom=0)
 

@@ -128,6 +128,15 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
+def as_markdown(rows: Sequence[Row]) -> str:
+    """The table for documents: a line for each figure and form that was made."""
+    cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
+    for figure, one in ((row.figure, one) for row in rows for one in row.made):
+        measured = "; ".join(f"{check.what}: {check.measured}" for check in one.checks)
+        cells.append((figure.number, figure.saw, one.form, measured or one.state, one.holds))
+    return "".join(f"| {' | '.join(one.replace('|', '/') for one in row)} |\n" for row in cells)
+
+
 def _outcome(row: Row, form: Form) -> dict[str, Any]:
     one = row.outcomes[form]
     if one is None:

@@ -12,7 +12,7 @@ from testbed.paper.fitting import Load
 from testbed.paper.making import Progress, make
 from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
-from testbed.paper.report import Row, as_json, render
+from testbed.paper.report import Row, as_json, as_markdown, render
 from testbed.paper.runs import Order, order, verdict
 from testbed.results.run_directory import RunDirectory
 
@@ -46,7 +46,7 @@ class Plan:
     """What is to be done.
 
     Attributes:
-        directory: where everything goes: runs, `figures/`, `report.html` and `table.json`.
+        directory: where everything goes: runs, `figures/`, `report.html`, the table.
         orders: the runs of each figure, by the form in which it is made.
         due: those of them that are to be made.
     """
@@ -130,6 +130,7 @@ def reproduce(
     place = RunDirectory(planned.directory)
     place.write("report.html", render(rows))
     place.write("table.json", json.dumps(as_json(rows), indent=1) + "\n")
+    place.write("table.md", as_markdown(rows))
     return tuple(outcomes)
 
 

@@ -13,7 +13,7 @@ from testbed.documents import read_document
 from testbed.loading import SCENARIOS, load_scenario
 from testbed.model.scenario import DRAIN_RTTS, Scenario
 from testbed.paper.figure import FIRST_SEED, Form, Variant
-from testbed.paper.fitting import Load, factor_for, packet_hops, slowed
+from testbed.paper.fitting import Load, factor_for, packet_hops
 from testbed.results.fault_metrics import FlowTables
 from testbed.results.metrics import flow_tables
 from testbed.results.run_data import RunData, load_run
@@ -159,7 +159,8 @@ def order(
     if form == "emulated" and load is not None:
         factor = factor_for(scenario, load)
         if factor > 1:
-            scenario = _written(slowed(data, factor), file)
+            slower = scenario.at_dilation(scenario.topology.dilation * factor)
+            scenario = _written(slower.model_dump(mode="json", by_alias=True), file)
         expected = load(scenario)
     return Order(variant, form, file, scenario, results, expected)
 

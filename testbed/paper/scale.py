@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from testbed.paper.collectives import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, between
-from testbed.paper.throughput import SETTLE_RTTS, TIME, gbps, only, shade_faults, sliding
+from testbed.paper.throughput import SETTLE_RTTS, gbps, only, shade_faults, sliding, time_label
 from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
@@ -143,7 +143,7 @@ def _draw_many(runs: Runs) -> Figure:
     axes.set_xlim(0, end)
     axes.set_ylim(0, 1.2 * attainable)
     style.rtt_axis(axes, 0, rtt, "base RTTs")
-    axes.set_xlabel(TIME)
+    axes.set_xlabel(time_label(run))
     axes.set_ylabel("throughput (Gb/s, real-equivalent)")
     axes.spines["top"].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4)

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.model.units import show_duration
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_most
 from testbed.paper.runs import Run
 from testbed.results.delivery import Floats
@@ -41,8 +42,6 @@ time, which is four orders of magnitude stricter."""
 NAMED_FAULTS = 2
 """Of more faults the first ones are named."""
 
-TIME = "time of the run (s, emulated)"
-
 
 def over_time(
     number: str,
@@ -70,6 +69,12 @@ def over_time(
         caption=READING_TOGETHER if together else READING,
         cannot_show=cannot_show,
     )
+
+
+def time_label(run: Run) -> str:
+    """What stands below an axis of emulated seconds, with what they are at full speed."""
+    real = show_duration(1e9 / run.summary.dilation)
+    return f"time of the run (s, emulated; 1 s is {real} at full speed)"
 
 
 def only(runs: Runs) -> Run:
@@ -189,7 +194,7 @@ def plot_flows(
     axes.set_xlim(0, end)
     axes.spines["top"].set_visible(False)
     style.rtt_axis(axes, 0, rtt, "base RTTs")
-    axes.set_xlabel(TIME)
+    axes.set_xlabel(time_label(run))
     axes.set_ylabel("throughput (Gb/s, real-equivalent)")
 
 

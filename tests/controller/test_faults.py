@@ -19,7 +19,7 @@ from testbed.fabric.openvswitch import OpenVSwitch, available
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
-from tests.controller.traffic import Traffic
+from tests.controller.traffic import LinkTraffic
 from tests.sandbox import run_in_sandbox
 
 MS = 1_000_000
@@ -41,7 +41,7 @@ class Running:
 
     controller: ControllerProcess
     switch: OpenVSwitch | None
-    traffic: Traffic
+    traffic: LinkTraffic
     directory: Path
 
     def play(self, until: str, timeout_s: float = 8) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def running(
             switch.connect(controller.wait_for("listening")["listening"])
         controller.wait_for("ready")
         fabric.sweep()
-        with Traffic(topology.links[FABRIC_LINK]) as traffic:
+        with LinkTraffic(topology.links[FABRIC_LINK]) as traffic:
             yield Running(controller, switch, traffic, directory)
 
 

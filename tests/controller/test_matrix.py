@@ -19,9 +19,9 @@ from testbed.fabric import link_model
 from testbed.fabric.openvswitch import available
 from testbed.model.faults import Fault
 from testbed.model.impairment import WHOLE, Impairment, together
-from tests.controller.path_traffic import PathTraffic
 from tests.controller.test_faults import MS, running
 from tests.controller.test_plan import TINY, fault, struck
+from tests.controller.traffic import PathTraffic
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root

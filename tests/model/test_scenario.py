@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from testbed.model.faults import Cut
+from testbed.model.faults import Cut, Flap
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
@@ -88,6 +88,51 @@ def test_json_reads_back_the_same() -> None:
     )
     text = scenario.model_dump_json(by_alias=True)
     assert Scenario.model_validate_json(text) == scenario
+
+
+def test_at_another_dilation_all_times_of_the_run_stretch_and_no_real_one() -> None:
+    fault = {"target": "p0_t0_0--p0_t1_1", "at": "4 s", "for": "3 s", "every": "4 s"}
+    scenario = Scenario.model_validate(
+        RIGHT
+        | {
+            "timeline": [
+                {"kind": "delay", **fault, "ramp": "1 s", "extra": "5 us"},
+                {"kind": "flap", **fault, "period": "300 ms"},
+                {"kind": "reboot", **fault, "silent": "2 s"},
+            ],
+            "workload": {"kind": "training", "compute": "100 ms"},
+            "transport": {"kind": "roce", "convergence": "50 us"},
+            "clustermapper": {"period": "1 ms"},
+        }
+    )
+    slower = scenario.at_dilation(2 * scenario.topology.dilation)
+    assert slower.topology.dilation == 2 * scenario.topology.dilation
+    before, after = (one.model_dump(mode="json", by_alias=True) for one in (scenario, slower))
+    stretched = {key for key, (one, other) in _leaves(before, after).items() if one != other}
+    assert stretched == {
+        "topology.dilation",
+        "duration",
+        "workload.compute",
+        *(f"timeline.{i}.{key}" for i in range(3) for key in ("at", "for", "every")),
+        "timeline.0.ramp",
+        "timeline.1.period",
+        "timeline.2.silent",
+    }
+    flap = slower.timeline[1]
+    assert isinstance(flap, Flap)
+    assert (flap.at, flap.period) == (8_000_000_000, 600_000_000)
+    assert slower.at_dilation(scenario.topology.dilation) == scenario
+
+
+def _leaves(one: Any, other: Any, place: str = "") -> dict[str, tuple[Any, Any]]:
+    """Values of two documents of one shape, by where they stand."""
+    if isinstance(one, dict | list):
+        keys = one if isinstance(one, dict) else range(len(one))
+        found: dict[str, tuple[Any, Any]] = {}
+        for key in keys:
+            found |= _leaves(one[key], other[key], f"{place}.{key}" if place else f"{key}")
+        return found
+    return {place: (one, other)}
 
 
 @pytest.mark.parametrize(

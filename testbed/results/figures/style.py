@@ -138,6 +138,7 @@ def shade(axes: Axes, start: float, end: float, label: str | None = None, row: i
             va="top",
             fontsize=7,
             color=VERMILLION,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
         )
 
 
