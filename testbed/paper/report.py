@@ -42,12 +42,6 @@ class Row:
         return tuple(one for one in self.outcomes.values() if one is not None)
 
     @property
-    def best(self) -> Outcome | None:
-        """What tells most: the emulated form where it was measured and can be trusted."""
-        answered = [one for one in self.made if one.holds in ("yes", "no")]
-        return next(iter(answered or self.made), None)
-
-    @property
     def holds(self) -> Answer:
         """Whether what the paper saw was seen here, in every form that can be trusted.
 
