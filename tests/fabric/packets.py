@@ -17,7 +17,7 @@ HEADER = struct.Struct(">IHBB16s16s")
 ETH_P_ALL = 3
 SOL_PACKET = 263
 PACKET_RX_RING = 5
-SO_SNDBUFFORCE = 32
+SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33  # asm-generic/socket.h
 
 
 @contextmanager
@@ -35,7 +35,8 @@ def raw_socket(node: Node, protocol: int) -> socket.socket:
     """Open a raw IPv6 socket in a node."""
     with in_node(node):
         opened = socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
-    opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 1 << 24)
+    for buffer in (SO_SNDBUFFORCE, SO_RCVBUFFORCE):  # a busy machine lets it wait for long
+        opened.setsockopt(socket.SOL_SOCKET, buffer, 1 << 24)
     return opened
 
 
