@@ -34,7 +34,7 @@ def _with(summary: Summary, *kinds: str) -> Summary:
 
 
 def test_few_faults_need_no_rows(summary: Summary) -> None:
-    assert fault_rows.rows(_with(summary, *["cut"] * 4)) == []
+    assert fault_rows.rows(_with(summary, "cut", "cut")) == []
     assert fault_rows.origin(_with(summary)) == "the start"
     assert fault_rows.origin(summary) == "the fault"
 
@@ -48,17 +48,21 @@ def test_some_faults_have_a_row_each(summary: Summary) -> None:
 
 
 def test_many_faults_have_a_row_a_kind(summary: Summary) -> None:
-    rows = fault_rows.rows(_with(summary, *["cut", "loss", "cut"] * 10))
-    assert [label for label, _ in rows] == ["cut, 20 times", "loss, 10 times"]
-    assert [[fault.kind for fault in faults] for _, faults in rows] == [["cut"] * 20, ["loss"] * 10]
+    rows = fault_rows.rows(_with(summary, *["cut", "loss", "cut"] * 10, "flap"))
+    assert [label for label, _ in rows] == ["cut, 20 times", "loss, 10 times", "flap, once"]
+    assert [[fault.kind for fault in faults] for _, faults in rows] == [
+        ["cut"] * 20,
+        ["loss"] * 10,
+        ["flap"],
+    ]
 
 
 def test_what_never_took_effect_is_in_no_row(summary: Summary) -> None:
-    faults = _with(summary, *["cut"] * 5).faults
-    never = faults[2].model_copy(update={"effective_s": None})
-    run = summary.model_copy(update={"faults": (*faults[:2], never, *faults[3:])})
+    faults = _with(summary, *["cut"] * 3).faults
+    never = faults[1].model_copy(update={"effective_s": None})
+    run = summary.model_copy(update={"faults": (faults[0], never, faults[2])})
     assert fault_rows.rows(run) == []
-    assert len(fault_rows.struck(run)) == 4
+    assert fault_rows.struck(run) == [faults[0], faults[2]]
 
 
 def test_a_fault_of_many_links_is_called_by_the_first(summary: Summary) -> None:

@@ -63,3 +63,10 @@ def test_every_scenario_expects_that_nothing_is_lost() -> None:
     for path in SCENARIOS.glob("*.yaml"):
         expected = load_scenario(path.stem).expect.run
         assert {"bytes_lost", "bytes_corrupted"} <= expected.keys(), path.name
+
+
+def test_every_scenario_bounds_what_it_shows() -> None:
+    """That nothing was lost says nothing of how well it went."""
+    for path in SCENARIOS.glob("*.yaml"):
+        expected = load_scenario(path.stem).expect
+        assert expected.flows or expected.faults or expected.operations, path.name

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from testbed.results.figures import style
 from testbed.results.summary import FaultSummary, Summary
 
-MAX_NAMED = 4
+MAX_NAMED = 2
 """Faults that a figure names beside what they did; more have rows of their own above it."""
 
 MAX_ROWS = 12
@@ -47,7 +47,11 @@ def rows(summary: Summary) -> list[Row]:
     kinds = list(dict.fromkeys(fault.kind for fault in faults))
     of_kind = groupby(sorted(faults, key=lambda one: kinds.index(one.kind)), lambda one: one.kind)
     found = [(kind, list(group)) for kind, group in of_kind]
-    return [(f"{kind}, {len(group)} times", group) for kind, group in found]
+    return [(f"{kind}, {_times(len(group))}", group) for kind, group in found]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def height_in(shown: Sequence[Row]) -> float:
