@@ -54,12 +54,12 @@ figures-full: setup ## the same emulated and simulated, the large ones too, thre
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
 
 .PHONY: fast
-fast: setup ## build core and simulated links as C (mypyc): less CPU per packet, all else the same
+fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU per packet, all else the same
 	@$(OWNED) . -- .venv/bin/python scripts/fast.py
 
 .PHONY: slow
 slow: ## remove what `make fast` has built
-	rm -f testbed/*.so testbed/mrc/*.so testbed/sim/*.so
+	rm -f testbed/*.so testbed/*/*.so
 
 .PHONY: setup
 setup: ## install what is missing: system packages (root), .venv; the others do this first

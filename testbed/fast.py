@@ -8,17 +8,21 @@ from pathlib import Path
 from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
+_ENDPOINT = ("carriers", "mmsg", "nic", "port_scheduler", "sockets", "traffic")
+"""What of the endpoint every packet goes through, between kernel and core."""
+
 _SIMULATOR = ("engine", "host", "link", "packet")
 """What of the simulator every packet goes through at every hop."""
 
 
 def sources() -> list[Path]:
-    """The modules to build: the protocol core, and the simulator's links.
+    """The modules to build: the protocol core, the endpoint around it, the simulator's links.
 
     The packages themselves stay Python: built, they would not find a module that is not.
     """
     core = sorted(path for path in _PACKAGE.glob("mrc/*.py") if path.name != "__init__.py")
-    return core + [_PACKAGE / "sim" / f"{module}.py" for module in _SIMULATOR]
+    endpoint = [_PACKAGE / "endpoint" / f"{module}.py" for module in _ENDPOINT]
+    return core + endpoint + [_PACKAGE / "sim" / f"{module}.py" for module in _SIMULATOR]
 
 
 def _built() -> list[Path]:
@@ -40,6 +44,6 @@ def check() -> None:
     source = [path.stat().st_mtime for path in sources()]
     if built and (len(built) < len(source) or min(built) < max(source)):
         raise MachineError(
-            "the fast build of testbed/mrc and testbed/sim is older than its source",
+            "the fast build is older than its source",
             "make fast builds it again, make slow removes it",
         )
