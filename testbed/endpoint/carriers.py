@@ -3,14 +3,15 @@
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 from struct import Struct
+from typing import Final
 
 from testbed.model import addressing
 from testbed.model.topology import Node, Topology
 from testbed.mrc.constants import ECT0
 
-HOP_LIMIT = 64
-_IPV6_IN_IPV6 = 41
-_OUTER = Struct("!IHBB16s16s")
+HOP_LIMIT: Final = 64
+_IPV6_IN_IPV6: Final = 41
+_OUTER: Final = Struct("!IHBB16s16s")
 
 
 @dataclass(frozen=True, slots=True)

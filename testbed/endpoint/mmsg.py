@@ -10,23 +10,25 @@ import socket
 import struct
 from collections.abc import Iterator
 from errno import EAGAIN, EINTR
+from typing import Final
 
-_IOVEC = struct.Struct("@PN")
-_LENGTH = struct.Struct("@N")
-_LENGTH_OFFSET = _IOVEC.size - _LENGTH.size
-_MESSAGE = struct.Struct("@PIPNPNi0PI0P")
+_IOVEC: Final = struct.Struct("@PN")
+_WORD: Final = "N"
+"""Of what an iovec's two fields are, as a view of all iovecs shows them."""
+_MESSAGE: Final = struct.Struct("@PIPNPNi0PI0P")
 """`struct mmsghdr`: name, length; iovecs, their number; control messages, length; flags; received
 bytes."""
-_RECEIVED = struct.Struct("@40xN8xI0P")
+_RECEIVED: Final = struct.Struct("@40xN8xI0P")
 """The lengths that recvmmsg tells: of the control messages and of the packet."""
 
-_SOCKADDR = struct.Struct("@HHI16sI")
+_SOCKADDR: Final = struct.Struct("@HHI16sI")
 """`struct sockaddr_in6`: family, port, flow information, address, scope."""
-_NAME_BYTES = _SOCKADDR.size
-_ADDRESS_OFFSET = 8
-_DESTINATION = slice(24, 40)
+_NAME_BYTES: Final = _SOCKADDR.size
+_ADDRESS_OFFSET: Final = 8
+_ADDRESS_BYTES: Final = 16
+_DESTINATION: Final = 24
 """Where the destination stands in an IPv6 header."""
-_ADDRESS_BYTES = 16
+_DESTINATION_END: Final = _DESTINATION + _ADDRESS_BYTES
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -44,17 +46,18 @@ class Outbox:
         self._packet_bytes = packet_bytes
         self._count = 0
         packet_room, name_room = bytearray(packets * packet_bytes), bytearray(packets * _NAME_BYTES)
-        self._iovecs = bytearray(packets * _IOVEC.size)
+        iovec_room = bytearray(packets * _IOVEC.size)
         self._messages = bytearray(packets * _MESSAGE.size)
-        buffer, names, iovecs = map(_address, (packet_room, name_room, self._iovecs))
+        buffer, names, iovecs = map(_address, (packet_room, name_room, iovec_room))
         for i in range(packets):
             name, iovec = names + i * _NAME_BYTES, iovecs + i * _IOVEC.size
             _SOCKADDR.pack_into(name_room, i * _NAME_BYTES, socket.AF_INET6, 0, 0, b"", 0)
-            _IOVEC.pack_into(self._iovecs, i * _IOVEC.size, buffer + i * packet_bytes, 0)
+            _IOVEC.pack_into(iovec_room, i * _IOVEC.size, buffer + i * packet_bytes, 0)
             message = name, _NAME_BYTES, iovec, 1, 0, 0, 0, 0
             _MESSAGE.pack_into(self._messages, i * _MESSAGE.size, *message)
         # Views, since what is assigned to a slice of a bytearray is copied before it is copied.
         self._buffer, self._names = memoryview(packet_room), memoryview(name_room)
+        self._iovecs = memoryview(iovec_room).cast(_WORD)
         self._first = _address(self._messages)
 
     @property
@@ -72,8 +75,8 @@ class Outbox:
         buffer[start:payload_start] = header
         buffer[payload_start:trailer_start] = payload
         buffer[trailer_start:end] = trailer
-        self._names[name : name + _ADDRESS_BYTES] = header[_DESTINATION]
-        _LENGTH.pack_into(self._iovecs, i * _IOVEC.size + _LENGTH_OFFSET, end - start)
+        self._names[name : name + _ADDRESS_BYTES] = header[_DESTINATION:_DESTINATION_END]
+        self._iovecs[2 * i + 1] = end - start
         self._count = i + 1
 
     def flush(self, fd: int) -> int:

@@ -6,8 +6,11 @@ add to it (fabric/slow_links.py). So nobody has to wait for packets, only for ti
 hundred times a second.
 """
 
+from bisect import insort
+from collections import deque
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from operator import itemgetter
+from typing import Final
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
@@ -20,14 +23,15 @@ from testbed.model.topology import ETHERNET_HEADER, Node, Topology
 from testbed.mrc import Arrival, Datagram
 from testbed.mrc.datagram import new
 
-POLLS_PER_DELAY = 8
+POLLS_PER_DELAY: Final = 8
 """The socket is drained at least this often per propagation delay, so that nothing comes late."""
 
-MAX_SWITCHES = 3
+MAX_SWITCHES: Final = 3
 """On the longest path. A hop limit that tells of more, or of less than none, is none of ours."""
 
-_OFFSET_INTERVAL_NS = 1_000_000_000
-_ECN_MASK = 0b11
+_OFFSET_INTERVAL_NS: Final = 1_000_000_000
+_ECN_MASK: Final = 0b11
+_DUE: Final = itemgetter(0)
 
 
 def delays_ns(topology: Topology) -> list[int]:
@@ -55,8 +59,7 @@ class Nic(Closing):
         self._delay_ns = delays_ns(topology)
         self._slow_links = SlowLinks(topology, host)
         self._poll_ns = topology.one_way_ns(1) // POLLS_PER_DELAY
-        self._held: list[tuple[int, int, int, bytes]] = []
-        self._arrived = 0
+        self._held: deque[tuple[int, int, bytes]] = deque()  # in order of when they are due
         self._offset_ns = 0
         self._offset_due_ns = 0
 
@@ -67,16 +70,17 @@ class Nic(Closing):
             self._offset_ns = realtime_offset_ns()
             self._offset_due_ns = now + _OFFSET_INTERVAL_NS
         slow = self._slow_links if self._slow_links.any() else None
-        offset_ns, arrived = self._offset_ns, self._arrived
+        offset_ns = self._offset_ns
         for packet, traffic_class, hop_limit, realtime_ns in self._sockets.receive():
             due_ns = realtime_ns - offset_ns + delay_ns[hop_limit]
             if slow is not None:
                 due_ns += slow.extra_ns(packet)
-            arrived += 1
-            heappush(held, (due_ns, arrived, traffic_class, packet))
-        self._arrived = arrived
+            if not held or due_ns >= held[-1][0]:
+                held.append((due_ns, traffic_class, packet))
+            else:  # over a shorter path than one before it
+                insort(held, (due_ns, traffic_class, packet), key=_DUE)
         while held and held[0][0] <= now:
-            due_ns, _, traffic_class, packet = heappop(held)
+            due_ns, traffic_class, packet = held.popleft()
             seen_ns = now_ns()
             arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, seen_ns))
             yield packet, arrival, seen_ns - due_ns

@@ -10,23 +10,23 @@ import struct
 from collections.abc import Callable, Iterator
 from ipaddress import IPv6Address
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from testbed.endpoint.mmsg import Inbox, Outbox
 from testbed.mrc.datagram import new
 
-SO_TIMESTAMPNS = 35
-SO_SNDBUFFORCE = 32
-SO_RCVBUFFORCE = 33
-SO_RXQ_OVFL = 40
-IPPROTO_IPV6_IN_IPV6 = 41
-BUFFER_BYTES = 8 << 20
-MAX_PACKET = 9000
-BATCH = 64
+SO_TIMESTAMPNS: Final = 35
+SO_SNDBUFFORCE: Final = 32
+SO_RCVBUFFORCE: Final = 33
+SO_RXQ_OVFL: Final = 40
+IPPROTO_IPV6_IN_IPV6: Final = 41
+BUFFER_BYTES: Final = 8 << 20
+MAX_PACKET: Final = 9000
+BATCH: Final = 64
 """Most packets of one system call."""
 
-_CONTROL_HEADER = struct.Struct("@Nii")
-_CONTROL_ALIGNMENT = struct.calcsize("@N")
+_CONTROL_HEADER: Final = struct.Struct("@Nii")
+_CONTROL_ALIGNMENT: Final = struct.calcsize("@N")
 
 
 class Received(NamedTuple):
@@ -45,7 +45,7 @@ class Received(NamedTuple):
     realtime_ns: int
 
 
-_WORDS = {
+_WORDS: Final = {
     (socket.IPPROTO_IPV6, socket.IPV6_TCLASS): ("i", ("traffic_class",)),
     (socket.IPPROTO_IPV6, socket.IPV6_HOPLIMIT): ("i", ("hop_limit",)),
     (socket.SOL_SOCKET, SO_TIMESTAMPNS): ("qq", ("seconds", "nanoseconds")),
@@ -53,7 +53,7 @@ _WORDS = {
 }
 """The control messages that are asked for: the form of their data, and its names."""
 
-_ANCILLARY_BYTES = sum(
+_ANCILLARY_BYTES: Final = sum(
     socket.CMSG_SPACE(struct.calcsize(f"={code}")) for code, _ in _WORDS.values()
 )
 

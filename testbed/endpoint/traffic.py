@@ -6,7 +6,7 @@ It is handed packets and times; what it sends goes to the function that it was g
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.endpoint.queue_pairs import (
@@ -37,7 +37,7 @@ from testbed.workloads.pattern import Block, Pattern
 from testbed.workloads.program import End
 from testbed.workloads.programs import program_of
 
-_OUTER_BYTES = ETHERNET_HEADER + 40
+_OUTER_BYTES: Final = ETHERNET_HEADER + 40
 
 Launch = Callable[[Datagram, bytes, int], int]
 """Sends a datagram to the NIC of that address at that time; returns the plane that it takes."""
