@@ -11,7 +11,7 @@ from testbed.model.errors import MachineError
 
 @pytest.fixture
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a core of two modules is, which was built with the simulator a second after."""
+    """Where a core of two modules is, built with endpoint and simulator a second after."""
     monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     directory = tmp_path / "mrc"
     for package in ("mrc", "endpoint", "sim"):

@@ -13,8 +13,6 @@ from errno import EAGAIN, EINTR
 from typing import Final
 
 _IOVEC: Final = struct.Struct("@PN")
-_WORD: Final = "N"
-"""Of what an iovec's two fields are, as a view of all iovecs shows them."""
 _MESSAGE: Final = struct.Struct("@PIPNPNi0PI0P")
 """`struct mmsghdr`: name, length; iovecs, their number; control messages, length; flags; received
 bytes."""
@@ -57,7 +55,7 @@ class Outbox:
             _MESSAGE.pack_into(self._messages, i * _MESSAGE.size, *message)
         # Views, since what is assigned to a slice of a bytearray is copied before it is copied.
         self._buffer, self._names = memoryview(packet_room), memoryview(name_room)
-        self._iovecs = memoryview(iovec_room).cast(_WORD)
+        self._iovecs = memoryview(iovec_room).cast("L")  # each an address and a length
         self._first = _address(self._messages)
 
     @property
