@@ -131,7 +131,7 @@ def _draw(runs: Runs) -> Figure:
         axes.set_title(title)
         axes.set_xlabel("time (ms, real-equivalent)")
         axes.spines["top"].set_visible(False)
-    panels[0].set_ylabel("throughput (Gb/s, real-equivalent)")
+    panels[0].set_ylabel("throughput\n(Gb/s, real-equivalent)")
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure

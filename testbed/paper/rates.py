@@ -107,7 +107,7 @@ def _draw_permutation(runs: Runs) -> Figure:
         places = [i + 1 + shift for i in range(len(rates))]
         axes.bar(places, rates, width=0.38, color=colour, label=label)
     axes.set_xlabel("flow, from the slowest")
-    axes.set_ylabel("throughput (Gb/s, real-equivalent)")
+    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     axes.spines["top"].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2)
     return figure

@@ -144,7 +144,7 @@ def _draw_many(runs: Runs) -> Figure:
     axes.set_ylim(0, 1.2 * attainable)
     style.rtt_axis(axes, 0, rtt, "base RTTs")
     axes.set_xlabel(time_label(run))
-    axes.set_ylabel("throughput (Gb/s, real-equivalent)")
+    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     axes.spines["top"].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure

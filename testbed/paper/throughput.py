@@ -195,7 +195,7 @@ def plot_flows(
     axes.spines["top"].set_visible(False)
     style.rtt_axis(axes, 0, rtt, "base RTTs")
     axes.set_xlabel(time_label(run))
-    axes.set_ylabel("throughput (Gb/s, real-equivalent)")
+    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
 
 
 def sliding(run: Run, flow: FlowTables, moments: Floats, width_s: float) -> Floats:
