@@ -13,6 +13,8 @@ import pytest
 from testbed.fabric import link_model, namespaces, tun
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.patient
+
 TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
 

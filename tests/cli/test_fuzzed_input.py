@@ -5,6 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,6 +13,8 @@ from hypothesis import strategies as st
 from testbed.loading import load_scenario
 from testbed.model.checks import remarks
 from testbed.model.errors import InputError, Problem
+
+pytestmark = pytest.mark.patient
 
 RIGHT: dict[str, Any] = {
     "name": "x",

@@ -16,6 +16,8 @@ from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailed
 
 from .conftest import Call
 
+pytestmark = pytest.mark.patient
+
 TINY = """\
 name: tiny
 topology: clos-tiny

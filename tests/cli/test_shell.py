@@ -20,6 +20,8 @@ from tests.sandbox import run_in_sandbox
 
 from .conftest import Call
 
+pytestmark = pytest.mark.patient
+
 COMMAND = [sys.executable, "-c", "from testbed.cli import main; main()", "shell", "clos-tiny"]
 PROMPT = b"mininet> "
 

@@ -9,6 +9,8 @@ from testbed.loading import load_topology
 
 from .conftest import Call
 
+pytestmark = pytest.mark.patient
+
 
 def test_the_text_picture(call: Call) -> None:
     assert call("topo", "clos-tiny").out == (

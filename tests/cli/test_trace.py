@@ -9,6 +9,8 @@ from testbed.model.topology import Node, Topology
 
 from .conftest import Call
 
+pytestmark = pytest.mark.patient
+
 SEEN = tuple(
     Seen(port, destination, 64 - number, 41, 9)
     for number, (port, destination) in enumerate(

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.patient
+
 TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
 HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
 TINY_RTT_NS = 130_800_000
