@@ -20,14 +20,19 @@ from testbed.paper.runs import Run, order, verdict
 from testbed.results.figures.style import style
 from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
-TWO_CORES = Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2)
-"""235 us of CPU for a packet between racks: a virtual machine (`testbed doctor --measure`)."""
+TWO_CORES = (
+    Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2),
+    Capacity(endpoint_ns=220_000, link_ns=21_500, cpus=2),
+)
+"""235 and 306 us of CPU for a packet between racks: a virtual machine at its best and at its worst
+(`testbed doctor --measure`)."""
 
 LONGEST_S = 30 * 60
 
 
-def test_the_emulated_set_is_made_in_half_an_hour(tmp_path: Path) -> None:
-    planned = plan(chosen([]), tmp_path, ("emulated",), load=TWO_CORES.load)
+@pytest.mark.parametrize("machine", TWO_CORES, ids=["at its best", "at its worst"])
+def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: Path) -> None:
+    planned = plan(chosen([]), tmp_path, ("emulated",), load=machine.load)
     assert {one.form for one in planned.due} == {"emulated"}
     assert estimate_s(planned.due)["emulated"] <= LONGEST_S
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
