@@ -119,6 +119,8 @@ class Controller(RyuApp):
     def _obey(self) -> None:
         """Report what there is, play the timeline when told, end when told or left alone."""
         hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self))
+        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
+            self._links.open(link)  # before anything is due
         if self._plan.wires:
             self._channel.send({"listening": self._plan.port})
         else:
@@ -144,8 +146,6 @@ class Controller(RyuApp):
         """Play the timeline, the faults beside each other."""
         self._t0_ns = t0_ns
         gc.freeze()  # Ryu's objects stay: to look through them would make a fault late
-        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
-            self._links.open(link)
         hub.joinall([hub.spawn(self._run, one, t0_ns) for one in self._plan.happenings])
         self._channel.send({"done": True, "failed": self._log.has_errors})
 
