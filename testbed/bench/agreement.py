@@ -13,11 +13,10 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean
 
-from testbed.bench.failover import run_until_trusted
+from testbed.bench.failover import fitted, run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
-from testbed.experiment.capacity import Capacity
 from testbed.loading import load_topology
 from testbed.model.faults import Blackhole, Cut, Fault, Loss
 from testbed.model.scenario import Scenario
@@ -128,12 +127,6 @@ def _scenario(
         transport=Mrc(congestion="nscc"),
         timeline=faults,
     )
-
-
-def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
-    """A scenario at the dilation that a machine carries, or its own if it carries that."""
-    dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
-    return scenario.at_dilation(dilation)
 
 
 def agreement(setting: Setting) -> list[Figure]:

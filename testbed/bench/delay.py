@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.bench.failover import run_until_trusted
+from testbed.bench.failover import fitted, run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
@@ -52,7 +52,7 @@ def _scenario(setting: Setting) -> Scenario:
     if capacity is None:
         setting.progress("what this machine carries")
         capacity = calibrate(lambda _what, _done: None)
-    return scenario.at_dilation(max(capacity.fitting_dilation(scenario), topology.dilation))
+    return fitted(scenario, capacity)
 
 
 def _errors(directory: Path) -> tuple[float, float]:

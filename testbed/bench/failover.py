@@ -10,6 +10,7 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.endpoint.planning import links_in_use_by_all
 from testbed.experiment import run_experiment
+from testbed.experiment.capacity import Capacity
 from testbed.loading import load_scenario
 from testbed.model.faults import Blackhole
 from testbed.model.scenario import Scenario
@@ -61,6 +62,12 @@ def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
     """One measure of every fault; what never happened took for ever."""
     values = (getattr(fault, measure) for fault in faults)
     return [math.inf if value is None else value for value in values]
+
+
+def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
+    """A scenario at the dilation that a machine carries, or its own if it carries that."""
+    dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
+    return scenario.at_dilation(dilation)
 
 
 TRIES = 3

@@ -2,7 +2,8 @@
 
 import math
 
-from testbed.bench.agreement import Compared, Told, fitted, scenarios, table
+from testbed.bench.agreement import Compared, Told, scenarios, table
+from testbed.bench.failover import fitted
 from testbed.experiment.capacity import Capacity
 from testbed.model.faults import Blackhole
 
