@@ -178,16 +178,16 @@ class OpenFlowActuator:
             SwitchError: the switch refused or did not answer.
         """
         wire, session, state = self._wires[link], self._session(), self._states[link]
-        before, after = (state.cut, state.swallows), _on_wire(wanted)
-        state.cut, state.swallows = after  # also what a new switch would get
+        was_cut, swallowed = state.cut, state.swallows
+        state.cut, state.swallows = _on_wire(wanted)  # also what a new switch would get
         after_ns = self._clock.now_ns()
-        if before[0] and not wanted.cut:
+        if was_cut and not state.cut:
             session.commit(session.power(wire, up=True))
             self._links.restore(link)
-        session.commit(_drops(session, wire, before[1], state.swallows))
+        session.commit(_drops(session, wire, swallowed, state.swallows))
         self._purge_datapath()
         by_ns = self._clock.now_ns()
-        if wanted.cut and not before[0]:
+        if state.cut and not was_cut:
             session.commit(session.power(wire, up=False))
             self._await_carrier_loss(link)
         state.forwarded = forwarded_packets(wire)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
-from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY, Commit
+from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.openvswitch import Wire
 from testbed.model.errors import RunFailedError
 
@@ -23,7 +23,6 @@ class _Request:
 
     done: Any = field(default_factory=hub.Event)
     body: list[Any] = field(default_factory=list)
-    answered_ns: int = 0
     error: str | None = None
 
 
@@ -82,7 +81,7 @@ class Session:
 
     # --- requests -------------------------------------------------------------------------
 
-    def commit(self, messages: Sequence[Any]) -> Commit:
+    def commit(self, messages: Sequence[Any]) -> None:
         """Make changes, and wait until the switch has made them.
 
         All of them, and the barrier, are sent at once: it wakes up for them once.
@@ -94,7 +93,6 @@ class Session:
         requests = [self._expect(message) for message in (*messages, barrier)]
         for message in (*messages, barrier):
             message.serialize()
-        sent_ns = time.monotonic_ns()
         try:
             self.datapath.send(b"".join(bytes(one.buf) for one in (*messages, barrier)))
             self._wait(requests[-1])
@@ -102,7 +100,6 @@ class Session:
                 self._raise_error(request)
         finally:
             self._forget((*messages, barrier))
-        return Commit(sent_ns, requests[-1].answered_ns)
 
     def learn_ports(self, wires: Sequence[Wire]) -> None:
         """Read the switch's ports.
@@ -187,7 +184,6 @@ class Session:
     def _complete(self, xid: int, error: str | None = None) -> None:
         request = self._requests.get(xid)
         if request is not None and not request.done.is_set():
-            request.answered_ns = time.monotonic_ns()
             request.error = error
             request.done.set()
 

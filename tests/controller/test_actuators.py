@@ -6,7 +6,7 @@ import pytest
 
 from testbed.controller import actuators
 from testbed.controller.actuators import FaultError, LinkState, OpenFlowActuator
-from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY, Commit
+from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch import wires_of
 from testbed.model.impairment import Impairment
@@ -38,10 +38,9 @@ class FakeSwitch:
         self.asked.append("purge")
         self.clock.time_ns += 1_000_000
 
-    def commit(self, messages: list[str]) -> Commit:
+    def commit(self, messages: list[str]) -> None:
         """Change what flows there are."""
         self.asked += messages
-        sent_ns = self.clock.now_ns()
         for message in messages:
             verb, _, port = message.partition(" ")
             if verb == "drop":
@@ -50,7 +49,6 @@ class FakeSwitch:
                 self.table.pop((DROP_PRIORITY, int(port)), None)
             if message in {"up", "down"}:
                 self.up = message == "up"
-        return Commit(sent_ns, self.clock.now_ns())
 
     def flows(self) -> dict[tuple[int, int], int]:
         """The flows there are."""
