@@ -31,9 +31,6 @@ from testbed.fabric.netlink import Netlink
 
 APP = "testbed.controller.app"
 
-NICENESS = -10
-"""Faults come when they are due, as the endpoints' packets do: before ordinary programs."""
-
 
 def main() -> int:
     """Run the controller that the plan named on the command line describes."""
@@ -43,7 +40,7 @@ def main() -> int:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(name)s %(message)s"
     )
     with contextlib.suppress(PermissionError):  # then the records tell how late faults were
-        go_first(NICENESS)
+        go_first()  # faults come when they are due, as the endpoints' packets do
     channel = Channel(os.dup(0), os.dup(1))
     os.dup2(2, 1)  # what a library prints is no message
     with Netlink("sandbox") as netlink:

@@ -21,9 +21,6 @@ from testbed.model.errors import RunFailedError
 
 _MAX_MESSAGE = 1 << 18
 
-ENDPOINT_NICENESS = -10
-"""Endpoints go before ordinary programs of the machine: those shall not look like the network."""
-
 
 @dataclass(slots=True)
 class Child:
@@ -94,7 +91,7 @@ def start_endpoint(plan: EndpointPlan, log: Path) -> Child:
 
     def work(control: socket.socket) -> int:
         with contextlib.suppress(PermissionError):  # then lag shows in the verdict, if there is any
-            go_first(ENDPOINT_NICENESS)
+            go_first()
         enter_netns(plan.host.name)
         return run_endpoint(plan, control)
 

@@ -32,6 +32,10 @@ OWN_NETNS = "/proc/thread-self/ns/net"
 AUTOGROUP = Path("/proc/self/autogroup")
 """The niceness of this process's session, where the kernel schedules by session."""
 
+NICENESS = -10
+"""What makes the network goes before ordinary programs of the machine, which shall not look like
+it: endpoints, the controller, Open vSwitch, propagation delay."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -122,7 +126,7 @@ def _as_first_process(function: Callable[[], int]) -> int:
     return function()
 
 
-def go_first(niceness: int) -> None:
+def go_first(niceness: int = NICENESS) -> None:
     """Give this process that niceness, and its session, where the kernel groups by it (sched(7)).
 
     There a niceness counts only among the processes of a session: without this, a program in

@@ -45,9 +45,6 @@ MAX_USERSPACE_WIRES = 4
 RUN_DIRECTORY = Path("/run/openvswitch")
 """In the sandbox's private /run: database, sockets."""
 
-NICENESS = -10
-"""Packets on wires go on, and faults take effect, before ordinary programs run, as at endpoints."""
-
 PACKET_BUFFER_BYTES = 16 << 20
 START_TIMEOUT_S = 10.0
 REMEDY = "apt install openvswitch-switch (its service need not run)"
@@ -324,7 +321,7 @@ class OpenVSwitch:
 def _begin(parent: int) -> None:
     die_with_parent(parent)
     with contextlib.suppress(PermissionError):
-        go_first(NICENESS)
+        go_first()  # packets on wires go on, and faults take effect, as at endpoints
 
 
 def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:

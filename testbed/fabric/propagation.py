@@ -40,9 +40,6 @@ DEVICE = "delay"
 QUEUE_PACKETS = 20_000
 """What waits for the process at most: more than a host's ports bring while it has no CPU."""
 
-NICENESS = -10
-"""As that of MRC's endpoints, which do the same."""
-
 _IPV6_BYTES = 40
 _NEXT_HEADER = 6
 _HOP_LIMIT = 7
@@ -156,7 +153,7 @@ def _child(parent: int, topology: Topology, tuns: Sequence[int]) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the prompt's Ctrl-C is not for us
         namespaces.die_with_parent(parent)
         namespaces.name_process("propagation")
-        os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
+        os.setpriority(os.PRIO_PROCESS, 0, namespaces.NICENESS)
         _hold([Wires(topology, *one) for one in zip(topology.hosts, tuns, strict=True)])
     except BaseException:  # noqa: BLE001 - standard error is all that can still be told
         traceback.print_exc()
