@@ -28,7 +28,7 @@ LABELLED_LEFT = 0.6
 def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:
     """Draw `goodput`: one row a flow."""
     shown = tables[:MAX_FLOWS]
-    fault = next((f for f in summary.faults if f.effective_s is not None), None)
+    fault = next(iter(fault_rows.struck(summary)), None)
     many = fault_rows.rows(summary)
     heights = [2.25] * len(shown)
     if many:
@@ -124,8 +124,9 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
     moments = np.linspace(0, end, 2000)
     rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
     axes.plot(moments, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
-    _faults(axes, fault_rows.struck(summary), end)
-    zero = next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
+    struck = fault_rows.struck(summary)
+    _faults(axes, struck, end)
+    zero = struck[0].effective_s or 0.0 if struck else 0.0
     if first:
         style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
     axes.spines["top"].set_visible(False)
