@@ -47,7 +47,8 @@ def test_a_variants_name_means_one_run() -> None:
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
     made = order(VARIANTS[name], tmp_path, "simulated")
     assert made.scenario.name == name
-    assert made.scenario.duration <= 200 * 10**9
+    usual_s = 80 if VARIANTS[name].only_simulated else 15
+    assert made.scenario.duration <= {"incast-roce-1": 200}.get(name, usual_s) * 10**9
     assert made.finished() is None
 
 
