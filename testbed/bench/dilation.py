@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import run, seeded
+from testbed.bench.failover import run_until_trusted, seeded
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.loading import load_scenario
@@ -43,9 +43,9 @@ def dilation(setting: Setting) -> list[Figure]:
     runs: _Runs = {factor: [] for factor in DILATIONS}
     for seed in range(1, setting.repeats + 1):
         for factor in DILATIONS:
-            setting.progress(f"dilation {factor}, {seed}/{setting.repeats}")
             slower = seeded(scenario, seed).at_dilation(factor)
-            runs[factor].append(run(slower, setting.results))
+            what = f"dilation {factor}, {seed}/{setting.repeats}"
+            runs[factor].append(run_until_trusted(slower, setting, what)[-1])
     _draw(runs, setting.results / f"bench-{scenario.name}", setting.pictures / "dilation.png")
     base = _apart([[one.base_rtt_real_us for one in own] for own in runs.values()])
     shortest = min(one.base_rtt_real_us for own in runs.values() for one in own)

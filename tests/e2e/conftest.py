@@ -55,19 +55,26 @@ class CommandLine:
     def run(self, scenario: Path, *options: str, timed: bool = True) -> dict[str, Any]:
         """Run a scenario to its end; returns its summary with the key `run` added.
 
-        A shared machine stumbles: what the run itself says cannot be trusted is tried again. Where
-        the test is about no times (not `timed`), a machine that was too busy does no harm.
+        A shared machine stumbles: what the run itself says cannot be trusted, or is degraded, is
+        tried again. Where the test is about no times (not `timed`), a machine that was too busy
+        does no harm.
         """
         for _ in range(ATTEMPTS):
             process = self.start("run", scenario, "--results", self.results, "--json", *options)
             out, err = process.communicate(timeout=120)
-            if process.returncode != ExitStatus.UNTRUSTED or not timed:
+            assert process.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, err
+            answer = json.loads(out)
+            summary: dict[str, Any] = answer["summary"] | {"run": answer["run"]}
+            if summary["verdict"] == "trusted" or not timed:
                 break
-        fine = [ExitStatus.AS_EXPECTED, *([] if timed else [ExitStatus.UNTRUSTED])]
-        assert process.returncode in fine, err
-        answer = json.loads(out)
-        summary: dict[str, Any] = answer["summary"] | {"run": answer["run"]}
+        assert process.returncode == ExitStatus.AS_EXPECTED or not timed, err
         return summary
+
+
+def need_trust(summary: dict[str, Any]) -> None:
+    """Leave a test, and say why, before it asserts on times that this machine stretched."""
+    if summary["verdict"] != "trusted":
+        pytest.skip(f"no times asserted, the runs were {summary['verdict']}: {summary['reasons']}")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from testbed.fabric import openvswitch
 from testbed.fabric.openvswitch import Availability
 from testbed.loading import load_scenario
 from testbed.results.analyse import analyse
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import CommandLine, need_trust
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -29,18 +29,23 @@ def _assert_ridden_out(summary: dict[str, Any]) -> None:
     assert integrity["bytes_lost"] == integrity["bytes_corrupted"] == 0
     (fault,) = summary["faults"]
     assert fault["flows_affected"] == 2
+    assert fault["return_last_rtt"] is not None
+    for flow in summary["flows"]:
+        assert flow["packets_lost"] == flow["packets_retransmitted"] > 0
+        paths = {ev["path"]: ev for ev in flow["evs"]}
+        assert paths["p0/t1_1"]["packets_lost"] > 0
+        assert sum(ev["packets_lost"] for ev in flow["evs"]) == paths["p0/t1_1"]["packets_lost"]
+
+
+def _assert_in_time(summary: dict[str, Any]) -> None:
+    need_trust(summary)
+    (fault,) = summary["faults"]
     assert 0.5 < fault["detection_rtt"] <= 2
     assert fault["detection_last_rtt"] <= 3
     assert fault["stall_rtt"] <= 5
     assert fault["recovery_rtt"] <= 10
     assert fault["deficit_rtt"] < 2
-    assert fault["return_last_rtt"] is not None
-    for flow in summary["flows"]:
-        assert flow["packets_lost"] == flow["packets_retransmitted"] > 0
-        assert flow["attainable_fraction"] > 0.95
-        paths = {ev["path"]: ev for ev in flow["evs"]}
-        assert paths["p0/t1_1"]["packets_lost"] > 0
-        assert sum(ev["packets_lost"] for ev in flow["evs"]) == paths["p0/t1_1"]["packets_lost"]
+    assert all(flow["attainable_fraction"] > 0.95 for flow in summary["flows"])
 
 
 @pytest.mark.parametrize("kind", ["blackhole", "cut"])
@@ -49,11 +54,13 @@ def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
     summary = testbed.run(testbed.scenario(timeline=_timeline(kind)), "--seed", "3")
     _assert_ridden_out(summary)
     _assert_complete(summary)
-    assert summary["verdict"] != "invalid", summary["reasons"]
     (fault,) = summary["faults"]
     assert (fault["kind"], fault["target"]) == (kind, LINK)
-    assert 0 <= fault["effective_s"] - fault["requested_s"] < 0.25
-    assert 3.5 <= fault["healed_s"] < 3.75
+    assert fault["effective_s"] >= fault["requested_s"]
+    assert fault["healed_s"] >= 3.5
+    _assert_in_time(summary)
+    assert fault["effective_s"] - fault["requested_s"] < 0.25
+    assert fault["healed_s"] < 3.75
 
 
 def _assert_complete(summary: dict[str, Any]) -> None:
@@ -76,13 +83,14 @@ def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
     summary = testbed.run(testbed.scenario(duration="3 s"))
     for flow in summary["flows"]:
         assert flow["packets_lost"] == flow["packets_retransmitted"] == 0
-        assert flow["attainable_fraction"] > 0.98
     assert not any(_gaps(summary).values())
     links = summary["links"]
     left = sum(link["offered"] for link in links if link["direction"].startswith("h"))
     came = sum(link["packets"] for link in links if ">h" in link["direction"])
     assert left == came > sum(flow["packets_sent"] for flow in summary["flows"])
     assert max(link["peak_bytes"] for link in links) > 0
+    need_trust(summary)
+    assert all(flow["attainable_fraction"] > 0.98 for flow in summary["flows"])
 
 
 def _gaps(summary: dict[str, Any]) -> dict[str, int]:
@@ -107,6 +115,7 @@ def test_without_open_vswitch_the_link_itself_is_acted_on(
     _assert_ridden_out(summary)
     assert summary["faults"][0]["actuator"] == "link"
     assert json.loads((run / "manifest.json").read_text())["openvswitch"]["datapath"] is None
+    _assert_in_time(summary)
 
 
 def test_a_run_with_grey_and_dead_links_accounts_for_every_packet(
