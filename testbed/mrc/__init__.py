@@ -23,9 +23,10 @@ from testbed.mrc.events import (
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
 from testbed.mrc.nscc import CcProfile, Nscc
+from testbed.mrc.packets import DecodeError, DecodeReason, EndpointRequest, Packet
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.state import QpState, QpStateError
-from testbed.mrc.wire import DecodeError, DecodeReason, EndpointRequest, Packet, decode
+from testbed.mrc.wire import decode
 
 __all__ = [
     "NEVER",

@@ -40,6 +40,26 @@ TIMESTAMP_RTT_BITS: Final = 11
 wrap after 32 base RTTs or more: 128 ns at full speed, 65.5 us where an RTT takes 131 ms. Ours to
 choose; the peer only echoes it."""
 
+IPV6_BYTES: Final = 40
+UDP_BYTES: Final = 8
+BTH_BYTES: Final = 12
+METH_BYTES: Final = 4
+TSETH_BYTES: Final = 4
+RETH_BYTES: Final = 16
+IMMDT_BYTES: Final = 4
+AETH_BYTES: Final = 4
+SETH_BYTES: Final = 36
+"""SETH with its CC_STATE."""
+NETH_BYTES: Final = 20
+PETH_BYTES: Final = 16
+ERTH_BYTES: Final = 16
+EETH_BYTES: Final = 36
+ICRC_BYTES: Final = 4
+"""Each header's bytes (IPv6, UDP, BTH, ImmDt, AETH, iCRC: IBTA A17; the others: OCP MRC 1.0)."""
+
+BASE_BYTES: Final = IPV6_BYTES + UDP_BYTES + BTH_BYTES
+"""The headers that every inner packet begins with."""
+
 FLAG_ACK_REQUEST: Final = 0x80
 FLAG_RETRANSMITTED: Final = 0x20
 FLAG_TIMESTAMP: Final = 0x10

@@ -11,8 +11,9 @@ from typing import Final
 from testbed.mrc.config import REFUSALS
 from testbed.mrc.constants import DscpClasses, EndpointOp
 from testbed.mrc.datagram import Arrival, Outbound
+from testbed.mrc.packets import Buffer, DecodeError, DecodeReason, EndpointRequest
 from testbed.mrc.qp import QueuePair, respond
-from testbed.mrc.wire import Buffer, DecodeError, DecodeReason, EndpointRequest, decode
+from testbed.mrc.wire import decode
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"

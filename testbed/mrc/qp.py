@@ -16,13 +16,7 @@ from testbed.mrc.events import Event, EvState
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
 from testbed.mrc.nscc import PENALTY_UNIT
-from testbed.mrc.ports import PortStatus
-from testbed.mrc.requester import Requester
-from testbed.mrc.responder import Responder
-from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
-from testbed.mrc.wire import (
+from testbed.mrc.packets import (
     Ack,
     Control,
     EndpointRequest,
@@ -33,8 +27,14 @@ from testbed.mrc.wire import (
     Sack,
     TrimmedWrite,
     Write,
-    encode,
 )
+from testbed.mrc.ports import PortStatus
+from testbed.mrc.requester import Requester
+from testbed.mrc.responder import Responder
+from testbed.mrc.reverse import ReversePaths
+from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
+from testbed.mrc.wire import encode
 
 
 def _seal(packet: Control, dscp: int) -> Datagram:

@@ -21,21 +21,14 @@ from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
 from testbed.mrc.message import Completion, CompletionStatus
+from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
 from testbed.mrc.retry import Remedy, RetryTimer
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.send_queue import SendQueue
-from testbed.mrc.wire import (
-    Ack,
-    EndpointRequest,
-    EndpointResponse,
-    Nack,
-    ReliabilityProbe,
-    Sack,
-    encode_write,
-)
+from testbed.mrc.wire import encode_write
 
 _REMEMBER_LOSSES: Final = 1024
 _PROBE_ID_MASK: Final = 0xFFFF

@@ -18,9 +18,9 @@ from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
 from testbed.mrc.message import ReceiveCompletion
+from testbed.mrc.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 from testbed.mrc.psn import unwrap_msn, unwrap_psn, wrap_psn
 from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1

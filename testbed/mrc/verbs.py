@@ -36,9 +36,9 @@ from testbed.mrc.events import Event
 from testbed.mrc.memory import MemoryRegion, MemoryTable
 from testbed.mrc.message import CompletionStatus
 from testbed.mrc.nscc import CcProfile, Nscc
+from testbed.mrc.packets import Buffer
 from testbed.mrc.qp import QueuePair as Core
 from testbed.mrc.state import QpState, QpStateError, may_become
-from testbed.mrc.wire import Buffer
 
 FIRST_QPN: Final = 16
 """Queue pair numbers below are reserved: QPN 2 answers endpoint requests."""

@@ -1,4 +1,4 @@
-"""The wire format: the inner packets of MRC as values, and their bytes.
+"""The wire format: the inner packets of MRC, from values to bytes and back.
 
 An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. Layouts are OCP MRC 1.0's
 as independent implementers describe them; what they leave open is decided here:
@@ -6,14 +6,8 @@ as independent implementers describe them; what they leave open is decided here:
 - *EV halves*: the low 16 bits (the path) travel in the low 16 bits of the flow label, the high 16
   bits in the UDP source port. Sources disagree on the order. The inner flow label repeats the
   outer one, so that a receiver that sees only the inner packet still knows the EV.
-- *SACK bitmap*: bit i, counted from the least significant, stands for PSN cack + sack_offset + i.
 - *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0.
-- *PETH*: probe id, tx_timestamp, 12 reserved bytes.
-- *ERTH*: op in byte 0, EV in 4-7, the asking QP in 8-11, port mask in 12-15. *EETH* begins the
-  same way, followed by 20 reserved bytes. The position of its op is another open conflict.
-- *AETH*: as IBTA has it, syndrome in byte 0, MSN in 1-3; the PSN acknowledged, and all before it,
-  is the BTH's. Only ACKs: a NAK of the AETH's kind is a NACK here, which is its own opcode.
-- spdcid, dpdcid and cc_type are sent as zero and ignored.
+- What follows the BTH of other packets than WRITEs: `control.py`.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
 and hop limit masked, the UDP header with the checksum masked, the BTH with byte 4 masked, and all
@@ -21,50 +15,41 @@ that follows; sent least significant byte first. The outer header changes on the
 covered. The UDP checksum is zero (RFC 6935, 6936).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from testbed.mrc.constants import (
-    AETH_ACK_MASK,
-    AETH_NO_CREDITS,
+    BASE_BYTES,
+    BTH_BYTES,
     DEFAULT_PKEY,
     ECT0,
-    ENDPOINT_QPN,
     FLAG_ACK_REQUEST,
     FLAG_RETRANSMITTED,
     FLAG_TIMESTAMP,
+    ICRC_BYTES,
+    IMMDT_BYTES,
+    IPV6_BYTES,
+    METH_BYTES,
+    RETH_BYTES,
     ROCE_UDP_PORT,
-    EndpointOp,
-    EvMark,
-    NackReason,
+    TSETH_BYTES,
+    UDP_BYTES,
     Opcode,
 )
+from testbed.mrc.control import EXTENSION_BYTES, decode_control, encode_extension
 from testbed.mrc.datagram import new
+from testbed.mrc.packets import (
+    Buffer,
+    Control,
+    DecodeError,
+    DecodeReason,
+    Packet,
+    TrimmedWrite,
+    Write,
+)
 
-Buffer = bytes | bytearray | memoryview
-
-IPV6_BYTES: Final = 40
-UDP_BYTES: Final = 8
-BTH_BYTES: Final = 12
-METH_BYTES: Final = 4
-TSETH_BYTES: Final = 4
-RETH_BYTES: Final = 16
-IMMDT_BYTES: Final = 4
-AETH_BYTES: Final = 4
-SETH_BYTES: Final = 36
-"""SETH with its CC_STATE."""
-NETH_BYTES: Final = 20
-PETH_BYTES: Final = 16
-ERTH_BYTES: Final = 16
-EETH_BYTES: Final = 36
-ICRC_BYTES: Final = 4
-
-_BASE_BYTES: Final = IPV6_BYTES + UDP_BYTES + BTH_BYTES
-TRIMMED_BYTES: Final = _BASE_BYTES + METH_BYTES + TSETH_BYTES
+TRIMMED_BYTES: Final = BASE_BYTES + METH_BYTES + TSETH_BYTES
 """What a trimming switch keeps of a WRITE: everything up to and including METH and TSETH."""
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH_BYTES
 
@@ -77,12 +62,6 @@ _COVERED_BASE: Final = Struct("!8s" + _BASE_FORMAT[1:])
 _COVERED_WRITE: Final = Struct("!8s" + _BASE_FORMAT[1:] + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
-_AETH: Final = Struct("!I")
-_SETH: Final = Struct("!BBhIIIBBhQHHI")
-_NETH: Final = Struct("!HBBIIIBBH")
-_PETH: Final = Struct("!HH12x")
-_ERTH: Final = Struct("!B3xIII")
-_EETH: Final = Struct("!B3xIII20x")
 
 _UDP_NEXT_HEADER: Final = 17
 _HOP_LIMIT: Final = 64
@@ -105,165 +84,6 @@ _WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
     Opcode.WRITE_LAST,
     Opcode.WRITE_ONLY,
 }
-
-
-class DecodeReason(Enum):
-    """Why bytes are not a packet of MRC."""
-
-    TRUNCATED = "shorter than its headers"
-    NOT_IPV6 = "the inner header is not IPv6"
-    NOT_UDP = "the next header is not UDP"
-    BAD_LENGTH = "a length field disagrees with the packet"
-    WRONG_PORT = "not the RoCEv2 port"
-    UNKNOWN_OPCODE = "not an opcode of MRC"
-    BAD_ICRC = "the iCRC does not match: corrupted on the way"
-    BAD_FIELD = "a field holds a value that is not defined"
-
-
-class DecodeError(Exception):
-    """These bytes are not a packet that may be acted on."""
-
-    def __init__(self, reason: DecodeReason) -> None:
-        super().__init__(reason.value)
-        self.reason = reason
-
-
-class Write(NamedTuple):
-    """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
-
-    `immediate` (32 bits) is there in the last packet of a WRITE with immediate, and only there.
-    """
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    psn: int
-    opcode: int
-    ack_request: bool
-    retransmitted: bool
-    rqmsn: int
-    msn: int
-    tx_timestamp: int
-    va: int
-    rkey: int
-    dma_length: int
-    payload: Buffer
-    immediate: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TrimmedWrite:
-    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, not evidence."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    psn: int
-    msn: int
-    tx_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ack:
-    """Transport acknowledgement: `psn` and all before it have arrived.
-
-    `msn` (24 bits here) counts the messages completed. It reflects no EV.
-    """
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    psn: int
-    msn: int
-
-
-@dataclass(frozen=True, slots=True)
-class Sack:
-    """Selective acknowledgement: SETH and CC_STATE.
-
-    `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
-    id where `probe_reply`), and `reflected_ev` the EV that packet came on. `mpr` is the responder
-    window in units of 128 PSNs, `rcvd_bytes` counts units of 256 bytes, modulo 2^24.
-    """
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    mark: EvMark
-    probe_reply: bool
-    ack_psn_offset: int
-    reflected_ev: int
-    cack_psn: int
-    mpr: int
-    sack_offset: int
-    bitmap: int
-    tx_timestamp: int
-    ooo_count: int
-    restore_cwnd: bool
-    rcv_cwnd_pen: int
-    rcvd_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Nack:
-    """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    reason: NackReason
-    reflected_ev: int
-    nack_psn: int
-    tx_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReliabilityProbe:
-    """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN (`psn` is the next one)."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
-    psn: int
-    probe_id: int
-    tx_timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointRequest:
-    """A request to the peer's endpoint (QPN 2): an EV probe or a port status update."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    op: EndpointOp
-    request_id: int
-    requester_qpn: int
-    port_mask: int
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointResponse:
-    """The answer to an `EndpointRequest`, for the queue pair `qpn` that asked."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    op: EndpointOp
-    request_id: int
-    qpn: int
-    port_mask: int
-    reflected_ev: int
-
-
-Control = Ack | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
-Packet = Write | TrimmedWrite | Control
 
 
 def _masked_start(packet: Buffer) -> bytes:
@@ -382,49 +202,7 @@ def encode_write(
 
 def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
     """Return the header of a control packet and its trailer (the iCRC)."""
-    qpn, psn = ENDPOINT_QPN, 0
-    if isinstance(packet, Sack):
-        opcode, qpn = Opcode.SACK, packet.qpn
-        extension = _SETH.pack(
-            0,
-            packet.mark << 5 | packet.probe_reply << 1,
-            packet.ack_psn_offset,
-            packet.reflected_ev,
-            0,
-            packet.cack_psn,
-            0,
-            packet.mpr,
-            packet.sack_offset,
-            packet.bitmap,
-            packet.tx_timestamp,
-            packet.ooo_count,
-            packet.restore_cwnd << 31 | packet.rcv_cwnd_pen << 24 | packet.rcvd_bytes,
-        )
-    elif isinstance(packet, Ack):
-        opcode, qpn, psn = Opcode.ACK, packet.qpn, packet.psn
-        extension = _AETH.pack(AETH_NO_CREDITS << 24 | packet.msn)
-    elif isinstance(packet, Nack):
-        opcode, qpn = Opcode.NACK, packet.qpn
-        extension = _NETH.pack(
-            0,
-            packet.reason,
-            0,
-            packet.reflected_ev,
-            0,
-            packet.nack_psn,
-            0,
-            0,
-            packet.tx_timestamp,
-        )
-    elif isinstance(packet, ReliabilityProbe):
-        opcode, qpn, psn = Opcode.RELIABILITY_PROBE, packet.qpn, packet.psn
-        extension = _PETH.pack(packet.probe_id, packet.tx_timestamp)
-    elif isinstance(packet, EndpointRequest):
-        opcode, psn = Opcode.ENDPOINT_REQUEST, packet.request_id
-        extension = _ERTH.pack(packet.op, packet.ev, packet.requester_qpn, packet.port_mask)
-    else:
-        opcode, psn = Opcode.ENDPOINT_RESPONSE, packet.request_id
-        extension = _EETH.pack(packet.op, packet.reflected_ev, packet.qpn, packet.port_mask)
+    opcode, qpn, psn, extension = encode_extension(packet)
     length = UDP_BYTES + BTH_BYTES + len(extension) + ICRC_BYTES
     base = BASE.pack(
         0x60000000 | dscp << 22 | ECT0 << 20 | packet.ev & 0xFFFF,
@@ -447,16 +225,6 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
     return header, icrc(header, b"").to_bytes(4, "little")
 
 
-_EXTENSION_BYTES: Final[dict[int, int]] = {
-    Opcode.ACK: AETH_BYTES,
-    Opcode.SACK: SETH_BYTES,
-    Opcode.NACK: NETH_BYTES,
-    Opcode.RELIABILITY_PROBE: PETH_BYTES,
-    Opcode.ENDPOINT_REQUEST: ERTH_BYTES,
-    Opcode.ENDPOINT_RESPONSE: EETH_BYTES,
-}
-
-
 def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
     """Return the packet that these bytes (an inner packet, whole) are.
 
@@ -468,7 +236,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         DecodeError: it is not one, or it was corrupted on the way.
     """
     total = len(packet)
-    if total < _BASE_BYTES:
+    if total < BASE_BYTES:
         raise DecodeError(DecodeReason.TRUNCATED)
     (
         word,
@@ -508,10 +276,10 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         if total < payload_start + pad + ICRC_BYTES:
             raise DecodeError(DecodeReason.TRUNCATED)
     else:
-        extension = _EXTENSION_BYTES.get(opcode)
+        extension = EXTENSION_BYTES.get(opcode)
         if extension is None:
             raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
-        if total != _BASE_BYTES + extension + ICRC_BYTES:
+        if total != BASE_BYTES + extension + ICRC_BYTES:
             raise DecodeError(DecodeReason.BAD_LENGTH)
     covered = _COVERED_BASE.pack(
         _ONES,
@@ -531,11 +299,11 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         _MASKED_RESERVED | word4,
         word8,
     )
-    if crc32(packet[_BASE_BYTES:], crc32(covered)) != _CRC32_RESIDUE:
+    if crc32(packet[BASE_BYTES:], crc32(covered)) != _CRC32_RESIDUE:
         raise DecodeError(DecodeReason.BAD_ICRC)
     if is_write:
         rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(
-            packet, _BASE_BYTES
+            packet, BASE_BYTES
         )
         if kind != _FTYPE_TIMESTAMP:
             raise DecodeError(DecodeReason.BAD_FIELD)
@@ -561,10 +329,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             immediate,
         )
         return new(Write, write)
-    try:
-        return _CONTROL_DECODERS[opcode](packet, source, destination, ev, qpn, word8 & 0xFFFFFF)
-    except ValueError as error:
-        raise DecodeError(DecodeReason.BAD_FIELD) from error
+    return decode_control(opcode, packet, source, destination, ev, qpn, word8 & 0xFFFFFF)
 
 
 def _decode_trimmed(
@@ -574,120 +339,7 @@ def _decode_trimmed(
         raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
     if len(packet) < TRIMMED_BYTES:
         raise DecodeError(DecodeReason.TRUNCATED)
-    _, msn, tx_timestamp, kind = _METH_TSETH.unpack_from(packet, _BASE_BYTES)
+    _, msn, tx_timestamp, kind = _METH_TSETH.unpack_from(packet, BASE_BYTES)
     if kind != _FTYPE_TIMESTAMP:
         raise DecodeError(DecodeReason.BAD_FIELD)
     return TrimmedWrite(source, destination, ev, qpn, word8 & 0xFFFFFF, msn, tx_timestamp)
-
-
-def _decode_ack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> Ack:
-    (word,) = _AETH.unpack_from(packet, _BASE_BYTES)
-    if word >> 24 & AETH_ACK_MASK:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return Ack(source, destination, ev, qpn, psn, word & 0xFFFFFF)
-
-
-def _decode_sack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, _psn: int
-) -> Sack:
-    (
-        _,
-        marks,
-        ack_psn_offset,
-        reflected_ev,
-        _,
-        cack_psn,
-        _,
-        mpr,
-        sack_offset,
-        bitmap,
-        tx_timestamp,
-        ooo_count,
-        accounting,
-    ) = _SETH.unpack_from(packet, _BASE_BYTES)
-    return Sack(
-        source,
-        destination,
-        ev,
-        qpn,
-        EvMark(marks >> 5 & 3),
-        marks & 2 != 0,
-        ack_psn_offset,
-        reflected_ev,
-        cack_psn & 0xFFFFFF,
-        mpr,
-        sack_offset,
-        bitmap,
-        tx_timestamp,
-        ooo_count & 0x7FFF,
-        accounting >> 31 != 0,
-        accounting >> 24 & 0x7F,
-        accounting & 0xFFFFFF,
-    )
-
-
-def _decode_nack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, _psn: int
-) -> Nack:
-    _, reason, _, reflected_ev, _, nack_psn, _, _, tx_timestamp = _NETH.unpack_from(
-        packet, _BASE_BYTES
-    )
-    return Nack(
-        source,
-        destination,
-        ev,
-        qpn,
-        NackReason(reason),
-        reflected_ev,
-        nack_psn & 0xFFFFFF,
-        tx_timestamp,
-    )
-
-
-def _decode_probe(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> ReliabilityProbe:
-    probe_id, tx_timestamp = _PETH.unpack_from(packet, _BASE_BYTES)
-    return ReliabilityProbe(source, destination, ev, qpn, psn, probe_id, tx_timestamp)
-
-
-def _decode_request(
-    packet: Buffer, source: bytes, destination: bytes, _ev: int, qpn: int, psn: int
-) -> EndpointRequest:
-    # The EV of the extension header: unlike the flow label, the iCRC vouches for it.
-    op, ev, requester_qpn, port_mask = _ERTH.unpack_from(packet, _BASE_BYTES)
-    if qpn != ENDPOINT_QPN:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return EndpointRequest(
-        source, destination, ev, EndpointOp(op), psn & 0xFFFF, requester_qpn, port_mask
-    )
-
-
-def _decode_response(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> EndpointResponse:
-    op, reflected_ev, requester_qpn, port_mask = _EETH.unpack_from(packet, _BASE_BYTES)
-    if qpn != ENDPOINT_QPN:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return EndpointResponse(
-        source,
-        destination,
-        ev,
-        EndpointOp(op),
-        psn & 0xFFFF,
-        requester_qpn,
-        port_mask,
-        reflected_ev,
-    )
-
-
-_CONTROL_DECODERS: Final[dict[int, Callable[[Buffer, bytes, bytes, int, int, int], Packet]]] = {
-    Opcode.ACK: _decode_ack,
-    Opcode.SACK: _decode_sack,
-    Opcode.NACK: _decode_nack,
-    Opcode.RELIABILITY_PROBE: _decode_probe,
-    Opcode.ENDPOINT_REQUEST: _decode_request,
-    Opcode.ENDPOINT_RESPONSE: _decode_response,
-}

@@ -15,7 +15,8 @@ from testbed.fabric.fabric import Fabric
 from testbed.model.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.constants import EndpointOp, Opcode
-from testbed.mrc.wire import Ack, EndpointRequest, ReliabilityProbe, encode
+from testbed.mrc.packets import Ack, EndpointRequest, ReliabilityProbe
+from testbed.mrc.wire import encode
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
 

@@ -14,7 +14,8 @@ from testbed.model.addressing import Path, ev_for_path, paths
 from testbed.model.impairment import Impairment
 from testbed.model.topology import Node, Topology
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.wire import DecodeError, decode
+from testbed.mrc.packets import DecodeError
+from testbed.mrc.wire import decode
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, send

@@ -13,7 +13,8 @@ from testbed.model.addressing import Path, ev_for_path
 from testbed.model.impairment import PPM, WHOLE, Impairment
 from testbed.model.topology import Topology
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.wire import DecodeError, decode
+from testbed.mrc.packets import DecodeError
+from testbed.mrc.wire import decode
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until

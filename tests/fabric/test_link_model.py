@@ -22,7 +22,8 @@ from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.shape import shape_of
 from testbed.model.topology import Topology
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.wire import TRIMMED_BYTES, TrimmedWrite, Write, decode
+from testbed.mrc.packets import TrimmedWrite, Write
+from testbed.mrc.wire import TRIMMED_BYTES, decode
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until

@@ -7,15 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.mrc.constants import DscpClasses, EndpointOp, EvMark, Opcode
-from testbed.mrc.wire import (
-    Ack,
-    Control,
-    EndpointRequest,
-    Sack,
-    Write,
-    encode,
-    icrc,
-)
+from testbed.mrc.packets import Ack, Control, EndpointRequest, Sack, Write
+from testbed.mrc.wire import encode, icrc
 
 from .test_wire import write_bytes
 

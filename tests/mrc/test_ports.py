@@ -7,9 +7,10 @@ import pytest
 from testbed.mrc import EvChanged, EvState, MessageDelivered
 from testbed.mrc.constants import EndpointOp
 from testbed.mrc.ev import NEVER
+from testbed.mrc.packets import EndpointRequest
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.wire import EndpointRequest, decode
+from testbed.mrc.wire import decode
 
 from .harness import RKEY, VA, Network, S, make_profile
 from .test_ev import Bench, started

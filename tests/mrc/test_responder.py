@@ -8,11 +8,11 @@ from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDeliv
 from testbed.mrc.constants import EvMark, NackReason, Opcode
 from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import Placed
+from testbed.mrc.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 from testbed.mrc.psn import unwrap_psn
 from testbed.mrc.responder import Responder
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.wire import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
 

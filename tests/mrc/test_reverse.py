@@ -7,9 +7,9 @@ import pytest
 
 from testbed.mrc import Event, MessageDelivered, decode
 from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.packets import EndpointRequest, Sack
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.wire import EndpointRequest, Sack
 
 from .harness import Network, S, make_profile
 from .test_qp import RTT_NS, check_success, write_all

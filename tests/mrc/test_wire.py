@@ -9,11 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason, Opcode
-from testbed.mrc.wire import (
-    NETH_BYTES,
-    TRIMMED_BYTES,
-    WRITE_HEADER_BYTES,
+from testbed.mrc.constants import NETH_BYTES, EndpointOp, EvMark, NackReason, Opcode
+from testbed.mrc.packets import (
     Ack,
     Control,
     EndpointResponse,
@@ -22,6 +19,10 @@ from testbed.mrc.wire import (
     Sack,
     TrimmedWrite,
     Write,
+)
+from testbed.mrc.wire import (
+    TRIMMED_BYTES,
+    WRITE_HEADER_BYTES,
     encode,
     encode_write,
     icrc,

@@ -23,18 +23,19 @@ from testbed.baselines.roce.constants import (
     Opcode,
 )
 from testbed.mrc import DecodeError, DecodeReason
-from testbed.mrc.constants import DEFAULT_PKEY, ECT0, ROCE_UDP_PORT
-from testbed.mrc.wire import (
-    BASE,
+from testbed.mrc.constants import (
     BTH_BYTES,
+    DEFAULT_PKEY,
+    ECT0,
     ICRC_BYTES,
     IMMDT_BYTES,
     IPV6_BYTES,
     RETH_BYTES,
+    ROCE_UDP_PORT,
     UDP_BYTES,
-    Buffer,
-    icrc,
 )
+from testbed.mrc.packets import Buffer
+from testbed.mrc.wire import BASE, icrc
 
 AETH_BYTES: Final = 4
 _RETH: Final = Struct("!QII")

@@ -1,0 +1,168 @@
+"""The packets of MRC as values, and why bytes may be none of them."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Write(NamedTuple):
+    """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
+
+    `immediate` (32 bits) is there in the last packet of a WRITE with immediate, and only there.
+    """
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    psn: int
+    opcode: int
+    ack_request: bool
+    retransmitted: bool
+    rqmsn: int
+    msn: int
+    tx_timestamp: int
+    va: int
+    rkey: int
+    dma_length: int
+    payload: Buffer
+    immediate: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedWrite:
+    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, not evidence."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    psn: int
+    msn: int
+    tx_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Transport acknowledgement: `psn` and all before it have arrived.
+
+    `msn` (24 bits here) counts the messages completed. It reflects no EV.
+    """
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    psn: int
+    msn: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sack:
+    """Selective acknowledgement: SETH and CC_STATE.
+
+    `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
+    id where `probe_reply`), and `reflected_ev` the EV that packet came on. `mpr` is the responder
+    window in units of 128 PSNs, `rcvd_bytes` counts units of 256 bytes, modulo 2^24.
+    """
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    mark: EvMark
+    probe_reply: bool
+    ack_psn_offset: int
+    reflected_ev: int
+    cack_psn: int
+    mpr: int
+    sack_offset: int
+    bitmap: int
+    tx_timestamp: int
+    ooo_count: int
+    restore_cwnd: bool
+    rcv_cwnd_pen: int
+    rcvd_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Nack:
+    """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    reason: NackReason
+    reflected_ev: int
+    nack_psn: int
+    tx_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityProbe:
+    """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN (`psn` is the next one)."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    qpn: int
+    psn: int
+    probe_id: int
+    tx_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointRequest:
+    """A request to the peer's endpoint (QPN 2): an EV probe or a port status update."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    op: EndpointOp
+    request_id: int
+    requester_qpn: int
+    port_mask: int
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointResponse:
+    """The answer to an `EndpointRequest`, for the queue pair `qpn` that asked."""
+
+    source: bytes
+    destination: bytes
+    ev: int
+    op: EndpointOp
+    request_id: int
+    qpn: int
+    port_mask: int
+    reflected_ev: int
+
+
+Control = Ack | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
+Packet = Write | TrimmedWrite | Control
+
+
+class DecodeReason(Enum):
+    """Why bytes are not a packet of MRC."""
+
+    TRUNCATED = "shorter than its headers"
+    NOT_IPV6 = "the inner header is not IPv6"
+    NOT_UDP = "the next header is not UDP"
+    BAD_LENGTH = "a length field disagrees with the packet"
+    WRONG_PORT = "not the RoCEv2 port"
+    UNKNOWN_OPCODE = "not an opcode of MRC"
+    BAD_ICRC = "the iCRC does not match: corrupted on the way"
+    BAD_FIELD = "a field holds a value that is not defined"
+
+
+class DecodeError(Exception):
+    """These bytes are not a packet that may be acted on."""
+
+    def __init__(self, reason: DecodeReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason
