@@ -1,6 +1,7 @@
 """What makes a run degraded or invalid, and that the reason is given with its number."""
 
 import json
+from collections.abc import Container
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
 from testbed.results.verdict import NOT_DELIVERED
 
-from .synthetic import NS, Plan, generate, ns
+from .synthetic import NS, Failure, Plan, generate, ns
 
 PLAN = Plan(duration=5.0, failures=())
 
@@ -23,13 +24,13 @@ def verdict_of(directory: Path) -> Summary:
     return summarise(data, flow_tables(data))
 
 
-def rewrite_health(directory: Path, **changes: Any) -> None:
-    """Change fields of the samples of h0 (or, for `busy_share`, of the machine)."""
+def rewrite_health(directory: Path, seconds: Container[int] | None = None, **changes: Any) -> None:
+    """Change fields of h0's samples (or, for `busy_share`, of the machine's), of these seconds."""
     process = "machine" if changes.keys() & {"busy_share", "cores", "timer_late_ns"} else "h0"
     path = directory / "health.jsonl"
     samples = [json.loads(line) for line in path.read_text().splitlines()]
-    for sample in samples:
-        if sample["process"] == process:
+    for second, sample in enumerate((s for s in samples if s["process"] == process), 1):
+        if seconds is None or second in seconds:
             sample.update(changes)
     path.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
 
@@ -66,6 +67,27 @@ def test_a_busy_or_late_machine(
     summary = verdict_of(run)
     assert summary.verdict == state
     assert all(word in summary.reasons[0] for word in words), summary.reasons
+
+
+@pytest.mark.parametrize(
+    ("seconds", "state", "words"),
+    [
+        ((2,), "trusted", ""),
+        ((2, 13), "degraded", "in 5% of the seconds"),
+        ((5,), "degraded", "while a fault was measured"),
+        ((9,), "degraded", "while a fault was measured"),
+    ],
+    ids=["once", "more often", "as the fault struck", "as it was healed"],
+)
+def test_a_late_second_counts_where_a_fault_is_measured(
+    tmp_path: Path, seconds: tuple[int, ...], state: str, words: str
+) -> None:
+    """Elsewhere one in twenty may be: of 15 s of two hosts, one."""
+    generate(tmp_path / "run", Plan(duration=15.0, failures=(Failure(at=4.0, until=8.0),)))
+    rewrite_health(tmp_path / "run", seconds, lag_p99_ns=15_000_000)
+    summary = verdict_of(tmp_path / "run")
+    assert summary.verdict == state
+    assert words in "".join(summary.reasons)
 
 
 @pytest.mark.parametrize(
