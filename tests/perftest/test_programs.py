@@ -1,6 +1,8 @@
 """RDMA programs in two hosts of a live fabric: the example, write_bw and write_lat."""
 
+import ast
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 pytestmark = pytest.mark.patient
 
 TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
-HELLO = Path(__file__).parents[2] / "examples" / "hello.py"
+PROJECT = Path(__file__).parents[2]
+HELLO = PROJECT / "examples" / "hello.py"
 TINY_RTT_NS = 130_800_000
 
 
@@ -29,9 +32,20 @@ def rows(output: str) -> list[dict[str, Any]]:
     return found
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/rdma.md"])
+def test_a_page_lists_the_example_as_it_is(page: str) -> None:
+    """All of it but its docstring: whoever pastes the listing has a program that runs."""
+    listings = re.findall(
+        r"^```python\n(.*?)^```", (PROJECT / page).read_text(), re.DOTALL | re.MULTILINE
+    )
+    docstring = ast.parse(HELLO.read_text()).body[0]
+    code = HELLO.read_text().splitlines(keepends=True)[docstring.end_lineno :]
+    assert "".join(code).lstrip() in listings
+
+
 @pytest.mark.root
 def test_the_example_of_ten_lines_runs_between_two_hosts() -> None:
-    """As the README has it; and write_bw stands beside it, as any program on the path."""
+    """And write_bw stands beside it, as any program on the path."""
     text = run_testbed(
         "shell",
         "clos-tiny",
