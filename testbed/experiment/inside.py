@@ -186,7 +186,7 @@ def _watch(run: _Run, t0_ns: int) -> int:
     if run.mapper is not None:
         run.mapper.tell({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
-    machine = MachineSampler(run.directory / "health.jsonl", now_ns())
+    machine = MachineSampler(run.directory / "health.jsonl", now_ns(), run.unexplained_drops())
     raw, topology = run.directory / RAW, run.scenario.topology
     with ExitStack() as stack:
 
@@ -315,6 +315,7 @@ def _write_run(
     run: _Run, reports: dict[str, Any], t0_ns: int, duration_ns: int, base_rtt_ns: int
 ) -> None:
     flows = flow_outcomes(run.scenario, reports, duration_ns)
+    missing = run.fabric.link_model_missing
     content = {
         "t0_ns": t0_ns,
         "duration_s": duration_ns / NS_PER_S,
@@ -323,6 +324,7 @@ def _write_run(
         "flows": [asdict(flow) for flow in flows],
         "hosts": {host: host_counts(report) for host, report in reports.items()},
         "links": _accounts(run.fabric.link_model),
+        "link_model_missing": missing and {"what": missing.what, "remedy": missing.remedy},
         "captures": {one.link.name: {"lost_frames": one.stop()} for one in run.captures},
         "fabric_timings_s": run.fabric.timings_s,
         "datapath": run.switch.datapath if run.switch is not None else None,

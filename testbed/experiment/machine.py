@@ -19,10 +19,15 @@ ALL_CPUS = "cpu"
 
 
 class MachineSampler:
-    """Appends a line a second about the whole machine to health.jsonl."""
+    """Appends a line a second about the whole machine to health.jsonl.
 
-    def __init__(self, path: Path, now_ns: int) -> None:
+    Drops are told as counted from its making on, so that those of the first second show as well.
+    """
+
+    def __init__(self, path: Path, now_ns: int, drops: Mapping[str, int]) -> None:
+        """Begin; `drops` are cumulative counters, which `sample` is given again."""
         self._path = path
+        self._drops_before = _all_drops(drops)
         self._since_ns = now_ns
         self._cpus = cpu_times()
         self._softirq = softirq_time()
@@ -37,12 +42,12 @@ class MachineSampler:
         """When the next line is due."""
         return self._since_ns + INTERVAL_NS
 
-    def sample(self, now_ns: int, drops: dict[str, int], pids: Mapping[str, int]) -> None:
+    def sample(self, now_ns: int, drops: Mapping[str, int], pids: Mapping[str, int]) -> None:
         """Write a line for the time since the last.
 
         Args:
             now_ns: the time.
-            drops: cumulative counters.
+            drops: the same cumulative counters as at the beginning.
             pids: the processes whose resident memory is looked at, by name.
         """
         cpus, softirq = cpu_times(), softirq_time()
@@ -61,7 +66,10 @@ class MachineSampler:
             "cores": dict(sorted(shares.items())),
             "timer_late_ns": self._timer_late_ns,
             "resident_bytes": resident(pids),
-            "drops": {"softnet": _softnet_drops(), **drops},
+            "drops": {
+                name: count - self._drops_before.get(name, 0)
+                for name, count in _all_drops(drops).items()
+            },
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -96,6 +104,10 @@ def softirq_time() -> int:
     """Time since boot that all CPUs spent on packets and timers in the kernel, in ticks."""
     line = Path("/proc/stat").read_text().partition("\n")[0]
     return int(line.split()[1 + _SOFTIRQ_COLUMN])
+
+
+def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:
+    return {"softnet": _softnet_drops(), **drops}
 
 
 def _softnet_drops() -> int:

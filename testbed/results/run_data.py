@@ -72,10 +72,18 @@ class LinkRecord(_Record):
     peak_bytes: int
 
 
+class Missing(_Record):
+    """What the machine of a run lacked, and what to do about it."""
+
+    what: str
+    remedy: str
+
+
 class RunRecord(_Record):
     """`run.json`: when the run began on CLOCK_MONOTONIC, how long it was to last, its flows.
 
-    `links` has every direction by its name; none where there was no link model.
+    `links` has every direction by its name; none where there was no link model, and
+    `link_model_missing` says why there was not.
     """
 
     t0_ns: int
@@ -84,6 +92,7 @@ class RunRecord(_Record):
     bin_s: float = Field(default=0.05, gt=0)
     flows: tuple[FlowRecord, ...]
     links: dict[str, LinkRecord] = Field(default_factory=dict)
+    link_model_missing: Missing | None = None
 
 
 class StepRecord(_Record):
@@ -123,10 +132,10 @@ class FaultRecord(_Record):
 class HealthSample(_Record):
     """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
 
-    `drops` are cumulative counters of drops that no fault explains. `busy_share` is of all
-    `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets and timers; `cores`
-    is the busy share of each. `timer_late_ns` is how late the worst sleep ended;
-    `resident_bytes` the memory that each process of the run had.
+    `drops` are those that no fault explains, counted from the beginning of the run on.
+    `busy_share` is of all `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets
+    and timers; `cores` is the busy share of each. `timer_late_ns` is how late the worst sleep
+    ended; `resident_bytes` the memory that each process of the run had.
     """
 
     t_ns: int

@@ -4,6 +4,7 @@ Degraded: the figures are usable, with the reason in mind. Invalid: what was mea
 machine's doing and not the protocol's.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -121,6 +122,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_cpu(during),
         *_cost(data, during),
         *_timers(during, data.run.base_rtt_ns),
+        *_link_model(data),
         *_rates(data),
         *_drops(data.health, sum(flow.packets_sent for flow in flows)),
         *_reordering(data, flows),
@@ -299,6 +301,18 @@ def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
         )
 
 
+def _link_model(data: RunData) -> _Found:
+    missing = data.run.link_model_missing
+    if missing is not None:
+        yield (
+            _Level.DEGRADED,
+            (
+                f"no link model ({missing.what}): links had a rate and dropped the tail of a full "
+                f"queue; no ECN, no trimming, no priority. Remedy: {missing.remedy}"
+            ),
+        )
+
+
 def _rates(data: RunData) -> _Found:
     """Look for links that were faster than they should be, or slower with packets waiting."""
     links = data.tables["links"].sort("t")
@@ -347,12 +361,11 @@ def _stretches(
 
 
 def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
-    counters: dict[tuple[str, str], list[int]] = {}
-    for sample in sorted(samples, key=lambda s: s.t_ns):
+    counters: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
         for name, count in sample.drops.items():
-            counters.setdefault((sample.process, name), []).append(count)
-    for (process, name), counts in sorted(counters.items()):
-        dropped = max(counts) - counts[0]
+            counters[sample.process, name] = max(counters[sample.process, name], count)
+    for (process, name), dropped in sorted(counters.items()):
         if dropped > 0:
             share = dropped / packets_sent if packets_sent else 1.0
             yield (

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from testbed.fabric import link_model, namespaces
 from testbed.model.errors import ExitStatus
 from tests.e2e.conftest import CommandLine
+from tests.sandbox import run_in_sandbox
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -87,3 +89,18 @@ def test_a_quiet_run_is_not_invalid_and_was_watched(testbed: CommandLine) -> Non
         assert 0 <= sample["busy_share"] <= 1
         assert sample["timer_late_ns"] >= 0
         assert "softnet" in sample["drops"]
+
+
+def test_a_run_without_the_link_model_says_so(testbed: CommandLine) -> None:
+    """From the fabric that was built without it to the verdict and the report."""
+
+    def without_it() -> dict[str, Any]:
+        if link_model.OBJECT.exists():
+            namespaces.mount("/dev/null", str(link_model.OBJECT), "", namespaces.MS_BIND)
+        return testbed.run(testbed.scenario(duration="2 s"), timed=False)
+
+    summary = run_in_sandbox(without_it)
+    assert summary["verdict"] in ("degraded", "invalid")
+    assert any(one.startswith("no link model (") for one in summary["reasons"])
+    assert summary["integrity"]["bytes_lost"] == 0
+    assert "no link model (" in (Path(summary["run"]) / "report.html").read_text()

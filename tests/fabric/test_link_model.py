@@ -127,6 +127,7 @@ def test_every_one_of_100000_packets_is_accounted_for() -> None:
                     got["all"] += 1
                     if trimmed:
                         assert len(arrival.packet) == TRIMMED_BYTES
+                        assert pattern[psn % len(pattern)] in (classes[0], classes[2])
                     else:
                         assert dscp == pattern[psn % len(pattern)]
                         assert isinstance(decode(arrival.packet), Write)
@@ -143,6 +144,7 @@ def test_every_one_of_100000_packets_is_accounted_for() -> None:
             assert uplink.trimmed_off_bytes == uplink.trimmed * (16 + size + 4)
             assert uplink.offered_bytes - uplink.bytes == uplink.trimmed_off_bytes + full * whole
             assert min(uplink.trimmed, uplink.marked, uplink.full) > 100
+            assert uplink.peak_bytes >= topology.bdp_bytes - whole, "a queue was full"
             assert uplink.peak_bytes <= 2 * topology.bdp_bytes + 2 * whole  # both CPUs at once
             assert not model.backlog_bytes().any()
             assert kernel_drops(topology) == 0

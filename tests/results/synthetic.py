@@ -336,7 +336,7 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "lag_p99_ns": plan.lag_ns,
             "lag_max_ns": plan.lag_ns * 3,
             "cpu_ns": 210_000_000,
-            "drops": {"raw_socket": plan.unexplained_drops if second > 1 else 0},
+            "drops": {"raw_socket": plan.unexplained_drops},
         }
         for second in range(1, int(plan.duration) + 1)
         for host in ("h0", "h4")

@@ -124,6 +124,26 @@ def test_drops_that_no_fault_explains(tmp_path: Path, drops: int, state: str) ->
     assert f"raw_socket of h0 dropped {drops} packets" in summary.reasons[0]
 
 
+def test_drops_of_the_first_second_count(run: Path) -> None:
+    """They are in the first line, and none come after it."""
+    rewrite_health(run, drops={"raw_socket": 3})
+    summary = verdict_of(run)
+    assert summary.verdict == "degraded"
+    assert "raw_socket of h0 dropped 3 packets" in summary.reasons[0]
+
+
+def test_an_emulated_run_without_link_model_says_so_and_what_to_do(run: Path) -> None:
+    content = json.loads((run / "run.json").read_text())
+    content["link_model_missing"] = {"what": "the link model is not built", "remedy": "make setup"}
+    (run / "run.json").write_text(json.dumps(content))
+    summary = verdict_of(run)
+    assert summary.verdict == "degraded"
+    (reason,) = summary.reasons
+    assert reason.startswith("no link model (the link model is not built)")
+    assert "no ECN, no trimming, no priority" in reason
+    assert reason.endswith("make setup")
+
+
 def test_what_happened_before_the_start_does_not_count(run: Path) -> None:
     sample = {"t_ns": ns(-1), "process": "h0", "interval_ns": NS, "lag_p99_ns": NS}
     with (run / "health.jsonl").open("a") as file:

@@ -220,15 +220,20 @@ static __always_inline __u64 ahead(struct direction *d, __u64 served, int priori
 	return all > high ? all - high : 0;
 }
 
+/* On any CPU: a smaller backlog never takes the place of a greater one, whoever comes last. */
+static __always_inline void note_peak(struct direction *d, __u64 backlog)
+{
+	__u64 peak = *(volatile __u64 *)&d->peak_bytes;
+
+	for (int try = 0; try < TRIES && backlog > peak; try++)
+		peak = __sync_val_compare_and_swap(&d->peak_bytes, peak, backlog);
+}
+
 static __always_inline void enqueue(struct direction *d, __u64 served, __u64 len, int priority)
 {
-	__u64 all;
-
 	if (priority)
 		append(&d->finish_priority, served, len);
-	all = append(&d->finish, served, len) + len;
-	if (all > d->peak_bytes)
-		d->peak_bytes = all;
+	note_peak(d, append(&d->finish, served, len) + len);
 }
 
 static __always_inline int marks(struct direction *d, __u64 queued)

@@ -1,0 +1,26 @@
+"""What is written of the machine while a run lasts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.experiment import machine
+from testbed.experiment.machine import INTERVAL_NS, MachineSampler
+
+
+def test_drops_are_counted_from_the_beginning_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the first second too, and none of before."""
+    softnet = [40]
+    monkeypatch.setattr(machine, "_softnet_drops", lambda: softnet[0])
+    sampler = MachineSampler(tmp_path / "health.jsonl", 0, {"openvswitch": 5})
+    softnet[0] = 43
+    sampler.sample(INTERVAL_NS, {"openvswitch": 5}, {})
+    sampler.sample(2 * INTERVAL_NS, {"openvswitch": 7}, {})
+    lines = (tmp_path / "health.jsonl").read_text().splitlines()
+    assert [json.loads(line)["drops"] for line in lines] == [
+        {"softnet": 3, "openvswitch": 0},
+        {"softnet": 3, "openvswitch": 2},
+    ]
