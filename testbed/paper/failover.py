@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from pydantic import TypeAdapter
 
-from testbed.loading import load_topology
-from testbed.model.transport import Transport
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least
 from testbed.paper.runs import Run
+from testbed.paper.targets import paths_in_use
 from testbed.results.delivery import message_times, overdue_s
 from testbed.results.estimates import Estimate, estimate
 from testbed.results.fault_metrics import BASELINE_RTTS, DEFICIT_TAIL_RTTS, FlowTables, run_end
@@ -55,24 +53,26 @@ class Kind:
             f"dead-link-{self.name}",
             "dead-link",
             {"transport": dict(self.transport), "topology": self.topology},
-            with_seed=self._dead_link,
+            with_seed=_dead_link,
             only_emulated=self.only_emulated,
         )
 
-    def _dead_link(self, seed: int) -> dict[str, Any]:
-        """The fault: an uplink that the pair's first direction uses, another one with each seed."""
-        topology = load_topology(self.topology)
-        transport: Transport = TypeAdapter[Transport](Transport).validate_python(self.transport)
-        src, dst = (topology.nodes[name] for name in PAIR)
-        evs = transport.choose_evs(topology, src, dst, lane=0, seed=seed)
-        active = [ev.path for ev in evs if ev.active]
-        path = active[(seed * _STRIDE) % len(active)]
-        link = topology.fabric_link(path.plane, topology.rack(src), path.t1 or 0)
-        return {"timeline": [{"kind": "blackhole", "target": link.name, "at": "4 s", "for": "3 s"}]}
+
+def _dead_link(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The fault: an uplink that the pair's first direction uses, another one with each seed."""
+    topology, used = paths_in_use(data, *PAIR, seed)
+    path = used[(seed * _STRIDE) % len(used)]
+    link = topology.fabric_link(path.plane, topology.rack(topology.nodes[PAIR[0]]), path.t1 or 0)
+    (fault,) = data["timeline"]
+    return {"timeline": [{**fault, "target": link.name}]}
 
 
 _STRIDE = 5
 """Between the paths that die with one seed and with the next: in other planes, too."""
+
+RTO_MIN = "100 us"
+"""TCP's least retransmission timeout, scaled with the fabric: 1 s of emulated time. A real kernel,
+whose timers tick every millisecond, would wait ten times as long at best."""
 
 MRC = Kind("MRC", "mrc", _MRC)
 OTHERS = (
@@ -86,7 +86,20 @@ OTHERS = (
     ),
     Kind("RoCE, no convergence", "roce", {"kind": "roce"}, "clos-1plane-roce"),
     Kind("TCP, cubic", "tcp", {"kind": "tcp"}, "clos-1plane", only_emulated=_NO_KERNEL),
+    Kind(
+        "TCP, 100 us at least",
+        "tcp-scaled",
+        {"kind": "tcp", "rto_min": RTO_MIN},
+        "clos-1plane",
+        only_emulated=_NO_KERNEL,
+    ),
     Kind("Multipath TCP, cubic", "mptcp", {"kind": "mptcp"}, only_emulated=_NO_KERNEL),
+    Kind(
+        "Multipath TCP, 100 us at least",
+        "mptcp-scaled",
+        {"kind": "mptcp", "rto_min": RTO_MIN},
+        only_emulated=_NO_KERNEL,
+    ),
 )
 
 

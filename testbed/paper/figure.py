@@ -32,7 +32,7 @@ class Variant:
         scenario: the stem of the scenario's file.
         changes: keys of the scenario's first level, such as `transport`, and their whole values, as
             a file would have them.
-        with_seed: more of these, which depend on the seed.
+        with_seed: more of these, which depend on the seed, from the scenario without them.
         emulated: more of these in the emulated form, from the scenario as it would be simulated.
         may_stall: that it is a finding, and no doubt in the run, if not one operation is finished,
             or payload is still under way when the run stops waiting for it.
@@ -43,7 +43,7 @@ class Variant:
     name: str
     scenario: str
     changes: Mapping[str, Any] = field(default_factory=dict)
-    with_seed: Callable[[int], Mapping[str, Any]] | None = None
+    with_seed: Callable[[Mapping[str, Any], int], Mapping[str, Any]] | None = None
     emulated: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     may_stall: bool = False
     only_simulated: str = ""

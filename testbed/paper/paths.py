@@ -1,6 +1,8 @@
 """Figures 12 to 14: what becomes of single EVs, of one that loses and of one that is crowded."""
 
+from collections.abc import Mapping
 from math import inf
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -9,6 +11,7 @@ from matplotlib.figure import Figure
 
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
+from testbed.paper.targets import paths_in_use
 from testbed.paper.throughput import (
     COLOURS,
     gbps,
@@ -21,7 +24,19 @@ from testbed.paper.throughput import (
 from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
 
-LOSSY = Variant("lossy-ev", "lossy-ev")
+
+def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The fault: on the path of an EV of plane 0 that carries data with this seed."""
+    _, used = paths_in_use(data, *LOSSY_PAIR, seed)
+    of_plane = [path for path in used if path.plane == 0]
+    (fault,) = data["timeline"]
+    return {"timeline": [{**fault, "path": of_plane[seed % len(of_plane)].name}]}
+
+
+LOSSY_PAIR = ("h0", "h2")
+"""Who writes to whom, both ways: the scenario's. The first one's packets are lost."""
+
+LOSSY = Variant("lossy-ev", "lossy-ev", with_seed=_lossy_path)
 _NO_SKIP = {"transport": {"kind": "mrc", "congestion": "nscc", "ecn_skip": False}}
 SHARED = Variant("same-ev", "same-ev")
 UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP)

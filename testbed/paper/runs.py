@@ -149,7 +149,7 @@ def order(
     data = dict(read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml").data)
     data |= {**variant.changes, "name": variant.name, "seed": seed}
     if variant.with_seed is not None:
-        data |= variant.with_seed(seed)
+        data |= variant.with_seed(data, seed)
     if form == "emulated" and variant.emulated is not None:
         data |= variant.emulated(data)
     stem = variant.name if seed == FIRST_SEED else f"{variant.name}-{seed}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.model.faults import Flap
+from testbed.model.faults import EvLoss, Flap
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
 from testbed.paper.failover import FAILOVER
@@ -203,6 +203,19 @@ def test_the_dead_link_is_one_that_the_flow_uses(
     used = [ev.path for ev in evs if ev.active]
     links = {scenario.topology.fabric_link(path.plane, 0, path.t1 or 0).name for path in used}
     assert set(fault.target) <= links
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+def test_the_lossy_ev_is_one_that_carries_data(seed: int, tmp_path: Path) -> None:
+    scenario = order(VARIANTS["lossy-ev"], tmp_path, "simulated", seed).scenario
+    (fault,) = scenario.timeline
+    assert isinstance(fault, EvLoss)
+    src, dst = (scenario.topology.nodes[name] for name in ("h0", "h2"))
+    evs = scenario.transport.choose_evs(scenario.topology, src, dst, lane=0, seed=seed)
+    of_plane = [ev for ev in evs if ev.path.plane == 0]
+    assert fault.path in {ev.path.name for ev in of_plane if ev.active}
+    assert sum(ev.active for ev in of_plane) == 2
+    assert not all(ev.active for ev in of_plane), "a backup stands by"
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
