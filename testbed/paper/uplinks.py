@@ -1,9 +1,21 @@
 """Figures 19a to 19c: a rack sends at full rate, and its uplinks fail or slow down."""
 
-from testbed.paper.figure import Check, PaperFigure, at_least
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least
 from testbed.paper.runs import Run
-from testbed.paper.throughput import last_healed_s, over_time, phases, share_of_all
+from testbed.paper.throughput import (
+    READING_TOGETHER,
+    last_healed_s,
+    over_time,
+    phases,
+    plot_flows,
+    share_of_all,
+)
 from testbed.results.fault_metrics import run_end
+from testbed.results.figures import style
 
 SETTLE_RTTS = 8.0
 """Here the window must shrink and grow with the capacity, which takes more than a path's death."""
@@ -22,6 +34,33 @@ def _follows(run: Run) -> tuple[Check, ...]:
     )
 
 
+FIXED = Variant("uplinks-slow", "uplinks-slow")
+NSCC = Variant(
+    "uplinks-slow-nscc",
+    "uplinks-slow",
+    {"transport": {"kind": "mrc", "evs": 32, "congestion": "nscc"}},
+)
+
+
+def _both_follow(runs: Runs) -> tuple[Check, ...]:
+    return tuple(
+        replace(check, what=f"{check.what}, {window}")
+        for window, variant in (("a fixed window", FIXED), ("NSCC", NSCC))
+        for check in _follows(runs[variant.name])
+    )
+
+
+def _draw_both(runs: Runs) -> Figure:
+    figure = style.new_figure(4.8)
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    for axes, variant in zip(panels, (FIXED, NSCC), strict=True):
+        run = runs[variant.name]
+        plot_flows(axes, run, run.flows, together=True)
+    panels[0].set_xlabel("")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
 _SETTING = (
     "One plane of 400 Gb/s ports, 4 T1s, two racks of 4 hosts; each host of one writes to one of "
     "the other, which fills the four uplinks. "
@@ -37,17 +76,16 @@ UPLINKS: tuple[PaperFigure, ...] = (
         measure=_follows,
         together=True,
     ),
-    over_time(
-        "19b",
-        "T0-T1 links at a quarter of their speed",
+    PaperFigure(
+        number="19b",
+        title="T0-T1 links at a quarter of their speed",
         saw="throughput follows the remaining capacity",
         ours=_SETTING + "Three of the uplinks fall to a quarter of their speed, one every 2.5 s. "
-        "32 EVs a QP, a fixed window.",
-        scenario="uplinks-slow",
-        measure=_follows,
-        together=True,
-        cannot_show="it with NSCC: there the marks of the slow links shrink the window too, and "
-        "60% of what the links allow is left.",
+        "32 EVs a QP; once with a window that never moves, once with NSCC.",
+        variants=(FIXED, NSCC),
+        measure=_both_follow,
+        draw=_draw_both,
+        caption=READING_TOGETHER + " Above: a fixed window; below: NSCC.",
     ),
     over_time(
         "19c",
