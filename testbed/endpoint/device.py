@@ -63,6 +63,7 @@ class Device(Closing):
         self.context = Context(port, self._evs_to, rng)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._nic = Nic(topology, host, self._tick_ns)
+        self._told_ns = 0
         self._full_until_ns = 0
         self.late_ns: list[int] = []
 
@@ -73,7 +74,7 @@ class Device(Closing):
     def poll(self) -> None:
         """Do what is due and return at once: take in arrivals, send what there is room for."""
         now = now_ns()
-        for packet, arrival, late_ns in self._nic.arrivals(now):
+        for packet, arrival, late_ns in self._nic.arrivals(now, self._told_ns):
             self.late_ns.append(late_ns)
             answer = self.context.receive(packet, arrival)
             if answer is not None:
@@ -81,6 +82,7 @@ class Device(Closing):
         self._send(now)
 
     def _send(self, now: int) -> None:
+        self._told_ns = now
         room = self._nic.room(now)
         sent = self.context.transmit(now, room)
         for one in sent:

@@ -63,8 +63,13 @@ class Nic(Closing):
         self._offset_ns = 0
         self._offset_due_ns = 0
 
-    def arrivals(self, now: int) -> Iterator[tuple[bytes, Arrival, int]]:
-        """Yield what is due: each inner packet, how it came, how long ago (ns) it was due."""
+    def arrivals(self, now: int, told_ns: int) -> Iterator[tuple[bytes, Arrival, int]]:
+        """Yield what is due: each inner packet, how it came, how long ago (ns) it was due.
+
+        A packet came when it was due, not when this process got round to it: neither the rounds
+        nor what holds them up is part of a round trip. But to the core time never runs backwards:
+        it is told of nothing from before `told_ns`, the last time that it was given.
+        """
         held, delay_ns = self._held, self._delay_ns
         if now >= self._offset_due_ns:
             self._offset_ns = realtime_offset_ns()
@@ -81,9 +86,10 @@ class Nic(Closing):
                 insort(held, (due_ns, traffic_class, packet), key=_DUE)
         while held and held[0][0] <= now:
             due_ns, traffic_class, packet = held.popleft()
-            seen_ns = now_ns()
-            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, seen_ns))
-            yield packet, arrival, seen_ns - due_ns
+            if due_ns > told_ns:
+                told_ns = due_ns
+            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, told_ns))
+            yield packet, arrival, now_ns() - due_ns
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
         """Take a packet for the next `flush`; returns the plane that it goes through.

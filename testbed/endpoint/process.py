@@ -45,6 +45,7 @@ class Endpoint:
         self._traffic = Traffic(plan, block, self._tables, self._nic.send, start)
         self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
         self._next_bin_ns = start
+        self._told_ns = start
         self._ports_full_until_ns = 0
         self._stop_ns: int | None = None
         self._start_ns: int | None = None
@@ -67,7 +68,7 @@ class Endpoint:
             timeout_ns = max(wake_ns - now_ns(), 0)
             ready = select.select(watched, [], [], timeout_ns / 1e9)[0]
             if ready:
-                wake_ns = now_ns()
+                wake_ns = self._told_ns = now_ns()
             if self._monitor in ready:
                 for plane, up in self._monitor.changes():
                     self._traffic.port_changed(plane, up=up, now_ns=wake_ns)
@@ -82,7 +83,7 @@ class Endpoint:
         """
         lag, receive = self._health.lag, self._traffic.receive
         lag(behind_ns)
-        for packet, arrival, late_ns in self._nic.arrivals(now):
+        for packet, arrival, late_ns in self._nic.arrivals(now, self._told_ns):
             lag(min(late_ns, behind_ns))
             receive(memoryview(packet), arrival)
 
@@ -103,6 +104,7 @@ class Endpoint:
     def _send(self, now: int) -> None:
         """Send what is due."""
         nic = self._nic
+        self._told_ns = now
         room = self._traffic.transmit(now, nic.room(now))
         nic.flush()
         self._ports_full_until_ns = nic.next_room_ns(now) if room <= 0 else 0
@@ -141,7 +143,8 @@ class Endpoint:
             case {"stop_ns": stop}:
                 self._stop_ns = stop
             case {"deny": directions}:
-                self._traffic.deny(frozenset(directions), now_ns())
+                self._told_ns = now_ns()
+                self._traffic.deny(frozenset(directions), self._told_ns)
             case {"killed": hosts}:
                 self._traffic.write_off(hosts)
             case {"finish": True}:

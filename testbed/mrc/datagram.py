@@ -46,7 +46,11 @@ class Outbound(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """How a packet came: the outer header's ECN field, its DSCP, and the time in ns."""
+    """How a packet came: the outer header's ECN field, its DSCP, and the time in ns.
+
+    The time is the packet's own, not that of its being handed over, and never before one that the
+    core was given before.
+    """
 
     ecn: int
     dscp: int
