@@ -86,8 +86,7 @@ class Nic(Closing):
                 insort(held, (due_ns, traffic_class, packet), key=_DUE)
         while held and held[0][0] <= now:
             due_ns, traffic_class, packet = held.popleft()
-            if due_ns > told_ns:
-                told_ns = due_ns
+            told_ns = max(told_ns, due_ns)
             arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, told_ns))
             yield packet, arrival, now_ns() - due_ns
 
