@@ -15,6 +15,7 @@ from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.controller.timeline import Clock
 from testbed.fabric.openvswitch import Wire, forwarded_packets
 from testbed.model.errors import RunFailedError
+from testbed.model.faults import OPENFLOW
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.names import directions_of
 
@@ -117,7 +118,7 @@ class _WireState:
 class OpenFlowActuator:
     """Flows and ports of the bridge that the wires run through: carrier, and blackholes."""
 
-    name = "openflow"
+    name = OPENFLOW
 
     def __init__(
         self,

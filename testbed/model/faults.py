@@ -32,6 +32,9 @@ MAX_HAPPENINGS = 10_000
 FAULTS = "faults.jsonl"
 """The file of a run's directory that has what became of its faults, a line for each."""
 
+OPENFLOW = "openflow"
+"""The actuator of links that run through Open vSwitch, as records of faults name it."""
+
 CONTROLLER = "controller"
 """The place of a fault that strikes the controller itself."""
 

@@ -71,6 +71,12 @@ class LinkRecord(_Record):
     paused: int = 0
     peak_bytes: int
 
+    @property
+    def dropped(self) -> int:
+        """All that did not arrive, for a cause."""
+        full, lost = self.full + self.full_priority, self.lost + self.path_lost
+        return full + lost + self.blackholed + self.cut
+
 
 class Missing(_Record):
     """What the machine of a run lacked, and what to do about it."""

@@ -12,7 +12,8 @@ from operator import itemgetter
 
 import polars as pl
 
-from testbed.model.faults import CONTROLLER, happenings
+from testbed.model.faults import CONTROLLER, OPENFLOW, happenings
+from testbed.model.names import link_of
 from testbed.results.run_data import NS, HealthSample, RunData
 from testbed.results.summary import FlowSummary, Integrity, State
 
@@ -125,6 +126,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_link_model(data),
         *_rates(data),
         *_drops(data.health, sum(flow.packets_sent for flow in flows)),
+        *_accounts(data, sum(flow.packets_sent for flow in flows)),
         *_reordering(data, flows),
         *_faults(data),
         *_course(data, integrity),
@@ -375,6 +377,39 @@ def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
                     f"({share:.2%} of those sent)"
                 ),
             )
+
+
+def _accounts(data: RunData, packets_sent: int) -> _Found:
+    """Whether of each link direction what was sent into it arrived or was dropped for a cause.
+
+    Not of links whose faults leave the count to others: OpenFlow's flows, and the kernel at a port
+    that has lost its carrier.
+    """
+    if data.simulated:
+        return
+    uncounted = {
+        link_of(place)
+        for fault in data.faults
+        if fault.actuator == OPENFLOW or any(step.impairment.cut for step in fault.steps)
+        for place in fault.places
+    }
+    gaps = {
+        name: abs(account.offered - account.packets - account.dropped)
+        for name, account in data.run.links.items()
+        if link_of(name) not in uncounted
+    }
+    missing = sum(gaps.values())
+    if missing:
+        worst = max(gaps, key=lambda name: gaps[name])
+        account, share = data.run.links[worst], missing / max(packets_sent, 1)
+        yield (
+            _Level.INVALID if share > DROPS_INVALID else _Level.DEGRADED,
+            (
+                f"{missing} packets are in no account of a link ({share:.2%} of those sent): of "
+                f"{account.offered} sent into {worst} {account.packets} arrived and "
+                f"{account.dropped} were dropped for a cause"
+            ),
+        )
 
 
 def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> _Found:

@@ -132,6 +132,63 @@ def test_drops_of_the_first_second_count(run: Path) -> None:
     assert "raw_socket of h0 dropped 3 packets" in summary.reasons[0]
 
 
+ACCOUNT = {
+    "offered": 9000,
+    "packets": 8900,
+    "full": 60,
+    "full_priority": 10,
+    "lost": 20,
+    "path_lost": 4,
+    "blackholed": 6,
+    "marked": 700,
+    "trimmed": 500,
+    "corrupted": 3,
+    "peak_bytes": 90_000,
+}
+"""Of a direction in which every packet arrived or was dropped for a cause."""
+
+
+def _with_accounts(directory: Path, **changes: int) -> Path:
+    content = json.loads((directory / "run.json").read_text())
+    names = ("h0>p0_t0_0", "p0_t0_0>h0", "p0_t0_0>p0_t1_1", "p0_t1_1>p0_t0_0")
+    content["links"] = dict.fromkeys(names, ACCOUNT) | {"p0_t0_0>p0_t1_1": ACCOUNT | changes}
+    (directory / "run.json").write_text(json.dumps(content))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("packets", "state"),
+    [(8900, "trusted"), (8899, "degraded"), (8902, "degraded"), (0, "invalid")],
+)
+def test_every_packet_of_a_link_is_accounted_for(run: Path, packets: int, state: str) -> None:
+    summary = verdict_of(_with_accounts(run, packets=packets))
+    assert summary.verdict == state, summary.reasons
+    if state != "trusted":
+        (reason,) = summary.reasons
+        assert reason.startswith(f"{abs(8900 - packets)} packets are in no account of a link")
+        assert f"of 9000 sent into p0_t0_0>p0_t1_1 {packets} arrived and 100 were dropped" in reason
+
+
+@pytest.mark.parametrize(
+    ("actuator", "step", "state"),
+    [
+        ("openflow", {"blackhole": True}, "trusted"),
+        ("link", {"cut": True}, "trusted"),
+        ("link", {"blackhole": True}, "degraded"),
+    ],
+)
+def test_what_open_vswitch_or_a_port_without_carrier_dropped_is_in_no_account(
+    tmp_path: Path, actuator: str, step: dict[str, bool], state: str
+) -> None:
+    generate(tmp_path / "run", Plan(duration=5.0))
+    path = tmp_path / "run" / "faults.jsonl"
+    fault = json.loads(path.read_text())
+    assert set(fault["places"]) == {"p0_t0_0>p0_t1_1", "p0_t1_1>p0_t0_0"}
+    steps = [{"by_ns": fault["effective_ns"], "state": step}]
+    path.write_text(json.dumps(fault | {"actuator": actuator, "steps": steps}) + "\n")
+    assert verdict_of(_with_accounts(tmp_path / "run", packets=8899)).verdict == state
+
+
 def test_an_emulated_run_without_link_model_says_so_and_what_to_do(run: Path) -> None:
     content = json.loads((run / "run.json").read_text())
     content["link_model_missing"] = {"what": "the link model is not built", "remedy": "make setup"}
