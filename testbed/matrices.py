@@ -5,11 +5,13 @@
     0->4 id 1 start 0 size 2000000
     1->5 id 2 start 1000000 size 2000000
 
-Node n is host n of the fabric, `start` is in picoseconds, `size` in bytes. Transfers that begin by
-a trigger are refused.
+Node n is host n of the fabric, `start` is in picoseconds, also as `2.5e6`, `size` in bytes. A line
+that begins with `#` is a comment. Transfers that begin by a trigger are refused, and so are links
+that fail: faults are the scenario's.
 """
 
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,18 @@ from testbed.model.errors import InputError, Problem
 _PS_PER_NS = 1000
 _HEADER = re.compile(r"(Nodes|Connections)\s+(\d+)", re.ASCII)
 _ENDS = re.compile(r"(\d+)->(\d+)", re.ASCII)
+_WHOLE = re.compile(r"\d+", re.ASCII)
+_NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
+_EMPTY = re.compile(r"\s*(#|(Triggers|Failures)\s+0\s*$)", re.ASCII)
+"""Lines that say nothing: comments, and that there is none of what is not supported."""
+
 _IGNORED = frozenset(("id", "prio"))
+_REFUSED = {
+    "trigger": "transfers that all begin at a time (start): triggers are not supported",
+    "failure": "no failures: faults are set in the scenario, in timeline",
+}
+"""What htsim knows and this does not, by how its lines begin, whether singular or plural."""
+
 _EXPECTED = "a line such as 0->4 start 0 size 2000000"
 
 
@@ -35,8 +48,10 @@ def read_matrix(file: Path) -> list[dict[str, Any]]:
         header = _HEADER.fullmatch(line.strip())
         if header is not None:
             counts[header[1]] = int(header[2])
-        elif line.strip():
-            transfer = _transfer(line.split(), counts.get("Nodes", 0))
+        elif line.strip() and _EMPTY.match(line) is None:
+            words = line.split()
+            refused = _REFUSED.get(words[0].lower().removesuffix("s"))
+            transfer = refused or _transfer(words, counts.get("Nodes", 0))
             if isinstance(transfer, str):
                 problems.append(Problem(f"{file}:{number}", line.strip(), transfer))
             else:
@@ -75,12 +90,13 @@ def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:
     keys = dict(zip(words[1::2], words[2::2], strict=True))
     for key, value in keys.items():
         if "trigger" in key:
-            return "a transfer that begins at a time: triggers are not supported"
-        if key not in {"start", "size", *_IGNORED} or not (value.isascii() and value.isdecimal()):
+            return _REFUSED["trigger"]
+        form = _NUMBER if key == "start" else _WHOLE
+        if key not in {"start", "size", *_IGNORED} or form.fullmatch(value) is None:
             return _EXPECTED
     if not int(keys.get("size", 0)):
         return f"{_EXPECTED}, its size above 0"
-    start_ns = round(int(keys.get("start", 0)) / _PS_PER_NS)
+    start_ns = round(Decimal(keys.get("start", "0")) / _PS_PER_NS)
     return {
         "src": f"h{int(ends[1])}",
         "dst": f"h{int(ends[2])}",

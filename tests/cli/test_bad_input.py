@@ -513,6 +513,23 @@ def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
         ("Nodes 8\nConnections 1\n0->4 start x size 1\n", ["bad.cm:3:", "a line such as 0->4"]),
         ("Nodes 8\nConnections 1\n0->4 start 0 size 0\n", ["bad.cm:3:", "its size above 0"]),
         ("Nodes 8\nConnections 1\n0->4 trigger 1 size 5\n", ["triggers are not supported"]),
+        (
+            (
+                "Nodes 8\nConnections 1\nTriggers 1\n"
+                "0->4 id 1 start 0 size 5 send_done_trigger 1\ntrigger id 1 oneshot\n"
+            ),
+            [
+                "bad.cm:3: found Triggers 1, expected transfers that all begin at a time (start)",
+                "bad.cm:4:",
+                "bad.cm:5: found trigger id 1 oneshot",
+            ],
+        ),
+        (
+            "Nodes 8\nConnections 0\nfailure switch_type TOR switch_id 1 link_id 1\n",
+            ["bad.cm:3:", "no failures: faults are set in the scenario, in timeline"],
+        ),
+        ("Nodes 8\nConnections 1\n0->4 start -1 size 5\n", ["bad.cm:3:", "a line such as"]),
+        ("Nodes 8\nConnections 1\n0->4 start 0 size 5.5\n", ["bad.cm:3:", "a line such as"]),
         ("\N{GREEK SMALL LETTER ALPHA}", ["a byte that is not ASCII at offset 0"]),
     ],
 )
@@ -529,7 +546,9 @@ def test_wrong_connection_matrices(call: Call, matrix: str, told: list[str]) -> 
 @pytest.mark.usefixtures("call")
 def test_a_connection_matrix_is_read_as_htsim_reads_it() -> None:
     Path("right.cm").write_text(
-        "Nodes 8\nConnections 2\n0->4 id 1 start 2500000 size 70 prio 1\n\n7->0 start 0 size 9\n"
+        "# three transfers\nNodes 8\nConnections 3\nTriggers 0\n"
+        "0->4 id 1 start 2500000 size 70 prio 1\n\n  # late\n7->0 start 0 size 9\n"
+        "1->2 start 1.5e6 size 8\n"
     )
     workload = "{kind: connections, matrix: right.cm}"
     Path("x.yaml").write_text(f"name: x\ntopology: clos-4plane\nworkload: {workload}\n")
@@ -538,6 +557,7 @@ def test_a_connection_matrix_is_read_as_htsim_reads_it() -> None:
     assert [(one.src, one.dst, one.start, one.size) for one in loaded.matrix] == [
         ("h0", "h4", 2500, 70),
         ("h7", "h0", 0, 9),
+        ("h1", "h2", 1500, 8),
     ]
 
 
