@@ -22,7 +22,7 @@ def compare(
     ] = Path("comparison/report.html"),
     as_json: Json = False,
 ) -> None:
-    """Compare runs: medians with confidence intervals, differences from the first, figures."""
+    """Compare runs: medians and how sure they are, differences from the first, figures."""
     from testbed.results.comparison import groups_of
     from testbed.results.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user

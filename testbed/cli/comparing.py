@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 
 def show_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "Console") -> None:
-    """Print medians with their confidence intervals; differences that are sure are marked."""
+    """Print medians with their intervals; differences that are sure are marked."""
     from rich.table import Table
 
     from testbed.results.comparison_report import shown
+    from testbed.results.estimates import CONFIDENCE, MIN_SAMPLES
 
     table = Table()
     table.add_column("figure", style="cyan")
@@ -27,5 +28,10 @@ def show_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "
         ]
         table.add_row(f"{row.name} ({row.unit})" if row.unit else row.name, *cells)
     console.print(table)
+    counts = [len(group.runs) for group in groups]
+    if any(1 < count < MIN_SAMPLES for count in counts):
+        console.print(f"(low to high): the range; fewer than {MIN_SAMPLES} runs give no confidence")
+    if max(counts) >= MIN_SAMPLES:
+        console.print(rf"\[low, high]: the median's {CONFIDENCE:.0%} confidence interval")
     if any(cell.difference and cell.difference.differs for row in rows for cell in row.cells):
-        console.print("* differs from the first, with 95% confidence")
+        console.print(f"* differs from the first, with {CONFIDENCE:.0%} confidence (rank test)")

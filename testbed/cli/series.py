@@ -99,7 +99,7 @@ def plan_of(
     Raises:
         InputError: the seeds run out.
     """
-    from testbed.results.series import Plan
+    from testbed.results.series import Plan, digest
 
     require_seed(scenario.seed + repeat - 1)
     return Plan(
@@ -108,6 +108,7 @@ def plan_of(
         settings=dict(settings),
         sweep=dict(sweep),
         seeds=[scenario.seed + i for i in range(repeat)],
+        content=digest(scenario),
     )
 
 

@@ -7,20 +7,25 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.results.comparison import Group, Row, compare
-from testbed.results.estimates import CONFIDENCE, MIN_SAMPLES, Estimate
+from testbed.results.estimates import Estimate, interval_meaning
 
 DASH = "\N{EN DASH}"
 
 
 def shown(value: Estimate | None, *, signed: bool = False) -> str:
-    """An estimate as `12.3 [11.8, 12.9]`; a dash where there is none."""
+    """An estimate as `12.3 [11.8, 12.9]`; a dash where there is none.
+
+    The range of samples that are too few for a confidence interval is shown as `12.3 (11.8 to
+    12.9)`; of one there is none.
+    """
     if value is None:
         return DASH
     form = "+.3g" if signed else ".4g"
     middle = f"{value.median:{form}}"
-    if value.low is None or value.high is None:
+    if value.count == 1:
         return middle
-    return f"{middle} [{value.low:{form}}, {value.high:{form}}]"
+    low, high = f"{value.low:{form}}", f"{value.high:{form}}"
+    return f"{middle} [{low}, {high}]" if value.confident else f"{middle} ({low} to {high})"
 
 
 def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[Row, ...]:
@@ -46,8 +51,7 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
         title=title,
         groups=groups,
         rows=rows,
-        confidence=CONFIDENCE,
-        min_samples=MIN_SAMPLES,
+        meaning=interval_meaning([len(group.runs) for group in groups]),
         pictures=[(one, _inline(figures / f"{one.stem}.svg")) for one in drawings],
     )
     file.write_text(html, encoding="utf-8")

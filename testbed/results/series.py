@@ -4,6 +4,8 @@ A series is a directory: `sweep.json` says what it consists of and what has been
 directory for every case, in which are its runs.
 """
 
+import hashlib
+import json
 import re
 from itertools import product
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.model.errors import InputError, Problem
+from testbed.model.scenario import Scenario
 from testbed.results.run_directory import RunDirectory
 
 INDEX = "sweep.json"
@@ -30,13 +33,18 @@ class _Record(BaseModel):
 
 
 class Plan(_Record):
-    """What a series consists of: every combination of the swept values, with every seed."""
+    """What a series consists of: every combination of the swept values, with every seed.
+
+    `content` is a digest of the scenario and its topology, without the seed: runs of another
+    content are not of this series, whatever it is called.
+    """
 
     scenario: str
     simulated: bool
     settings: Settings
     sweep: dict[str, list[Any]]
     seeds: list[int]
+    content: str
 
     @property
     def cases(self) -> list[Settings]:
@@ -80,6 +88,12 @@ class Series(_Record):
     def write(self, directory: Path) -> None:
         """Write `sweep.json`."""
         RunDirectory(directory).write(INDEX, self.model_dump_json(indent=2) + "\n")
+
+
+def digest(scenario: Scenario) -> str:
+    """What tells a scenario, its topology included, from every other; the seed is left out."""
+    content = scenario.model_dump(mode="json", by_alias=True, exclude={"seed"})
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def label(case: Settings) -> str:

@@ -26,11 +26,15 @@ workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
 
 
-def _start(directory: Path, *options: str) -> subprocess.Popen[str]:
-    (directory / "tiny.yaml").write_text(TINY)
+def _start(directory: Path, *options: str, scenario: str = TINY) -> subprocess.Popen[str]:
+    (directory / "tiny.yaml").write_text(scenario)
+    return _testbed(directory, "simulate", "tiny.yaml", *options)
+
+
+def _testbed(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     testbed = Path(sys.executable).with_name("testbed")
     return subprocess.Popen(
-        [testbed, "simulate", "tiny.yaml", *options],
+        [testbed, *arguments],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -74,6 +78,51 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> Non
     _, err = other.communicate(timeout=60)
     assert other.returncode == ExitStatus.WRONG_INPUT
     assert "--into: found here, expected the series that it holds (different here: se" in err
+
+
+def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(tmp_path: Path) -> None:
+    options = ("--sweep", "transport.evs=2,4", "--repeat", "2", "--into", "here")
+    _, err = _start(tmp_path, *options).communicate(timeout=120)
+    plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
+    assert plan["sweep"] == {"transport.evs": [2, 4]}, err
+    made = [(one["case"]["transport.evs"], one["seed"]) for one in done]
+    assert made == [(2, 1), (4, 1), (2, 2), (4, 2)]
+    for one in done:
+        scenario = json.loads((tmp_path / "here" / one["run"] / "manifest.json").read_text())
+        assert scenario["scenario"]["transport"]["evs"] == one["case"]["transport.evs"]
+
+    out, err = _testbed(tmp_path, "compare", "here", "--json").communicate(timeout=60)
+    told = json.loads(out)
+    assert told["groups"] == ["transport.evs=2", "transport.evs=4"], err
+    (goodput,) = (row for row in told["rows"] if row["name"] == "goodput of all flows")
+    values, differences = zip(*(cell.values() for cell in goodput["cells"]), strict=True)
+    assert all(one["low"] <= one["median"] <= one["high"] for one in values)
+    assert [one["count"] for one in values] == [2, 2]
+    assert differences[0] is None
+    assert differences[1]["count"] == 2
+    report = (tmp_path / "comparison/report.html").read_text()
+    assert "range of 2" in report
+    assert "confidence interval, or" not in report
+    assert (tmp_path / "comparison/figures/comparison-goodput.svg").is_file()
+
+    out, err = _testbed(tmp_path, "compare", "here").communicate(timeout=60)
+    assert "fewer than 6 runs give no confidence" in out, err
+    assert "*" not in out
+
+    changed = TINY.replace("16 KiB", "32 KiB")
+    other = _start(tmp_path, *options, scenario=changed)
+    _, err = other.communicate(timeout=60)
+    assert other.returncode == ExitStatus.WRONG_INPUT
+    assert "expected the series that it holds (different here: content)" in err
+    assert len(json.loads((tmp_path / "here/sweep.json").read_text())["done"]) == 4
+
+
+def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    process = _testbed(tmp_path, "compare", "empty")
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == ExitStatus.WRONG_INPUT
+    assert "the directory of a run" in err
 
 
 def _runs(directory: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from testbed.results.comparison import Group, Row
 from testbed.results.delivery import Floats
+from testbed.results.estimates import interval_meaning
 from testbed.results.figures.style import (
     BLACK,
     BLUE,
@@ -107,8 +108,7 @@ def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
             if cell.value is None:
                 continue
             axes.plot(cell.value.median, i, "o", color=_colour(i), markersize=4)
-            if cell.value.low is not None and cell.value.high is not None:
-                axes.hlines(i, cell.value.low, cell.value.high, color=_colour(i))
+            axes.hlines(i, cell.value.low, cell.value.high, color=_colour(i))
         axes.set_title(row.name, fontsize=7)
         axes.set_xlabel(row.unit or " ")
         axes.margins(x=0.2, y=0.2)
@@ -117,9 +117,9 @@ def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
     grid[0][0].set_yticks(range(len(groups)), [group.name for group in groups])
     grid[0][0].invert_yaxis()
     _save(figure, directory, "comparison-figures")
-    caption = (
-        "What is not the same in all runs: medians of each group's runs, with 95% confidence "
-        "intervals (bootstrap)."
+    meaning = interval_meaning([len(group.runs) for group in groups])
+    caption = "What is not the same in all runs: medians of each group's runs" + (
+        f", with their {meaning}." if meaning else "."
     )
     return Drawing("comparison-figures", "Figures", caption)
 
@@ -127,6 +127,4 @@ def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
 def _tells_apart(row: Row) -> bool:
     """Whether not all runs have the same."""
     values = [cell.value for cell in row.cells if cell.value is not None]
-    return (
-        len({number for one in values for number in (one.low, one.median, one.high)} - {None}) > 1
-    )
+    return len({number for one in values for number in (one.low, one.median, one.high)}) > 1
