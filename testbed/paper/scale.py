@@ -30,14 +30,7 @@ _CLOS: Mapping[str, Any] = {
     "t1_per_plane": _HOSTS_PER_RACK,
     "hosts_per_t0": _HOSTS_PER_RACK,
 }
-_DEEP = {"limit": "16 BDP", "trim": None, "ecn": {"min": "0.05 BDP", "max": "0.2 BDP"}}
-_LOSSLESS = {
-    "name": "clos-64host-roce",
-    "planes": 1,
-    **_CLOS,
-    "port_rate": "400 Gbit/s",
-    "queue": {"t0_up": _DEEP, "t1_down": _DEEP, "last_hop": _DEEP},
-}
+_LOSSLESS = {"base": "clos-1plane-roce", "name": "clos-64host-roce", **_CLOS}
 _PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
 
 _LABELS = {
