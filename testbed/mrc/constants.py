@@ -48,8 +48,8 @@ TSETH_BYTES: Final = 4
 RETH_BYTES: Final = 16
 IMMDT_BYTES: Final = 4
 AETH_BYTES: Final = 4
-SETH_BYTES: Final = 36
-"""SETH with its CC_STATE."""
+SETH_BYTES: Final = 28
+CC_STATE_BYTES: Final = 8
 NETH_BYTES: Final = 20
 PETH_BYTES: Final = 16
 ERTH_BYTES: Final = 16

@@ -18,6 +18,7 @@ from testbed.mrc.constants import (
     AETH_BYTES,
     AETH_NO_CREDITS,
     BASE_BYTES,
+    CC_STATE_BYTES,
     EETH_BYTES,
     ENDPOINT_QPN,
     ERTH_BYTES,
@@ -44,6 +45,7 @@ from testbed.mrc.packets import (
 
 _AETH: Final = Struct("!I")
 _SETH: Final = Struct("!BBhIIIBBhQHHI")
+"""SETH and CC_STATE."""
 _NETH: Final = Struct("!HBBIIIBBH")
 _PETH: Final = Struct("!HH12x")
 _ERTH: Final = Struct("!B3xIII")
@@ -51,7 +53,7 @@ _EETH: Final = Struct("!B3xIII20x")
 
 EXTENSION_BYTES: Final[dict[int, int]] = {
     Opcode.ACK: AETH_BYTES,
-    Opcode.SACK: SETH_BYTES,
+    Opcode.SACK: SETH_BYTES + CC_STATE_BYTES,
     Opcode.NACK: NETH_BYTES,
     Opcode.RELIABILITY_PROBE: PETH_BYTES,
     Opcode.ENDPOINT_REQUEST: ERTH_BYTES,

@@ -8,8 +8,8 @@ refuses it counts itself; `refused` tells of both.
 from collections import Counter
 from typing import Final
 
-from testbed.mrc.config import REFUSALS
 from testbed.mrc.constants import DscpClasses, EndpointOp
+from testbed.mrc.counters import REFUSALS
 from testbed.mrc.datagram import Arrival, Outbound
 from testbed.mrc.packets import Buffer, DecodeError, DecodeReason, EndpointRequest
 from testbed.mrc.qp import QueuePair, respond

@@ -8,8 +8,9 @@ has arrived, then `transmit`, sends what that returns, and comes back no later t
 from random import Random
 
 from testbed.mrc.cc import CongestionControl, FixedWindow
-from testbed.mrc.config import Counters, QpConfig
+from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, DscpClasses, EndpointOp
+from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Arrival, Datagram
 from testbed.mrc.ev import NEVER, EvEngine
 from testbed.mrc.events import Event, EvState

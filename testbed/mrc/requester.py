@@ -5,7 +5,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from testbed.mrc.cc import CongestionControl
-from testbed.mrc.config import Counters, QpConfig
+from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     ECT0,
     MPR_UNIT,
@@ -16,6 +16,7 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
+from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Datagram, new
 from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious

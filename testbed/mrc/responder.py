@@ -4,7 +4,7 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from testbed.mrc.config import Counters, QpConfig
+from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
     RCVD_BYTES_UNIT,
@@ -13,6 +13,7 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
+from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import new
 from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed

@@ -1,0 +1,54 @@
+"""What a queue pair counts, and which of it says that a packet was not acted on."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a queue pair has done so far, in packets unless the name says bytes."""
+
+    data_sent: int = 0
+    retransmitted: int = 0
+    lost: int = 0
+    spurious: int = 0
+    trimmed_nacks: int = 0
+    tail_probes: int = 0
+    timeouts: int = 0
+    ev_probes: int = 0
+    sacks_received: int = 0
+    data_received: int = 0
+    bytes_placed: int = 0
+    duplicates: int = 0
+    out_of_window: int = 0
+    unknown_rkey: int = 0
+    out_of_bounds: int = 0
+    invalid_request: int = 0
+    implausible: int = 0
+    trimmed_received: int = 0
+    sacks_sent: int = 0
+    nacks_sent: int = 0
+    not_a_peer: int = 0
+    misdirected: int = 0
+    wrong_state: int = 0
+
+    def refusals(self) -> dict[str, int]:
+        """Return how many packets were not acted on, by reason."""
+        return {reason: getattr(self, reason) for reason in REFUSALS}
+
+
+REFUSALS: Final = (
+    "not_a_peer",
+    "misdirected",
+    "wrong_state",
+    "out_of_window",
+    "duplicates",
+    "unknown_rkey",
+    "out_of_bounds",
+    "invalid_request",
+    "implausible",
+)
+"""The counters of what a queue pair did not act on. Its own retransmissions make duplicates too.
+
+`misdirected` are packets for another host, `implausible` acknowledgements of what was never sent.
+"""
