@@ -3,8 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from testbed.mrc.constants import MAX_MPR, MPR_UNIT, DscpClasses
+from testbed.mrc.constants import (
+    DEFAULT_EXPONENTIAL_RETRIES,
+    DEFAULT_LINEAR_RETRIES,
+    DEFAULT_MPR,
+    MAX_EXPONENTIAL_RETRIES,
+    MAX_LINEAR_RETRIES,
+    MAX_MPR,
+    DscpClasses,
+)
 from testbed.mrc.ev import EvProfile
+
+_MAX_24_BITS: Final = (1 << 24) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +30,7 @@ class QpConfig:
     mark does not make an EV be passed over; with `go_back` a loss makes everything in flight behind
     it be sent again.
     Silence is answered by `tail_probes` probes, then by timeouts, `linear_retries` of linear and
-    `exponential_retries` of doubling length, then by failure.
+    `exponential_retries` of doubling length, then by failure; 25 exponential ones never end.
 
     Raises:
         ValueError: a value is out of its range.
@@ -36,34 +46,35 @@ class QpConfig:
     mtu: int = 4096
     first_psn: int = 0
     peer_first_psn: int = 0
-    mpr: int = 8
+    mpr: int = DEFAULT_MPR
     max_immediates: int = 64
     sack_packets: int = 8
     sack_delay: float = 1 / 16
     ecn_skip: bool = True
     go_back: bool = False
     tail_probes: int = 2
-    linear_retries: int = 7
-    exponential_retries: int = 4
+    linear_retries: int = DEFAULT_LINEAR_RETRIES
+    exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
     seed: int = 0
     dscp: DscpClasses = field(default_factory=DscpClasses)
 
     def __post_init__(self) -> None:
         """Refuse values that do not fit the wire or cannot work."""
-        for name, value, bits in (
-            ("qpn", self.qpn, 24),
-            ("peer_qpn", self.peer_qpn, 24),
-            ("first_psn", self.first_psn, 24),
-            ("peer_first_psn", self.peer_first_psn, 24),
+        for name, value, least, most in (
+            ("qpn", self.qpn, 0, _MAX_24_BITS),
+            ("peer_qpn", self.peer_qpn, 0, _MAX_24_BITS),
+            ("first_psn", self.first_psn, 0, _MAX_24_BITS),
+            ("peer_first_psn", self.peer_first_psn, 0, _MAX_24_BITS),
+            ("mpr", self.mpr, 1, MAX_MPR),
+            ("linear_retries", self.linear_retries, 0, MAX_LINEAR_RETRIES),
+            ("exponential_retries", self.exponential_retries, 0, MAX_EXPONENTIAL_RETRIES),
         ):
-            if not 0 <= value < 1 << bits:
-                raise ValueError(f"{name} must fit {bits} bits, not {value}")
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be {least} to {most}, not {value}")
         if not len(self.local_address) == len(self.peer_address) == 16:  # noqa: PLR2004 - IPv6
             raise ValueError("an IPv6 address has 16 bytes")
         if self.mtu < 1 or self.cwnd < self.mtu:
             raise ValueError("the window must hold at least one packet of at least one byte")
-        if not 1 <= self.mpr <= MAX_MPR:
-            raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {self.mpr}")
         if self.sack_packets < 1 or self.sack_delay < 0:
             raise ValueError("sack_packets must be at least 1 and sack_delay not negative")
         if self.max_immediates < 1:

@@ -30,6 +30,17 @@ MAX_MPR: Final = 255
 SACK_BITMAP_BITS: Final = 64
 
 RCVD_BYTES_UNIT: Final = 256
+DEFAULT_MPR: Final = 8
+"""1,024 packets: the OCP MRC API's example."""
+
+MAX_LINEAR_RETRIES: Final = 7
+MAX_EXPONENTIAL_RETRIES: Final = 25
+"""So many mean: for ever (both OCP MRC API)."""
+
+DEFAULT_LINEAR_RETRIES: Final = 7
+DEFAULT_EXPONENTIAL_RETRIES: Final = 4
+"""Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
+
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
 
 TIMESTAMP_SHIFT: Final = 7

@@ -21,7 +21,7 @@ from testbed.mrc.datagram import Datagram, new
 from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
-from testbed.mrc.message import Completion, CompletionStatus
+from testbed.mrc.message import Completion, CompletionStatus, Message
 from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
@@ -105,14 +105,14 @@ class Requester:
         """Whether the QP is in ERROR."""
         return self._queue.failed
 
-    def fail(self, status: CompletionStatus) -> None:
-        """Put the QP into ERROR: the oldest message bears the status, the others are flushed."""
+    def fail(self, status: CompletionStatus, culprit: Message | None = None) -> None:
+        """Put the QP into ERROR: `culprit`, or else the oldest message, bears the status."""
         self._detector.lose_all()
         self._unacked.clear()
         self._to_repeat.clear()
         self._control.clear()
         self._flight = 0
-        self._queue.fail(status)
+        self._queue.fail(status, culprit)
 
     # Receiving
 
@@ -225,7 +225,7 @@ class Requester:
         if probe is not None:
             order, sent_ns = probe
             self._detector.probe_answered(order, sent_ns, now_ns)
-            self._retry.progressed(now_ns)
+            self._retry.heard(now_ns)
 
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
         """See whether the packet that triggered this SACK is one that was taken for lost."""
@@ -249,7 +249,9 @@ class Requester:
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
         seq = unwrap_psn(nack.nack_psn, self._oldest_seq)
-        self._counters.implausible += seq >= self._next_seq
+        if seq >= self._next_seq:
+            self._counters.implausible += 1
+            return
         transmission = self._unacked.get(seq)
         if (
             self.failed
@@ -259,13 +261,16 @@ class Requester:
         ):
             return
         if nack.reason is NackReason.UNEXP_EVENT:
-            self.fail(CompletionStatus.REMOTE_ACCESS_ERROR)
+            self.fail(CompletionStatus.REMOTE_ACCESS_ERROR, transmission.message)
             return
-        self._retry.progressed(now_ns)
+        trimmed = nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
+        if trimmed:
+            self._counters.trimmed_nacks += 1
+            self._retry.progressed(now_ns)
+        else:
+            self._retry.heard(now_ns)
         transmission.done = True
         self._repeat(transmission)
-        trimmed = nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
-        self._counters.trimmed_nacks += trimmed
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.path.ev, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:

@@ -1,16 +1,25 @@
 """What to do about silence: tail probes, then timeouts that grow, then giving up.
 
-The ladder restarts with every progress. Its first rungs are reliability probes, due when a packet
-of ordinary delay would have been judged (RFC 8985's tail probe; "reliability probes may replace
-waiting", MRC transport). Then come timeouts, growing linearly, then doubling (MRC's structure; its
-ACK timeout is a constant, ours derives from the measured RTT), and in the end the QP fails. Probes
-go on between the timeouts, so that the end of an outage is noticed when it comes.
+The ladder restarts with every progress: bytes newly acknowledged, or a trim, since the packet may
+not meet another. Its first rungs are reliability probes, due when a packet of ordinary delay would
+have been judged (RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport).
+Then come timeouts, growing linearly, then doubling (MRC's structure; its ACK timeout is a constant,
+ours derives from the measured RTT), and in the end the QP fails. Probes go on between the timeouts,
+so that the end of an outage is noticed when it comes.
+
+An answer without progress does not restart it: where all data dies and control packets pass, such
+as on a link that full packets do not fit, retries are spent as well. But a rung that ends while the
+peer answers takes nothing for lost, since loss detection then knows more than the clock.
 """
 
 from enum import Enum
 from typing import Final
 
+from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES
 from testbed.mrc.rtt import RttEstimator
+
+_MAX_DOUBLINGS: Final = 24
+"""As the API's ACK timeout is a power of two with an exponent of at most 24."""
 
 _TAIL_MARGIN_SHIFT: Final = 3
 
@@ -32,27 +41,37 @@ class RetryTimer:
         self._rtt = rtt
         self._probes = probes
         self._linear = linear_retries
+        self._for_ever = exponential_retries == MAX_EXPONENTIAL_RETRIES
         self._retries = linear_retries + exponential_retries
         self._rung = 0
         self._progress_ns = 0
         self._sent_ns = 0
         self._probed_ns = 0
+        self._heard = False
 
     @property
     def timeouts(self) -> int:
-        """Timeouts since the last progress."""
+        """Retries spent since the last progress."""
         return max(0, self._rung - self._probes)
 
     def sent(self, now_ns: int, *, was_idle: bool) -> None:
         """A data packet was sent; `was_idle` if nothing was outstanding before it."""
-        self._sent_ns = now_ns
         if was_idle:
             self.progressed(now_ns)
+        if not self._heard or self._rung < self._probes:
+            self._sent_ns = now_ns
 
     def progressed(self, now_ns: int) -> None:
-        """The peer has been heard: back to the first rung."""
+        """The peer has had something new: back to the first rung."""
         self._rung = 0
         self._progress_ns = now_ns
+        self._heard = False
+
+    def heard(self, now_ns: int) -> None:
+        """The peer has answered, and has had nothing new: stay on the rung, put a probe off."""
+        if self._rung < self._probes:
+            self._progress_ns = now_ns
+        self._heard = True
 
     def deadline_ns(self, reorder_window_ns: int) -> int:
         """Return when to call `expire`, if packets are outstanding."""
@@ -70,11 +89,10 @@ class RetryTimer:
             return Remedy.PROBE
         self._progress_ns = self._sent_ns = now_ns
         self._rung += 1
-        if self._rung <= self._probes:
-            return Remedy.PROBE
-        if self._rung - self._probes > self._retries:
+        heard, self._heard = self._heard, False
+        if self.timeouts > self._retries and not self._for_ever:
             return Remedy.GIVE_UP
-        return Remedy.TIMEOUT
+        return Remedy.PROBE if heard or not self.timeouts else Remedy.TIMEOUT
 
     def _climb_ns(self) -> int:
         return max(self._progress_ns, self._sent_ns) + self._timeout_ns()
@@ -83,4 +101,5 @@ class RetryTimer:
         attempt = self.timeouts + 1
         if attempt <= self._linear:
             return self._rtt.timeout_ns * attempt
-        return self._rtt.timeout_ns * max(1, self._linear) << (attempt - self._linear)
+        doublings = min(attempt - self._linear, _MAX_DOUBLINGS)
+        return self._rtt.timeout_ns * max(1, self._linear) << doublings

@@ -83,13 +83,14 @@ class SendQueue:
             self._immediates -= message.immediate is not None
             self._complete(message, CompletionStatus.SUCCESS)
 
-    def fail(self, status: CompletionStatus) -> None:
-        """Give up: the oldest message bears the status, the others are flushed."""
+    def fail(self, status: CompletionStatus, culprit: Message | None = None) -> None:
+        """Give up: `culprit`, or else the oldest message, bears the status; others are flushed."""
         self.failed = True
         unbegun = (message for message in self._uncut if message.offset == 0)
         for message in (*self._begun, *unbegun):
-            self._complete(message, status)
-            status = CompletionStatus.FLUSHED
+            if culprit is None:
+                culprit = message
+            self._complete(message, status if message is culprit else CompletionStatus.FLUSHED)
         self._begun.clear()
         self._uncut.clear()
 

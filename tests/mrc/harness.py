@@ -50,7 +50,11 @@ def make_profile(
 
 @dataclass
 class PathModel:
-    """How one EV's path treats packets, both ways. Times in ns, probabilities per packet."""
+    """How one EV's path treats packets, both ways. Times in ns, probabilities per packet.
+
+    Data waits `queued_ns` in queues that control packets pass by; of more than `most_bytes`
+    nothing fits.
+    """
 
     delay_ns: int = 65 * MS
     jitter_ns: int = 0
@@ -60,10 +64,14 @@ class PathModel:
     mark: float = 0.0
     trim: float = 0.0
     trim_last_hop: bool = False
+    queued_ns: int = 0
+    most_bytes: int = 1 << 16
     dead: list[tuple[int, int]] = field(default_factory=list)
     dead_direction: int | None = None
 
-    def is_dead(self, now_ns: int, direction: int) -> bool:
+    def is_dead(self, now_ns: int, direction: int, size: int) -> bool:
+        if size > self.most_bytes:
+            return True
         if self.dead_direction not in (None, direction):
             return False
         return any(start <= now_ns < end for start, end in self.dead)
@@ -204,7 +212,7 @@ class Network:
                 departure += waiting_ns
                 self.port_free[port] = departure
         rng = self.rng
-        if path.is_dead(departure, side) or rng.random() < path.loss:
+        if path.is_dead(departure, side, len(data)) or rng.random() < path.loss:
             return
         trimmed = datagram.is_data and rng.random() < path.trim
         dscp = datagram.dscp
@@ -219,7 +227,7 @@ class Network:
         ecn = 3 if rng.random() < path.mark else 2
         copies = 2 if rng.random() < path.duplicate else 1
         for _ in range(copies):
-            at_ns = departure + path.delay_ns
+            at_ns = departure + path.delay_ns + path.queued_ns * datagram.is_data
             if path.jitter_ns:
                 at_ns += rng.randrange(path.jitter_ns)
             arrival = Arrival(ecn, dscp, at_ns)

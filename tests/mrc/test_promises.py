@@ -17,7 +17,7 @@ slow = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChe
 
 @given(
     probes=st.integers(1, 4),
-    linear=st.integers(0, 8),
+    linear=st.integers(0, 7),
     exponential=st.integers(0, 8),
     rtt_ns=st.integers(1, 10**9),
 )

@@ -224,6 +224,47 @@ def test_remote_access_errors_fail_the_qp_and_touch_nothing(va: int, rkey: int) 
 
 def test_trimmed_packets_come_again_within_an_rtt_and_condemn_nobody() -> None:
     network = Network(make_profile(), default=lambda: PathModel(trim=0.03), port_bps=10e6)
+def test_the_write_that_was_refused_bears_the_error_though_an_older_one_is_in_flight() -> None:
+    network = Network(make_profile(planes=2, active=1, backups=0), memory_bytes=4096)
+    network.paths[0].delay_ns *= 3  # the first WRITE goes here, the second overtakes it
+    for wr_id, rkey in enumerate((RKEY, RKEY + 1, RKEY)):
+        network.qps[0].post_write(wr_id, memoryview(bytes(100)), VA, rkey)
+    network.run(5 * S)
+    first, refused, last = network.completions[0]
+    assert [one.wr_id for one in network.completions[0]] == [0, 1, 2]
+    assert refused.status is CompletionStatus.REMOTE_ACCESS_ERROR
+    assert {first.status, last.status} == {CompletionStatus.FLUSHED}
+
+
+@pytest.mark.parametrize(("linear", "exponential"), [(0, 0), (2, 1), (7, 4)])
+def test_retries_are_spent_even_where_probes_are_answered(linear: int, exponential: int) -> None:
+    """As where full packets do not fit some link: all data dies, all that is small passes."""
+    network = Network(make_profile(), linear_retries=linear, exponential_retries=exponential)
+    all_paths(network, lambda path: setattr(path, "most_bytes", 1000))
+    write_all(network, 2, until_ns=10_000 * S)
+    qp = network.qps[0]
+    assert [completion.status for completion in network.completions[0]] == [
+        CompletionStatus.RETRY_EXCEEDED,
+        CompletionStatus.FLUSHED,
+    ]
+    assert qp.failed
+    waits = [*range(1, linear + 1), *(max(linear, 1) << n for n in range(1, exponential + 2))]
+    assert sum(waits) < network.now_ns / (2 * RTT_NS) < sum(waits) + 3
+    assert qp.counters.tail_probes > linear + exponential
+    packets = 2 * len(BODY) // 4096
+    assert qp.counters.retransmitted < 5 * packets + network.now_ns / RTT_NS
+
+
+def test_what_the_peer_has_in_its_memory_is_not_sent_again_for_an_answered_probe() -> None:
+    """Data waits in a queue that control packets pass by, for longer than all tail probes take."""
+    network = Network(make_profile())
+    all_paths(network, lambda path: setattr(path, "queued_ns", 6 * RTT_NS))
+    network.qps[0].post_write(0, memoryview(bytes(4096)), VA, RKEY)
+    network.run(60 * S, lambda: bool(network.completions[0]))
+    assert network.completions[0][0].status is CompletionStatus.SUCCESS
+    assert network.qps[0].counters.timeouts == 0
+
+
     write_all(network, 300)
     check_success(network, 300)
     counters = network.qps[0].counters
@@ -491,3 +532,5 @@ def test_configurations_that_cannot_work_are_refused(wrong: dict[str, object]) -
     }
     with pytest.raises(ValueError, match=r"must|IPv6"):
         QpConfig(**{**good, **wrong})  # type: ignore[arg-type]
+        {"linear_retries": 8},
+        {"exponential_retries": 26},

@@ -41,6 +41,40 @@ def test_the_ladder_probes_then_waits_linearly_then_doubles_then_gives_up() -> N
     assert probes > 60
 
 
+def test_answers_without_progress_do_not_lengthen_the_ladder() -> None:
+    """Nor is anything taken for lost by the clock while the peer can say what has arrived."""
+    silent, answered = timer(), timer()
+    silent_ns = answered_ns = 0
+    while silent.expire(silent_ns) is not Remedy.GIVE_UP:
+        silent_ns = silent.deadline_ns(WINDOW_NS)
+    remedies = set()
+    while (remedy := answered.expire(answered_ns)) is not Remedy.GIVE_UP:
+        remedies.add(remedy)
+        answered.heard(answered_ns + RTT_NS // 2)
+        answered.sent(answered_ns + RTT_NS // 2, was_idle=False)
+        answered_ns = answered.deadline_ns(WINDOW_NS)
+    assert remedies == {Remedy.PROBE}
+    assert silent_ns <= answered_ns <= silent_ns + 3 * RTT_NS
+
+
+def test_an_answer_puts_the_next_probe_off() -> None:
+    retry = timer(probes=3)
+    now_ns = retry.deadline_ns(WINDOW_NS)
+    assert retry.expire(now_ns) is Remedy.PROBE
+    due_ns = retry.deadline_ns(WINDOW_NS)
+    retry.heard(now_ns + RTT_NS)
+    retry.sent(now_ns + RTT_NS, was_idle=False)
+    assert retry.deadline_ns(WINDOW_NS) == due_ns + RTT_NS
+
+
+def test_the_last_number_of_retries_means_for_ever() -> None:
+    retry = timer(exponential=25)
+    now_ns = 0
+    for _ in range(100):
+        now_ns = retry._climb_ns()
+        assert retry.expire(now_ns) is not Remedy.GIVE_UP
+
+
 def test_progress_starts_over() -> None:
     retry = timer()
     while retry.timeouts < 2:

@@ -65,6 +65,17 @@ def test_a_write_with_immediate_waits_until_another_has_completed() -> None:
     assert cut_all(queue, first_seq=2) == [(1, 0, 100), (1, 100, 50)]
 
 
+def test_the_message_that_failed_bears_the_status_wherever_it_stands() -> None:
+    for failed in range(2):
+        queue = SendQueue(MTU)
+        post(queue, 100, 250, 100)
+        begun = [queue.cut(0)[0], queue.cut(1)[0]]
+        queue.fail(CompletionStatus.REMOTE_ACCESS_ERROR, begun[failed])
+        statuses = [CompletionStatus.FLUSHED] * 3
+        statuses[failed] = CompletionStatus.REMOTE_ACCESS_ERROR
+        assert ended(queue.take_completions()) == list(enumerate(statuses))
+
+
 def test_a_failure_is_the_oldest_messages_and_flushes_the_others_once_each() -> None:
     queue = SendQueue(MTU)
     post(queue, 100, 250, 100)
