@@ -125,8 +125,10 @@ class Requester:
         if cack >= self._next_seq:
             self._counters.implausible += 1
             return
-        if cack >= oldest - 1 and sack.mpr:
-            self._window = sack.mpr * MPR_UNIT
+        if cack >= oldest - 1:  # not one that newer ones have overtaken
+            if sack.mpr:
+                self._window = sack.mpr * MPR_UNIT
+            self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
         acked = self._newly_acked(cack, cack + sack.sack_offset, sack.bitmap)
         if sack.probe_reply:
             self._on_probe_reply(sack, now_ns)
@@ -136,7 +138,6 @@ class Requester:
             self._engine.skip(sack.reflected_ev, "ECN", now_ns)
         elif sack.mark is EvMark.ALWAYS_SKIP:
             self._engine.blame(sack.reflected_ev, "peer asks to skip it", now_ns)
-        self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
         if acked:
             self._take_in(acked, cack, sack, now_ns)
 

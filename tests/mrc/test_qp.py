@@ -1,6 +1,7 @@
 """Whole queue pairs over the toy network: single faults, and what a user of the QP sees of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -11,6 +12,7 @@ from testbed.mrc import (
     Datagram,
     EvChanged,
     EvState,
+    FixedWindow,
     Lost,
     MessageDelivered,
     QpConfig,
@@ -222,8 +224,6 @@ def test_remote_access_errors_fail_the_qp_and_touch_nothing(va: int, rkey: int) 
     assert network.qps[0].failed
 
 
-def test_trimmed_packets_come_again_within_an_rtt_and_condemn_nobody() -> None:
-    network = Network(make_profile(), default=lambda: PathModel(trim=0.03), port_bps=10e6)
 def test_the_write_that_was_refused_bears_the_error_though_an_older_one_is_in_flight() -> None:
     network = Network(make_profile(planes=2, active=1, backups=0), memory_bytes=4096)
     network.paths[0].delay_ns *= 3  # the first WRITE goes here, the second overtakes it
@@ -265,6 +265,8 @@ def test_what_the_peer_has_in_its_memory_is_not_sent_again_for_an_answered_probe
     assert network.qps[0].counters.timeouts == 0
 
 
+def test_trimmed_packets_come_again_within_an_rtt_and_condemn_nobody() -> None:
+    network = Network(make_profile(), default=lambda: PathModel(trim=0.03), port_bps=10e6)
     write_all(network, 300)
     check_success(network, 300)
     counters = network.qps[0].counters
@@ -480,6 +482,26 @@ def test_sacks_about_packets_never_sent_are_ignored() -> None:
     assert qp.flight == 512
 
 
+def test_what_an_overtaken_sack_asks_of_the_window_is_not_heeded() -> None:
+    asked: list[tuple[int, bool]] = []
+
+    class Listener(FixedWindow):
+        def on_penalty(self, penalty: int, *, restore: bool) -> None:
+            asked.append((penalty, restore))
+
+    network = Network(
+        make_profile(planes=1, backups=0), mtu=256, congestion=lambda: Listener(1 << 20)
+    )
+    qp = network.qps[0]
+    qp.post_write(0, memoryview(bytes(512)), VA, RKEY)
+    first, second = qp.transmit(0, 10)
+    older = replace(sack(network, 0, 0, first), rcv_cwnd_pen=64, restore_cwnd=True)
+    newer = replace(sack(network, 1, 0, second), rcv_cwnd_pen=3)
+    for one in (newer, older, newer):
+        qp.receive(one, Arrival(2, 46, RTT_NS))
+    assert asked == [(3, False), (3, False)]
+
+
 def test_classes_of_traffic() -> None:
     network = Network(make_profile(), default=lambda: PathModel(loss=0.1), seed=1)
     write_all(network, 20)
@@ -518,6 +540,8 @@ def test_writes_that_do_not_fit_the_wire_are_refused(
         {"sack_packets": 0},
         {"tail_probes": 0},
         {"linear_retries": -1},
+        {"linear_retries": 8},
+        {"exponential_retries": 26},
     ],
 )
 def test_configurations_that_cannot_work_are_refused(wrong: dict[str, object]) -> None:
@@ -532,5 +556,3 @@ def test_configurations_that_cannot_work_are_refused(wrong: dict[str, object]) -
     }
     with pytest.raises(ValueError, match=r"must|IPv6"):
         QpConfig(**{**good, **wrong})  # type: ignore[arg-type]
-        {"linear_retries": 8},
-        {"exponential_retries": 26},
