@@ -207,9 +207,8 @@ class _Dialogue:
         if not isinstance(packet, EndpointRequest):
             self._qps[side].receive(packet, arrival)
             return
-        if packet.op is EndpointOp.PORT_STATUS_UPDATE:
-            self._qps[side].receive(packet, arrival)
-        self._launch(side, respond(packet, _DSCP), arrival.rx_ns)
+        if packet.op is EndpointOp.EV_PROBE or self._qps[side].receive(packet, arrival):
+            self._launch(side, respond(packet, _DSCP), arrival.rx_ns)
 
 
 def _told(packet: Packet) -> str:

@@ -89,7 +89,8 @@ class Demux:
             if qp is None:
                 self._dropped[_UNKNOWN_QP] += 1
                 return None
-            qp.receive(request, arrival)
+            if not qp.receive(request, arrival):
+                return None
         return Outbound(request.source, respond(request, self._dscp))
 
     def refused(self) -> dict[str, int]:

@@ -160,17 +160,18 @@ class QueuePair:
         check_write(payload, remote_va, rkey, immediate)
         self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
 
-    def receive(self, packet: Packet, arrival: Arrival) -> None:
+    def receive(self, packet: Packet, arrival: Arrival) -> bool:
         """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`.
 
-        A PORT_STATUS_UPDATE is for the QP whose peer asks (`packet.requester_qpn`), and is to be
-        answered by `respond` besides.
+        Returns whether it was admitted: from the peer, for this NIC, in a state that takes
+        arrivals. A PORT_STATUS_UPDATE is for the QP whose peer asks (`packet.requester_qpn`); an
+        admitted one is to be answered by `respond` besides, another not, so that it is repeated.
 
         Raises:
             ValueError: an EV probe, which is for `respond`.
         """
         if not self._admits(packet):
-            return
+            return False
         now_ns = arrival.rx_ns
         if isinstance(packet, Write):
             self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=now_ns)
@@ -194,6 +195,7 @@ class QueuePair:
             self._on_peer_ports(packet, now_ns)
         else:
             raise ValueError("endpoint requests are answered by respond(), not by a queue pair")
+        return True
 
     def _admits(self, packet: Packet) -> bool:
         """Whether a packet is from the peer, for this NIC, and now; counts it if not."""

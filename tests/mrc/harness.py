@@ -174,9 +174,8 @@ class Network:
             self.decode_errors += 1
             return
         if isinstance(packet, EndpointRequest):
-            if packet.op is EndpointOp.PORT_STATUS_UPDATE:
-                self.qps[side].receive(packet, arrival)
-            self._launch(side, respond(packet, self.dscp))
+            if packet.op is EndpointOp.EV_PROBE or self.qps[side].receive(packet, arrival):
+                self._launch(side, respond(packet, self.dscp))
         else:
             assert packet.qpn == self.qps[side].config.qpn
             self.qps[side].receive(packet, arrival)

@@ -3,6 +3,7 @@
 import pytest
 
 from testbed.mrc import (
+    NEVER,
     Arrival,
     CompletionStatus,
     Demux,
@@ -10,6 +11,7 @@ from testbed.mrc import (
     EvChanged,
     MemoryRegion,
     MemoryTable,
+    QpState,
     QueuePair,
     decode,
 )
@@ -30,13 +32,13 @@ ARRIVAL = Arrival(0, DscpClasses().trimmable, 1)
 class Target:
     """A queue pair of side 1 behind a demultiplexer, over guarded memory full of zeros."""
 
-    def __init__(self) -> None:
+    def __init__(self, state: QpState = QpState.RTS) -> None:
         self.buffer = bytearray(GUARD + REGION + GUARD)
         memory = MemoryTable()
         view = memoryview(self.buffer)[GUARD : GUARD + REGION]
         memory.register(MemoryRegion(RKEY, VA, view))
         config = Network(make_profile(planes=2), mtu=MTU).qps[1].config
-        self.qp = QueuePair(config, memory)
+        self.qp = QueuePair(config, memory, state=state)
         self.demux = Demux(config.local_address, config.dscp)
         self.demux.add(self.qp)
 
@@ -113,6 +115,30 @@ def test_a_transport_ack_completes_what_it_covers_and_blames_no_path() -> None:
     network = Network(make_profile(), mtu=MTU)
     qp = network.qps[0]
     for wr_id in range(3):
+@pytest.mark.parametrize("state", [QpState.RESET, QpState.INIT, QpState.ERROR])
+def test_a_port_status_that_is_not_taken_in_is_not_answered(state: QpState) -> None:
+    """Else the peer would stop repeating it."""
+    target = Target(state)
+    update = EndpointRequest(*ADDRESSES, 9, EndpointOp.PORT_STATUS_UPDATE, 77, 16, 0b10)
+    assert target.demux.receive(control_bytes(update), ARRIVAL) is None
+    assert target.counted() == {"wrong_state": 1}
+
+
+def test_a_port_status_sent_before_the_queue_pair_is_ready_reaches_it_in_the_end() -> None:
+    network = Network(make_profile(planes=2))
+    asking, asked = network.qps
+    for state in (QpState.RESET, QpState.INIT):
+        asked.modify(state)
+    asking.port_down(1, network.now_ns)
+    network.run(2 * S)
+    assert asked.counters.wrong_state > 2
+    for state in (QpState.RTR, QpState.RTS):
+        asked.modify(state)
+    network.run(4 * S)
+    assert asked._ports.down == frozenset({1})
+    assert asking._ports.deadline_ns == NEVER
+
+
         qp.post_write(wr_id, memoryview(bytes(2 * MTU)), VA, RKEY)
     assert len([datagram for datagram in qp.transmit(0, 64) if datagram.is_data]) == 6
     ack = decode(control_bytes(Ack(ADDRESSES[1], ADDRESSES[0], 0, 16, 4, 2)))
