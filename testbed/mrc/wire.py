@@ -6,7 +6,8 @@ as independent implementers describe them; what they leave open is decided here:
 - *EV halves*: the low 16 bits (the path) travel in the low 16 bits of the flow label, the high 16
   bits in the UDP source port. Sources disagree on the order. The inner flow label repeats the
   outer one, so that a receiver that sees only the inner packet still knows the EV.
-- *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0.
+- *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0. Every WRITE of ours has one, and
+  one without is refused: its timestamp is what tells transmissions of a packet apart.
 - What follows the BTH of other packets than WRITEs: `control.py`.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
@@ -66,6 +67,8 @@ _METH_TSETH: Final = Struct("!HHHH")
 _UDP_NEXT_HEADER: Final = 17
 _HOP_LIMIT: Final = 64
 _FTYPE_TIMESTAMP: Final = 1
+_TIMESTAMPED: Final = FLAG_TIMESTAMP << 24
+"""In the BTH's last word: a TSETH follows the METH."""
 _CRC32_RESIDUE: Final = 0x2144DF1C
 """The CRC-32 of anything that is followed by its own CRC-32, least significant byte first."""
 _BTH_BYTE4: Final = IPV6_BYTES + UDP_BYTES + 4
@@ -305,7 +308,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(
             packet, BASE_BYTES
         )
-        if kind != _FTYPE_TIMESTAMP:
+        if kind != _FTYPE_TIMESTAMP or not word8 & _TIMESTAMPED:
             raise DecodeError(DecodeReason.BAD_FIELD)
         immediate: int | None = None
         if payload_start != WRITE_HEADER_BYTES:
@@ -340,6 +343,6 @@ def _decode_trimmed(
     if len(packet) < TRIMMED_BYTES:
         raise DecodeError(DecodeReason.TRUNCATED)
     _, msn, tx_timestamp, kind = _METH_TSETH.unpack_from(packet, BASE_BYTES)
-    if kind != _FTYPE_TIMESTAMP:
+    if kind != _FTYPE_TIMESTAMP or not word8 & _TIMESTAMPED:
         raise DecodeError(DecodeReason.BAD_FIELD)
     return TrimmedWrite(source, destination, ev, qpn, word8 & 0xFFFFFF, msn, tx_timestamp)

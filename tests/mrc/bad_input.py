@@ -6,13 +6,23 @@ The same packets are thrown at the protocol core and, as real ones, at a live en
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.mrc.constants import DscpClasses, EndpointOp, EvMark, Opcode
-from testbed.mrc.packets import Ack, Control, EndpointRequest, Sack, Write
+from testbed.mrc.constants import (
+    FLAG_TIMESTAMP,
+    IPV6_BYTES,
+    UDP_BYTES,
+    DscpClasses,
+    EndpointOp,
+    EvMark,
+    NackReason,
+    Opcode,
+)
+from testbed.mrc.packets import Ack, Control, EndpointRequest, Nack, Sack, Write
 from testbed.mrc.wire import encode, icrc
 
 from .test_wire import write_bytes
 
 DSCP = DscpClasses()
+FLAGS_AT = IPV6_BYTES + UDP_BYTES + 8
 PAYLOAD = b"must not be placed"
 
 
@@ -87,6 +97,9 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     yield Bad("inner TCP", patched(6, 6), "not_udp")
     yield Bad("another UDP port", patched(43, 0), "wrong_port")
     yield Bad("an opcode of RC", patched(48, 0x0A), "unknown_opcode")
+    flags = FLAGS_AT, whole[FLAGS_AT] & ~FLAG_TIMESTAMP
+    yield Bad("a WRITE without TSETH", patched(*flags), "bad_field")
+    yield Bad("a trimmed one without", patched(*flags)[:68], "bad_field", DSCP.trimmed)
     yield Bad("another TSETH", patched(67, 7), "bad_field")
     yield Bad("a queue pair that is not", changed(qpn=write.qpn ^ 0x4000), "unknown_qp")
     yield Bad("from a NIC that is no peer", changed(source=stranger), "not_a_peer")
@@ -112,6 +125,9 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     yield Bad("an ACK of what was never sent", control_bytes(Ack(*ends, far, 0)), "implausible")
     sack = Sack(*ends, EvMark.NONE, False, 0, 0, far, 8, 1, 0, 0, 0, False, 0, 0)
     yield Bad("a SACK of what was never sent", control_bytes(sack), "implausible")
+    for reason in NackReason:
+        nack = Nack(*ends, reason, 0, far, 0)
+        yield Bad(f"a NACK ({reason.name}) of it", control_bytes(nack), "implausible")
     nak = bytearray(control_bytes(Ack(*ends, far, 0)))
     nak[-8] = 0x60
     yield Bad("a NAK in an AETH", seal(nak), "bad_field")
