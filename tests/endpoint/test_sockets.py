@@ -6,10 +6,14 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.endpoint.sockets import BATCH, HostSockets, Received
+from testbed.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
 from testbed.fabric import requests
 from testbed.fabric.namespaces import create_netns, enter_netns
 from testbed.fabric.netlink import Netlink
+from testbed.mrc import DecodeError, decode
+from testbed.mrc.packets import DecodeReason
+from tests.mrc.bad_input import good_write
+from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root
@@ -86,6 +90,25 @@ def test_a_packet_taken_out_is_not_changed_by_later_ones() -> None:
         return [one.packet for one in taken]
 
     assert run_in_sandbox(exchange) == [b"a" * 4200, b"b" * 4200, b"c" * 4200]
+
+
+def test_a_packet_longer_than_any_of_ours_is_cut_and_so_refused() -> None:
+    write = good_write(SELF.packed, SELF.packed, qpn=16, psn=0, va=0, rkey=1)
+    endless = write_bytes(write._replace(payload=bytes(MAX_PACKET), dma_length=MAX_PACKET))
+
+    def exchange() -> tuple[bytes, bytes]:
+        sockets = _sockets()
+        sockets._out.sendto(_outer(endless, 0, 64) + endless, (str(SELF), 0))
+        _send(sockets, write_bytes(write))
+        first, second = _receive(sockets, 2)
+        return first.packet, second.packet
+
+    cut, following = run_in_sandbox(exchange)
+    assert cut == endless[:MAX_PACKET]
+    with pytest.raises(DecodeError) as refused:
+        decode(cut)
+    assert refused.value.reason is DecodeReason.BAD_LENGTH
+    assert decode(following) == write
 
 
 def test_what_the_socket_has_no_room_for_is_counted() -> None:

@@ -47,7 +47,12 @@ class Target:
 
 
 WRITE = good_write(*ADDRESSES, qpn=17, psn=0, va=VA, rkey=RKEY)
-BAD = tuple(bad_packets(WRITE, region_end=VA + REGION, mtu=MTU, stranger=STRANGER))
+ENDLESS = WRITE._replace(payload=bytes(9001), dma_length=9001)
+BAD = (
+    *bad_packets(WRITE, region_end=VA + REGION, mtu=MTU, stranger=STRANGER),
+    Bad("longer than a link's packets", write_bytes(ENDLESS), "invalid_request"),
+    Bad("that, cut by the socket", write_bytes(ENDLESS)[:9000], "bad_length"),
+)
 
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.what)
@@ -110,11 +115,6 @@ def test_a_peers_requests_are_answered_to_it(op: EndpointOp) -> None:
     assert down == ({1} if op is EndpointOp.PORT_STATUS_UPDATE else set())
 
 
-def test_a_transport_ack_completes_what_it_covers_and_blames_no_path() -> None:
-    """All up to its PSN, cumulatively; no EV is judged by it, as it names none."""
-    network = Network(make_profile(), mtu=MTU)
-    qp = network.qps[0]
-    for wr_id in range(3):
 @pytest.mark.parametrize("state", [QpState.RESET, QpState.INIT, QpState.ERROR])
 def test_a_port_status_that_is_not_taken_in_is_not_answered(state: QpState) -> None:
     """Else the peer would stop repeating it."""
@@ -139,6 +139,11 @@ def test_a_port_status_sent_before_the_queue_pair_is_ready_reaches_it_in_the_end
     assert asking._ports.deadline_ns == NEVER
 
 
+def test_a_transport_ack_completes_what_it_covers_and_blames_no_path() -> None:
+    """All up to its PSN, cumulatively; no EV is judged by it, as it names none."""
+    network = Network(make_profile(), mtu=MTU)
+    qp = network.qps[0]
+    for wr_id in range(3):
         qp.post_write(wr_id, memoryview(bytes(2 * MTU)), VA, RKEY)
     assert len([datagram for datagram in qp.transmit(0, 64) if datagram.is_data]) == 6
     ack = decode(control_bytes(Ack(ADDRESSES[1], ADDRESSES[0], 0, 16, 4, 2)))

@@ -12,7 +12,8 @@ import pytest
 from testbed.mrc import (
     Arrival,
     CcProfile,
-    DecodeError,
+    Datagram,
+    Demux,
     DscpClasses,
     EndpointRequest,
     MemoryRegion,
@@ -23,9 +24,11 @@ from testbed.mrc import (
     decode,
     respond,
 )
-from testbed.mrc.constants import EndpointOp
+from testbed.mrc.constants import NackReason
+from testbed.mrc.packets import Ack, Nack, Write
 from testbed.mrc.wire import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
 
+from .bad_input import control_bytes
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile
 
 GUARD = 4096
@@ -79,7 +82,14 @@ def mutate(rng: Random, packet: bytes, *, sealed: bool) -> bytearray:
 
 
 class Target:
-    """A live queue pair over guarded memory full of zeros."""
+    """A live queue pair behind a demultiplexer, over guarded memory full of zeros.
+
+    Attributes:
+        thrown: packets so far.
+        refused: of these, what was counted as not acted on.
+        accepted: of these, what was not.
+        fitting: what the peer might say about the last packet sent: an ACK, a NACK of each reason.
+    """
 
     def __init__(self, seed: int) -> None:
         self.buffer = bytearray(b"\xa5" * GUARD + bytes(REGION) + b"\xa5" * GUARD)
@@ -89,27 +99,46 @@ class Target:
         config = Network(make_profile(planes=2), mtu=MTU, seed=seed).qps[0].config
         profile = CcProfile.derive(base_rtt_ns=config.base_rtt_ns, rate_bps=20e6, dilation=1e4)
         self.qp = QueuePair(config, memory, Nscc(profile))
+        self.demux = Demux(config.local_address, DSCP)
+        self.demux.add(self.qp)
         self.now_ns = 0
-        self.taken = self.resets = 0
+        self.thrown = self.refused = self.accepted = self.resets = 0
+        self.fitting: list[bytes] = []
+
+    def _counted(self) -> int:
+        return sum(self.demux.refused().values())
 
     def throw(self, packet: bytearray, dscp: int) -> None:
+        """Every packet is counted once, or is one that may be acted on."""
         self.now_ns += MS // 4
-        trimmed = dscp in (DSCP.trimmed, DSCP.trimmed_lasthop)
-        try:
-            decoded = decode(memoryview(packet), trimmed=trimmed)
-        except DecodeError:
+        self.thrown += 1
+        before = self._counted()
+        arrival = Arrival(self.now_ns & 3, dscp, self.now_ns)
+        answer = self.demux.receive(memoryview(packet), arrival)
+        refused = self._counted() - before
+        assert refused in (0, 1)
+        self.refused += refused
+        if refused:
+            assert answer is None
             return
-        self.taken += 1
+        self.accepted += 1
+        decoded = decode(packet, trimmed=dscp in (DSCP.trimmed, DSCP.trimmed_lasthop))
+        config = self.qp.config
+        assert (decoded.source, decoded.destination) == (config.peer_address, config.local_address)
         if isinstance(decoded, EndpointRequest):
-            assert respond(decoded, DSCP).join()
-            if decoded.op is not EndpointOp.PORT_STATUS_UPDATE:
-                return
-        self.qp.receive(decoded, Arrival(self.now_ns & 3, dscp, self.now_ns))
+            assert answer is not None
+            assert decode(answer.datagram.join())
+        else:
+            assert answer is None
+            assert decoded.qpn == config.qpn
 
     def live(self) -> None:
         """Send, poll, and come back from ERROR as a user would."""
         qp = self.qp
-        assert sum(datagram.is_data for datagram in qp.transmit(self.now_ns, 64)) <= 64
+        data = [one for one in qp.transmit(self.now_ns, 64) if one.is_data]
+        assert len(data) <= 64
+        if data:
+            self.fitting = list(answers(data[-1]))
         deadline = qp.next_deadline()
         assert deadline is None or deadline >= 0
         qp.events()
@@ -128,6 +157,16 @@ class Target:
         return self.buffer[:GUARD] == guard == self.buffer[-GUARD:]
 
 
+def answers(datagram: Datagram) -> Iterator[bytes]:
+    """What the peer might say about a packet of data."""
+    write = decode(datagram.join())
+    assert isinstance(write, Write)
+    ends = write.destination, write.source, write.ev, 16
+    yield control_bytes(Ack(*ends, write.psn, write.msn))
+    for reason in NackReason:
+        yield control_bytes(Nack(*ends, reason, write.ev, write.psn, write.tx_timestamp))
+
+
 def classes() -> Iterator[int]:
     while True:
         yield from (DSCP.trimmable, DSCP.control, DSCP.trimmed, DSCP.trimmable_retx)
@@ -139,19 +178,22 @@ def fuzz(packets: int, *, sealed: bool, seed: int) -> Target:
     target = Target(seed)
     corpus = real_packets()[0]
     for number, dscp in zip(range(packets), classes(), strict=False):
-        target.throw(mutate(rng, rng.choice(corpus), sealed=sealed), dscp)
+        like = target.fitting if target.fitting and rng.random() < 0.2 else corpus
+        target.throw(mutate(rng, rng.choice(like), sealed=sealed), dscp)
         if number % 8 == 0:
             target.live()
+    assert target.refused + target.accepted == target.thrown == packets
     return target
 
 
 def check(packets: int) -> None:
     damaged = fuzz(packets // 2, sealed=False, seed=1)
-    assert 0 < damaged.taken < packets // 4
+    assert 0 < damaged.accepted < packets // 4
     assert damaged.guards_hold()
     assert not any(damaged.buffer[GUARD:-GUARD])
     forged = fuzz(packets // 2, sealed=True, seed=2)
-    assert forged.taken > packets // 8
+    assert forged.accepted > packets // 20
+    assert forged.resets > packets // 2000, "a NACK of a packet in flight can fail a queue pair"
     assert forged.guards_hold()
 
 

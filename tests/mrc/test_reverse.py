@@ -1,5 +1,6 @@
 """Reverse paths: which EV SACKs and NACKs travel on."""
 
+from collections.abc import Callable
 from itertools import pairwise
 from random import Random
 
@@ -50,11 +51,26 @@ def test_a_proof_grows_old() -> None:
     assert bench.paths.for_nack(9, 4 * RTT_NS + 1) == 9
 
 
-def test_a_condemned_or_denied_ev_is_not_used() -> None:
+def _condemn(engine: EvEngine) -> None:
+    assert engine.blame(17, "late", 0)
+
+
+@pytest.mark.parametrize(
+    "put_out_of_use",
+    [
+        _condemn,
+        lambda engine: engine.deny(17, 0),
+        lambda engine: engine.set_down(frozenset({1}), 0),
+    ],
+    ids=["condemned", "denied", "port down"],
+)
+def test_an_ev_out_of_use_is_no_reverse_ev(put_out_of_use: Callable[[EvEngine], None]) -> None:
     bench = Bench()
     bench.paths.proved(17, RTT_NS, 0)
-    bench.engine.deny(17, 0)
+    assert bench.paths.for_nack(9, 0) == 17
+    put_out_of_use(bench.engine)
     assert bench.paths.for_nack(9, 0) == 9
+    assert bench.sacks(9, 0) == [9, 9, 9, 9]
 
 
 def test_a_slow_path_does_not_become_a_reverse_path() -> None:

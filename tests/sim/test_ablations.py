@@ -4,6 +4,7 @@ from testbed.loading import load_scenario
 from testbed.model.faults import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.mrc import QueuePair
 from testbed.sim import Outcome, Simulation
 
 S = 1_000_000_000
@@ -46,9 +47,34 @@ def test_blind_spraying_loses_packets_as_long_as_a_path_is_dead() -> None:
     assert lost(blind) > 4 * lost(adaptive)
 
 
+def active_evs(scenario: Scenario) -> tuple[set[int], set[int], set[int]]:
+    """How many EVs a sender has in use: before the fault, once it is noticed, at the end."""
+    simulation = Simulation(scenario)
+    connections = (c for h in simulation.hosts.values() for c in h.traffic.connections.values())
+    qps = [one.qp for one in connections if isinstance(one.qp, QueuePair)]
+    rtt_ns = scenario.topology.propagation_rtt_ns
+    counts: list[tuple[int, set[int]]] = []
+
+    def count(now_ns: int, _: object) -> None:
+        counts.append((now_ns, {len(qp.active_evs()) for qp in qps}))
+        simulation.engine.at(now_ns + rtt_ns // 4, count)
+
+    simulation.engine.at(0, count)
+    (fault,) = simulation.run().faults
+    assert fault.healed_ns is not None
+    noticed_ns = fault.effective_ns + 3 * rtt_ns
+    before = [found for at_ns, found in counts if at_ns < fault.effective_ns]
+    during = [found for at_ns, found in counts if noticed_ns <= at_ns < fault.healed_ns]
+    assert len(during) > 20
+    return set().union(*before), set().union(*during), counts[-1][1]
+
+
 def test_without_backups_an_ev_that_died_leaves_a_gap() -> None:
-    outcome = run(link_failure(backups=0.0))
-    assert lost(outcome) > 0
+    assert active_evs(link_failure(backups=0.0)) == ({16}, {15}, {16})
+
+
+def test_a_backup_takes_the_place_of_an_ev_that_died() -> None:
+    assert active_evs(link_failure(backups=0.25)) == ({12}, {12}, {12})
 
 
 def test_going_back_repeats_what_had_arrived() -> None:

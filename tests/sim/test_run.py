@@ -8,7 +8,9 @@ import pytest
 
 from testbed.loading import load_scenario
 from testbed.model.faults import Blackhole, Cut, Delay
+from testbed.model.impairment import Impairment
 from testbed.model.scenario import Scenario
+from testbed.model.targets import expand
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
 from testbed.results.records import TABLES
@@ -239,3 +241,17 @@ def test_a_host_that_loses_a_port_tells_its_peer(tmp_path: Path) -> None:
         assert max(back["t"]) < 2 + 4 * rtt_s
         (lost, sent) = flow.packets_lost, flow.packets_sent
         assert 0 < lost < 0.02 * sent
+
+
+def test_corruption_on_every_link_lets_nothing_wrong_into_memory() -> None:
+    simulation = Simulation(_link_failure(timeline=()))
+    topology = simulation.scenario.topology
+    for plane in range(topology.planes):
+        for direction in expand(topology, f"p{plane}") or ():
+            simulation.fabric.impair(direction, Impairment(corrupt=0.01))
+    outcome = simulation.run()
+    _check(simulation, outcome)
+    damaged = sum(counts.corrupted for counts in outcome.counts.values())
+    told = (host.traffic.report()["refused"] for host in simulation.hosts.values())
+    found = sum(reasons.get("bad_icrc", 0) for reasons in told)
+    assert found > 0.9 * damaged > 200, "but for bits that the iCRC masks, and two in one packet"
