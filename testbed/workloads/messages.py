@@ -127,8 +127,10 @@ class Checker:
     def check(self, delivered: MessageDelivered) -> bool:
         """Whether the message stands in memory as it was sent."""
         start = delivered.va - self._region.va
-        found = self._region.buffer[start : start + delivered.length]
-        verified = self._pattern.matches(delivered.message, found)
+        end = start + delivered.length
+        memory = self._region.buffer
+        inside = 0 <= start <= end <= len(memory)
+        verified = inside and self._pattern.matches(delivered.message, memory[start:end])
         if verified:
             self.bytes_verified += delivered.length
         else:

@@ -110,6 +110,21 @@ def test_every_message_is_verified_until_one_is_damaged(
     assert (checker.bytes_verified, checker.bytes_corrupted) == (9 * SIZE, SIZE)
 
 
+@pytest.mark.parametrize(("from_bytes", "more_bytes"), [(0, 5), (-5, 0), (-DEPTH * SIZE, 0)])
+def test_a_message_that_its_region_does_not_hold_is_not_verified(
+    setup: tuple[_Wire, Sender, Checker], from_bytes: int, more_bytes: int
+) -> None:
+    """Whatever stands in the part of it that does."""
+    wire, sender, checker = setup
+    for _ in range(DEPTH):
+        sender.post(SIZE)
+    number = DEPTH - 1 if more_bytes else 0
+    _, va, rkey, length = wire.posted[number]
+    told = MessageDelivered(number, va + from_bytes, rkey, length + more_bytes, 0)
+    assert not checker.check(told)
+    assert (checker.bytes_verified, checker.bytes_corrupted) == (0, SIZE + more_bytes)
+
+
 def test_an_overwritten_slot_is_noticed(setup: tuple[_Wire, Sender, Checker]) -> None:
     """A message that the ring's next round has written over."""
     wire, sender, checker = setup
