@@ -19,22 +19,23 @@ from ipaddress import IPv6Address
 from random import SystemRandom
 
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.ev_entries import ev_entries
 from testbed.endpoint.nic import Nic
+from testbed.endpoint.port_monitor import PortMonitor
 from testbed.fabric.closing import Closing
-from testbed.fabric.namespaces import TOPOLOGY_FILE
+from testbed.fabric.namespaces import NICENESS, TOPOLOGY_FILE
 from testbed.model.addressing import host_of_nic, nic_address
 from testbed.model.errors import MachineError
 from testbed.model.ev_set import choose_evs
 from testbed.model.topology import PAYLOAD_MTU, Node, Topology
-from testbed.mrc import EvEntry
-from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, WorkCompletion
+from testbed.mrc import NEVER
+from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, Reach, WorkCompletion
 
 TICKS_PER_RTT = 256
 """A device wakes at most this often per base RTT: often enough to measure latency by it."""
 
-NEVER_NS = 1 << 63
-NICENESS = -10
-"""Devices go before ordinary programs of the machine: those shall not look like the network."""
+LATE_RTTS = 0.02
+"""An arrival that is seen more base RTTs than this after it was due is late. Ours."""
 
 
 class Device(Closing):
@@ -44,7 +45,8 @@ class Device(Closing):
         context: its memory regions, completion queues and queue pairs.
         topology: the fabric.
         host: the host that this is.
-        late_ns: how long after it was due each arrival was seen: how well the machine keeps up.
+        arrived: packets so far.
+        late: of these, what was seen `LATE_RTTS` after it was due: how well the machine keeps up.
     """
 
     def __init__(self, topology: Topology, host: Node) -> None:
@@ -57,28 +59,40 @@ class Device(Closing):
             topology.propagation_rtt_ns,
             topology.planes * topology.port_rate_bps,
             topology.dilation,
+            trimming=topology.queue.last_hop.trim is not None,
         )
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
-        self.context = Context(port, self._evs_to, rng)
+        self.context = Context(port, self._reach, rng)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
+        self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = Nic(topology, host, self._tick_ns)
+        self._monitor = PortMonitor.of(topology, host)
         self._told_ns = 0
         self._full_until_ns = 0
-        self.late_ns: list[int] = []
+        self.arrived = self.late = 0
 
     def close(self) -> None:
         """Close the sockets."""
         self._nic.close()
+        self._monitor.close()
 
     def poll(self) -> None:
-        """Do what is due and return at once: take in arrivals, send what there is room for."""
+        """Do what is due and return at once: take in arrivals, send what there is room for.
+
+        A port that has lost its carrier since the last call, or has it again, is no longer used, or
+        used again, and the peers are told.
+        """
         now = now_ns()
         for packet, arrival, late_ns in self._nic.arrivals(now, self._told_ns):
-            self.late_ns.append(late_ns)
+            self.arrived += 1
+            if late_ns > self._late_ns:
+                self.late += 1
             answer = self.context.receive(packet, arrival)
             if answer is not None:
                 self._nic.send(answer.datagram, answer.peer, now)
+        for plane, up in self._monitor.changes():
+            self.context.port_changed(plane, up=up, now_ns=now)
         self._send(now)
 
     def _send(self, now: int) -> None:
@@ -107,8 +121,10 @@ class Device(Closing):
             timeout_s: seconds; as long as it takes if None.
             wake: a descriptor that ends the sleep between two rounds as soon as it is readable.
         """
-        end_ns = NEVER_NS if timeout_s is None else now_ns() + round(timeout_s * 1e9)
-        watched = [] if wake is None else [wake]
+        end_ns = NEVER if timeout_s is None else now_ns() + round(timeout_s * 1e9)
+        watched: list[int | PortMonitor] = [self._monitor]
+        if wake is not None:
+            watched.append(wake)
         while True:
             self.poll()
             if until():
@@ -143,15 +159,13 @@ class Device(Closing):
             return min(wake_ns, self._full_until_ns)
         return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
 
-    def _evs_to(self, peer: bytes) -> tuple[EvEntry, ...]:
-        dst = host_of_nic(self.topology, IPv6Address(peer))
+    def _reach(self, peer: bytes) -> Reach:
+        topology = self.topology
+        dst = host_of_nic(topology, IPv6Address(peer))
         if dst is None or dst == self.host:
-            raise ValueError(f"no other NIC of {self.topology.name} has the address {peer.hex()}")
-        evs = choose_evs(self.topology, self.host, dst, evs=None, backups=None, seed=self._seed)
-        return tuple(
-            EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
-            for ev in evs
-        )
+            raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
+        evs = choose_evs(topology, self.host, dst, evs=None, backups=None, seed=self._seed)
+        return Reach(ev_entries(evs), topology.path_rtt_ns(self.host, dst))
 
 
 def open_device() -> Device:

@@ -12,9 +12,7 @@ from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.topology import Link, Node
 from testbed.model.transport import Roce, Tcp
-
-FIRST_QPN = 16
-"""Queue pair numbers below are reserved (QPN 2 answers EV probes)."""
+from testbed.mrc.constants import FIRST_QPN
 
 
 def plan_endpoints(scenario: Scenario, raw_directory: Path) -> dict[Node, EndpointPlan]:

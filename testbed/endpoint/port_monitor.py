@@ -8,6 +8,9 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator, Mapping
+from typing import Self
+
+from testbed.model.topology import Node, Topology
 
 _RTMGRP_LINK = 1
 _RTM_NEWLINK = 16
@@ -37,6 +40,12 @@ class PortMonitor:
         self._socket.setblocking(False)
         self._socket.bind((0, _RTMGRP_LINK))
         self._ask()
+
+    @classmethod
+    def of(cls, topology: Topology, host: Node) -> Self:
+        """Listen to the ports of a host, whose network namespace this process is in."""
+        links = (topology.nic_link(host, plane) for plane in range(topology.planes))
+        return cls({link.lower.ifindex: link.plane for link in links})
 
     def fileno(self) -> int:
         """The file descriptor that is readable when there is news."""

@@ -34,8 +34,7 @@ class Endpoint:
         topology = plan.topology
         self._plan = plan
         self._control = control
-        nic_links = (topology.nic_link(plan.host, plane) for plane in range(topology.planes))
-        self._monitor = PortMonitor({link.lower.ifindex: link.plane for link in nic_links})
+        self._monitor = PortMonitor.of(topology, plan.host)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._nic = Nic(topology, plan.host, self._tick_ns)
         self._bin_ns = topology.propagation_rtt_ns // 16

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from testbed import mrc
 from testbed.baselines import roce
+from testbed.endpoint.ev_entries import ev_entries
 from testbed.endpoint.kernel.opening import open_stream
 from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.plan import EndpointPlan, QpPlan
@@ -21,7 +22,6 @@ from testbed.mrc import (
     Completion,
     Datagram,
     Event,
-    EvEntry,
     EvProfile,
     MemoryTable,
     Nscc,
@@ -147,10 +147,6 @@ def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
 
 def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTable) -> QueuePair:
     topology = plan.topology
-    entries = tuple(
-        EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)
-        for ev in qp.evs
-    )
     config = QpConfig(
         qpn=qp.qpn,
         peer_qpn=qp.peer_qpn,
@@ -158,7 +154,7 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
         peer_address=nic_address(topology, qp.peer).packed,
         mtu=PAYLOAD_MTU,
         ev_profile=EvProfile(
-            entries=entries,
+            entries=ev_entries(qp.evs),
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray == "adaptive",

@@ -15,6 +15,9 @@ ROCE_UDP_PORT: Final = 4791
 ENDPOINT_QPN: Final = 2
 """The queue pair that answers endpoint requests (OCP MRC 1.0)."""
 
+FIRST_QPN: Final = 16
+"""Queue pairs are numbered from here; what lies below is reserved, as `ENDPOINT_QPN`. Ours."""
+
 DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
 
@@ -27,9 +30,6 @@ MPR_UNIT: Final = 128
 MAX_MPR: Final = 255
 """One byte on the wire."""
 
-SACK_BITMAP_BITS: Final = 64
-
-RCVD_BYTES_UNIT: Final = 256
 DEFAULT_MPR: Final = 8
 """1,024 packets: the OCP MRC API's example."""
 
@@ -41,6 +41,9 @@ DEFAULT_LINEAR_RETRIES: Final = 7
 DEFAULT_EXPONENTIAL_RETRIES: Final = 4
 """Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
 
+SACK_BITMAP_BITS: Final = 64
+
+RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
 
 TIMESTAMP_SHIFT: Final = 7

@@ -27,8 +27,15 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
+from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
-from testbed.mrc.constants import DscpClasses
+from testbed.mrc.constants import (
+    DEFAULT_EXPONENTIAL_RETRIES,
+    DEFAULT_LINEAR_RETRIES,
+    DEFAULT_MPR,
+    FIRST_QPN,
+    DscpClasses,
+)
 from testbed.mrc.datagram import Arrival, Outbound
 from testbed.mrc.demux import Demux
 from testbed.mrc.ev import EvEntry, EvProfile
@@ -39,9 +46,6 @@ from testbed.mrc.nscc import CcProfile, Nscc
 from testbed.mrc.packets import Buffer
 from testbed.mrc.qp import QueuePair as Core
 from testbed.mrc.state import QpState, QpStateError, may_become
-
-FIRST_QPN: Final = 16
-"""Queue pair numbers below are reserved: QPN 2 answers endpoint requests."""
 
 _FIRST_VA: Final = 0x7000_0000_0000
 _VA_ALIGNMENT: Final = 1 << 21
@@ -86,6 +90,7 @@ class PortAttributes:
         base_rtt_ns: the longest round trip without queues.
         rate_bps: of all ports together.
         dilation: how many times slower than real the clock runs (see `CcProfile.derive`).
+        trimming: whether the fabric trims what it would drop at the last hop.
     """
 
     address: bytes
@@ -93,6 +98,33 @@ class PortAttributes:
     base_rtt_ns: int
     rate_bps: int
     dilation: float = 1.0
+    trimming: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a peer is reached: the EVs that lead there, and the base RTT of their paths."""
+
+    evs: tuple[EvEntry, ...]
+    rtt_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """What `ibv_qp_attr` sets besides state and destination; `QpConfig` says it in full.
+
+    Attributes:
+        mpr: the responder window, in units of 128 PSNs; both ends must have the same.
+        linear_retries: timeouts of linear length, at most 7.
+        exponential_retries: timeouts of doubling length after them, at most 25, which never end.
+    """
+
+    mpr: int = DEFAULT_MPR
+    linear_retries: int = DEFAULT_LINEAR_RETRIES
+    exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
+
+
+_DEFAULT_ATTRIBUTES: Final = QpAttributes()
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +167,15 @@ EvProfileOf = Callable[[tuple[EvEntry, ...]], EvProfile]
 """Makes the EV profile of the EVs that lead to a peer: `EvProfile`, or a `partial` of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Choices:
+    """What `Context.create_qp` was asked for."""
+
+    ev_profile: EvProfileOf
+    cc_profile: CcProfile | FixedWindow | None
+    attributes: QpAttributes
+
+
 class QueuePair:
     """One end of a reliable connection, to be taken from RESET to RTS by `modify`.
 
@@ -148,16 +189,14 @@ class QueuePair:
         context: "Context",
         cq: CompletionQueue,
         local: Destination,
-        ev_profile: EvProfileOf,
-        cc_profile: CcProfile | None,
+        choices: _Choices,
     ) -> None:
         """Begin in RESET; `Context.create_qp` makes them."""
         self.cq = cq
         self.local = local
         self.core: Core | None = None
         self._context = context
-        self._ev_profile = ev_profile
-        self._cc_profile = cc_profile
+        self._choices = choices
         self._state = QpState.RESET
 
     @property
@@ -177,16 +216,15 @@ class QueuePair:
 
         Raises:
             QpStateError: no such transition.
-            ValueError: the destination is missing, or not wanted, or not in the fabric.
+            ValueError: the destination is missing, or not wanted, or not in the fabric; or an
+                attribute that `create_qp` was given is out of its range.
         """
         if (state is QpState.RTR) != (destination is not None):
             raise ValueError("a destination belongs to RTR, and to no other state")
         if not may_become(self.state, state):
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if destination is not None:
-            self.core = self._context.connect(
-                self.local, destination, self._ev_profile, self._cc_profile
-            )
+            self.core = self._context.connect(self.local, destination, self._choices)
         elif state is QpState.RESET and self.core is not None:
             self._context.disconnect(self.core)
             self.core = None
@@ -257,16 +295,16 @@ class Context:
 
     Args:
         port: the NIC.
-        evs_to: finds the EVs that lead to a peer's address; raises ValueError where none does.
+        reach: finds how a peer's address is reached; raises ValueError where it is not.
         rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
     """
 
-    def __init__(
-        self, port: PortAttributes, evs_to: Callable[[bytes], tuple[EvEntry, ...]], rng: Random
-    ) -> None:
+    def __init__(self, port: PortAttributes, reach: Callable[[bytes], Reach], rng: Random) -> None:
         self.port = port
-        self._evs_to = evs_to
+        self._reach = reach
         self._rng = rng
+        self._now_ns = 0
+        self._down: set[int] = set()
         self._dscp = DscpClasses()
         self._memory = MemoryTable()
         self._demux = Demux(port.address, self._dscp)
@@ -308,18 +346,21 @@ class Context:
         cq: CompletionQueue,
         *,
         ev_profile: EvProfileOf = EvProfile,
-        cc_profile: CcProfile | None = None,
+        cc_profile: CcProfile | FixedWindow | None = None,
+        attributes: QpAttributes = _DEFAULT_ATTRIBUTES,
     ) -> QueuePair:
         """Make a queue pair in RESET.
 
         Args:
             cq: where it reports what was posted and what was received.
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
-            cc_profile: NSCC's parameters; without, a fixed window of 1.5 bandwidth-delay products.
+            cc_profile: NSCC's parameters, `query_cc_profile`'s for the peer's paths if None; or
+                `FixedWindow(bytes)`, which never changes.
+            attributes: responder window and retries.
         """
         local = Destination(self.port.address, self._next_qpn, self._rng.randrange(1 << 24))
         self._next_qpn += 1
-        qp = QueuePair(self, cq, local, ev_profile, cc_profile)
+        qp = QueuePair(self, cq, local, _Choices(ev_profile, cc_profile, attributes))
         cq.attach(qp)
         return qp
 
@@ -328,43 +369,59 @@ class Context:
         qp.cq.detach(qp)
         qp.modify(QpState.RESET)
 
-    def query_cc_profile(self) -> CcProfile:
-        """Return NSCC's defaults for this NIC, to be used as they are or changed by `replace`."""
+    def query_cc_profile(self, peer: bytes | None = None) -> CcProfile:
+        """Return NSCC's defaults for this NIC, to be used as they are or changed by `replace`.
+
+        Args:
+            peer: whose paths they are for; without, for the longest there are.
+
+        Raises:
+            ValueError: no NIC of the fabric has this address.
+        """
+        return self._cc_profile(self.port.base_rtt_ns if peer is None else self._reach(peer).rtt_ns)
+
+    def _cc_profile(self, path_rtt_ns: int) -> CcProfile:
         port = self.port
         return CcProfile.derive(
             base_rtt_ns=port.base_rtt_ns,
+            path_rtt_ns=path_rtt_ns,
             rate_bps=port.rate_bps,
             mss=port.mtu,
+            trimming=port.trimming,
             dilation=port.dilation,
         )
 
     # What queue pairs ask for
 
-    def connect(
-        self,
-        local: Destination,
-        peer: Destination,
-        ev_profile: EvProfileOf,
-        cc_profile: CcProfile | None,
-    ) -> Core:
+    def connect(self, local: Destination, peer: Destination, choices: _Choices) -> Core:
         """Make the protocol of a queue pair that has learnt its peer, in RTR."""
-        port = self.port
+        port, attributes = self.port, choices.attributes
+        reach, chosen = self._reach(peer.address), choices.cc_profile
+        congestion: CongestionControl
+        if isinstance(chosen, FixedWindow):
+            congestion = chosen
+        else:
+            congestion = Nscc(chosen or self._cc_profile(reach.rtt_ns))
         config = QpConfig(
             qpn=local.qpn,
             peer_qpn=peer.qpn,
             local_address=local.address,
             peer_address=peer.address,
-            ev_profile=ev_profile(self._evs_to(peer.address)),
+            ev_profile=choices.ev_profile(reach.evs),
             base_rtt_ns=port.base_rtt_ns,
-            cwnd=self.query_cc_profile().max_cwnd,
+            cwnd=congestion.window,
             mtu=port.mtu,
+            mpr=attributes.mpr,
+            linear_retries=attributes.linear_retries,
+            exponential_retries=attributes.exponential_retries,
             first_psn=local.psn,
             peer_first_psn=peer.psn,
             seed=self._rng.randrange(1 << 32),
             dscp=self._dscp,
         )
-        congestion = None if cc_profile is None else Nscc(cc_profile)
         core = Core(config, self._memory, congestion, state=QpState.RTR)
+        for plane in self._down:
+            core.port_down(plane, self._now_ns)
         self._demux.add(core)
         self._cores.append(core)
         return core
@@ -383,8 +440,24 @@ class Context:
         """
         return self._demux.receive(data, arrival)
 
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """The own port of a plane lost its carrier, or has it again: every queue pair acts on it.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        self._now_ns = now_ns
+        if up:
+            self._down.discard(plane)
+        else:
+            self._down.add(plane)
+        for core in self._cores:
+            change = core.port_up if up else core.port_down
+            change(plane, now_ns)
+
     def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
         """Return what to send now, at most `limit` data packets; queue pairs take turns."""
+        self._now_ns = now_ns
         cores = self._cores
         sent: list[Outbound] = []
         if cores:

@@ -74,7 +74,7 @@ def _run(server: str | None, port: int, parameters: Parameters, show: Show) -> N
             _say(heading(parameters, topology, src, dst))
         rows = call(device, dst, port, parameters)
         _say(show.text(rows, topology, src, dst))
-        if remark := lateness(device.late_ns, topology):
+        if remark := lateness(device.late, device.arrived):
             sys.stderr.write(f"warning: {remark}\n")
 
 

@@ -11,11 +11,12 @@ from itertools import pairwise
 from statistics import fmean, median, pstdev
 from typing import Self, TypeAlias
 
+from testbed.endpoint.device import LATE_RTTS
 from testbed.model.topology import Node, Topology
 from testbed.perftest.parameters import Parameters
 
 BEARABLE = 0.02
-"""Packets may be seen so late, as a part of a base RTT, and so many of them later. Ours."""
+"""So many packets may be seen late. Ours."""
 
 NS_PER_S = 1_000_000_000
 _MIB = 1 << 20
@@ -132,15 +133,13 @@ def heading(parameters: Parameters, topology: Topology, src: Node, dst: Node) ->
     )
 
 
-def lateness(late_ns: Sequence[int], topology: Topology) -> str | None:
+def lateness(late: int, arrived: int) -> str | None:
     """Return what to say of a machine that did not keep up with its devices; None if it did."""
-    bearable_ns = topology.propagation_rtt_ns * BEARABLE
-    late = sum(one > bearable_ns for one in late_ns)
-    if late <= len(late_ns) * BEARABLE:
+    if late <= arrived * BEARABLE:
         return None
     return (
-        f"{late} of {len(late_ns)} packets were seen late, by more than {BEARABLE:.0%} of a base "
-        "RTT: the machine was busy, these are not the network's figures alone"
+        f"{late} of {arrived} packets were seen late, by more than {LATE_RTTS:.0%} of a base RTT: "
+        "the machine was busy, these are not the network's figures alone"
     )
 
 

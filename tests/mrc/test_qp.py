@@ -255,8 +255,8 @@ def test_retries_are_spent_even_where_probes_are_answered(linear: int, exponenti
     assert qp.counters.retransmitted < 5 * packets + network.now_ns / RTT_NS
 
 
-def test_what_the_peer_has_in_its_memory_is_not_sent_again_for_an_answered_probe() -> None:
-    """Data waits in a queue that control packets pass by, for longer than all tail probes take."""
+def test_no_timeout_strikes_data_that_waits_while_probes_are_answered() -> None:
+    """In a queue that control packets pass by, for longer than all tail probes take."""
     network = Network(make_profile())
     all_paths(network, lambda path: setattr(path, "queued_ns", 6 * RTT_NS))
     network.qps[0].post_write(0, memoryview(bytes(4096)), VA, RKEY)

@@ -1,20 +1,35 @@
 """The verbs: two contexts joined in virtual time, used as an RDMA program uses a NIC."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
+from typing import Any
 
 import pytest
 
-from testbed.mrc import Arrival, CompletionStatus, EvEntry, EvProfile, Nscc, QpState, QpStateError
+from testbed.mrc import (
+    Arrival,
+    CcProfile,
+    CompletionStatus,
+    EvEntry,
+    EvProfile,
+    FixedWindow,
+    Nscc,
+    QpState,
+    QpStateError,
+)
+from testbed.mrc.qp import QueuePair as Core
 from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
     Destination,
     PortAttributes,
+    QpAttributes,
     QueuePair,
+    Reach,
     WcOpcode,
 )
 
@@ -22,17 +37,22 @@ from .harness import ADDRESSES, MS, S
 
 MTU = 1024
 DELAY_NS = 65 * MS
+NEAR_RTT_NS = 90 * MS
 ENTRIES = tuple(EvEntry(plane, plane, plane, active=True) for plane in range(4))
 
 
 class Wire:
     """Two contexts and what is on its way between them; `lose` says what does not arrive."""
 
-    def __init__(self, lose: Callable[[bytes], bool] = lambda _: False) -> None:
+    def __init__(
+        self, lose: Callable[[bytes], bool] = lambda _: False, *, trimming: bool = True
+    ) -> None:
         self.now_ns = 0
         self.contexts = tuple(
             Context(
-                PortAttributes(address, MTU, 130 * MS, 40_000_000, 1e4), self._evs_to, Random(side)
+                PortAttributes(address, MTU, 130 * MS, 40_000_000, 1e4, trimming=trimming),
+                self._reach,
+                Random(side),
             )
             for side, address in enumerate(ADDRESSES)
         )
@@ -41,10 +61,10 @@ class Wire:
         self._flying: list[tuple[int, int, int, bytes, int]] = []
 
     @staticmethod
-    def _evs_to(address: bytes) -> tuple[EvEntry, ...]:
+    def _reach(address: bytes) -> Reach:
         if address not in ADDRESSES:
             raise ValueError("no such NIC")
-        return ENTRIES
+        return Reach(ENTRIES, NEAR_RTT_NS)
 
     def run(self, until: Callable[[], bool], limit_ns: int = 1000 * S) -> None:
         while not until():
@@ -197,7 +217,7 @@ def test_a_queue_pair_that_was_destroyed_is_unknown_to_late_packets() -> None:
 def test_profiles_have_the_words_of_the_control_api() -> None:
     wire = Wire()
     context, other = wire.contexts
-    profile = context.query_cc_profile()
+    profile = replace(context.query_cc_profile(), gamma=0.5)
     assert profile.base_rtt == 130 * MS
     qp = context.create_qp(
         CompletionQueue(),
@@ -207,8 +227,66 @@ def test_profiles_have_the_words_of_the_control_api() -> None:
     qp.connect(other.create_qp(CompletionQueue()).local)
     assert qp.core is not None
     assert isinstance(qp.core.congestion, Nscc)
+    assert qp.core.congestion.profile is profile
     assert qp.core.config.ev_profile.probe_successes == 5
     assert qp.core.active_evs() == {0, 1, 2, 3}
+
+
+def core_of(wire: Wire, **options: Any) -> Core:
+    """The protocol of a queue pair that was made with these options."""
+    a, b = wire.contexts
+    qp = a.create_qp(CompletionQueue(), **options)
+    qp.connect(b.create_qp(CompletionQueue()).local)
+    assert qp.core is not None
+    return qp.core
+
+
+@pytest.mark.parametrize("trimming", [True, False])
+def test_without_a_profile_nscc_has_the_defaults_for_the_peers_paths(trimming: bool) -> None:
+    congestion = core_of(Wire(trimming=trimming)).congestion
+    assert isinstance(congestion, Nscc)
+    assert congestion.profile == CcProfile.derive(
+        base_rtt_ns=130 * MS,
+        path_rtt_ns=NEAR_RTT_NS,
+        rate_bps=40_000_000,
+        mss=MTU,
+        trimming=trimming,
+        dilation=1e4,
+    )
+
+
+def test_a_fixed_window_is_had_by_name() -> None:
+    core = core_of(Wire(), cc_profile=FixedWindow(7 * MTU))
+    assert isinstance(core.congestion, FixedWindow)
+    assert core.congestion.window == 7 * MTU
+
+
+def test_responder_window_and_retries_can_be_chosen() -> None:
+    chosen = QpAttributes(mpr=2, linear_retries=1, exponential_retries=0)
+    config = core_of(Wire(), attributes=chosen).config
+    assert (config.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
+    default = core_of(Wire()).config
+    assert (default.mpr, default.linear_retries, default.exponential_retries) == (8, 7, 4)
+    with pytest.raises(ValueError, match="linear_retries must be 0 to 7, not 8"):
+        core_of(Wire(), attributes=QpAttributes(linear_retries=8))
+
+
+def test_a_lost_port_is_left_by_every_queue_pair_at_both_ends_and_used_again() -> None:
+    wire = Wire()
+    cqs = queues(wire)
+    before = connected(wire, cqs)
+    here = wire.contexts[0]
+
+    def planes(*qps: QueuePair) -> list[frozenset[int]]:
+        return [qp.core.active_evs() for qp in qps if qp.core is not None]
+
+    here.port_changed(2, up=False, now_ns=wire.now_ns)
+    assert planes(*before) == [{0, 1, 3}, {0, 1, 2, 3}]
+    after = connected(wire, cqs)
+    assert planes(*after) == [{0, 1, 3}, {0, 1, 2, 3}]
+    wire.run(lambda: planes(*before, *after) == [{0, 1, 3}] * 4)
+    here.port_changed(2, up=True, now_ns=wire.now_ns)
+    wire.run(lambda: planes(*before, *after) == [{0, 1, 2, 3}] * 4)
 
 
 def test_queue_pairs_take_turns_where_there_is_little_room() -> None:

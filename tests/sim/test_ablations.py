@@ -66,7 +66,7 @@ def active_evs(scenario: Scenario) -> tuple[set[int], set[int], set[int]]:
     before = [found for at_ns, found in counts if at_ns < fault.effective_ns]
     during = [found for at_ns, found in counts if noticed_ns <= at_ns < fault.healed_ns]
     assert len(during) > 20
-    return set().union(*before), set().union(*during), counts[-1][1]
+    return set[int]().union(*before), set[int]().union(*during), counts[-1][1]
 
 
 def test_without_backups_an_ev_that_died_leaves_a_gap() -> None:
