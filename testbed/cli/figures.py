@@ -190,10 +190,14 @@ def _table(picked: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "T
         table.add_column(heading, justify="right")
     titles = {figure.number: figure.title for figure in picked}
     for one in outcomes:
-        table.add_row(one.number, one.form, titles[one.number], "", "", one.holds, style="bold")
+        holds = f"{one.holds}, {one.doubt}" if one.doubt else one.holds
+        table.add_row(one.number, one.form, titles[one.number], "", "", holds, style="bold")
         for check in one.checks:
             holds = "yes" if check.holds else "no"
             table.add_row("", "", check.what, check.measured, check.bound, holds)
+        if one.holds == "no":
+            for reason in one.reasons:
+                table.add_row("", "", reason, style="dim")
         if one.state:
             table.add_row("", "", one.state, style="dim")
         table.add_section()

@@ -64,6 +64,9 @@ class Check:
         low: what it must not be below to hold.
         high: what it must not be above.
         form: how values are shown, with their unit.
+        why_not: the reason where it does not hold, as far as one was found; else empty.
+        equal: of a comparison that cannot tell the two apart, in which case neither is ahead
+            whatever the median is: how that shows; else empty.
     """
 
     what: str
@@ -71,6 +74,8 @@ class Check:
     low: float
     high: float
     form: str
+    why_not: str = ""
+    equal: str = ""
 
     @property
     def measured(self) -> str:
@@ -97,8 +102,8 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether the median is what it must be."""
-        return self.low <= self.value <= self.high
+        """Whether the median is what it must be, and says something."""
+        return self.low <= self.value <= self.high and not self.equal
 
 
 Runs = Mapping[str, "Run"]
@@ -115,12 +120,14 @@ class PaperFigure:
         saw: what the paper saw.
         ours: what is run here, and what differs: scale, compressed times.
         variants: the runs it needs.
-        measure: judges the runs.
+        measure: judges the runs with one seed.
         draw: draws them as the paper does; called within `results.figures.style.style()`.
         caption: how to read the drawing.
         cannot_show: what of it emulation cannot show; empty if there is nothing of its own.
         seeds: with how many seeds its runs are made at least.
         emulated_seeds: with which ones it is emulated instead, where no more are asked for.
+        measure_seeds: judges the runs of all seeds at once, in place of `measure`: where they
+            have to be compared.
         draw_seeds: draws the runs of all seeds at once, in place of `draw`.
         large: whether it is made only by its number, or with everything (`make figures-full`).
     """
@@ -136,6 +143,7 @@ class PaperFigure:
     cannot_show: str = ""
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
+    measure_seeds: Callable[[Sequence[Runs]], tuple[Check, ...]] | None = None
     draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
 
@@ -166,19 +174,60 @@ class PaperFigure:
         return f"figure-{self.number}"
 
 
-def at_least(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
+def at_least(
+    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
+) -> Check:
     """Check that a value is not below a bound, both shown in the same form."""
-    return Check(what, (value,), bound, inf, form)
+    return Check(what, (value,), bound, inf, form, why_not)
 
 
-def at_most(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
+def at_most(
+    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
+) -> Check:
     """Check that a value is not above a bound, both shown in the same form."""
-    return Check(what, (value,), -inf, bound, form)
+    return Check(what, (value,), -inf, bound, form, why_not)
 
 
-def between(what: str, value: float, low: float, high: float, form: str = "{:.1%}") -> Check:
+def between(
+    what: str, value: float, low: float, high: float, form: str = "{:.1%}", why_not: str = ""
+) -> Check:
     """Check that a value is within bounds, all shown in the same form."""
-    return Check(what, (value,), low, high, form)
+    return Check(what, (value,), low, high, form, why_not)
+
+
+def ahead(
+    what: str,
+    reference: Sequence[float],
+    other: Sequence[float],
+    *,
+    least: float,
+    unit: str,
+    why_not: str = "",
+) -> Check:
+    """Check that one is ahead of another in what is the better the less there is of it.
+
+    It is where the most that it has with any seed is below the least of the other: then their
+    ranges do not meet. Seeds do not pair them: each has other links. Shown is the other's over the
+    median of the reference.
+
+    Args:
+        what: what is compared.
+        reference: what should be ahead, with each seed.
+        other: what it is compared with.
+        least: nothing is taken as less, and no smaller difference as one.
+        unit: of all of them.
+        why_not: the reason where it is not ahead, as far as one was found.
+    """
+    one, two = ([max(value, least) for value in values] for values in (reference, other))
+    equal = ""
+    if min(two) - max(one) < least and min(one) - max(two) < least:
+        equal = f"equal: {_range(two)} beside {_range(one)} {unit}"
+    ratios = tuple(value / median(one) for value in two)
+    return Check(what, ratios, 1.0, inf, "{:.2f}", why_not, equal)
+
+
+def _range(values: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
 
 
 def repeated(seeds: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:

@@ -28,6 +28,16 @@ class Checked(_Kept):
     values: tuple[float | None, ...]
     bound: str
     holds: bool
+    why_not: str = ""
+    equal: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why it does not hold; empty if it does."""
+        if self.holds:
+            return ""
+        known = "; ".join(filter(None, (self.equal, self.why_not)))
+        return f"{self.what}: {self.measured}, {known or 'for a reason that was not found yet'}"
 
 
 class MadeRun(_Kept):
@@ -87,6 +97,18 @@ class Outcome(_Kept):
         if self.verdict == "invalid":
             return "not trusted"
         return "yes" if all(check.holds for check in self.checks) else "no"
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why not, of each check that does not hold."""
+        return tuple(filter(None, (check.reason for check in self.checks)))
+
+    @property
+    def doubt(self) -> str:
+        """How many of its runs can be trusted, where that is not all."""
+        trusted = sum(run.verdict == "trusted" for run in self.runs)
+        count = len(self.runs)
+        return "" if trusted == count else f"{trusted} of {count} runs trusted"
 
     @property
     def state(self) -> str:
@@ -177,9 +199,12 @@ def _measured(
     figure: PaperFigure, complete: Mapping[int, Mapping[str, Run]], shelf: Shelf
 ) -> dict[str, Any]:
     """What an outcome says of the runs of some seeds; they are drawn as well."""
-    checks = [figure.measure(runs) for runs in complete.values()]
+    by_seed = [figure.measure(runs) for runs in complete.values()]
+    checks = repeated(by_seed)
+    if figure.measure_seeds is not None:
+        checks = figure.measure_seeds([*complete.values()])
     drawn: int | None
-    drawn, runs = list(complete.items())[most_typical(checks)]
+    drawn, runs = list(complete.items())[most_typical(by_seed)]
     with style():
         if figure.draw_seeds is not None:
             drawing, drawn = figure.draw_seeds([*complete.values()]), None
@@ -189,9 +214,7 @@ def _measured(
             summaries = _doubted(figure, runs)
         shelf.directory.mkdir(parents=True, exist_ok=True)
         save(drawing, shelf.directory, figure.stem, _worst(summaries))
-    checked = tuple(
-        Checked.model_validate(check, from_attributes=True) for check in repeated(checks)
-    )
+    checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
     return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
 
 

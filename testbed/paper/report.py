@@ -52,6 +52,16 @@ class Row:
         return next((answer for answer in order if answer in answers), "not run")
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What is to be known beside the answer: why not, and which runs cannot be trusted.
+
+        Of forms that count for the answer; what another one came to is beside its drawing.
+        """
+        doubts = [f"{one.form}: {one.doubt}" for one in self.made if one.doubt]
+        reasons = [why for one in self.made if one.holds == "no" for why in one.reasons]
+        return (*dict.fromkeys(doubts), *dict.fromkeys(reasons))
+
+    @property
     def lines(self) -> tuple[Line, ...]:
         """What was measured, each once, with what it came to in each form."""
         found: dict[str, Line] = {}
@@ -93,19 +103,34 @@ def render(rows: Sequence[Row]) -> str:
         forms=FORMS,
         made=len(answers) - answers.count("not run"),
         counts={answer: answers.count(answer) for answer in get_args(Answer)},
-        machine=_machine(runs),
+        machines=_machines(runs),
+        commits=commits_of(runs),
     )
 
 
-def _machine(runs: Sequence[MadeRun]) -> dict[str, str]:
-    """On what the emulated runs were made, as far as their manifests tell."""
-    for run in runs:
-        if run.expected_load is not None and run.manifest is not None:
-            manifest = json.loads(run.manifest)
-            git = manifest["git"] or {}
-            known = {key: str(manifest[key]) for key in ("cpu", "cpus", "kernel", "core")}
-            return {**known, "commit": git.get("commit", "")[:12]}
-    return {}
+_MACHINE = ("cpus", "cpu", "kernel", "core")
+
+
+def _manifests(runs: Sequence[MadeRun]) -> list[dict[str, Any]]:
+    """What the runs were made of, of those whose directories are still there."""
+    return [json.loads(run.manifest) for run in runs if run.manifest is not None]
+
+
+def _machines(runs: Sequence[MadeRun]) -> list[dict[str, str]]:
+    """On what the emulated runs were made, each machine once."""
+    emulated = [run for run in runs if run.expected_load is not None]
+    found = [{key: str(one[key]) for key in _MACHINE} for one in _manifests(emulated)]
+    return [one for i, one in enumerate(found) if one not in found[:i]]
+
+
+def commits_of(runs: Sequence[MadeRun]) -> tuple[str, ...]:
+    """Of which states of this project emulated runs are, each once; `+` marks one with changes.
+
+    Simulated ones do not tell.
+    """
+    states = [git for one in _manifests(runs) if (git := one.get("git"))]
+    names = (f"{one['commit'][:12]}{'+' if one['modified'] else ''}" for one in states)
+    return tuple(dict.fromkeys(names))
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -116,6 +141,7 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
             "title": row.figure.title,
             "saw": row.figure.saw,
             "holds": row.holds,
+            "notes": row.notes,
             **{form: _outcome(row, form) for form in FORMS},
         }
         for row in rows
@@ -127,7 +153,11 @@ def as_markdown(rows: Sequence[Row]) -> str:
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
     for figure, one in ((row.figure, one) for row in rows for one in row.made):
         measured = "; ".join(f"{check.what}: {check.measured}" for check in one.checks)
-        cells.append((figure.number, figure.saw, one.form, measured or one.state, one.holds))
+        reasons = "; ".join(one.reasons) if one.holds == "no" else ""
+        why = f": {reasons}" if reasons else ""
+        doubt = f" ({one.doubt})" if one.doubt else ""
+        holds = f"{one.holds}{doubt}{why}"
+        cells.append((figure.number, figure.saw, one.form, measured or one.state, holds))
     return "".join(f"| {' | '.join(one.replace('|', '/') for one in row)} |\n" for row in cells)
 
 

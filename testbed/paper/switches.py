@@ -1,5 +1,6 @@
 """Figures 8, 10 and 11: a T0 or a T1 goes down, loudly or silently, and comes back."""
 
+from testbed.model.faults import Reboot
 from testbed.paper.figure import Check, PaperFigure, at_least, between
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
@@ -10,14 +11,13 @@ from testbed.paper.throughput import (
     over_time,
 )
 
-SILENT_SHARE = 2 / 3
-"""Of the fault's time the T1 is silent for this share, then dark: as its scenario says."""
-
 
 def _silent_t1(run: Run) -> tuple[Check, ...]:
-    (fault,) = run.summary.faults
+    (fault,), (planned,) = run.summary.faults, run.data.scenario.timeline
+    if not isinstance(planned, Reboot) or planned.silent is None:
+        raise TypeError(planned)
     start, back = fault.effective_s or 0.0, fault.healed_s or 0.0
-    dark = start + (back - start) * SILENT_SHARE
+    dark = start + planned.silent / 1e9
     settle = SETTLE_RTTS * run.data.base_rtt_s
     steady = (start - 2.0, start)
     return (

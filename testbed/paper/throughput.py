@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from math import inf
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.model.units import show_duration
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_most
+from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_most, between
 from testbed.paper.runs import Run
 from testbed.results.delivery import Floats
 from testbed.results.fault_metrics import FlowTables, run_end
@@ -35,9 +36,9 @@ READING_TOGETHER = (
     "fault was in force."
 )
 
-MAX_STALL_S = 1.0
-"""The paper's own bound on an interruption (figure 9a: < 1 s): of real time there, here of emulated
-time, which is four orders of magnitude stricter."""
+MAX_STALL_RTTS = 5.0
+"""An interruption is short up to here. The paper's own bound (figure 9a: < 1 s of real time) is
+some ten thousand times longer; ours is what its "few tens of microseconds" are in base RTTs."""
 
 NAMED_FAULTS = 2
 """Of more faults the first ones are named."""
@@ -115,15 +116,23 @@ def before_faults(run: Run) -> tuple[float, float]:
     return begin, min([run_end(run.data), *faults])
 
 
-def longest_stall_s(run: Run) -> float:
-    """The longest that any fault kept a flow from delivering in order, in emulated seconds."""
-    return max((fault.stall_ms or 0.0 for fault in run.summary.faults), default=0.0) / 1e3
+def stall_rtts(fault: FaultSummary) -> float:
+    """The longest that a fault kept a flow from delivering in order, in base RTTs.
+
+    Infinite where it never took effect: then nothing was shown.
+    """
+    return inf if fault.stall_rtt is None else fault.stall_rtt
 
 
 def interruption(run: Run) -> Check:
     """Check that no fault kept a flow from delivering for long."""
-    stall = longest_stall_s(run)
-    return at_most("longest interruption, emulated", stall, MAX_STALL_S, "{:.2f} s")
+    longest = max(stall_rtts(fault) for fault in run.summary.faults)
+    return at_most("longest interruption", longest, MAX_STALL_RTTS, "{:.1f} RTT")
+
+
+def qps_failed(run: Run) -> Check:
+    """Check that no queue pair failed: no message ended in an error."""
+    return between("queue pairs in error", run.summary.qps_in_error, 0, 0, "{:.0f}")
 
 
 def last_healed_s(run: Run) -> float:

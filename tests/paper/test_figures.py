@@ -14,9 +14,11 @@ from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
 from testbed.paper.failover import FAILOVER
 from testbed.paper.figure import (
+    FORMS,
     Check,
     PaperFigure,
     Variant,
+    ahead,
     at_least,
     at_most,
     between,
@@ -24,10 +26,12 @@ from testbed.paper.figure import (
     repeated,
 )
 from testbed.paper.fitting import MAX_PACKET_HOPS, packet_hops
-from testbed.paper.outcome import Outcome
+from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
 from testbed.paper.registry import FIGURES
+from testbed.paper.report import Row, as_markdown, render
 from testbed.paper.reproduction import chosen, forms_of, plan, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS, order
+from testbed.results.summary import State
 
 VARIANTS = {variant.name: variant for figure in FIGURES for variant in figure.variants}
 
@@ -144,6 +148,101 @@ def test_the_median_of_the_seeds_is_judged(values: tuple[float, ...]) -> None:
     assert ("95.0% to 99.0%" in check.measured) is (len(values) > 1)
     (missed,) = repeated([(at_least("share", value, 0.98),) for value in values])
     assert not missed.holds
+
+
+@pytest.mark.parametrize(
+    ("other", "holds", "equal"),
+    [
+        ((2.0, 3.0, 4.0), True, ""),
+        ((1.3, 3.0, 4.0), False, "equal: 1.3 to 4 beside 1.2 to 1.4 RTT"),
+        ((1.405, 3.0, 4.0), False, "equal: 1.41 to 4 beside 1.2 to 1.4 RTT"),
+        ((0.5, 0.6, 0.7), False, ""),
+        ((inf, inf, inf), True, ""),
+    ],
+)
+def test_ahead_is_who_is_so_with_every_seed(
+    other: tuple[float, ...], holds: bool, equal: str
+) -> None:
+    check = ahead("stall", (1.2, 1.4, 1.3), other, least=0.01, unit="RTT", why_not="alike")
+    assert (check.holds, check.equal) == (holds, equal)
+    assert check.value == pytest.approx(sorted(other)[1] / 1.3)
+
+
+def test_what_costs_nothing_at_all_is_equal_to_what_costs_next_to_nothing() -> None:
+    check = ahead("deficit", (0.0, 0.0), (0.005, 0.008), least=0.01, unit="RTT")
+    assert (check.holds, check.values) == (False, (1.0, 1.0))
+
+
+def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: bool) -> MadeRun:
+    place = directory / name
+    place.mkdir()
+    manifest = {
+        "git": {"commit": commit, "modified": modified},
+        **dict.fromkeys(("cpus", "cpu", "kernel", "core"), "x"),
+    }
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return MadeRun(
+        name=name,
+        directory=place,
+        seed=1,
+        dilation=1e4,
+        verdict=verdict,
+        reasons=(),
+        attempts=1,
+        expected_load=0.5,
+    )
+
+
+def _row(tmp_path: Path, checks: tuple[Check, ...], commits: tuple[str, str]) -> Row:
+    (figure,) = chosen(["14"])
+    runs = (
+        _run("same-ev", "trusted", tmp_path, commits[0], modified=False),
+        _run("same-ev-no-skip", "degraded", tmp_path, commits[1], modified=commits[1] == "b" * 40),
+    )
+    checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
+    outcome = Outcome(number="14", form="emulated", runs=runs, checks=checked)
+    shelves = {form: Shelf(tmp_path, form) for form in FORMS}
+    shelves["emulated"].directory.mkdir()
+    shelves["emulated"].picture(figure).write_text("<svg/>")
+    return Row(figure, {"emulated": outcome, "simulated": None}, shelves)
+
+
+def test_a_row_says_which_runs_are_not_trusted_and_of_which_commits(tmp_path: Path) -> None:
+    row = _row(tmp_path, (at_least("share", 0.99, 0.9),), ("a" * 40, "b" * 40))
+    assert (row.holds, row.notes) == ("yes", ("emulated: 1 of 2 runs trusted",))
+    html = render([row])
+    assert "emulated: 1 of 2 runs trusted" in html
+    assert "The emulated runs are of 2 states of the project" in html
+    assert f"<code>{'a' * 12}</code>" in html
+    assert f"<code>{'b' * 12}+</code>" in html
+    *_, line = as_markdown([row]).splitlines()
+    assert line.endswith("| yes (1 of 2 runs trusted) |")
+
+
+def test_runs_of_one_commit_are_not_warned_of(tmp_path: Path) -> None:
+    row = _row(tmp_path, (at_least("share", 0.99, 0.9),), ("a" * 40, "a" * 40))
+    html = render([row])
+    assert "states of the project" not in html
+    assert f"All emulated runs are of commit <code>{'a' * 12}</code>" in html
+
+
+def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Path) -> None:
+    checks = (
+        at_least("share", 0.5, 0.9, why_not="half of the links are slow"),
+        at_most("stall", 9.0, 5.0, "{:.0f} RTT"),
+        at_most("deficit", 1.0, 5.0, why_not="never told"),
+    )
+    row = _row(tmp_path, checks, ("a" * 40, "a" * 40))
+    reasons = (
+        "share: 50.0%, half of the links are slow",
+        "stall: 9 RTT, for a reason that was not found yet",
+    )
+    assert row.holds == "no"
+    assert row.notes[1:] == reasons
+    html = render([row])
+    assert all(reason in html for reason in reasons)
+    assert "never told" not in html
+    assert "; ".join(reasons) in as_markdown([row])
 
 
 def test_the_seed_in_the_middle_of_most_checks_is_drawn() -> None:
