@@ -1,5 +1,6 @@
 """Every figure of the paper that is reproduced, in the paper's order."""
 
+from testbed.paper.ablation import ABLATION
 from testbed.paper.collectives import COLLECTIVES
 from testbed.paper.failover import FAILOVER
 from testbed.paper.figure import PaperFigure
@@ -24,5 +25,6 @@ FIGURES: tuple[PaperFigure, ...] = (
     *UPLINKS,
     PERMUTATION,
     FAILOVER,
+    ABLATION,
     *SCALE,
 )
