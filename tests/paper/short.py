@@ -1,0 +1,131 @@
+"""Figures in short: their runs simulated, so much of their time, and judged as the table is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from testbed.paper.figure import Check, PaperFigure, Variant
+from testbed.paper.outcome import Answer, Checked, Outcome
+from testbed.paper.reproduction import chosen
+from testbed.paper.runs import Run, order, verdict
+from testbed.results.figures.style import style
+from testbed.results.metrics import flow_tables, summarise
+from testbed.results.run_data import load_run
+from testbed.results.run_directory import SUMMARY
+from testbed.sim import simulate
+
+
+@dataclass(frozen=True)
+class Short:
+    """A figure in short.
+
+    Attributes:
+        number: which.
+        factor: so much of their time its runs last, faults and all.
+        misses: checks that do not hold in the simulator, for which the table says *no*.
+        without: checks that need all of the time: they are not judged here.
+        only: what of the figure is run; all if not given.
+    """
+
+    number: str
+    factor: float
+    misses: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    only: Callable[[PaperFigure], PaperFigure] = lambda figure: figure
+
+    @property
+    def figure(self) -> PaperFigure:
+        """The figure, as far as it is run."""
+        (figure,) = chosen([self.number])
+        return self.only(figure)
+
+
+EXPECTED: Mapping[str, Answer] = {
+    "5.2.1": "yes",
+    "4": "yes",
+    "8": "yes",
+    "9a": "yes",
+    "9b": "yes",
+    "9c": "yes",
+    "9d": "yes",
+    "10": "yes",
+    "11": "yes",
+    "12-13": "yes",
+    "14": "yes",
+    "15": "yes",
+    "17": "no",
+    "18": "yes",
+    "19a": "yes",
+    "19b": "no",
+    "19c": "yes",
+    "permutation": "yes",
+    "ablation": "yes",
+}
+"""What the table says of each figure, in the simulator."""
+
+NOT_IN_SHORT = {
+    "5": "its flaps follow one another too slowly",
+    "6-7": "steps of the job before, during and after the flaps need all of the time",
+    "16": "RoCE at 1% loss needs all of it; test_emulated.py judges made-up runs",
+    "16x64": "64 hosts",
+    "failover": "its messages need all of the time before the fault; test_figures.py has `ahead`",
+    "scale": "512 hosts",
+}
+"""Those that take all of their time, or far more packets than a test should send, and why."""
+
+
+def checks_of(
+    short: Short, directory: Path, broken: Mapping[str, Any] | None = None
+) -> list[Check]:
+    """What a figure says of short runs; they are drawn as well.
+
+    Args:
+        short: which.
+        directory: where its runs go.
+        broken: changes of runs by their names, that take from them what the paper saw.
+
+    Raises:
+        AssertionError: a run is invalid, so that the table would not count it.
+    """
+    figure = short.figure
+    changes = broken or {}
+    variants = tuple(
+        replace(one, changes={**one.changes, **changes.get(one.name, {})}, with_seed=None)
+        if one.name in changes
+        else one
+        for one in figure.variants_in("simulated")
+    )
+    assert {*changes} <= {one.name for one in variants}
+    runs = {one.name: _made(one, short.factor, directory) for one in variants}
+    for one in variants:
+        summary = runs[one.name].summary
+        assert verdict(one, summary) != "invalid", (one.name, summary.reasons)
+    with style():
+        _ = figure.draw(runs) if figure.draw_seeds is None else figure.draw_seeds([runs])
+    checks = figure.measure(runs)
+    assert {*short.without} <= {check.what for check in checks}
+    return [check for check in checks if check.what not in short.without]
+
+
+def _made(variant: Variant, factor: float, directory: Path) -> Run:
+    """A variant's run, so much of its time."""
+    scenario = order(variant, directory, "simulated").scenario.stretched(factor)
+    place = directory / variant.name
+    place.mkdir()
+    simulate(scenario, place)
+    data = load_run(place)
+    (place / SUMMARY).write_text(summarise(data, flow_tables(data)).model_dump_json())
+    return Run(place)
+
+
+def assert_row(short: Short, directory: Path) -> None:
+    """Assert that a figure comes out as the table has it, every miss with its reason."""
+    checks = checks_of(short, directory)
+    missed = [check for check in checks if not check.holds]
+    assert {check.what for check in missed} == {*short.misses}, missed
+    assert all(check.why_not or check.equal for check in missed)
+    checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
+    outcome = Outcome(number=short.number, form="simulated", checks=checked)
+    assert outcome.holds == EXPECTED[short.number]
+    assert len(outcome.reasons) == len(missed)
