@@ -30,12 +30,13 @@ from testbed.controller.actuators import (
 from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.openflow import Session, SwitchError
+from testbed.controller.overlap import in_the_way
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch import purge_datapath
-from testbed.model.errors import TestbedError
+from testbed.model.errors import Problem, TestbedError
 from testbed.model.faults import CONTROLLER, FAULTS, Fault, Happening, happening
 from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.names import link_of
@@ -252,20 +253,25 @@ class Controller(RyuApp):
         """Every fault so far, by its number."""
         return dict(sorted(self._log.records.items()))
 
-    def inject(self, fault: Fault) -> FaultRecord | None:
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
         """Inject a fault now and wait until it has taken effect, or has not.
 
-        None where the run has not begun, or is over. What kills the controller begins when the
-        record has been told.
+        A problem where the run has not begun, or is over, and where another fault of the kind is
+        in the way. What kills the controller begins when the record has been told.
         """
-        if self._over or self._t0_ns is None or self._clock.now_ns() < self._t0_ns:
-            return None
-        planned = len(self._plan.happenings)
-        index = max([planned - 1, *self._log.records]) + 1
-        t0_ns = self._clock.now_ns()
-        seed = f"{self._plan.run_directory.name}/{index}"
+        t0_ns, now_ns = self._t0_ns, self._clock.now_ns()
+        if self._over or t0_ns is None or now_ns < t0_ns:
+            return Problem("request", "a fault", "a run that has begun and is not over")
+        planned, records = self._plan.happenings, self._log.records
+        index = max([len(planned) - 1, *records]) + 1
         suicide = CONTROLLER in fault.target
-        one = happening(self._plan.topology, fault, index, LAST_WORDS_NS if suicide else 0, seed)
+        begin = now_ns - t0_ns + (LAST_WORDS_NS if suicide else 0)
+        seed = f"{self._plan.run_directory.name}/{index}"
+        one = happening(self._plan.topology, fault, index, begin, seed)
+        due = (other for other in planned if other.index not in records)
+        problem = in_the_way(one, records.values(), due)
+        if problem is not None:
+            return problem
         self._log.keep(self._new_record(one, t0_ns + one.at))
         for link in {link_of(place) for place in one.places if ">" in place}:
             self._links.open(link)

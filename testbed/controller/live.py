@@ -7,7 +7,8 @@
 
 A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
 "expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals; or
-the run has not begun, or is over. 500: the fault did not take effect, or did not heal.
+another of its kind is in force at a place of it, or due there before it heals; or the run has not
+begun, or is over. 500: the fault did not take effect, or did not heal.
 """
 
 import json
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 from testbed.controller.records import FaultRecord
 from testbed.loading import load_fault
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, Problem
 from testbed.model.faults import Fault
 from testbed.model.topology import Topology
 
@@ -37,8 +38,8 @@ class Faults(Protocol):
     def records(self) -> Mapping[int, FaultRecord]:
         """Every fault so far, by its number."""
 
-    def inject(self, fault: Fault) -> FaultRecord | None:
-        """Inject a fault now, wait until it has taken effect, or has not; None: not at present."""
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        """Inject a fault now, wait until it has taken effect, or has not; or why it may not be."""
 
     def heal(self, index: int) -> FaultRecord | None:
         """Heal a fault now; None if it is not in force."""
@@ -80,11 +81,11 @@ class LiveControl:
         try:
             fault = load_fault(text, self._topology)
         except InputError as error:
-            return HTTPStatus.BAD_REQUEST, {"errors": [asdict(one) for one in error.problems]}
-        record = self._faults.inject(fault)
-        if record is None:
-            return _error(HTTPStatus.CONFLICT, "a fault", "a run that has begun and is not over")
-        return _told(record, HTTPStatus.CREATED)
+            return _refused(HTTPStatus.BAD_REQUEST, *error.problems)
+        injected = self._faults.inject(fault)
+        if isinstance(injected, Problem):
+            return _refused(HTTPStatus.CONFLICT, injected)
+        return _told(injected, HTTPStatus.CREATED)
 
     def _one(self, method: str, index: int) -> _Answer:
         record = self._faults.records().get(index)
@@ -105,5 +106,8 @@ def _told(record: FaultRecord, status: HTTPStatus) -> _Answer:
 
 
 def _error(status: HTTPStatus, found: str, expected: str) -> _Answer:
-    problem = {"where": "request", "found": found, "expected": expected, "remedy": ""}
-    return status, {"errors": [problem]}
+    return _refused(status, Problem("request", found, expected))
+
+
+def _refused(status: HTTPStatus, *problems: Problem) -> _Answer:
+    return status, {"errors": [asdict(one) for one in problems]}

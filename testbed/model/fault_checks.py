@@ -1,12 +1,12 @@
 """Whether a timeline fits its scenario: names, times, and faults that get in each other's way.
 
 What overlaps adds up (`impairment`), so that most faults may; only what could not be told apart is
-refused: two of one kind on one link at a time.
+refused: two of one kind on one link at a time. Chance may bring such together, but for losses of
+two different paths: a link has room for one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from testbed.model.addressing import Path, directions_of_path, links_of_path, path_named
 from testbed.model.errors import Problem, Remark, few
@@ -19,8 +19,8 @@ from testbed.model.faults import (
     Kill,
     Passing,
     Reboot,
-    happening,
     happenings,
+    repetitions,
 )
 from testbed.model.names import (
     did_you_mean,
@@ -164,27 +164,39 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
 
 
 def _overlap_problems(scenario: Scenario, wrong: set[int]) -> Iterator[Problem]:
-    """Two of one kind on one place at a time; of losses on chosen paths, of different paths too."""
+    """Two of one kind on one place at a time, unless they are drawn at random and add up."""
     held: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for i, fault in enumerate(scenario.timeline):
-        if i in wrong or fault.choose is not None:
-            continue  # what is drawn at random may meet
-        for begin in fault.begins(scenario.duration):
-            one = happening(scenario.topology, fault, 0, begin, "")
+        if i in wrong or (fault.choose is not None and not isinstance(fault, EvLoss)):
+            continue
+        for one in repetitions(scenario.topology, fault, scenario.duration, f"{scenario.seed}/{i}"):
+            until = scenario.duration if one.ends is None else one.ends
             for place in one.places:
-                until = one.steps[-1].at if isinstance(fault, Passing) else scenario.duration
                 held.setdefault((one.kind, place), []).append((one.at, until, i))
     told = set[tuple[int, int]]()
     for (kind, place), times in held.items():
-        for (_, until, first), (at, _, second) in pairwise(sorted(times)):
-            if at <= until and (first, second) not in told:
+        lasting: list[tuple[int, int]] = []
+        for at, until, second in sorted(times):
+            lasting = [one for one in lasting if one[0] >= at]
+            for end, first in lasting:
+                add_up = _add_up(scenario.timeline[first], scenario.timeline[second])
+                if add_up or (first, second) in told:
+                    continue
                 told.add((first, second))
                 yield Problem(
                     f"timeline[{second}].at",
                     show_duration(at),
-                    f"a time after timeline[{first}] is over at {place}, {show_duration(until)}",
+                    f"a time after timeline[{first}] is over at {place}, {show_duration(end)}",
                     f"one {kind} of a place at a time; faults of different kinds add up",
                 )
+            lasting.append((until, second))
+
+
+def _add_up(one: Fault, other: Fault) -> bool:
+    """Whether two of one kind may meet: by chance, and not as losses of two different paths."""
+    if isinstance(one, EvLoss) and isinstance(other, EvLoss) and one.path != other.path:
+        return False
+    return one.choose is not None or other.choose is not None
 
 
 # --- what may not be meant --------------------------------------------------------------------

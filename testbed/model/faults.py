@@ -360,6 +360,12 @@ class Happening:
         """When it begins."""
         return self.steps[0].at
 
+    @property
+    def ends(self) -> int | None:
+        """When it is healed; None if it never is."""
+        last = self.steps[-1]
+        return last.at if last.state == WHOLE else None
+
     def ends_by(self, step: Step) -> bool:
         """Whether it is over with that step of its course."""
         return step is self.steps[-1] and step.state == WHOLE
@@ -382,9 +388,16 @@ def happenings(
     """
     found: list[Happening] = []
     for entry, fault in enumerate(timeline):
-        for nth, begin in enumerate(fault.begins(duration)):
-            found.append(happening(topology, fault, len(found), begin, f"{seed}/{entry}/{nth}"))
+        found += repetitions(topology, fault, duration, f"{seed}/{entry}", first=len(found))
     return tuple(found)
+
+
+def repetitions(
+    topology: Topology, fault: Fault, duration: int, seed: str, first: int = 0
+) -> Iterator[Happening]:
+    """Everything that one entry makes happen, numbered from `first` on."""
+    for nth, begin in enumerate(fault.begins(duration)):
+        yield happening(topology, fault, first + nth, begin, f"{seed}/{nth}")
 
 
 def happening(topology: Topology, fault: Fault, index: int, begin: int, seed: str) -> Happening:

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import Any
 
+from testbed.model.errors import RunFailedError
+
 PPM = 1_000_000
 
 
@@ -59,8 +61,11 @@ class Impairment:
     def and_(self, other: "Impairment") -> "Impairment":
         """Both at once, each as if the other were not there.
 
-        Of losses on chosen paths a place has one: `problems` refuses two of different paths.
+        Raises:
+            RunFailedError: they lose packets of two different paths: a place has room for one.
         """
+        if self.path_loss and other.path_loss and self.path_bits != other.path_bits:
+            raise RunFailedError("one direction cannot lose packets of two paths at a time")
         path = self if self.path_loss else other
         return Impairment(
             cut=self.cut or other.cut,
@@ -81,7 +86,11 @@ WHOLE = Impairment()
 
 
 def together(impairments: Iterable[Impairment]) -> Impairment:
-    """All at once."""
+    """All at once.
+
+    Raises:
+        RunFailedError: they lose packets of different paths.
+    """
     return reduce(Impairment.and_, impairments, WHOLE)
 
 
@@ -106,5 +115,9 @@ class InForce:
                 acting[fault] = state
 
     def at(self, place: str) -> Impairment:
-        """What all faults together do to a place."""
+        """What all faults together do to a place.
+
+        Raises:
+            RunFailedError: they lose packets of different paths there.
+        """
         return together(self._acting.get(place, {}).values())

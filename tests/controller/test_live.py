@@ -2,6 +2,7 @@
 
 import json
 import socket
+import time
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
                 cut = client.inject(CUT)
                 assert (cut["index"], cut["kind"], cut["error"]) == (1, "cut", None)
                 assert links.carrier(FABRIC_LINK) == (False, False)
+            with Client.of(tmp_path) as client, pytest.raises(InputError, match="fault 1 is in f"):
+                client.inject({"kind": "cut", "target": "p0_t1_1"})
             with Client.of(tmp_path) as client:
                 healed = client.heal(1)
                 assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
@@ -75,6 +78,16 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
             assert asked("GET", "/links")[0] == 404
             assert asked("DELETE", "/faults/0")[0] == 404
             assert asked("GET", "/faults/") == (200, [])
+            blackhole = json.dumps({"kind": "blackhole", "target": FABRIC_LINK})
+            assert asked("POST", "/faults", blackhole)[0] == 409, "it has not begun"
+            run.play("done")
+            time.sleep(0.1)
+            assert asked("POST", "/faults", blackhole)[0] == 201
+            status, answer = asked("POST", "/faults", blackhole)
+            assert status == 409, "not a second one that nothing could prove"
+            assert answer["errors"][0]["found"] == f"blackhole of {FABRIC_LINK}"
+            assert "heal fault 0" in answer["errors"][0]["remedy"]
+            assert [one["error"] for one in asked("GET", "/faults")[1]] == [None]
             run.controller.stop()
 
     run_in_sandbox(inside)

@@ -120,6 +120,27 @@ def test_faults_of_a_kind_on_one_link_may_not_overlap() -> None:
     assert problems(_scenario(_fault(), other, _fault(at="7.5 s", lasting="1 s"))) == ()
 
 
+def test_losses_on_two_paths_may_not_meet_even_by_chance() -> None:
+    """Of one path they add up; a link has room for one path only."""
+
+    def drawn(path: str, at: str, target: object = (LINK, "p0_t0_0--p0_t1_2")) -> dict[str, object]:
+        loss = {"kind": "ev_loss", "path": path, "probability": 0.1, "at": at, "for": "3 s"}
+        return loss | {"target": list(target) if isinstance(target, tuple) else target}
+
+    both = {"choose": 2}
+    one, other = drawn("p0/t1_1", "3 s") | both, drawn("p0/t1_2", "5 s") | both
+    (problem,) = problems(_scenario(one, other))
+    assert problem.where == "timeline[1].at"
+    assert "after timeline[0] is over" in problem.expected
+    assert problems(_scenario(one, drawn("p0/t1_2", "6500 ms") | both)) == ()
+    assert problems(_scenario(one, drawn("p0/t1_1", "5 s") | both)) == ()
+    between = drawn("p0/t1_1", "3100 ms") | both | {"for": "100 ms"}
+    (problem,) = problems(_scenario(one, between, other))
+    assert "after timeline[0]" in problem.expected, "though another one has come and gone since"
+    fixed = [drawn("p0/t1_1", at, LINK) for at in ("3 s", "5 s")]
+    assert len(problems(_scenario(*fixed))) == 1
+
+
 def test_healing_at_the_very_end_is_possible_but_leaves_no_room() -> None:
     scenario = _scenario(_fault(lasting="6 s"))
     assert problems(scenario) == ()

@@ -1,8 +1,10 @@
 """Faults that act on one place at once."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.model.errors import RunFailedError
 from testbed.model.impairment import WHOLE, Impairment, InForce, together
 
 SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
@@ -51,3 +53,22 @@ def test_healing_one_leaves_the_others(course: list[tuple[int, Impairment]]) -> 
 def test_only_what_is_wrong_is_told() -> None:
     assert WHOLE.told == {}
     assert Impairment(loss=0.1, cut=True).told == {"cut": True, "loss": 0.1}
+
+
+def test_losses_on_one_path_add_up_and_on_two_do_not_go_together() -> None:
+    """A place has room for one path: to mix them up would be told as in force and be wrong."""
+    one, same = Impairment(path_loss=0.5, path_bits=8), Impairment(path_loss=0.2, path_bits=8)
+    assert together([one, same, Impairment(loss=0.1)]) == Impairment(
+        loss=0.1, path_loss=0.6, path_bits=8
+    )
+    other = Impairment(path_loss=0.2, path_bits=16)
+    for pair in ([one, other], [other, Impairment(cut=True), one]):
+        with pytest.raises(RunFailedError, match="two paths"):
+            together(pair)
+    in_force = InForce()
+    in_force.put(0, ("a>b",), one)
+    in_force.put(1, ("a>b",), other)
+    with pytest.raises(RunFailedError):
+        in_force.at("a>b")
+    in_force.put(1, ("a>b",), WHOLE)
+    assert in_force.at("a>b") == one
