@@ -17,6 +17,7 @@ class Commands:
 
     def __init__(self, statuses: dict[str, Iterator[int]]) -> None:
         self.statuses = statuses
+        self.verdicts: dict[str, Iterator[str]] = {}
         self.ran: list[str] = []
         self.commit = "one"
 
@@ -29,7 +30,7 @@ class Commands:
         status = next(self.statuses.get(name, iter([0])))
         summary = {
             "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
-            "verdict": "trusted" if not status else "invalid",
+            "verdict": next(self.verdicts.get(name, iter(["invalid" if status else "trusted"]))),
             "expectations": [],
             "reasons": [] if not status else ["the machine was late"],
             "qps_in_error": 0,
@@ -52,8 +53,14 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     monkeypatch.setitem(sys.modules, "soak", module)
     spec.loader.exec_module(module)
 
-    def run(*names: str, commit: str = "one", **statuses: list[int]) -> tuple[int, Commands]:
+    def run(
+        *names: str,
+        commit: str = "one",
+        verdicts: dict[str, list[str]] | None = None,
+        **statuses: list[int],
+    ) -> tuple[int, Commands]:
         commands = Commands({name: iter(found) for name, found in statuses.items()})
+        commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
         commands.commit = commit
         monkeypatch.setattr(module.subprocess, "run", commands)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
@@ -72,6 +79,18 @@ def test_what_cannot_be_trusted_is_tried_three_times(soak: Soak, tmp_path: Path)
     assert "2.0%" in table
     parts = json.loads((tmp_path / "soak.json").read_text())["done"]
     assert [(part["name"], part["fine"]) for part in parts[1:]] == [("a", True), ("b", False)]
+
+
+def test_ten_minutes_count_only_if_trusted(soak: Soak, tmp_path: Path) -> None:
+    """A degraded run ends with status 0, too: of the others that will do."""
+    verdicts = {"a": ["degraded"], "chaos-long": ["degraded", "trusted"]}
+    status, commands = soak("a", "chaos-long", verdicts=verdicts)
+    assert (status, commands.ran) == (0, ["matrix", "a", "chaos-long", "chaos-long"])
+    assert "| a | 1 | 0 | degraded |" in (tmp_path / "soak.md").read_text()
+    verdicts = {"clustermapper-long": ["degraded"] * 3}
+    status, commands = soak("clustermapper-long", verdicts=verdicts)
+    assert (status, commands.ran) == (1, ["matrix", *["clustermapper-long"] * 3])
+    assert "| clustermapper-long | 3 | 0 | degraded |" in (tmp_path / "soak.md").read_text()
 
 
 def test_what_failed_is_not_tried_again(soak: Soak) -> None:
