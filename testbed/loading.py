@@ -161,8 +161,8 @@ def load_fault(text: str, topology: Topology) -> Fault:
     document = parse_document(Path("request"), f'{{"fault": {text}\n}}')
     entry = document.data["fault"]
     if isinstance(entry, dict):
-        heals = {} if entry.get("kind") == "kill" else {"for": LIVE_FOR}
-        entry = {"at": "0 s", **heals, **entry}
+        ends_itself = entry.get("kind") == "kill" or "count" in entry
+        entry = {"at": "0 s", **({} if ends_itself else {"for": LIVE_FOR}), **entry}
     try:
         fault = _Request.model_validate({"fault": entry}).fault
     except ValidationError as error:

@@ -6,11 +6,13 @@ each entry, with its repetitions, into steps in time, at each of which its place
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from random import Random
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from testbed.model.addressing import ev_for_path, flow_label_of_ev, path_named
 from testbed.model.errors import RefusedValueError
@@ -18,7 +20,7 @@ from testbed.model.impairment import WHOLE, Impairment
 from testbed.model.kinds import Part
 from testbed.model.targets import choose, expand, members
 from testbed.model.topology import Topology
-from testbed.model.units import Duration, RunTime, show_duration
+from testbed.model.units import Duration, RunTime, parse_duration, show_duration
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises: each is a store into the link model's memory."""
@@ -239,9 +241,19 @@ class EvLoss(_Grey):
         return Impairment(path_loss=self.probability * share, path_bits=bits)
 
 
-class Flap(Passing):
-    """Carrier comes and goes: a loose transceiver."""
+def _needs_for_or_count(schema: dict[str, Any]) -> None:
+    """Say in a JSON Schema that one of the two is enough."""
+    schema["required"].remove("for")
+    schema["anyOf"] = [{"required": ["for"]}, {"required": ["count"]}]
 
+
+class Flap(Passing):
+    """Carrier comes and goes: a loose transceiver.
+
+    With a `count` it lasts so many periods: `for` need not be given.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_needs_for_or_count)
     kind: Literal["flap"] = "flap"
     both_ways: ClassVar[bool] = True
     period: Annotated[RunTime, Field(gt=0)] = Field(description="from one loss to the next")
@@ -251,6 +263,34 @@ class Flap(Passing):
     jitter: Annotated[float, Field(ge=0, lt=1, strict=True)] = Field(
         default=0.0, description="how much each stretch varies at random, as a share of it"
     )
+    count: Annotated[int, Field(ge=1, le=MAX_FLAPS, strict=True)] | None = Field(
+        default=None, description="how often carrier is lost, in place of `for`"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lasts_its_count(cls, data: Any) -> Any:
+        """Write `for` where `count` and `period` say it."""
+        if not isinstance(data, dict) or {"for", "for_"} & data.keys():
+            return data
+        count = data.get("count")
+        if count is None:
+            return data
+        lasting = 1  # where one of the two is wrong, its own check tells
+        with suppress(ValueError):
+            if isinstance(count, int) and 0 < count <= MAX_FLAPS:
+                lasting = count * max(parse_duration(data.get("period")), 1)
+        return {**data, "for": f"{lasting} ns"}
+
+    @model_validator(mode="after")
+    def _counts_what_it_lasts(self) -> Self:
+        # At another dilation both are rounded to the ns.
+        if self.count is not None and abs(self.for_ - self.count * self.period) > self.count:
+            raise RefusedValueError(
+                f"nothing, or count times period: {show_duration(self.count * self.period)}",
+                key="for",
+            )
+        return self
 
     @model_validator(mode="after")
     def _flaps_finitely(self) -> Self:
@@ -262,13 +302,26 @@ class Flap(Passing):
         return self
 
     def course(self, random: Random) -> Iterator[tuple[int, Impairment]]:
-        """Down and up in turn, each stretch as long as the last one up to the jitter."""
+        """Down and up in turn, each stretch as long as the last one up to the jitter.
+
+        Of a count all are scaled to fill `for`, so that jitter neither adds nor takes one.
+        """
+        stretches, scale = self._stretches(random), 1.0
+        if self.count is not None:
+            drawn = tuple(islice(stretches, 2 * self.count))
+            stretches, scale = iter(drawn), self.for_ / sum(length for length, _ in drawn)
         now = 0.0
-        while now < self.for_:
+        for length, state in stretches:
+            if now >= self.for_:
+                return
+            yield round(now), state
+            now += length * scale
+
+    def _stretches(self, random: Random) -> Iterator[tuple[float, Impairment]]:
+        """How long it is dark and bright in turn, in ns, without end."""
+        while True:
             for share, state in ((self.duty, Impairment(cut=True)), (1 - self.duty, WHOLE)):
-                if now < self.for_:
-                    yield round(now), state
-                now += self.period * share * (1 + self.jitter * random.uniform(-1, 1))
+                yield self.period * share * (1 + self.jitter * random.uniform(-1, 1)), state
 
 
 class Reboot(Passing):

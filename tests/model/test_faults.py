@@ -86,6 +86,43 @@ def test_jitter_moves_flaps_and_ends_whole_in_time(jitter: float, seed: int) -> 
     assert again == found
 
 
+def counted(**more: Any) -> Fault:
+    """A flap that is counted."""
+    entry = {"kind": "flap", "target": "p0_t0_0--p0_t1_1", "at": "1 s", "period": "100 ms"} | more
+    found: Fault = TypeAdapter(Fault).validate_python(entry)
+    return found
+
+
+@given(st.integers(1, 20), st.floats(0, 0.99), st.floats(0.01, 0.99), st.integers(0, 99))
+def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed: int) -> None:
+    """Whatever the jitter: they fill as many periods."""
+    entry = counted(count=count, jitter=jitter, duty=duty)
+    (found,) = happenings(CLOS, [entry], 10 * S, seed)
+    assert [step.state.cut for step in found.steps] == [True, False] * count + [False]
+    times = [step.at for step in found.steps]
+    assert times == sorted(times)
+    assert (times[0], times[-1]) == (S, S + count * 100 * MS)
+
+
+def test_a_count_stands_for_its_time() -> None:
+    """Also written out, as in a run's manifest, and at another dilation."""
+    entry = counted(count=3)
+    assert entry.until == 1300 * MS
+    again: Fault = TypeAdapter(Fault).validate_json(entry.model_dump_json(by_alias=True))
+    assert again == entry
+    slower = counted(count=3, period="100000001 ns").stretched(1 / 3)
+    slower_again: Fault = TypeAdapter(Fault).validate_json(slower.model_dump_json(by_alias=True))
+    assert slower_again == slower
+    with pytest.raises(ValidationError, match="nothing, or count times period: 300 ms"):
+        counted(count=3, **{"for": "1 s"})
+    for wrong in ({"count": 0}, {"count": "3"}, {"count": 3, "period": "soon"}, {"count": 20_000}):
+        with pytest.raises(ValidationError) as told:
+            counted(**wrong)
+        assert {one["loc"][-1] for one in told.value.errors()} <= {"count", "period"}
+    with pytest.raises(ValidationError, match="for"):
+        counted()
+
+
 def test_repetitions_fit_into_the_run_and_draw_anew() -> None:
     entry = fault("blackhole", "links", choose=2, every="2500 ms")
     found = happenings(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
