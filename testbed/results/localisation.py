@@ -20,6 +20,7 @@ class Accusation:
         kind: direction, link or switch.
         name: the suspect's.
         links: the links that it takes with it.
+        directions: the directions of these that it takes with it.
         start: when the accusation was raised, in seconds from the start.
         end: when it was lifted, or the end of the run.
         loss: the estimated share of packets lost, when it was raised.
@@ -28,6 +29,7 @@ class Accusation:
     kind: str
     name: str
     links: frozenset[str]
+    directions: frozenset[str]
     start: float
     end: float
     loss: float
@@ -44,12 +46,13 @@ def accusations(data: RunData) -> tuple[Accusation, ...]:
     for row in data.tables["findings"].iter_rows(named=True):
         t, name = row["t"], row["suspect"]
         if row["raised"]:
-            links = frozenset(map(link_of, expand(data.topology, name) or ()))
+            directions = frozenset(expand(data.topology, name) or ())
+            links = frozenset(map(link_of, directions))
             start = t
             if lifted and (lifted[-1].end, lifted[-1].links) == (t, links):
                 start = lifted.pop().start
             loss = row["loss_ppm"] / 1e6
-            standing[name] = Accusation(row["kind"], name, links, start, end, loss)
+            standing[name] = Accusation(row["kind"], name, links, directions, start, end, loss)
         elif name in standing:
             lifted.append(replace(standing.pop(name), end=t))
     return tuple(sorted((*lifted, *standing.values()), key=lambda one: one.start))
@@ -73,6 +76,7 @@ def localisation(data: RunData) -> Localisation | None:
         accusations_wrong=len(found) - len(right),
         precision=len(right) / len(found) if found else None,
         recall=sum(one.named is not None for one in named) / len(named) if named else None,
+        exact=sum(one.exact for one in named) / len(named) if named else None,
         naming_s=naming,
         naming_rtt=None if naming is None else naming / data.base_rtt_s,
         naming_rounds=None if naming is None else naming / _round_s(data),
@@ -86,7 +90,9 @@ class _Truth:
 
     record: FaultRecord
     links: frozenset[str]
+    directions: frozenset[str]
     start: float
+    healed: float
     end: float
 
     def explains(self, one: Accusation) -> bool:
@@ -99,9 +105,10 @@ def _truths(data: RunData) -> Iterator[_Truth]:
     grace = GRACE_ROUNDS * _round_s(data)
     for fault in data.faults:
         start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
-        links = struck(fault)
+        links, directions = struck(fault), frozenset(one for one in fault.places if ">" in one)
         if start is not None and links:
-            yield _Truth(fault, links, start, (healed or data.run.duration_s) + grace)
+            healed = data.run.duration_s if healed is None else healed
+            yield _Truth(fault, links, directions, start, healed, healed + grace)
 
 
 def _round_s(data: RunData) -> float:
@@ -117,6 +124,7 @@ def _longest(times: Sequence[float | None]) -> float | None:
 
 def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:
     mine = [one for one in right if truth.explains(one)]
+    last = [one for one in mine if one.end >= truth.healed] or mine[-1:]
     return LocalisedFault(
         fault=truth.record.index,
         kind=truth.record.kind,
@@ -124,6 +132,7 @@ def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:
         named=mine[-1].name if mine else None,
         after_s=mine[0].start - truth.start if mine else None,
         whole=frozenset().union(*(one.links for one in mine)) == truth.links,
+        exact=frozenset().union(*(one.directions for one in last)) == truth.directions,
     )
 
 

@@ -233,6 +233,7 @@ class LocalisedFault(_Model):
 
     `named` is what it accused last, `after_s` how long after the fault took effect it first
     accused something right; both null if it never did. `whole`: all the links of the fault.
+    `exact`: what stood accused when it healed, or last before that, are just its directions.
     """
 
     fault: int
@@ -241,6 +242,7 @@ class LocalisedFault(_Model):
     named: str | None
     after_s: float | None
     whole: bool
+    exact: bool
 
 
 class Localisation(_Model):
@@ -248,7 +250,8 @@ class Localisation(_Model):
 
     An accusation is right if it names links of a fault in force, and no others. `precision` is the
     share of right ones (null if nobody was accused), `recall` the share of the faults of links
-    that were named (null if there were none). `naming_s`, also in base RTTs and probe rounds: from
+    that were named, `exact` of those that were named to the direction, and whole (null if there
+    were none). `naming_s`, also in base RTTs and probe rounds: from
     when the fault took effect until it was named, of the fault that took longest (null if one never
     was, or if there were none).
     """
@@ -260,6 +263,7 @@ class Localisation(_Model):
     accusations_wrong: int
     precision: float | None
     recall: float | None
+    exact: float | None
     naming_s: float | None
     naming_rtt: float | None
     naming_rounds: float | None

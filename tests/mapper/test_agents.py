@@ -26,14 +26,14 @@ def two_racks() -> Topology:
 
 
 def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_000) -> list[str]:
-    """Probe for some rounds, with a link that loses packets; who is accused at the end."""
+    """Probe for some rounds, with a link or a direction that loses packets; who is accused then."""
 
     def act() -> list[str]:
         found: list[tuple[object, ...]] = []
         outcomes: list[tuple[object, ...]] = []
         with Fabric(topology), LinkControl(topology) as control:
             if broken:
-                for direction in directions_of(broken):
+                for direction in (broken,) if ">" in broken else directions_of(broken):
                     control.impair(direction, Impairment(loss=ppm / PPM))
             agents = Agents(topology)
             start_ns = now_ns()
@@ -65,8 +65,11 @@ def test_on_a_healthy_fabric_no_probe_is_lost(two_racks: Topology) -> None:
     assert probe(two_racks, 12) == []
 
 
-@pytest.mark.parametrize("link", ["p1_t0_0--p1_t1_1", "h2--p0_t0_1"])
+@pytest.mark.parametrize(
+    "link", ["p1_t0_0--p1_t1_1", "h2--p0_t0_1", "p1_t1_1>p1_t0_0", "h2>p0_t0_1"]
+)
 def test_a_dead_link_is_named(two_racks: Topology, link: str) -> None:
+    """To its direction, where it is dead one way: the probes that cross it so tell."""
     if missing := link_model.missing():
         pytest.skip(str(missing))
     assert probe(two_racks, 16, link) == [link]

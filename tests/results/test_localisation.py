@@ -47,8 +47,32 @@ def test_two_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     )
     assert (found.precision, found.recall) == (1.0, 1.0)
     assert [one.whole for one in found.faults] == [True, True]
+    assert found.exact == 1.0
     assert found.faults[1].named == "p1_t1_2"
     assert max(one.after_s or 9 for one in found.faults) < 1.5
+
+
+def test_the_direction_is_named(tmp_path: Path) -> None:
+    """Of a link that is ill one way, and of another one both ways."""
+    found = localised(
+        tmp_path,
+        "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 3 s}",
+        "{kind: blackhole, target: p1_t0_1>h2, at: 1 s, for: 3 s}",
+        "{kind: blackhole, target: p0_t0_1--p0_t1_2, at: 4500 ms, for: 2 s}",
+    )
+    assert [one.named for one in found.faults] == [one.target for one in found.faults]
+    assert [one.exact for one in found.faults] == [True, True, True]
+
+
+def test_what_is_not_named_to_the_direction_does_not_count_as_exact(tmp_path: Path) -> None:
+    """No probe is lost where a link is only slow."""
+    found = localised(
+        tmp_path,
+        "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 3 s}",
+        "{kind: degrade, factor: 0.5, target: p1_t0_1--p1_t1_0, at: 1 s, for: 3 s}",
+    )
+    assert [one.exact for one in found.faults] == [True, False]
+    assert (found.precision, found.recall, found.exact) == (1.0, 0.5, 0.5)
 
 
 def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
