@@ -1,12 +1,12 @@
 """What brings a link, or an endpoint, into a state, and proves that it is in it.
 
-Each works on one place at a time, from whatever state it is in to the one asked for; what several
-faults add up to is not its business (`places`).
+Each works from whatever state a place is in to the one asked for, on many places at once where that
+is quicker; what several faults add up to is not its business (`places`).
 """
 
 import os
 import signal
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,10 +43,12 @@ class Effect:
     Attributes:
         after_ns: nothing had changed before this.
         by_ns: it held for every packet from here on.
+        routes: how many routes and neighbours were put back with carrier, and read back.
     """
 
     after_ns: int
     by_ns: int
+    routes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +92,11 @@ class LinkControl(Protocol):
     def cut(self, link: str) -> None:
         """Set both ends down."""
 
-    def restore(self, *links: str) -> None:
-        """Set both ends up, wait until they forward, put their routes back and read them back."""
+    def read_back(self, direction: str) -> dict[str, int]:
+        """What is wrong with a direction, as the link model's memory has it."""
+
+    def restore(self, *links: str) -> int:
+        """Set both ends up, wait until they forward, put their routes back; how many came back."""
 
     def carrier(self, link: str) -> tuple[bool, bool]:
         """Whether the lower and the upper end have carrier."""
@@ -181,10 +186,10 @@ class OpenFlowActuator:
         wire, session, state = self._wires[link], self._session(), self._states[link]
         was_cut, swallowed = state.cut, state.swallows
         state.cut, state.swallows = _on_wire(wanted)  # also what a new switch would get
-        after_ns = self._clock.now_ns()
+        after_ns, routes = self._clock.now_ns(), 0
         if was_cut and not state.cut:
             session.commit(session.power(wire, up=True))
-            self._links.restore(link)
+            routes = self._links.restore(link)
         session.commit(_drops(session, wire, swallowed, state.swallows))
         self._purge_datapath()
         by_ns = self._clock.now_ns()
@@ -194,7 +199,7 @@ class OpenFlowActuator:
         state.forwarded = forwarded_packets(wire)
         expect_carrier(self._links, link, cut=wanted.cut)
         self._check_flows(session, wire, state)
-        return Effect(after_ns, by_ns)
+        return Effect(after_ns, by_ns, routes)
 
     def needs(self, link: str, wanted: LinkState) -> bool:
         """Whether a wire is not yet in the state that is wanted of it here."""
@@ -306,8 +311,7 @@ class LinkActuator:
                 self._control.cut(link)
                 self._cut.add(link)
                 self._clock.sleep(0)  # others' turn: setting ports down takes milliseconds
-        if restored:
-            self._control.restore(*restored)
+        routes = self._control.restore(*restored) if restored else 0
         for link in restored:
             self._cut.discard(link)
             self._impair(link, states[link])
@@ -316,7 +320,7 @@ class LinkActuator:
             self._check(link, state)
             for direction in directions_of(link):
                 self._tallies[direction] = self._control.tally(direction)
-        return Effect(after_ns, by_ns)
+        return Effect(after_ns, by_ns, routes)
 
     def prove(self, link: str, state: LinkState) -> Mapping[str, list[int]]:
         """Show that a link is still in its state, and what became of packets since, by direction.
@@ -333,6 +337,12 @@ class LinkActuator:
             for key, count in since.items():
                 counts.setdefault(key, []).append(count)
         return counts
+
+    def read_back(self, directions: Iterable[str]) -> dict[str, list[int]]:
+        """What the link model's memory has that is wrong with directions: each value once."""
+        found = [self._control.read_back(direction) for direction in directions]
+        keys = dict.fromkeys(key for one in found for key in one)
+        return {key: sorted({one[key] for one in found if key in one}) for key in keys}
 
     def _impair(self, link: str, state: LinkState) -> None:
         for direction, wanted in zip(directions_of(link), state.directions, strict=True):

@@ -49,6 +49,9 @@ ANSWER_POLL_S = 0.0005
 LAST_WORDS_NS = 50_000_000
 """What a controller that is to be killed by hand is given to answer."""
 
+SHOWN_AT_ONCE = ("carrier", "read_back", "stopped", "ended")
+"""What is shown when a fault has taken effect, and has healed; counters tell more later."""
+
 log = logging.getLogger("testbed.controller")
 
 
@@ -210,13 +213,16 @@ class Controller(RyuApp):
             return replace(record, error=record.error or str(error))
         step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.told)
         record = replace(record, steps=(*record.steps, step))
-        proof = {key: shown[key] for key in ("carrier", "stopped", "ended") if key in shown}
+        proof = {key: shown[key] for key in SHOWN_AT_ONCE if key in shown}
+        if effect.routes:
+            routes = record.proof.get("routes_read_back", 0) + effect.routes
+            record = replace(record, proof={**record.proof, "routes_read_back": routes})
         if record.effective_ns is None:
             return replace(
                 record,
                 effective_after_ns=effect.after_ns,
                 effective_ns=effect.by_ns,
-                proof={"injected": proof},
+                proof={**record.proof, "injected": proof},
             )
         if record.heal_asked_ns is None:
             return record

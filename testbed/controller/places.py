@@ -87,7 +87,11 @@ class Places:
             effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
             if len(wires) < len(links):
                 effects.append(effect)
-        return Effect(min(e.after_ns for e in effects), max(e.by_ns for e in effects))
+        return Effect(
+            min(e.after_ns for e in effects),
+            max(e.by_ns for e in effects),
+            sum(e.routes for e in effects),
+        )
 
     def forget(self, fault: int, places: Sequence[str]) -> None:
         """Leave a fault that did not take effect out of what is in force from now on."""
@@ -113,6 +117,7 @@ class Places:
         if links:
             carrier = [not self._state(link).cut for link in links]
             shown["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
+            shown["read_back"] = self._on_links.read_back(p for p in places if ">" in p)
         for host in (place for place in places if ">" not in place):
             shown |= self._on_endpoints.prove(host, self._in_force.at(host))
         return shown

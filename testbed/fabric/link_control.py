@@ -37,6 +37,9 @@ CARRIER_POLL_S = 0.0005
 OPERSTATE_UP = "UP"
 PATH_MASK = (1 << PATH_BITS) - 1
 
+_FAULTS = ("blackhole", "loss_ppm", "corrupt_ppm", "path_loss_ppm", "path_value", "delay_ns")
+"""What the link model keeps of an `Impairment`, but for the rate."""
+
 
 class LinkControl(Closing):
     """Breaks and mends links of the fabric of this sandbox."""
@@ -135,7 +138,7 @@ class LinkControl(Closing):
         """
         if self._model is None:
             return ""
-        link, port = self._direction(direction)
+        link, _ = self._direction(direction)
         wanted = {
             "blackhole": int(state.blackhole or state.cut),
             "loss_ppm": round(state.loss * PPM),
@@ -145,13 +148,30 @@ class LinkControl(Closing):
             "delay_ns": state.delay_ns,
             "rate_bps": self._model.kept_rate_bps(self._rate_bps(link, state)),
         }
-        found = {key: self._model.fault(port, key) for key in wanted if key != "rate_bps"}
-        found["rate_bps"] = self._model.rate_bps(port)
+        found = self._memory(self._model, direction)
         return ", ".join(
             f"{key} {found[key]}, not {value}"
             for key, value in wanted.items()
             if found[key] != value
         )
+
+    def read_back(self, direction: str) -> dict[str, int]:
+        """What is wrong with a direction, as the model's memory has it; nothing that is not.
+
+        `rate_bps` is there where it is not the link's own. Without the model there is nothing.
+        """
+        if self._model is None:
+            return {}
+        link, _ = self._direction(direction)
+        found = self._memory(self._model, direction)
+        if found["rate_bps"] == self._model.kept_rate_bps(self._rate_bps(link, WHOLE)):
+            del found["rate_bps"]
+        return {key: value for key, value in found.items() if value}
+
+    def _memory(self, model: LinkModel, direction: str) -> dict[str, int]:
+        _, port = self._direction(direction)
+        found = {key: model.fault(port, key) for key in _FAULTS}
+        return {**found, "rate_bps": model.rate_bps(port)}
 
     def tally(self, direction: str) -> dict[str, int]:
         """Packets of one direction so far: `passed`, `dropped` and, of the former, `corrupted`.
@@ -182,11 +202,14 @@ class LinkControl(Closing):
             self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=False)])
         self._empty_queues(link)
 
-    def restore(self, *links: str) -> None:
+    def restore(self, *links: str) -> int:
         """Give the carrier back, wait until all ports forward, and put the routes back.
 
         Of many links at once, as carrier takes its time to return and the links do so together.
         Tens of milliseconds; sleeps again and again.
+
+        Returns:
+            How many routes and neighbours of the ports were then read back.
 
         Raises:
             RunFailedError: a port got no carrier within a second, or a route did not come back.
@@ -205,12 +228,14 @@ class LinkControl(Closing):
         by_node: dict[Node, list[Port]] = {}
         for port in ports:
             by_node.setdefault(port.node, []).append(port)
+        count = 0
         for node, own in by_node.items():
-            self._restore_routes(node, own)
+            count += self._restore_routes(node, own)
             self._sleep(0)
+        return count
 
-    def _restore_routes(self, node: Node, ports: Sequence[Port]) -> None:
-        """Put back what a node has lost with its ports' carrier, and read it back."""
+    def _restore_routes(self, node: Node, ports: Sequence[Port]) -> int:
+        """Put back what a node has lost with its ports' carrier, and read it back; how many."""
         expected = routes.expected(self._layout, node)
         wanted = [routes.of_port(expected, port) for port in ports]
         netlink = self._netlink(ports[0])
@@ -219,6 +244,7 @@ class LinkControl(Closing):
         lacking = _lacking(wanted, netlink)
         if lacking.routes or lacking.neighbours:
             raise RunFailedError(f"the routes of {node.name} did not come back")
+        return sum(len(one.routes) + len(one.neighbours) for one in wanted)
 
     def carrier(self, link: str) -> tuple[bool, bool]:
         """Say whether each end has carrier, the lower first."""

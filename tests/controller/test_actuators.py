@@ -58,9 +58,10 @@ class FakeSwitch:
         """Both ends alike."""
         return self.up, self.up
 
-    def restore(self, _link: str) -> None:
+    def restore(self, _link: str) -> int:
         """Note it."""
         self.asked.append("restore")
+        return 4
 
     def learn_ports(self, _wires: object) -> None:
         """Know them already."""

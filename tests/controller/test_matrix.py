@@ -5,6 +5,7 @@ say whether it had to arrive. `TESTBED_SOAK=1` makes every fault last ten times 
 """
 
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,9 +17,12 @@ import pytest
 
 from testbed.controller.plan import choose_wires
 from testbed.fabric import link_model
+from testbed.fabric.link_model import LinkModel
 from testbed.fabric.openvswitch import available
+from testbed.model import addressing
 from testbed.model.faults import Fault
 from testbed.model.impairment import WHOLE, Impairment, together
+from testbed.model.names import link_of
 from tests.controller.test_faults import MS, running
 from tests.controller.test_plan import TINY, fault, struck
 from tests.controller.traffic import PathTraffic
@@ -27,11 +31,17 @@ from tests.sandbox import run_in_sandbox
 pytestmark = pytest.mark.root
 
 LASTING_MS = 1000 if "TESTBED_SOAK" in os.environ else 90
+FLAPPING_MS = max(LASTING_MS, 400)
+"""Twice dark and twice bright, each for so long that packets are surely sent in it."""
+
 GAP_MS = 90
 SETTLED_NS = 20 * MS
 """A packet sent so shortly before a change may meet it, on a busy machine."""
 ENOUGH = 20
 """Packets, each lost with probability 1/2, of which surely one was lost and one was not."""
+
+P0_T1_1 = addressing.flow_label_of_ev(addressing.ev_for_path(addressing.Path(0, 1)))
+"""What the packets of that path carry in their flow label."""
 
 LINK, NIC, ONE_WAY = "p0_t0_0--p0_t1_1", "h0--p0_t0_0", "p0_t0_0>p0_t1_1"
 TARGETS: dict[str, dict[str, Any]] = {
@@ -53,8 +63,16 @@ KINDS: dict[str, dict[str, Any]] = {
     "degrade": {"factor": 0.25},
     "delay": {"extra": "5 us"},
     "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
-    "flap": {"period": f"{LASTING_MS // 2} ms"},
+    "flap": {"period": f"{FLAPPING_MS // 2} ms"},
 }
+READ_BACK = {
+    "loss": {"loss_ppm": [500_000]},
+    "corrupt": {"corrupt_ppm": [500_000]},
+    "delay": {"delay_ns": [round(5_000 * TINY.dilation)]},
+    "ev_loss": {"path_loss_ppm": [1_000_000], "path_value": [P0_T1_1]},
+}
+"""What the link model's memory then has, wherever it strikes."""
+
 BOTH_WAYS = ("cut", "flap")
 
 
@@ -70,15 +88,12 @@ def matrix() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def timeline(cases: list[tuple[str, str, dict[str, Any]]]) -> tuple[Fault, ...]:
     """One after the other, with a time between in which all is well."""
-    return tuple(
-        fault(
-            kind=kind,
-            at=f"{100 + i * (LASTING_MS + GAP_MS)} ms",
-            duration=f"{LASTING_MS} ms",
-            **more,
-        )
-        for i, (kind, _, more) in enumerate(cases)
-    )
+    found, at_ms = [], 100
+    for kind, _, more in cases:
+        lasting_ms = FLAPPING_MS if kind == "flap" else LASTING_MS
+        found.append(fault(kind=kind, at=f"{at_ms} ms", duration=f"{lasting_ms} ms", **more))
+        at_ms += lasting_ms + GAP_MS
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -94,7 +109,7 @@ def play(cases: list[tuple[str, str, dict[str, Any]]], directory: Path, *, wires
     faults = timeline(cases)
     links = choose_wires(struck(*faults), openvswitch=wires)
     with running(directory, faults, links) as run, PathTraffic(TINY) as traffic:
-        run.play("done", timeout_s=30 + len(cases) * (LASTING_MS + GAP_MS) / 1000)
+        run.play("done", timeout_s=30 + len(cases) * (FLAPPING_MS + GAP_MS) / 1000)
         run.controller.stop()
     check(cases, Outcome(run.faults(), traffic))
 
@@ -108,14 +123,7 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
         assert record["kind"] == kind
         assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
         assert record["effective_ns"] < record["heal_after_ns"] <= record["healed_ns"]
-        # A machine that stalls may let the next fault strike before this one is healed.
-        late = any(
-            record["heal_asked_ns"] < r["steps"][0]["after_ns"] < record["healed_ns"]
-            for r in records
-        )
-        assert late or record["proof"]["healed"]["carrier"] is True
-        dark = kind in {"cut", "reboot"}
-        assert record["proof"]["until_end"]["carrier"] is not dark
+        _check_proof(kind, record, records)
     late_ms = median((record["effective_ns"] - record["asked_ns"]) / MS for record in records)
     assert late_ms < 30, "from call to effect, on a machine that may be busy"
     fates = {record["index"]: Counter[str]() for record in records}
@@ -127,15 +135,44 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
         on_way = [state for place in sent.directions if place in places]
         suffered = together(on_way)
         arrived = number in outcome.traffic.intact
-        if index is None or suffered == WHOLE:
+        if index is None or not on_way:
             assert arrived, (sent, index)
+        elif suffered == WHOLE:
+            assert arrived, (sent, index)
+            fates[index]["crossed while bright"] += 1
         elif not suffered.passes:
             assert not arrived, (sent, index, suffered)
+            fates[index]["sent while dark"] += 1
         elif suffered.path_loss:
             assert arrived == (sent.path_bits != suffered.path_bits), (sent, index)
         else:
             fates[index]["arrived" if arrived else "lost"] += 1
     _check_fates(cases, records, fates)
+
+
+def _check_proof(kind: str, record: dict[str, Any], records: list[dict[str, Any]]) -> None:
+    """What was read back says that it struck, and that it is over."""
+    proof, dark = record["proof"], kind in {"cut", "reboot"}
+    assert proof["until_end"]["carrier"] is not dark
+    assert ("routes_read_back" in proof) is (dark or kind == "flap")
+    rates_bps = sorted({quarter_bps(place) for place in record["places"]})
+    shown = proof["injected"]["read_back"]
+    wanted = {**READ_BACK, "degrade": {"rate_bps": rates_bps}}.get(kind, shown)
+    # A machine that stalls may let a fault strike before the one before it is healed.
+    before = [other for other in records if other["asked_ns"] < record["asked_ns"]]
+    early = any(other["healed_ns"] > record["effective_after_ns"] for other in before)
+    assert early or shown == wanted, (kind, record)
+    late = any(
+        record["heal_asked_ns"] < other["steps"][0]["after_ns"] < record["healed_ns"]
+        for other in records
+    )
+    assert late or (proof["healed"]["carrier"], proof["healed"]["read_back"]) == (True, {})
+
+
+def quarter_bps(direction: str) -> int:
+    """A quarter of a direction's rate, as the link model keeps it."""
+    link = TINY.links[link_of(direction)]
+    return LinkModel.kept_rate_bps(round(TINY.rate_bps(link) / 4))
 
 
 def _check_fates(
@@ -153,6 +190,10 @@ def _check_fates(
             assert min(fate[one] for one in ("arrived", "lost")) > 0, words
         if kind in {"degrade", "delay"}:
             assert not fate["lost"], words
+        if kind in {"cut", "blackhole", "reboot", "flap"}:
+            assert fate["sent while dark"], (kind, words)
+        if kind == "flap":
+            assert fate["crossed while bright"], words
 
 
 def held(
@@ -197,3 +238,46 @@ def test_every_kind_on_a_wire(tmp_path: Path) -> None:
         pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
     cases = [case for case in matrix() if case[1] in {"a link", "one direction"}]
     run_in_sandbox(lambda: play(cases, tmp_path, wires=True), timeout_s=120)
+
+
+def test_of_two_faults_on_a_link_the_other_goes_on(tmp_path: Path) -> None:
+    """A link swallows everything, then its T1 goes dark; the link heals first, and stays dark."""
+    faults = (
+        fault(LINK, "100 ms", "300 ms"),
+        fault("p0_t1_1", "250 ms", "400 ms", "cut"),
+    )
+
+    def inside() -> None:
+        with running(tmp_path, faults, ()) as run, PathTraffic(TINY) as traffic:
+            run.play("done")
+            time.sleep(0.1)
+            run.controller.stop()
+        link, switch = run.faults()
+        assert (link["error"], switch["error"]) == (None, None)
+        assert link["effective_ns"] < switch["effective_after_ns"]
+        assert switch["effective_ns"] < link["healed_ns"] < switch["heal_after_ns"]
+        assert link["proof"]["healed"]["carrier"] is False
+        assert switch["proof"]["healed"]["carrier"] is True
+        assert switch["proof"]["healed"]["read_back"] == {}
+        tried = Counter[tuple[bool, bool]]()
+        for number, sent in enumerate(traffic.sent):
+            on_way = [one for one in (link, switch) if set(sent.directions) & set(one["places"])]
+            states = [_is_in_force(one, sent.t_ns) for one in on_way]
+            if True in states:
+                assert number not in traffic.intact, (sent, states)
+                tried[True, link in on_way] += 1
+            elif None not in states:
+                assert number in traffic.intact, (sent, states)
+                tried[False, link in on_way] += 1
+        assert min(tried[lost, crossed] for lost in (True, False) for crossed in (True, False)) > 10
+
+    run_in_sandbox(inside, timeout_s=60)
+
+
+def _is_in_force(record: dict[str, Any], t_ns: int) -> bool | None:
+    """Whether a fault was in force when a packet was sent; None about when that changed."""
+    if t_ns < record["effective_after_ns"] - SETTLED_NS or t_ns >= record["healed_ns"]:
+        return False
+    if record["effective_ns"] <= t_ns < record["heal_after_ns"] - SETTLED_NS:
+        return True
+    return None
