@@ -1,5 +1,6 @@
 """Topologies and scenarios from YAML files, with every error told by file, line and key path."""
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -155,9 +156,18 @@ class _Request(Part):
 def load_fault(text: str, topology: Topology) -> Fault:
     """Read a fault that is to strike now: an entry of a timeline without `at`, `for` optional.
 
+    Args:
+        text: the entry in JSON.
+        topology: whose names it uses.
+
     Raises:
         InputError: it is wrong.
     """
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        remedy = 'such as {"kind": "cut", "target": "p0"}'
+        raise InputError([Problem("request", str(error), "a fault in JSON", remedy)]) from None
     document = parse_document(Path("request"), f'{{"fault": {text}\n}}')
     entry = document.data["fault"]
     if isinstance(entry, dict):

@@ -1,7 +1,10 @@
 """Faults by hand: over the socket in the run's directory, with answers that say what is wrong."""
 
 import json
+import signal
 import socket
+import subprocess
+import sys
 import time
 from http.client import HTTPConnection
 from pathlib import Path
@@ -13,11 +16,12 @@ from testbed.controller.client import Client, socket_of
 from testbed.controller.live import SOCKET
 from testbed.fabric.link_control import LinkControl
 from testbed.loading import load_fault
-from testbed.model.errors import InputError
+from testbed.model.errors import ExitStatus, InputError
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
 
+TESTBED = Path(sys.executable).with_name("testbed")
 CUT = {"kind": "cut", "target": FABRIC_LINK}
 
 
@@ -93,6 +97,76 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
     run_in_sandbox(inside)
 
 
+@pytest.mark.root
+def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
+    """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said."""
+
+    def asked(port: int, method: str, body: str | None = None) -> tuple[int, Any]:
+        http = HTTPConnection("127.0.0.1", port, timeout=5)
+        http.request(method, "/faults", body)
+        response = http.getresponse()
+        return response.status, json.loads(response.read())
+
+    def inside() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, (), ()) as run:
+            run.play("done")
+            port = taken.getsockname()[1]
+            publish = [TESTBED, "fault", "publish", str(tmp_path), "--port"]
+            refused = subprocess.run(
+                [*publish, str(port)], check=False, capture_output=True, text=True
+            )
+            assert refused.returncode == ExitStatus.WRONG_INPUT
+            assert "a free TCP port" in refused.stderr
+            taken.close()
+            with subprocess.Popen([*publish, str(port)], stdout=subprocess.PIPE) as published:
+                try:
+                    _await_port(port)
+                    status, record = asked(port, "POST", json.dumps(CUT))
+                    assert (status, record["kind"], record["error"]) == (201, "cut", None)
+                    assert asked(port, "GET") == (200, [record])
+                    assert asked(port, "POST", "kind: cut")[0] == 400
+                finally:
+                    published.send_signal(signal.SIGINT)
+                assert published.wait(5) == ExitStatus.AS_EXPECTED
+            run.controller.stop()
+
+    run_in_sandbox(inside)
+
+
+def _await_port(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        with socket.socket() as tried:
+            if not tried.connect_ex(("127.0.0.1", port)):
+                return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.root
+def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
+    """By hand: who asked is told, and its parent writes down that it ended by that."""
+
+    def inside() -> None:
+        with running(tmp_path, (), ()) as run:
+            run.play("done")
+            time.sleep(0.1)
+            with Client.of(tmp_path) as client:
+                told = client.inject({"kind": "kill", "target": "controller"})
+            assert (told["index"], told["effective_ns"], told["error"]) == (0, None, None)
+            deadline = time.monotonic() + 5
+            while not run.controller.is_dead:
+                assert time.monotonic() < deadline
+                run.controller.receive(0.2)
+            run.controller.stop()
+        (record,) = run.faults()
+        assert record["effective_ns"] > record["asked_ns"] == told["asked_ns"]
+        assert record["proof"] == {"injected": {"ended": True, "signal": signal.SIGKILL}}
+        assert not (tmp_path / SOCKET).exists()
+
+    run_in_sandbox(inside)
+
+
 def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
     """A directory without a socket, and one whose controller has been killed."""
     with pytest.raises(InputError, match="under way"):
@@ -108,6 +182,13 @@ def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     assert (found.at, found.until) == (0, 600 * 10**9)
     kill = load_fault(json.dumps({"kind": "kill", "target": "h0"}), TINY)
     assert (kill.at, kill.until) == (0, None)
+    flap = load_fault(
+        json.dumps({"kind": "flap", "target": FABRIC_LINK, "period": "1 s", "count": 3}), TINY
+    )
+    assert flap.until == 3 * 10**9
+    for text in ("kind: cut", "{kind: cut}", "[" * 60_000, ""):
+        with pytest.raises(InputError, match="JSON"):
+            load_fault(text, TINY)
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
             load_fault(json.dumps(CUT | wrong), TINY)

@@ -1,4 +1,4 @@
-"""Endpoints and the controller that end amid a run, by a fault of the timeline."""
+"""Endpoints and the controller that end or stand still amid a run, by a fault of the timeline."""
 
 import pytest
 
@@ -36,3 +36,25 @@ def test_a_run_goes_on_without_what_was_killed(testbed: CommandLine) -> None:
     ]
     assert all(one["effective_s"] < last for one in summary["faults"])
     assert any("1 faults of the timeline were not injected" in one for one in summary["reasons"])
+
+
+def test_an_endpoint_that_stands_still_goes_on(testbed: CommandLine) -> None:
+    """Its peer waits: nothing is lost and no QP given up, though it hears nothing on any path."""
+    freeze = {"kind": "freeze", "target": "h1", "at": "1500 ms", "for": "500 ms"}
+    workload = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
+    scenario = testbed.scenario(
+        topology="clos-tiny", timeline=[freeze], workload=workload, duration="4 s"
+    )
+    summary = testbed.run(scenario, timed=False)
+    integrity = summary["integrity"]
+    assert (integrity["bytes_lost"], integrity["bytes_corrupted"]) == (0, 0)
+    assert summary["qps_in_error"] == 0
+    (seen,) = summary["faults"]
+    assert seen["proof"] == {
+        "injected": {"stopped": True},
+        "until_end": {"stopped": True},
+        "healed": {"stopped": False},
+    }
+    assert seen["healed_s"] - seen["effective_s"] > 0.45
+    assert seen["stall_ms"] > 400, "nothing was delivered by a host that stood still"
+    assert min(one["goodput_run_bps"] for one in summary["flows"]) > 0
