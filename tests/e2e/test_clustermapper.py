@@ -15,13 +15,13 @@ PATH = "p0/t1_1"
 
 def test_an_accused_direction_is_denied_until_it_is_well(testbed: CommandLine) -> None:
     """One way only: probes of six uSIDs tell, and the endpoint that sends that way hears of it."""
-    fault = {"kind": "blackhole", "target": ONE_WAY, "at": "1 s", "for": "1500 ms"}
+    fault = {"kind": "blackhole", "target": ONE_WAY, "at": "1 s", "for": "2 s"}
     scenario = testbed.scenario(
         topology="clos-tiny",
-        duration="5 s",
+        duration="6 s",
         workload={"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "64 KiB"},
         timeline=[fault],
-        clustermapper={"period": "10 us"},
+        clustermapper={"period": "25 us"},
     )
     summary = testbed.run(scenario, timed=False)
     (seen,) = summary["faults"]
