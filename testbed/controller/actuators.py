@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.controller.timeline import Clock
+from testbed.fabric.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS
 from testbed.fabric.openvswitch import Wire, forwarded_packets
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import OPENFLOW
@@ -22,8 +23,10 @@ from testbed.model.names import directions_of
 if TYPE_CHECKING:  # they bring Ryu
     from testbed.controller.openflow import Session, SessionSource
 
-CARRIER_TIMEOUT_NS = 1_000_000_000
-CARRIER_POLL_S = 0.0005
+PROCESS_TIMEOUT_NS = 1_000_000_000
+"""A process that has not obeyed a signal by then does not."""
+
+PROCESS_POLL_S = 0.0005
 
 BOTH_UP = (True, True)
 BOTH_DOWN = (False, False)
@@ -426,14 +429,14 @@ class EndpointActuator:
         return {"ended": True} if state.dead else {"stopped": state.frozen}
 
     def _await(self, host: str, state: Impairment) -> None:
-        deadline = self._clock.now_ns() + CARRIER_TIMEOUT_NS
+        deadline = self._clock.now_ns() + PROCESS_TIMEOUT_NS
         while True:
             try:
                 self.prove(host, state)
             except FaultError:
                 if self._clock.now_ns() > deadline:
                     raise
-                self._clock.sleep(CARRIER_POLL_S)
+                self._clock.sleep(PROCESS_POLL_S)
             else:
                 return
 

@@ -9,6 +9,10 @@ from testbed.model.topology import Node, Topology
 from testbed.model.transport import Transport
 from testbed.model.workload import Workload
 
+MAX_MESSAGE = 1 << 18
+"""Bytes that a run's first process and its children say to each other at once, at most: more than
+a UNIX socket's buffer takes, as each is one packet."""
+
 
 @dataclass(frozen=True, slots=True)
 class QpPlan:

@@ -13,7 +13,7 @@ import socket
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.health import HealthLog
 from testbed.endpoint.nic import Nic
-from testbed.endpoint.plan import EndpointPlan
+from testbed.endpoint.plan import MAX_MESSAGE, EndpointPlan
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.endpoint.recording import Tables
 from testbed.endpoint.traffic import Traffic, slot_bytes
@@ -130,7 +130,7 @@ class Endpoint:
         self._control.send(json.dumps(message).encode())
 
     def _obey(self) -> None:
-        data = self._control.recv(65536)
+        data = self._control.recv(MAX_MESSAGE)
         if not data:
             raise ConnectionError("the run that this endpoint belongs to has ended")
         command = json.loads(data)

@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoint.plan import EndpointPlan
+from testbed.endpoint.plan import MAX_MESSAGE, EndpointPlan
 from testbed.endpoint.process import run_endpoint
 from testbed.fabric.namespaces import die_with_parent, enter_netns, go_first, name_process
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.mapper.process import run_mapper
 from testbed.model.errors import RunFailedError
-
-_MAX_MESSAGE = 1 << 18
 
 
 @dataclass(slots=True)
@@ -55,7 +53,7 @@ class Child:
         Raises:
             RunFailedError: it has ended.
         """
-        data = self.control.recv(_MAX_MESSAGE)
+        data = self.control.recv(MAX_MESSAGE)
         if not data:
             raise RunFailedError(self._ended())
         message: dict[str, Any] = json.loads(data)

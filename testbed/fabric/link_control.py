@@ -253,14 +253,6 @@ class LinkControl(Closing):
         )
         return lower, upper
 
-    def dropped(self, link: str) -> tuple[int, int]:
-        """Packets that each direction has dropped so far, the way up first."""
-        if self._model is not None:
-            up, down = map(self._model.dropped, self._link(link).ports)
-            return up, down
-        up, down = (self._drops(port) for port in self._link(link).ports)
-        return up, down
-
     def _empty_queues(self, link: str) -> None:
         """Have the model forget what waited, as the kernel has."""
         if self._model is not None:

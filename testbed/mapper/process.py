@@ -8,6 +8,7 @@ import socket
 from pathlib import Path
 
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.plan import MAX_MESSAGE
 from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.results import records
@@ -30,7 +31,7 @@ def run_mapper(plan: MapperPlan, raw_directory: Path, control: socket.socket) ->
         Recorder(raw_path(raw_directory, "mapper", records.PROBES), records.PROBES) as probes,
         Recorder(raw_path(raw_directory, "mapper", records.FINDINGS), records.FINDINGS) as findings,
     ):
-        start_ns: int = json.loads(control.recv(1 << 16))["start_ns"]
+        start_ns: int = json.loads(control.recv(MAX_MESSAGE))["start_ns"]
         mapper = Clustermapper(plan, start_ns, probes.append, findings.append)
         while not select.select([control], [], [], _wait_s(mapper))[0]:
             _turn(mapper, agents, control)
@@ -54,7 +55,7 @@ def _turn(mapper: Clustermapper, agents: Agents, control: socket.socket) -> None
 
 
 def _obey(control: socket.socket) -> None:
-    data = control.recv(1 << 16)
+    data = control.recv(MAX_MESSAGE)
     if not data:
         raise ConnectionError("the run that this Clustermapper belongs to has ended")
     if json.loads(data) != {"finish": True}:

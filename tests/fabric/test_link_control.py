@@ -8,6 +8,7 @@ import pytest
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_control import LinkControl
 from testbed.model.addressing import Path
+from testbed.model.names import directions_of
 from testbed.model.topology import Topology
 from tests.sandbox import run_in_sandbox
 
@@ -33,7 +34,7 @@ def test_a_blackhole_swallows_both_ways_and_carrier_stays(
             assert not arrives(tiny, one, other, path)
             assert not arrives(tiny, other, one, path)
             assert control.carrier(link) == (True, True)
-            assert control.dropped(link) == (1, 1)
+            assert [control.tally(one)["dropped"] for one in directions_of(link)] == [1, 1]
             assert arrives(tiny, one, other, Path(0, 0))
             control.blackhole(link, False)
             assert arrives(tiny, one, other, path)
@@ -60,7 +61,7 @@ def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
             left = counters.directions()["h0>p1_t0_0"].packets
             assert 0 < left < count
             deadline = time.monotonic() + 3
-            while (dropped := control.dropped(NIC_LINK)[0]) < count - left:
+            while (dropped := control.tally("h0>p1_t0_0")["dropped"]) < count - left:
                 assert time.monotonic() < deadline
             after = counters.directions()["h0>p1_t0_0"]
             assert after.packets == left

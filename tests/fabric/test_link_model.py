@@ -370,7 +370,8 @@ def test_without_the_model_a_fabric_has_rate_and_tail_drop(
             fabric.sweep()
             control.blackhole("h0--p0_t0_0", True)
             assert not arrives(tiny, one, other, Path(0, 0))
-            assert control.dropped("h0--p0_t0_0") == (1, 0)
+            tallies = [control.tally(one) for one in ("h0>p0_t0_0", "p0_t0_0>h0")]
+            assert tallies == [{"dropped": 1}, {"dropped": 0}]
             control.blackhole("h0--p0_t0_0", False)
             assert arrives(tiny, one, other, Path(0, 0))
             with pytest.raises(MachineError, match="without the link model"):
