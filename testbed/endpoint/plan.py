@@ -10,8 +10,8 @@ from testbed.model.transport import Transport
 from testbed.model.workload import Workload
 
 MAX_MESSAGE = 1 << 18
-"""Bytes that a run's first process and its children say to each other at once, at most: more than
-a UNIX socket's buffer takes, as each is one packet."""
+"""Bytes read of a message between a run's first process and its children: more than their socket
+takes of one, so that none is cut short."""
 
 
 @dataclass(frozen=True, slots=True)
