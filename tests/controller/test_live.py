@@ -111,7 +111,7 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, (), ()) as run:
             run.play("done")
             port = taken.getsockname()[1]
-            publish = [TESTBED, "fault", "publish", str(tmp_path), "--port"]
+            publish = [str(TESTBED), "fault", "publish", str(tmp_path), "--port"]
             refused = subprocess.run(
                 [*publish, str(port)], check=False, capture_output=True, text=True
             )
