@@ -59,7 +59,7 @@ def test_the_direction_is_named(tmp_path: Path) -> None:
         "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 3 s}",
         "{kind: blackhole, target: p1_t0_1>h2, at: 1 s, for: 3 s}",
         "{kind: blackhole, target: p0_t0_1--p0_t1_2, at: 4500 ms, for: 2 s}",
-        "{kind: degrade, factor: 0.5, target: p1_t0_1--p1_t1_0, at: 4 s, for: 2 s}",
+        "{kind: degrade, factor: 0.5, target: p1_t0_1--p1_t1_0, at: 5 s, for: 1 s}",
     )
     *dead, slow = found.faults
     assert [one.named for one in dead] == [one.target for one in dead]
