@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.paper.figure import Form, PaperFigure
-    from testbed.paper.fitting import Load
+    from testbed.paper.fitting import Machine
     from testbed.paper.outcome import Outcome
     from testbed.paper.reproduction import Plan
 
@@ -72,14 +72,14 @@ def figures(
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     picked = chosen(wanted or [], large=full)
-    load = _load(picked, forms)
+    machine = _machine(picked, forms)
     planned = plan(
         picked,
         results / _DIRECTORY,
         forms,
         seeds=seeds or (FULL_SEEDS if full else 1),
         again=again,
-        load=load,
+        machine=machine,
     )
     if list_:
         stdout().print(_what_they_take(picked, planned))
@@ -99,8 +99,8 @@ def figures(
     raise typer.Exit(_status(outcomes))
 
 
-def _load(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Load | None":
-    """What scenarios take of this machine; None if it is not known, or nothing is emulated.
+def _machine(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machine | None":
+    """What is known of this machine; None if it is not known, or nothing is emulated.
 
     Raises:
         MachineError: this machine cannot run the testbed.
@@ -111,8 +111,7 @@ def _load(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Load | N
     if all("emulated" not in forms_of(figure, forms) for figure in picked):
         return None
     require()
-    capacity = capacity_here()
-    return capacity.load if capacity is not None else None
+    return capacity_here()
 
 
 def _outlook(planned: "Plan") -> str:

@@ -1,15 +1,28 @@
 """By how much a scenario is slowed down until a machine carries it, and how much it is."""
 
-from collections.abc import Callable
+from typing import Protocol
 
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
 
-Load = Callable[[Scenario], float]
-"""The share of a machine's CPUs that a scenario takes, 1.0 being all of them."""
+
+class Machine(Protocol):
+    """What is known of a machine."""
+
+    def load(self, scenario: Scenario) -> float:
+        """The share of its CPUs that a scenario takes, 1.0 being all of them."""
+        ...
+
+    def lateness(self, scenario: Scenario) -> float:
+        """How late its event loops run, as a share of a scenario's round trip."""
+        ...
+
 
 MAX_LOAD = 0.65
 """Emulated runs are slowed down until they take no more: below it they can be trusted."""
+
+MAX_LATENESS = 0.025
+"""And until event loops are no later than that: of twice as much a run is degraded."""
 
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
 """By how much. Few of them, so that a machine measured again asks for the same runs again."""
@@ -21,9 +34,9 @@ _ACKNOWLEDGED = 1.3
 """Packets for each data packet: acknowledgements, and what is sent again."""
 
 
-def factor_for(scenario: Scenario, load: Load) -> float:
+def factor_for(scenario: Scenario, machine: Machine) -> float:
     """The factor by which a scenario is slowed down, the largest where none is enough."""
-    needed = load(scenario) / MAX_LOAD
+    needed = max(machine.load(scenario) / MAX_LOAD, machine.lateness(scenario) / MAX_LATENESS)
     return next((factor for factor in FACTORS if factor >= needed), FACTORS[-1])
 
 

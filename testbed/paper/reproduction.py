@@ -8,7 +8,7 @@ from pathlib import Path
 from testbed.model.errors import InputError, Problem
 from testbed.model.names import did_you_mean
 from testbed.paper.figure import FORMS, Form, PaperFigure
-from testbed.paper.fitting import Load
+from testbed.paper.fitting import Machine
 from testbed.paper.making import Progress, make
 from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
@@ -68,7 +68,7 @@ def plan(
     *,
     seeds: int = 1,
     again: bool = False,
-    load: Load | None = None,
+    machine: Machine | None = None,
 ) -> Plan:
     """What has to be run for some figures.
 
@@ -79,7 +79,7 @@ def plan(
         seeds: with how many seeds, from 1 on, at least; figures may need more, large ones
             are made with as many as they need.
         again: whether to make runs that are there.
-        load: what a scenario takes of this machine (see `order`).
+        machine: what is known of it (see `order`).
 
     Raises:
         InputError: a scenario is wrong, or the directory cannot be written to.
@@ -94,7 +94,7 @@ def plan(
                     for variant in figure.variants_in(form):
                         key = form, variant.name, seed
                         if key not in known:
-                            known[key] = order(variant, directory / form, form, seed, load)
+                            known[key] = order(variant, directory / form, form, seed, machine)
                         own.append(known[key])
     except OSError as error:
         expected = f"a directory to write to ({error.strerror})"

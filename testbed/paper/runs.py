@@ -13,7 +13,7 @@ from testbed.documents import read_document
 from testbed.loading import SCENARIOS, load_scenario
 from testbed.model.scenario import DRAIN_RTTS, Scenario
 from testbed.paper.figure import FIRST_SEED, Form, Variant
-from testbed.paper.fitting import Load, factor_for, packet_hops
+from testbed.paper.fitting import Machine, factor_for, packet_hops
 from testbed.results.fault_metrics import FlowTables
 from testbed.results.metrics import flow_tables
 from testbed.results.run_data import RunData, load_run
@@ -131,7 +131,7 @@ def order(
     results: Path,
     form: Form,
     seed: int = FIRST_SEED,
-    load: Load | None = None,
+    machine: Machine | None = None,
 ) -> Order:
     """Write a variant's scenario where its runs go, and load it.
 
@@ -140,8 +140,8 @@ def order(
         results: where its directory is to be made, beside `scenarios/`.
         form: how it is run.
         seed: with which seed.
-        load: what a scenario takes of this machine: an emulated run that would be too much is
-            slowed down until it is not.
+        machine: what is known of it: an emulated run that would be too much for it is slowed down
+            until it is not.
 
     Raises:
         InputError: it is wrong.
@@ -156,12 +156,12 @@ def order(
     file = results / "scenarios" / f"{stem}.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
     scenario, expected = _written(data, file), None
-    if form == "emulated" and load is not None:
-        factor = factor_for(scenario, load)
+    if form == "emulated" and machine is not None:
+        factor = factor_for(scenario, machine)
         if factor > 1:
             slower = scenario.at_dilation(scenario.topology.dilation * factor)
             scenario = _written(slower.model_dump(mode="json", by_alias=True), file)
-        expected = load(scenario)
+        expected = machine.load(scenario)
     return Order(variant, form, file, scenario, results, expected)
 
 

@@ -32,7 +32,7 @@ LONGEST_S = 30 * 60
 
 @pytest.mark.parametrize("machine", TWO_CORES, ids=["at its best", "at its worst"])
 def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: Path) -> None:
-    planned = plan(chosen([]), tmp_path, ("emulated",), load=machine.load)
+    planned = plan(chosen([]), tmp_path, ("emulated",), machine=machine)
     assert {one.form for one in planned.due} == {"emulated"}
     assert estimate_s(planned.due)["emulated"] <= LONGEST_S
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 
@@ -261,17 +261,30 @@ def test_a_bound_reads_as_it_is_judged() -> None:
     assert (never.measured, never.holds) == ("inf RTT", False)
 
 
-def test_runs_are_slowed_down_until_the_machine_carries_them(tmp_path: Path) -> None:
+@dataclass(frozen=True)
+class Known:
+    """A machine of which this load and this lateness are known at a dilation of 10,000."""
+
+    at_full: float
+    late: float = 0.0
+
+    def load(self, scenario: Scenario) -> float:
+        return self.at_full * 10_000 / scenario.topology.dilation
+
+    def lateness(self, scenario: Scenario) -> float:
+        return self.late * 10_000 / scenario.topology.dilation
+
+
+@pytest.mark.parametrize("machine", [Known(1.2), Known(0.3, late=0.04)], ids=["heavy", "late"])
+def test_runs_are_slowed_down_until_the_machine_carries_them(
+    machine: Known, tmp_path: Path
+) -> None:
     variant = VARIANTS["job-transceiver-flaps"]
-    full = order(variant, tmp_path, "emulated", load=lambda _: 0.6)
+    full = order(variant, tmp_path, "emulated", machine=Known(0.6, late=0.02))
     assert full.scenario.topology.dilation == 10_000
-
-    def heavy(scenario: Scenario) -> float:
-        return 1.2 * 10_000 / scenario.topology.dilation
-
-    slow = order(variant, tmp_path, "emulated", load=heavy)
+    slow = order(variant, tmp_path, "emulated", machine=machine)
     assert slow.scenario.topology.dilation == 20_000
-    assert slow.load == pytest.approx(0.6)
+    assert slow.load == pytest.approx(machine.at_full / 2)
     assert slow.scenario.duration == 2 * full.scenario.duration
     for one, times in ((full, 1), (slow, 2)):
         (flap,), job = one.scenario.timeline, one.scenario.workload
