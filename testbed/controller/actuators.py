@@ -179,8 +179,9 @@ class OpenFlowActuator:
         """Set ports up or down and drop by flows; in force once the datapath's cache is empty.
 
         A cut drops everything before it takes carrier, as on a link: the light goes first, and a
-        port's end takes the kernel milliseconds. Only what changes is sent: each message is one
-        more that the barrier waits for.
+        port's end takes the kernel milliseconds. Carrier comes back last, so that what is sent as
+        soon as it is there arrives. Only what changes is sent: each message is one more that the
+        barrier waits for.
 
         Raises:
             FaultError: carrier or flows are not what they should be.
@@ -190,11 +191,11 @@ class OpenFlowActuator:
         was_cut, swallowed = state.cut, state.swallows
         state.cut, state.swallows = _on_wire(wanted)  # also what a new switch would get
         after_ns, routes = self._clock.now_ns(), 0
+        session.commit(_drops(session, wire, swallowed, state.swallows))
+        self._purge_datapath()
         if was_cut and not state.cut:
             session.commit(session.power(wire, up=True))
             routes = self._links.restore(link)
-        session.commit(_drops(session, wire, swallowed, state.swallows))
-        self._purge_datapath()
         by_ns = self._clock.now_ns()
         if state.cut and not was_cut:
             session.commit(session.power(wire, up=False))
@@ -299,6 +300,8 @@ class LinkActuator:
     def apply(self, states: Mapping[str, LinkState]) -> Effect:
         """Bring links into their states: of many at once, all swallow before any loses carrier.
 
+        And none swallows any more when it gets its carrier back: what is sent then arrives.
+
         Raises:
             FaultError: what is read back is not what was asked for.
             MachineError: the fault needs the link model, and there is none.
@@ -306,18 +309,17 @@ class LinkActuator:
         after_ns = self._clock.now_ns()
         restored = [link for link, state in states.items() if link in self._cut and not state.cut]
         for link, state in states.items():
-            if link not in restored:  # dark until it has carrier
-                self._impair(link, state)
+            self._impair(link, state)
         by_ns = self._clock.now_ns()
         for link, state in states.items():
             if state.cut and link not in self._cut:
                 self._control.cut(link)
                 self._cut.add(link)
                 self._clock.sleep(0)  # others' turn: setting ports down takes milliseconds
-        routes = self._control.restore(*restored) if restored else 0
-        for link in restored:
-            self._cut.discard(link)
-            self._impair(link, states[link])
+        routes = 0
+        if restored:
+            routes = self._control.restore(*restored)
+            self._cut.difference_update(restored)
             by_ns = self._clock.now_ns()
         for link, state in states.items():
             self._check(link, state)

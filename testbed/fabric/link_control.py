@@ -203,10 +203,12 @@ class LinkControl(Closing):
         self._empty_queues(link)
 
     def restore(self, *links: str) -> int:
-        """Give the carrier back, wait until all ports forward, and put the routes back.
+        """Put the routes back and give the carrier back; wait until all ports forward.
 
-        Of many links at once, as carrier takes its time to return and the links do so together.
-        Tens of milliseconds; sleeps again and again.
+        The lower ends have theirs before there is carrier, which takes both ends: what a host
+        sends as soon as its port is up goes out, and an answer finds the way back a round trip
+        later. Of many links at once, as carrier takes its time to return and the links do so
+        together. Tens of milliseconds; sleeps again and again.
 
         Returns:
             How many routes and neighbours of the ports were then read back.
@@ -214,19 +216,23 @@ class LinkControl(Closing):
         Raises:
             RunFailedError: a port got no carrier within a second, or a route did not come back.
         """
-        ports = [port for link in links for port in self._link(link).ports]
         for link in links:
             self._empty_queues(link)  # of what was sent into it meanwhile
-        for port in ports:
-            self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=True)])
+        lower, upper = zip(*(self._link(link).ports for link in links), strict=True)
+        count = self._raise_ports(lower) + self._raise_ports(upper)
         deadline = time.monotonic_ns() + CARRIER_TIMEOUT_NS
-        for port in ports:
+        for port in (*lower, *upper):
             while self._read(port).get_attr("IFLA_OPERSTATE") != OPERSTATE_UP:
                 if time.monotonic_ns() > deadline:
                     raise RunFailedError(f"{port.name} got no carrier within 1 s")
                 self._sleep(CARRIER_POLL_S)
+        return count
+
+    def _raise_ports(self, ports: Iterable[Port]) -> int:
+        """Set ports up, and put back what their nodes had lost with them; how much that is."""
         by_node: dict[Node, list[Port]] = {}
         for port in ports:
+            self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=True)])
             by_node.setdefault(port.node, []).append(port)
         count = 0
         for node, own in by_node.items():

@@ -338,9 +338,7 @@ class EvEngine:
 
     def _replug(self, plane: _Plane, now_ns: int) -> None:
         for path in plane.paths:
-            if path.unplugged:
-                path.unplugged = False
-                path.successes = self._enough(path) - 1
+            self._count_anew(path)
             if path.state is not EvState.DENIED:
                 self._schedule(path, now_ns)
 
@@ -386,6 +384,7 @@ class EvEngine:
             return
         path.probe_id = None
         path.successes += 1
+        path.unplugged = False
         if path.state is EvState.ASSUMED_BAD:
             if path.grey is None:
                 path.grey = True
@@ -402,8 +401,12 @@ class EvEngine:
     def _next_probe(self, path: Path, interval: float, now_ns: int) -> int:
         return max(now_ns, path.probe_sent_ns + int(interval * self._rtt.smoothed_ns))
 
+    def _count_anew(self, path: Path) -> None:
+        """Count answers from none on; of one that only its port took away the first will do."""
+        path.successes = self._enough(path) - 1 if path.unplugged else 0
+
     def _fail_probe(self, path: Path, now_ns: int) -> None:
-        path.successes = 0
+        self._count_anew(path)
         path.verified = False
         path.grey = path.grey or False
         if path.state is EvState.GOOD:

@@ -182,7 +182,7 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     actuator.apply(FABRIC_LINK, CUT)
     switch.asked.clear()
     actuator.apply(FABRIC_LINK, LinkState())
-    assert switch.asked == ["up", "restore", "undrop 1", "undrop 2", "purge", "count"]
+    assert switch.asked == ["undrop 1", "undrop 2", "purge", "up", "restore", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkState())

@@ -145,6 +145,19 @@ def test_an_ev_that_was_bad_before_has_to_prove_itself() -> None:
     assert 1 in bench.engine.active()
 
 
+def test_a_good_ev_returns_with_the_first_answer_even_if_a_probe_was_lost_before_it() -> None:
+    bench = started(make_profile())
+    own = {ev for ev in bench.engine.active() if ev & 7 == 1}
+    bench.engine.set_down(frozenset({1}), bench.now_ns)
+    bench.dead = set(own)
+    bench.engine.set_down(frozenset(), bench.now_ns)
+    bench.live(2)
+    assert not own & set(bench.engine.active())
+    bench.dead = set()
+    bench.live(2)
+    assert own <= set(bench.engine.active())
+
+
 def test_with_every_port_down_nothing_is_picked() -> None:
     bench = Bench(make_profile(planes=2))
     bench.engine.set_down(frozenset({0, 1}), 0)
