@@ -23,19 +23,10 @@ def _one_by_one(run: Run) -> tuple[Check, ...]:
             "share of what the remaining links allow, the least of any step",
             min(shares),
             0.9,
-            why_not=_RETURNS_LATE,
         ),
         at_least("throughput when all links are back", during_and_after(run)[1], 0.95),
         interruption(run),
     )
-
-
-_RETURNS_LATE = (
-    "emulated, a link that is back carries data again after 4.6 to 6.5 base RTTs, as three probes "
-    "in a row must succeed; a step here is hardly longer, where the paper's took minutes. While "
-    "links go down, the share is 97% or more"
-)
-"""What was measured of the emulated figure, the first links coming back being the worst."""
 
 
 def _half_flaps(run: Run) -> tuple[Check, ...]:
