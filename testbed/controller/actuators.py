@@ -99,7 +99,7 @@ class LinkControl(Protocol):
         """What is wrong with a direction, as the link model's memory has it."""
 
     def restore(self, *links: str) -> int:
-        """Set both ends up, wait until they forward, put their routes back; how many came back."""
+        """Put routes back, set both ends up, wait until they forward; how many came back."""
 
     def carrier(self, link: str) -> tuple[bool, bool]:
         """Whether the lower and the upper end have carrier."""

@@ -109,9 +109,6 @@ TRIALS = (
     ),
 )
 
-_EQUAL = 0.01
-"""MRC is not behind where it costs no more than so much beyond the other's, as a share."""
-
 
 def _costs(cost: Cost, variant: Variant, seeds: Sequence[Runs]) -> list[float]:
     return [max(cost(runs[variant.name]), _LEAST) for runs in seeds]

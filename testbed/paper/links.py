@@ -20,9 +20,7 @@ def _one_by_one(run: Run) -> tuple[Check, ...]:
     shares = [share(flow, *phase) for flow in run.flows for phase in phases(run)]
     return (
         at_least(
-            "share of what the remaining links allow, the least of any step",
-            min(shares),
-            0.9,
+            "share of what the remaining links allow, the least of any step", min(shares), 0.9
         ),
         at_least("throughput when all links are back", during_and_after(run)[1], 0.95),
         interruption(run),

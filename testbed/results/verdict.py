@@ -117,6 +117,7 @@ class Verdict:
 
 def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
     """Judge a run."""
+    sent = sum(flow.packets_sent for flow in flows)
     during = [s for s in data.health if 0 <= s.t_ns - data.run.t0_ns <= data.run.duration_s * NS]
     found = [
         *(() if data.simulated else _lag(data, _not_frozen(data, during))),
@@ -125,8 +126,8 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_timers(during, data.run.base_rtt_ns),
         *_link_model(data),
         *_rates(data),
-        *_drops(data.health, sum(flow.packets_sent for flow in flows)),
-        *_accounts(data, sum(flow.packets_sent for flow in flows)),
+        *_drops(data.health, sent),
+        *_accounts(data, sent),
         *_reordering(data, flows),
         *_faults(data),
         *_course(data, integrity),

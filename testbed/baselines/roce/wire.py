@@ -24,6 +24,7 @@ from testbed.baselines.roce.constants import (
 )
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
+    AETH_BYTES,
     BTH_BYTES,
     DEFAULT_PKEY,
     ECT0,
@@ -37,7 +38,6 @@ from testbed.mrc.constants import (
 from testbed.mrc.packets import Buffer
 from testbed.mrc.wire import BASE, icrc
 
-AETH_BYTES: Final = 4
 _RETH: Final = Struct("!QII")
 _UDP_NEXT_HEADER: Final = 17
 _HOP_LIMIT: Final = 64
