@@ -104,9 +104,13 @@ def run_end(data: RunData) -> float:
     """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
     After the planned end senders stop and the fabric drains, which is no part of the experiment.
+    Where something was still under way, the last arrival ends nothing: the rest was waited for.
     """
     last = data.tables["arrivals"]["t"].max()
-    return min(data.run.duration_s, last) if isinstance(last, float) else data.run.duration_s
+    waiting = any(flow.bytes_under_way for flow in data.run.flows)
+    if waiting or not isinstance(last, float):
+        return data.run.duration_s
+    return min(data.run.duration_s, last)
 
 
 def effect(

@@ -164,6 +164,8 @@ def _headline(summary: Summary) -> str:
     struck = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
         return f"{steady} No fault was injected."
+    if not any(fault.flows for fault in summary.faults):
+        return f"{steady} No fault took effect in the measured time."
     if not struck:
         return f"{steady} No flow had an active EV through a link that failed."
     fault = max(struck, key=lambda one: one.stall_ms or 0)

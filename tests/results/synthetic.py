@@ -70,6 +70,7 @@ class Plan:
     lag_ns: int = 900_000
     unexplained_drops: int = 0
     bytes_corrupted: int = 0
+    bytes_under_way: int = 0
 
 
 @dataclass(slots=True)
@@ -296,7 +297,8 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "attainable_bps": truth.attainable_bps,
             "bytes_sent": len(truth.arrived) * PAYLOAD,
             "bytes_verified": len(truth.arrived) * PAYLOAD - plan.bytes_corrupted,
-            "bytes_lost": 0,
+            "bytes_lost": plan.bytes_under_way,
+            "bytes_under_way": plan.bytes_under_way,
             "bytes_corrupted": plan.bytes_corrupted,
             "packets_sent": len(truth.sent),
             "packets_lost": len(truth.lost),

@@ -178,6 +178,27 @@ def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
     assert "nan" not in re.findall(r"\bnan\b", page.text.lower())
 
 
+def test_a_fault_after_the_last_arrival_is_said_not_to_be_measured(tmp_path: Path) -> None:
+    early, late = Failure("h0--p1_t0_0", 2.0, 2.6), Failure(at=4.0, until=None, detect=None)
+    generate(tmp_path / "run", Plan(failures=(early, late), duration=5.0, stops_at=3.0))
+    summary = analyse(tmp_path / "run")
+    assert [bool(fault.flows) for fault in summary.faults] == [True, False]
+    text = " ".join(Page((tmp_path / "run" / "report.html").read_text()).text.split())
+    assert f"Not measured: blackhole {late.target}, as the last byte had arrived" in text
+    assert "When h0--p1_t0_0 failed" in text
+
+
+def test_without_any_fault_in_the_measured_time_there_is_nothing_to_zoom_in_on(
+    tmp_path: Path,
+) -> None:
+    late = Failure(at=4.0, until=None, detect=None)
+    generate(tmp_path / "run", Plan(failures=(late,), duration=5.0, stops_at=3.0))
+    analyse(tmp_path / "run")
+    text = Page((tmp_path / "run" / "report.html").read_text()).text
+    assert "No fault took effect in the measured time." in text
+    assert "around the fault" not in (tmp_path / "run" / "figures" / "goodput.svg").read_text()
+
+
 def test_figures_of_a_run_that_is_not_trusted_say_so(tmp_path: Path) -> None:
     generate(tmp_path / "run", Plan(duration=3.0, failures=(), unexplained_drops=3))
     summary = analyse(tmp_path / "run")

@@ -353,6 +353,14 @@ def test_a_run_that_ends_within_a_fault_is_measured_so_far(measure: Measure) -> 
     assert fault.flows[0].stall_ms == pytest.approx((4.2 - last) * 1e3, abs=1)
 
 
+def test_a_fault_after_which_nothing_arrives_stalls_a_flow_until_the_planned_end(
+    measure: Measure,
+) -> None:
+    stuck = Plan(stops_at=4.0, duration=6.0, declare=3.0, bytes_under_way=PAYLOAD)
+    summary, _ = measure(stuck)
+    assert summary.faults[0].flows[0].stall_ms == pytest.approx(2000 - ONE_WAY * 1e3, abs=10)
+
+
 def test_spurious_losses_are_told_apart(measure: Measure) -> None:
     summary, _ = measure(Plan(spurious=(2.0, 2.1, 3.0)))
     for flow in summary.flows:

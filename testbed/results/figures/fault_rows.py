@@ -20,9 +20,14 @@ Row = tuple[str, list[FaultSummary]]
 
 
 def struck(summary: Summary) -> list[FaultSummary]:
-    """The faults that took effect, in order of time."""
-    found = [fault for fault in summary.faults if fault.effective_s is not None]
+    """The faults that took effect in the measured time, in order of time."""
+    found = [fault for fault in summary.faults if fault.effective_s is not None and fault.flows]
     return sorted(found, key=lambda fault: fault.effective_s or 0.0)
+
+
+def too_late(summary: Summary) -> list[FaultSummary]:
+    """The faults that took effect after the measured time."""
+    return [one for one in summary.faults if one.effective_s is not None and not one.flows]
 
 
 def name(fault: FaultSummary) -> str:

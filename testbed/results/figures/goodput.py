@@ -68,7 +68,11 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
     style.save(figure, data.directory / "figures", "goodput", summary)
-    return Drawing("goodput", "Goodput over time", _caption(data, shown, tables, fault))
+    text = _caption(data, shown, tables, fault)
+    if late := fault_rows.too_late(summary):
+        names = ", ".join(map(fault_rows.name, late))
+        text += f" Not measured: {names}, as the last byte had arrived before it took effect."
+    return Drawing("goodput", "Goodput over time", text)
 
 
 def _caption(

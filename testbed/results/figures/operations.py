@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 
-from testbed.results.figures import style
+from testbed.results.figures import fault_rows, style
 from testbed.results.figures.style import Drawing
 from testbed.results.operations import completed
 from testbed.results.run_data import RunData
@@ -22,10 +22,9 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         ends = own["end"].to_numpy()
         ms = (ends - own["start"].to_numpy()) * 1e3
         course.plot(ends, ms, "o-", color=style.BLUE, markersize=3, linewidth=0.8)
-        for fault in summary.faults:
-            if fault.effective_s is not None:
-                healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
-                style.shade(course, fault.effective_s, healed)
+        for fault in fault_rows.struck(summary):
+            healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
+            style.shade(course, fault.effective_s or 0.0, healed)
         course.set_xlim(0, data.run.duration_s)
         course.set_ylim(0, ms.max() * 1.15)
         course.set_ylabel(f"{one.kind} (ms)")
