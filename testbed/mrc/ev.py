@@ -16,6 +16,11 @@ a few answers are enough. A path that answers a few probes by luck and is condem
 needs twice as many the next time, up to a bound; each `forgiveness` that it then works takes one
 doubling back.
 
+An answer that comes after its probe was given up is no success, but it may be all that tells the
+round trip: where every path that answers is slower than what was measured before, each probe would
+be given up for ever. So if nothing was measured since that probe went out, its answer is a sample
+of the RTT (each probe has an id of its own, so that Karn's ambiguity does not arise).
+
 Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
 `max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
@@ -34,6 +39,7 @@ NEVER: Final = (1 << 62) - 1
 """A time in ns that does not come: the largest number that mypyc's C compares as one."""
 
 _PROBE_IDS: Final = 1 << 16
+_OVERDUE_KEPT: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +169,7 @@ class EvEngine:
         self._lost_ns: dict[Hashable, int] = {}
         self._probe_id = rng.randrange(_PROBE_IDS)
         self._probe_turn = 0
+        self._overdue: dict[int, int] = {}
         self._deadline_ns = NEVER
 
     # Choosing
@@ -364,6 +371,7 @@ class EvEngine:
             if path.deadline_ns > now_ns:
                 continue
             if path.probe_id is not None:
+                self._give_up(path.probe_id, path.probe_sent_ns)
                 self._fail_probe(path, now_ns)
             path.probe_id = self.take_probe_id()
             path.probe_sent_ns = now_ns
@@ -381,6 +389,7 @@ class EvEngine:
         """Take in the answer to a probe."""
         path = self._paths.get(ev)
         if path is None or path.probe_id != probe_id or path.deadline_ns == NEVER:
+            self._answered_late(probe_id, now_ns)
             return
         path.probe_id = None
         path.successes += 1
@@ -398,12 +407,24 @@ class EvEngine:
         self._schedule(path, self._next_probe(path, self._profile.backup_probe_interval, now_ns))
         self._fill(self._plane_of[path.plane], now_ns)
 
+    def _answered_late(self, probe_id: int, now_ns: int) -> None:
+        """Take in the answer to a probe that was given up, if nothing else tells the RTT."""
+        sent_ns = self._overdue.pop(probe_id, None)
+        if sent_ns is not None and self._rtt.sampled_ns < sent_ns:
+            self._rtt.sample(now_ns - sent_ns, now_ns)
+
     def _next_probe(self, path: Path, interval: float, now_ns: int) -> int:
         return max(now_ns, path.probe_sent_ns + int(interval * self._rtt.smoothed_ns))
 
     def _count_anew(self, path: Path) -> None:
         """Count answers from none on; of one that only its port took away the first will do."""
         path.successes = self._enough(path) - 1 if path.unplugged else 0
+
+    def _give_up(self, probe_id: int, sent_ns: int) -> None:
+        overdue = self._overdue
+        overdue[probe_id] = sent_ns
+        if len(overdue) > _OVERDUE_KEPT:
+            del overdue[next(iter(overdue))]
 
     def _fail_probe(self, path: Path, now_ns: int) -> None:
         self._count_anew(path)

@@ -213,7 +213,7 @@ class Requester:
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None and sack is not None:
-            self._rtt.sample(rtt_ns)
+            self._rtt.sample(rtt_ns, now_ns)
             self._reverse.proved(sack.reflected_ev, rtt_ns, now_ns)
         self._detector.delivered(delivered, now_ns)
         self._retry.progressed(now_ns)

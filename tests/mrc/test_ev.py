@@ -22,7 +22,8 @@ class Bench:
     def __init__(self, profile: EvProfile) -> None:
         self.profile = profile
         self.events: list[Event] = []
-        self.engine = EvEngine(profile, RttEstimator(RTT_NS), Random(1), self.events)
+        self.rtt = RttEstimator(RTT_NS)
+        self.engine = EvEngine(profile, self.rtt, Random(1), self.events)
         self.now_ns = 0
         self.dead: set[int] = set()
         self.probed: list[tuple[int, int]] = []
@@ -256,6 +257,31 @@ def test_answers_that_come_too_late_do_not_count() -> None:
     bench.engine.due_probes(2 * RTT_NS)
     bench.engine.probe_answered(*probe, 2 * RTT_NS)
     assert bench.engine.states()[1] is EvState.ASSUMED_BAD
+
+
+def late_probe(bench: Bench) -> tuple[int, int]:
+    """A probe of EV 1 that was given up 1.5 RTT after it went out."""
+    bench.blame(1)
+    (probe,) = [probe for probe in bench.engine.due_probes(0) if probe[0] == 1]
+    bench.engine.due_probes(3 * RTT_NS // 2)
+    return probe
+
+
+def test_an_answer_that_comes_late_is_all_that_tells_the_rtt() -> None:
+    bench = Bench(make_profile())
+    probe = late_probe(bench)
+    bench.engine.probe_answered(*probe, 2 * RTT_NS)
+    assert bench.rtt.smoothed_ns == RTT_NS + RTT_NS // 8
+    bench.engine.probe_answered(*probe, 3 * RTT_NS)  # a duplicate
+    assert bench.rtt.smoothed_ns == RTT_NS + RTT_NS // 8
+
+
+def test_an_answer_that_comes_late_tells_nothing_where_data_has_told_the_rtt_since() -> None:
+    bench = Bench(make_profile())
+    probe = late_probe(bench)
+    bench.rtt.sample(RTT_NS, RTT_NS)
+    bench.engine.probe_answered(*probe, 2 * RTT_NS)
+    assert bench.rtt.smoothed_ns == RTT_NS
 
 
 def test_spurious_losses_restore_the_ev_when_none_is_left() -> None:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from testbed.mrc import EvChanged, EvState, MessageDelivered
+from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
 from testbed.mrc.constants import EndpointOp
 from testbed.mrc.ev import NEVER
 from testbed.mrc.packets import EndpointRequest
@@ -12,7 +12,7 @@ from testbed.mrc.ports import PortStatus
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.wire import decode
 
-from .harness import RKEY, VA, Network, S, make_profile
+from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_ev import Bench, started
 from .test_qp import RTT_NS
 
@@ -193,3 +193,38 @@ def test_only_the_last_update_is_repeated_until_answered() -> None:
 def test_a_port_that_does_not_exist_is_refused(plane: int) -> None:
     with pytest.raises(ValueError, match="31"):
         Network(make_profile()).qps[0].port_down(plane, 0)
+
+
+def slow_network(delay_ns: int, **options: object) -> Network:
+    """Two queue pairs that believe in 130 ms of round trip; every path takes `delay_ns` one way."""
+    return Network(make_profile(planes=1, **options), default=lambda: PathModel(delay_ns=delay_ns))
+
+
+@pytest.mark.parametrize("delay_ms", [100, 106, 300, 2000])
+@pytest.mark.parametrize("down_ms", [0, 100, 250])
+def test_the_only_port_flaps_where_the_path_is_slower_than_was_measured(
+    delay_ms: int, down_ms: int
+) -> None:
+    """No probe is answered in the time that the old RTT gives it, and nothing else is under way."""
+    network = slow_network(delay_ms * MS)
+    network.run(down_ms * MS)
+    network.qps[0].post_write(0, memoryview(bytes(1 << 20)), VA, RKEY)
+    network.run((down_ms + 1) * MS)
+    network.qps[0].port_down(0, network.now_ns)
+    network.run((down_ms + 50) * MS)
+    network.qps[0].port_up(0, network.now_ns)
+    network.run(60 * S, lambda: len(network.completions[0]) == 1)
+    assert len(network.completions[0]) == 1
+
+
+@pytest.mark.parametrize("dead", [0, 8])
+def test_the_floor_keeps_a_dead_ev_while_the_other_is_slower_than_was_measured(dead: int) -> None:
+    """One carries data as the last that may not be condemned; if the other lives, it returns."""
+    network = slow_network(106 * MS, active=2, backups=0)
+    network.paths[dead].dead = [(0, NEVER)]
+    network.paths[8 - dead].dead = [(0, 1 * S)]
+    network.qps[0].post_write(0, memoryview(bytes(1 << 16)), VA, RKEY)
+    network.run(600 * S, lambda: bool(network.completions[0]))
+    assert [completion.status for completion in network.completions[0]] == [
+        CompletionStatus.SUCCESS
+    ]

@@ -9,19 +9,20 @@ from .harness import MS
 def test_rtt_starts_at_the_base_and_follows_the_samples() -> None:
     rtt = RttEstimator(100 * MS)
     assert rtt.timeout_ns == 200 * MS
-    for _ in range(100):
-        rtt.sample(150 * MS)
+    for number in range(100):
+        rtt.sample(150 * MS, number)
     assert abs(rtt.smoothed_ns - 150 * MS) < MS
     assert rtt.variation_ns < MS
     assert rtt.minimum_ns == 100 * MS
-    rtt.sample(80 * MS)
+    rtt.sample(80 * MS, 100)
     assert rtt.minimum_ns == 80 * MS
+    assert rtt.sampled_ns == 100
 
 
 def test_the_timeout_covers_the_variation() -> None:
     rtt = RttEstimator(100 * MS)
     for number in range(100):
-        rtt.sample((100 + 150 * (number % 2)) * MS)
+        rtt.sample((100 + 150 * (number % 2)) * MS, number)
     assert rtt.timeout_ns > rtt.smoothed_ns + 200 * MS
 
 

@@ -116,7 +116,7 @@ class Requester:
         self._progress_ns = now_ns
         self._timeouts = 0
         if newest is not None and newest.transmissions == 1:  # Karn: else it is ambiguous
-            self._rtt.sample(now_ns - newest.sent_ns)
+            self._rtt.sample(now_ns - newest.sent_ns, now_ns)
         self._queue.acknowledged(self._oldest)
 
     def _go_back(self, reason: str, now_ns: int) -> None:
