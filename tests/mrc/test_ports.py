@@ -195,7 +195,7 @@ def test_a_port_that_does_not_exist_is_refused(plane: int) -> None:
         Network(make_profile()).qps[0].port_down(plane, 0)
 
 
-def slow_network(delay_ns: int, **options: object) -> Network:
+def slow_network(delay_ns: int, **options: int) -> Network:
     """Two queue pairs that believe in 130 ms of round trip; every path takes `delay_ns` one way."""
     return Network(make_profile(planes=1, **options), default=lambda: PathModel(delay_ns=delay_ns))
 
