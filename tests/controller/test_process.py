@@ -94,6 +94,7 @@ if "testbed.controller" in sys.orig_argv:
 
 @pytest.mark.root
 @pytest.mark.e2e
+@pytest.mark.patient
 def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
     """The whole command, with a controller that SIGKILL does not reach."""
     (tmp_path / "sitecustomize.py").write_text(_DEAF)

@@ -15,7 +15,7 @@ from testbed.model.errors import ExitStatus
 
 TESTBED = Path(sys.executable).with_name("testbed")
 
-ATTEMPTS = 3
+ATTEMPTS = 2
 """Runs that may be tried until one can be trusted."""
 
 

@@ -118,6 +118,7 @@ def test_without_open_vswitch_the_link_itself_is_acted_on(
     _assert_in_time(summary)
 
 
+@pytest.mark.patient
 def test_a_run_with_grey_and_dead_links_accounts_for_every_packet(
     testbed: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

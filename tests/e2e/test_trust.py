@@ -91,6 +91,7 @@ def test_a_quiet_run_is_not_invalid_and_was_watched(testbed: CommandLine) -> Non
         assert "softnet" in sample["drops"]
 
 
+@pytest.mark.patient
 def test_a_run_without_the_link_model_says_so(testbed: CommandLine) -> None:
     """From the fabric that was built without it to the verdict and the report."""
 

@@ -8,7 +8,7 @@ from testbed.model.errors import ExitStatus
 from testbed.results.verdict import NOT_DELIVERED
 from tests.e2e.conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
 
 def test_a_timeout_longer_than_the_run_ends_it_all_the_same(testbed: CommandLine) -> None:

@@ -92,6 +92,7 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.patient
 def test_every_one_of_100000_packets_is_accounted_for() -> None:
     """Two hosts overload an uplink: what is marked, trimmed and dropped is what is received."""
     topology = dumbbell(dilation=2_500, t0_up={"limit": "1 BDP"})
