@@ -17,7 +17,7 @@ from testbed.documents import Document, changed, key_path, parse_document, read_
 from testbed.matrices import read_matrix
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, RefusedValueError
-from testbed.model.fault_checks import target_problems
+from testbed.model.fault_checks import one_fault_problems
 from testbed.model.faults import Fault, Passing
 from testbed.model.kinds import Part, kinds_of
 from testbed.model.names import did_you_mean
@@ -177,7 +177,7 @@ def load_fault(text: str, topology: Topology) -> Fault:
         fault = _Request.model_validate({"fault": entry}).fault
     except ValidationError as error:
         raise InputError([*_problems(document, _Request, error)]) from None
-    found = [*target_problems(topology, fault, "fault")]
+    found = [*one_fault_problems(topology, fault, "fault")]
     repeats = isinstance(fault, Passing) and fault.every is not None
     if fault.at or repeats:
         where = "fault.at" if fault.at else "fault.every"

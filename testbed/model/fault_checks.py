@@ -13,6 +13,8 @@ from testbed.model.errors import Problem, Remark, few
 from testbed.model.faults import (
     CONTROLLER,
     MAX_HAPPENINGS,
+    Degrade,
+    Delay,
     EvLoss,
     Fault,
     Happening,
@@ -31,9 +33,15 @@ from testbed.model.names import (
 )
 from testbed.model.scenario import Scenario
 from testbed.model.targets import GROUPS, expand, members
-from testbed.model.topology import Tier, Topology
+from testbed.model.topology import (
+    ETHERNET_HEADER,
+    LINK_MTU,
+    LONGEST_WAIT_NS,
+    Tier,
+    Topology,
+)
 from testbed.model.transport import Roce, Tcp
-from testbed.model.units import show_duration
+from testbed.model.units import show_duration, show_rate, shown_at_least, shown_at_most
 
 ROOM_RTTS = 10
 """RTTs before a fault and after its healing in which a run shows what is normal."""
@@ -47,7 +55,7 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     wrong = set[int]()
     for i, fault in enumerate(scenario.timeline):
         found = [
-            *target_problems(scenario.topology, fault, f"timeline[{i}]"),
+            *one_fault_problems(scenario.topology, fault, f"timeline[{i}]"),
             *_time_problems(scenario, fault, f"timeline[{i}]"),
         ]
         yield from found
@@ -64,7 +72,13 @@ def fault_problems(scenario: Scenario) -> Iterator[Problem]:
         yield from _overlap_problems(scenario, wrong)
 
 
-def target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
+def one_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
+    """What makes one fault impossible whenever it strikes: its names, and how far it goes."""
+    found = [*_target_problems(topology, fault, where)]
+    yield from found or _degree_problems(topology, fault, where)
+
+
+def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
     """What is wrong with the names of one fault."""
     unknown = [_unknown_target(topology, fault, where, i) for i in range(len(fault.target))]
     yield from filter(None, unknown)
@@ -132,6 +146,32 @@ def _target_remedy(topology: Topology, name: str) -> str:
     if not searchable(topology):
         return ""
     return did_you_mean(name, (*topology.links, *topology.nodes, *GROUPS))
+
+
+def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
+    """What neither the kernel nor a run could wait for: a link so slow, or so long."""
+    wait = show_duration(LONGEST_WAIT_NS)
+    if isinstance(fault, Delay) and fault.extra * topology.dilation > LONGEST_WAIT_NS:
+        fits = shown_at_most(LONGEST_WAIT_NS / topology.dilation)
+        yield Problem(
+            f"{where}.extra",
+            show_duration(fault.extra),
+            f"what is at most {wait} in a fabric slowed down by {topology.dilation:.10g}",
+            f"{show_duration(fits)} at most" if fits >= 1 else "a smaller dilation",
+        )
+    if isinstance(fault, Degrade):
+        struck = _links_struck(topology, fault)
+        slowest_bps = min(topology.rate_bps(topology.links[name]) for name in struck)
+        largest = LINK_MTU + ETHERNET_HEADER
+        least = shown_at_least(largest * 8 * 10**9 / LONGEST_WAIT_NS / slowest_bps)
+        if fault.factor < least:
+            yield Problem(
+                f"{where}.factor",
+                f"{fault.factor:g}",
+                f"what leaves a rate at which a packet of {largest} bytes is sent within {wait}, "
+                f"so that HTB can pace it (the link has {show_rate(slowest_bps)})",
+                f"{least:.4g} or more" if least < 1 else "a smaller dilation",
+            )
 
 
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:

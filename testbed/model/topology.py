@@ -23,6 +23,7 @@ from testbed.model.units import (
     show_duration,
     show_rate,
     show_size,
+    shown_at_most,
 )
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -210,20 +211,21 @@ class Topology(_Model):
     def _check_times(self) -> None:
         slowest, largest = min(self.port_rate, self.t0_t1_rate), LINK_MTU + ETHERNET_HEADER
         longest_ns = largest * 8 * 10**9 * self.dilation / slowest
+        fits = shown_at_most(
+            self.dilation * LONGEST_WAIT_NS / max(longest_ns, self.propagation_rtt_ns)
+        )
+        slower = f"a dilation of {fits:.10g} at most, or " if fits >= 1 else ""
         if longest_ns > LONGEST_WAIT_NS:
-            fits = self.dilation * LONGEST_WAIT_NS / longest_ns
             raise ValueError(
                 f"links that send a packet of {largest} bytes within "
                 f"{show_duration(LONGEST_WAIT_NS)}, which HTB can pace (one of "
                 f"{show_rate(slowest / self.dilation)} takes {show_duration(longest_ns)}): "
-                f"a dilation of {fits:.4g} at most, or a higher rate"
+                f"{slower}a higher rate"
             )
         if self.propagation_rtt_ns > LONGEST_WAIT_NS:
-            fits = self.dilation * LONGEST_WAIT_NS / self.propagation_rtt_ns
             raise ValueError(
                 f"a round trip of {show_duration(LONGEST_WAIT_NS)} at most (this fabric has "
-                f"{show_duration(self.propagation_rtt_ns)}): a dilation of {fits:.4g} at most, or "
-                "shorter delays"
+                f"{show_duration(self.propagation_rtt_ns)}): {slower}shorter delays"
             )
 
     def _check_queues(self) -> None:

@@ -8,7 +8,7 @@ into pydantic models.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -140,7 +140,27 @@ def _show(number: float, units: Mapping[str, int], *names: str) -> str:
         key=units.__getitem__,
         default=names[0],
     )
-    return f"{number / units[unit]:.4g} {unit}"
+    return f"{number / units[unit]:.{_DIGITS}g} {unit}"
+
+
+_DIGITS = 4
+"""So many of a number are shown to people."""
+
+
+def shown_at_most(limit: float) -> float:
+    """The greatest number above 0 that, shown to four digits, is not above a limit."""
+    return _to_digits(limit, ROUND_FLOOR)
+
+
+def shown_at_least(limit: float) -> float:
+    """The smallest number above 0 that, shown to four digits, is not below a limit."""
+    return _to_digits(limit, ROUND_CEILING)
+
+
+def _to_digits(number: float, rounding: str) -> float:
+    exact = Decimal(number)
+    step = Decimal(1).scaleb(exact.adjusted() + 1 - _DIGITS)
+    return float(exact.quantize(step, rounding=rounding))
 
 
 def show_rate(rate_bps: float) -> str:

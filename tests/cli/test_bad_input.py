@@ -113,6 +113,24 @@ def test_the_right_file_is_right(call: Call) -> None:
         ),
         (
             "kind: blackhole",
+            "kind: delay, extra: 60000 min",
+            [
+                "bad.yaml:8: timeline[0].extra: found 3.6e+06 s, expected what is at most 60 s",
+                "slowed down by 10000",
+                "remedy: 6 ms at most",
+            ],
+        ),
+        (
+            "kind: blackhole",
+            "kind: degrade, factor: 1e-6",
+            [
+                "bad.yaml:8: timeline[0].factor: found 1e-06, expected what leaves a rate at which",
+                "so that HTB can pace it (the link has 10 Mbit/s)",
+                "remedy: 0.0001202 or more",
+            ],
+        ),
+        (
+            "kind: blackhole",
             "kind: loss, p: 0.2",
             ["timeline[0].p: found the unknown key p", "did you mean probability?"],
         ),
@@ -583,3 +601,9 @@ def test_a_topology_is_found_from_the_scenario_file_wherever_one_is(call: Call) 
     called = call("validate", "sub/deep/x.yml")
     assert called.status == 0, called.err
     assert "topology: clos-tiny" in called.out
+
+
+@pytest.mark.parametrize("degree", ["kind: delay, extra: 6 ms", "kind: degrade, factor: 0.0001202"])
+def test_the_degree_that_is_advised_is_not_refused_in_turn(call: Call, degree: str) -> None:
+    Path("right.yaml").write_text(RIGHT.replace("kind: blackhole", degree))
+    assert call("validate", "right.yaml").status == 0

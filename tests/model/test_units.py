@@ -15,6 +15,8 @@ from testbed.model.units import (
     show_duration,
     show_rate,
     show_size,
+    shown_at_least,
+    shown_at_most,
 )
 
 
@@ -111,3 +113,11 @@ def test_quantities_are_shown_in_fitting_units() -> None:
     assert show_rate(37_416_000) == "37.42 Mbit/s"
     assert show_size(1023) == "1023 B"
     assert show_size(2**30) == "1 GiB"
+
+
+@pytest.mark.parametrize("limit", [0.000123456, 0.5, 1.0, 8320.9, 12345.0, 12349.99, 2_076_712.0])
+def test_a_limit_that_is_shown_holds_as_it_is_shown(limit: float) -> None:
+    most, least = shown_at_most(limit), shown_at_least(limit)
+    assert 0.999 * limit < most <= limit <= least < 1.001 * limit
+    assert float(f"{most:.4g}") == most
+    assert float(f"{least:.4g}") == least
