@@ -61,17 +61,17 @@ def _capacity_of(scenario: Scenario, directory: Path) -> Capacity:
     during = [one for one in during if one["t_ns"] <= end]
     machine = [one for one in during if one["process"] == "machine"]
     endpoints = [one for one in during if one["process"] in run["hosts"]]
-    cpus = os.cpu_count() or 1
+    all_cpus = os.cpu_count() or 1  # of which softirq_share is
     hosts = len({one["process"] for one in endpoints})
     endpoint_cpus = hosts * _per_time(endpoints, "cpu_ns")
     for one in machine:
         one["softirq_ns"] = one["softirq_share"] * one["interval_ns"]
-    link_cpus = cpus * _per_time(machine, "softirq_ns")
+    link_cpus = all_cpus * _per_time(machine, "softirq_ns")
     packets_per_s = sum(fair_shares_bps(scenario).values()) / (8 * scenario.topology.wire_bytes)
     return Capacity(
         endpoint_ns=endpoint_cpus * 1e9 / packets_per_s,
         link_ns=link_cpus * 1e9 / packets_per_s / LINKS_ACROSS,
-        cpus=cpus,
+        cpus=len(os.sched_getaffinity(0)),
         lag_ns=min(one["lag_p99_ns"] for one in endpoints),
     )
 

@@ -62,7 +62,7 @@ class Capacity:
     Attributes:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
-        cpus: how many there are.
+        cpus: how many may be used.
         lag_ns: how much later than planned event loops woke meanwhile, at p99: whatever a fabric's
             round trip is.
     """
@@ -175,7 +175,7 @@ def _place() -> Path:
         fast.is_built(),
         platform.release(),
         cpu_model(),
-        os.cpu_count(),
+        len(os.sched_getaffinity(0)),
     )
     name = f"capacity-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     return _cache_directory() / "mrc-testbed" / name

@@ -200,11 +200,20 @@ def test_run_refuses_before_it_makes_anything(tmp_path: Path) -> None:
     assert not results.exists()
 
 
+def test_what_is_kept_is_of_the_cpus_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is given another number of them measures again."""
+    keep(MEASURED)
+    assert kept() == MEASURED
+    others = set(range(len(os.sched_getaffinity(0)) + 1))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: others)
+    assert kept() is None
+
+
 @pytest.mark.root
 @pytest.mark.e2e
 def test_measuring_finds_a_plausible_cost() -> None:
     measured = calibrate(lambda _what, _done: None)
-    assert measured.cpus == os.cpu_count()
+    assert measured.cpus == len(os.sched_getaffinity(0))
     assert 5_000 < measured.endpoint_ns < 1_000_000
     assert 0 < measured.link_ns < 200_000
     assert 0 < measured.lag_ns < 500_000_000
