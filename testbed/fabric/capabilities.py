@@ -16,9 +16,11 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
+from pyroute2.netlink.rtnl import RTM_GETQDISC, TC_H_ROOT
+
 from testbed.fabric import libbpf, link_model, namespaces, requests, routes, shaping, tun
 from testbed.fabric.layout import SID_DEVICE
-from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED
+from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
 from testbed.fabric.netlink import Netlink
 from testbed.fabric.requests import Interface
 from testbed.model.addressing import Role, locator, usid
@@ -39,6 +41,7 @@ _PASS_ALL = struct.pack("=BBhiBBhi", 0xB7, 0, 0, -1, 0x95, 0, 0, 0)
 """r0 = TC_ACT_UNSPEC; exit."""
 
 _IFINDEX, _PEER_IFINDEX = 100, 101
+_NETEM_DELAY_NS = 1_000_000
 _KERNELS = "Ubuntu 24.04, Debian 12 or 13, Fedora 41, or any kernel from 6.1 on with their options"
 
 
@@ -201,6 +204,13 @@ def _more() -> tuple[Attempt, ...]:
             required=False,
         ),
         Attempt(
+            "netem",
+            "modprobe sch_netem, or install linux-modules-extra",
+            _netem,
+            "nothing: receivers hold packets for the propagation delay; to compare with",
+            required=False,
+        ),
+        Attempt(
             "libbpf",
             "apt install libbpf1, or dnf install libbpf",
             _libbpf,
@@ -324,6 +334,25 @@ def _cls_bpf() -> str | None:
     finally:
         os.close(program)
     return None
+
+
+def _netem() -> str | None:
+    delay = {"delay": _NETEM_DELAY_NS // shaping.TICK_NS, "limit": 1000}
+    attach = requests.new_qdisc(
+        _PEER_IFINDEX,
+        "netem",
+        handle=shaping.HTB_HANDLE,
+        parent=TC_H_ROOT,
+        attributes=[("TCA_OPTIONS", delay)],
+    )
+    with Netlink.at(_NODE) as netlink:
+        netlink.send([attach])
+        found = [
+            one.get_attr("TCA_OPTIONS")["delay"]
+            for one in netlink.dump(QdiscMessage(), RTM_GETQDISC)
+            if one["index"] == _PEER_IFINDEX and one.get_attr("TCA_KIND") == "netem"
+        ]
+    return None if found == [delay["delay"]] else f"the kernel installed {found or 'nothing'}"
 
 
 def _load_program() -> int:

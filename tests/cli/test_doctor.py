@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from testbed.fabric import link_model, namespaces, tun
+from testbed.model.errors import ExitStatus
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.patient
@@ -47,7 +49,10 @@ def test_this_machine_is_able_and_every_gap_has_a_remedy() -> None:
     for one in found.values():
         assert one["needed_for"]
         assert one["ok"] != bool(one["remedy"]), one
-    assert {"root", "HTB", "Ryu", "End.DT6", "cls_bpf", "MPTCP", "clock", "timers"} <= set(found)
+    kernel = {"root", "HTB", "Ryu", "End.DT6", "cls_bpf", "netem", "MPTCP"}
+    assert kernel | {"clock", "timers"} <= set(found)
+    assert not found["netem"]["required"]
+    assert found["netem"]["needed_for"].startswith("nothing")
     assert "tcpdump" not in found, "captures use a ring of our own"
 
 
@@ -150,3 +155,27 @@ def test_nobody_is_told_that_root_is_needed() -> None:
         assert detail == "not tried: it needs root"
     assert found["cores"][0] is not None
     assert found["clock"][0]
+
+
+@pytest.mark.root
+def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
+    """The text form, as somebody who forgot sudo sees it."""
+    closed = [one for one in TESTBED.resolve().parents if not one.stat().st_mode & stat.S_IXOTH]
+    if closed:
+        pytest.skip(f"{closed[0]} is closed to others")
+    done = subprocess.run(
+        [TESTBED, "doctor"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"COLUMNS": "120", "NO_COLOR": "1"},
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+    )
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    lines = done.stdout.splitlines()
+    assert "MISSING" in next(line for line in lines if " root " in line)
+    assert "root: needed for every run" in done.stdout
+    assert "remedy: run as root, such as with sudo" in done.stdout
+    assert lines[-1] == "this machine cannot run it yet"
