@@ -173,6 +173,7 @@ build_link_model() {
     -c "$sources/linkmodel.bpf.c" -o "$state/linkmodel.bpf.o"; then
     mv "$state/linkmodel.bpf.o" "$object"
   else
+    rm -f "$object" # of other sources than are here
     say "clang could not build the link model: $no_link_model"
   fi
 }

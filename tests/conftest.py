@@ -37,11 +37,16 @@ settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add `--require-root`."""
+    """Add `--require-root` and `--require-link-model`."""
     parser.addoption(
         "--require-root",
         action="store_true",
         help="stop with an error where tests marked `root` would be skipped",
+    )
+    parser.addoption(
+        "--require-link-model",
+        action="store_true",
+        help="stop with an error where the link model is not built, or does not load",
     )
 
 
@@ -50,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Raises:
         pytest.UsageError: the core was built, and has been changed since; or tests marked `root`
-            would be skipped, but `--require-root` was given.
+            would be skipped, but `--require-root` was given; or tests of the link model,
+            but `--require-link-model` was.
     """
     try:
         fast.check()
@@ -58,6 +64,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from error
     if config.getoption("--require-root") and (obstacle := _obstacle()) is not None:
         raise pytest.UsageError(f"--require-root: tests marked `root` cannot run: {obstacle}")
+    if config.getoption("--require-link-model"):
+        from testbed.fabric import link_model  # noqa: PLC0415 - NumPy, which few tests need
+
+        if (missing := link_model.missing()) is not None:
+            raise pytest.UsageError(f"--require-link-model: {missing}")
 
 
 def pytest_report_header() -> str:

@@ -1,0 +1,78 @@
+"""What setup leaves of the link model, and that CI does not pass without it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.fabric import link_model, namespaces
+from tests.sandbox import run_in_sandbox
+
+ROOT = Path(__file__).parents[2]
+BUILD = """
+source <(sed '/^install_packages$/,$d' "$0")  # all that it defines, without doing it
+has_header() { :; }
+build_link_model
+"""
+CLANG = {
+    "fails": "#!/bin/sh\necho 'linkmodel.bpf.c:1: error' >&2\nexit 1\n",
+    "works": '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\necho new > "$2"\n',
+}
+
+
+def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
+    """Build the link model of a copy, newer than its object, with a compiler of our own."""
+    bpf = tree / "testbed/fabric/bpf"
+    shutil.copytree(ROOT / "scripts", tree / "scripts")
+    shutil.copytree(ROOT / "testbed/fabric/bpf", bpf)
+    (bpf / link_model.OBJECT.name).write_text("stale\n")
+    os.utime(bpf / link_model.OBJECT.name, (0, 0))
+    (tree / "bin").mkdir()
+    (tree / "bin/clang").write_text(CLANG[clang])
+    (tree / "bin/clang").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tree / 'bin'}:{os.environ['PATH']}"}
+    command = ["bash", "-c", BUILD, tree / "scripts/setup.sh"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+
+
+def test_a_build_that_fails_leaves_no_object_of_other_sources(tmp_path: Path) -> None:
+    done = _setup(tmp_path, "fails")
+    assert "clang could not build the link model: links have a rate" in done.stderr
+    assert not (tmp_path / "testbed/fabric/bpf" / link_model.OBJECT.name).exists()
+
+
+def test_a_build_that_works_replaces_it(tmp_path: Path) -> None:
+    done = _setup(tmp_path, "works")
+    assert "could not" not in done.stderr
+    assert (tmp_path / "testbed/fabric/bpf" / link_model.OBJECT.name).read_text() == "new\n"
+
+
+@pytest.mark.root
+def test_ci_does_not_pass_without_the_link_model() -> None:
+    """Where it is missing its tests are skipped, and all others are green."""
+
+    def test_without_it(*options: str) -> tuple[int, str]:
+        if link_model.OBJECT.exists():
+            namespaces.mount("/dev/null", str(link_model.OBJECT), "", namespaces.MS_BIND)
+        command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "--collect-only"]
+        done = subprocess.run(
+            [*command, *options, "tests/test_layers.py"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stderr
+
+    status, told = run_in_sandbox(lambda: test_without_it("--require-link-model"))
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--require-link-model: the link model" in told
+    assert run_in_sandbox(test_without_it)[0] == pytest.ExitCode.OK
+
+
+def test_ci_asks_for_it() -> None:
+    for file in (".ci/run", ".github/workflows/ci.yml"):
+        assert "--require-root --require-link-model" in (ROOT / file).read_text()
