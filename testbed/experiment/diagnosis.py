@@ -5,9 +5,9 @@ import shutil
 import statistics
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from testbed.controller.probe import try_ryu
+from testbed.experiment.footprint import available_memory
 from testbed.fabric import capabilities, openvswitch
 from testbed.fabric.capabilities import Attempt, Finding
 
@@ -25,7 +25,7 @@ _TIMER_NS = 1_000_000
 
 _TOOLS = (
     ("clang", "apt install clang libbpf-dev", "building the link model (not running it)"),
-    ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`, the labs"),
+    ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`"),
     ("ping", "apt install iputils-ping", "ping and pingall in `testbed shell`"),
 )
 _DATAPATHS = (
@@ -89,9 +89,7 @@ def _cores() -> Finding:
 
 
 def _memory() -> Finding:
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    known = dict(line.split(":") for line in lines)
-    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    available = available_memory()
     ok = available >= LEAST_MEMORY
     remedy = "" if ok else f"free memory until {LEAST_MEMORY >> 30} GiB are available"
     detail = f"{available / (1 << 30):.1f} GiB available"

@@ -30,6 +30,7 @@ from testbed.fabric.openvswitch import OpenVSwitch
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
+from testbed.model.names import link_of
 from testbed.model.scenario import DRAIN_RTTS, Scenario
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
@@ -248,10 +249,9 @@ def _pass_on_denylist(run: _Run) -> None:
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
     for direction, count in counters.directions().items():
-        link = counters.link_of(direction)
         links.append(
             now,
-            link,
+            link_of(direction),
             direction,
             count.packets,
             count.bytes,

@@ -65,19 +65,15 @@ class Counters(Closing):
         self._model = LinkModel.open(layout.topology)
         self._netlinks = {node: Netlink.at(name) for name, node in layout.topology.nodes.items()}
         self._names = {
-            near.ifindex: (link.name, f"{near.node.name}>{far.node.name}")
+            near.ifindex: f"{near.node.name}>{far.node.name}"
             for ports in layout.topology.adjacency.values()
-            for near, far, link in ports
+            for near, far, _ in ports
         }
 
     def close(self) -> None:
         """Close the sockets."""
         for netlink in self._netlinks.values():
             netlink.close()
-
-    def link_of(self, direction: str) -> str:
-        """Return the link that a direction, such as `p0_t0_0>p0_t1_2`, belongs to."""
-        return next(link for link, name in self._names.values() if name == direction)
 
     def directions(self) -> Mapping[str, Direction]:
         """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
@@ -94,7 +90,7 @@ class Counters(Closing):
             for ifindex, (packets, size, lost) in _link_stats(netlink).items():
                 if ifindex in self._names:
                     waiting, dropped = queues.get(ifindex, (0, 0))
-                    found[self._names[ifindex][1]] = Direction(
+                    found[self._names[ifindex]] = Direction(
                         packets, size, lost + dropped, 0, 0, waiting
                     )
         return found

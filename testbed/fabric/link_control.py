@@ -22,7 +22,7 @@ from testbed.fabric import requests, routes, shaping
 from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import BUILD_REMEDY, LinkModel
-from testbed.fabric.messages import LinkMessage, QdiscMessage
+from testbed.fabric.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage, QdiscMessage
 from testbed.fabric.netlink import Netlink
 from testbed.model.addressing import PATH_BITS
 from testbed.model.errors import MachineError, RunFailedError
@@ -31,7 +31,6 @@ from testbed.model.names import direction_named
 from testbed.model.shape import shape_of
 from testbed.model.topology import Link, Node, Port, Topology
 
-RTEXT_FILTER_SKIP_STATS = 1 << 3
 CARRIER_TIMEOUT_NS = 1_000_000_000
 CARRIER_POLL_S = 0.0005
 OPERSTATE_UP = "UP"

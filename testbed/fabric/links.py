@@ -5,9 +5,7 @@ from typing import Any
 from mininet.link import Intf, Link
 from pyroute2.netlink.rtnl import RTM_GETLINK
 
-from testbed.fabric.messages import LinkMessage
-
-RTEXT_FILTER_SKIP_STATS = 1 << 3
+from testbed.fabric.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
 
 
 class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped

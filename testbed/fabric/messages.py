@@ -19,6 +19,7 @@ from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 __all__ = [
     "NEXT_CSID",
+    "RTEXT_FILTER_SKIP_STATS",
     "SEG6_IPTUN_MODE_ENCAP_RED",
     "SEG6_LOCAL_ACTION_END",
     "SEG6_LOCAL_ACTION_END_DT6",
@@ -37,6 +38,9 @@ SEG6_LOCAL_ACTION_END = 1
 SEG6_LOCAL_ACTION_END_DT6 = 7
 NEXT_CSID = 1 << 4
 """Flavour bit of NEXT-C-SID (RFC 9800): linux/seg6_local.h, SEG6_LOCAL_FLV_OP_NEXT_CSID."""
+
+RTEXT_FILTER_SKIP_STATS = 1 << 3
+"""Of a link all but its counters, which cost more to gather: linux/rtnetlink.h."""
 
 Message = nlmsg
 LinkMessage = ifinfmsg

@@ -9,8 +9,7 @@ from pyroute2.netlink.rtnl import RTM_GETLINK
 
 from testbed.fabric import routes
 from testbed.fabric.layout import Layout
-from testbed.fabric.link_control import RTEXT_FILTER_SKIP_STATS
-from testbed.fabric.messages import LinkMessage
+from testbed.fabric.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
 from testbed.fabric.netlink import Netlink, attributes
 from testbed.model.errors import RunFailedError
 from testbed.model.topology import LINK_MTU, Node, Port

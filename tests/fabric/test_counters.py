@@ -27,7 +27,6 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
                     sender.sendto(data, (to, 0))
             time.sleep(0.2)
             found = counters.directions()
-            assert counters.link_of("h0>p1_t0_0") == "h0--p1_t0_0"
             return (
                 {name: (v.packets, v.bytes) for name, v in found.items() if v.packets},
                 {node.name: v.packets for node, v in counters.sids().items() if v.packets},

@@ -32,6 +32,7 @@ from testbed.model.addressing import (
     paths,
 )
 from testbed.model.errors import RunFailedError
+from testbed.model.names import link_of
 from testbed.model.topology import ETHERNET_HEADER, Node, Topology
 from tests.sandbox import run_in_sandbox
 
@@ -163,9 +164,8 @@ def test_every_host_reaches_every_other_by_every_plane_untold() -> None:
                         after = counters.directions()
                         used = {n for n in after if after[n].packets > before[n].packets}
                         assert bool(used) == (src != dst)
-                        assert {counters.link_of(name).split("--")[1][:2] for name in used} <= {
-                            f"p{plane}"
-                        }
+                        planes = {link_of(name).split("--")[1][:2] for name in used}
+                        assert planes <= {f"p{plane}"}
             before = counters.directions()
             time.sleep(1)
             assert counters.directions() == before
