@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import median
 
 from testbed.bench import stock
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, not_measured
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.fabric.fabric import Fabric
 from testbed.loading import load_topology
@@ -24,8 +24,15 @@ LARGEST_DOWN_S = 2.0
 LEAST_R2 = 0.98
 """Of a straight line through time or memory over links: 1 is a line."""
 
+SLOWER_PER_LINK = 1.5
+"""Time of a link in the largest fabric over that in the one of a quarter of its links: 1 where
+time is linear, 4 where it is quadratic, which R² hardly tells."""
+
 SIZES = ((4, 2, 4, 4), (4, 2, 8, 8), (8, 2, 8, 8), (8, 4, 8, 8), (8, 8, 8, 8))
 """Planes, T0s and T1s of a plane, hosts of a T0: 64 to 1024 links, the last with 64 hosts."""
+
+QUARTER = 2
+"""Of these the one that has a quarter of the largest one's links."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +58,6 @@ def bring_up(setting: Setting) -> list[Figure]:
     """The default fabric, in a new sandbox each time; stock Mininet and iproute2 beside it."""
     topology = load_topology("clos-4plane")
     missing = stock.mininet_missing()
-    if missing:
-        setting.progress(f"stock Mininet is not compared: {missing}")
     ours, batches, mininet = [], [], []
     for repeat in range(setting.repeats):
         setting.progress(f"bring-up {repeat + 1}/{setting.repeats}")
@@ -69,11 +74,17 @@ def bring_up(setting: Setting) -> list[Figure]:
         at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
     ]
     if mininet:
-        figures += [
-            Figure("its nodes and links by stock Mininet with TCLink", "s", tuple(mininet)),
-            at_least("Mininet's / ours", "", _ratios(mininet, up), FASTER_THAN_MININET),
-        ]
+        figures.append(
+            Figure("its nodes and links by stock Mininet with TCLink", "s", tuple(mininet))
+        )
+        figures.append(_faster(_ratios(mininet, up)))
+    else:
+        figures.append(not_measured(_faster([]), missing))
     return figures
+
+
+def _faster(ratios: list[float]) -> Figure:
+    return at_least("Mininet's / ours", "", ratios, FASTER_THAN_MININET)
 
 
 def _ratios(over: list[float], under: list[float]) -> list[float]:
@@ -100,8 +111,16 @@ def scale(setting: Setting) -> list[Figure]:
         at_most(f"{what} down", "s", [b.down_s for b in largest], LARGEST_DOWN_S),
         Figure(f"{what}, memory", "MB", tuple(b.memory_bytes / 1e6 for b in largest)),
         at_least("time over links, R² of a line", "", [_r2(sizes, "proven_s")], LEAST_R2),
+        per_link(sizes[QUARTER], largest),
         at_least("memory over links, R² of a line", "", [_r2(sizes, "memory_bytes")], LEAST_R2),
     ]
+
+
+def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
+    """What a link takes in a large fabric over what it takes in a smaller one, repeat by repeat."""
+    name = f"time of a link of {larger[0].links} / of {smaller[0].links}"
+    few, many = ([one.proven_s / one.links for one in size] for size in (smaller, larger))
+    return at_most(name, "", _ratios(many, few), SLOWER_PER_LINK)
 
 
 def _build(topology: Topology) -> Built:

@@ -1,4 +1,4 @@
-"""A benchmark's figure: its samples, its target, and whether the median meets it."""
+"""A benchmark's figure: its samples, its target, and whether it meets it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,16 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured figure.
+    """One figure.
 
     Attributes:
         name: what was measured.
         unit: of samples and target; empty for a plain number.
-        samples: one for every repeat.
+        samples: one for every repeat; none where it could not be measured.
         at_most: the target where less is better, else None.
         at_least: the target where more is better, else None.
+        every: whether every sample must meet the target, not only their median.
+        missing: why it could not be measured, and what to do about it; empty where it was.
     """
 
     name: str
@@ -22,26 +24,33 @@ class Figure:
     samples: tuple[float, ...]
     at_most: float | None = None
     at_least: float | None = None
+    every: bool = False
+    missing: str = ""
 
     @property
-    def median(self) -> float:
-        """The middle sample."""
-        return median(self.samples)
+    def median(self) -> float | None:
+        """The middle sample; None where it could not be measured."""
+        return median(self.samples) if self.samples else None
 
     @property
     def holds(self) -> bool:
-        """Whether the median meets the target."""
-        too_much = self.at_most is not None and self.median > self.at_most
-        too_little = self.at_least is not None and self.median < self.at_least
+        """Whether the median, or every sample, meets the target; not what was not measured."""
+        middle = self.median
+        if middle is None:
+            return False
+        judged = self.samples if self.every else (middle,)
+        too_much = self.at_most is not None and max(judged) > self.at_most
+        too_little = self.at_least is not None and min(judged) < self.at_least
         return not too_much and not too_little
 
     @property
     def target(self) -> str:
         """The target in words, empty if there is none."""
+        each = ", each" if self.every else ""
         if self.at_most is not None:
-            return f"≤ {self.at_most:g} {self.unit}".rstrip()
+            return f"≤ {self.at_most:g} {self.unit}".rstrip() + each
         if self.at_least is not None:
-            return f"≥ {self.at_least:g} {self.unit}".rstrip()
+            return f"≥ {self.at_least:g} {self.unit}".rstrip() + each
         return ""
 
     def to_json(self) -> dict[str, object]:
@@ -53,14 +62,26 @@ class Figure:
             "samples": self.samples,
             "target": self.target,
             "holds": self.holds,
+            "missing": self.missing,
         }
 
 
-def at_most(name: str, unit: str, samples: Sequence[float], target: float) -> Figure:
+def at_most(
+    name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
+) -> Figure:
     """A figure of which less is better."""
-    return Figure(name, unit, tuple(samples), at_most=target)
+    return Figure(name, unit, tuple(samples), at_most=target, every=every)
 
 
-def at_least(name: str, unit: str, samples: Sequence[float], target: float) -> Figure:
+def at_least(
+    name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
+) -> Figure:
     """A figure of which more is better."""
-    return Figure(name, unit, tuple(samples), at_least=target)
+    return Figure(name, unit, tuple(samples), at_least=target, every=every)
+
+
+def not_measured(figure: Figure, why: str) -> Figure:
+    """The same figure where this machine cannot measure it: it does not hold, and says why."""
+    return Figure(
+        figure.name, figure.unit, (), figure.at_most, figure.at_least, figure.every, missing=why
+    )

@@ -1,6 +1,12 @@
 """The parts of the bench can be listed and chosen; what is none of them is refused."""
 
-from testbed.bench.parts import PARTS
+import json
+
+import pytest
+
+from testbed.bench import parts
+from testbed.bench.figure import at_least, at_most, not_measured
+from testbed.bench.parts import PARTS, Part
 from testbed.model.errors import ExitStatus
 
 from .conftest import Call
@@ -19,3 +25,19 @@ def test_an_unknown_part_is_refused_before_anything_is_measured(call: Call) -> N
     assert "speed" in done.err
     assert all(name in done.err for name in PARTS)
     assert not done.out
+
+
+def test_what_cannot_be_measured_is_told_and_is_no_success(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = not_measured(at_least("theirs / ours", "", [], 10), "no mnexec: apt install mininet")
+    figures = [at_most("ours up", "s", [0.2, 0.3, 0.2], 1), missing]
+    monkeypatch.setattr(parts, "PARTS", {"up": Part("", lambda _: figures, root=False)})
+    done = call("bench", "up")
+    assert done.status == ExitStatus.FAILED
+    assert "not measured" in done.out
+    assert "theirs / ours: not measured, no mnexec: apt install mininet" in done.out
+    told = json.loads(call("bench", "up", "--json").out)
+    assert [one["holds"] for one in told] == [True, False]
+    figures.remove(missing)
+    assert call("bench", "up").status == ExitStatus.AS_EXPECTED

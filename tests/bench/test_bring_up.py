@@ -1,0 +1,59 @@
+"""What is compared of building a fabric, where a program to compare with is missing as well."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.bench import bring_up, stock
+from testbed.bench.bring_up import Built, per_link
+from testbed.bench.figure import Figure
+from testbed.bench.setting import Setting
+
+
+@pytest.fixture
+def _builds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ours is up in 0.2 s; what is compared with it answers without a sandbox."""
+    monkeypatch.setattr(bring_up, "_build", lambda _: Built(64, 0.2, 0.3, 0.01, 1 << 20))
+
+    def call(measure: Callable[[], object]) -> object:
+        return measure()
+
+    monkeypatch.setattr(bring_up, "in_sandbox", call)
+    monkeypatch.setattr(stock, "batches_up_s", lambda _: 0.1)
+    monkeypatch.setattr(stock, "mininet_up_s", lambda _: 2.2)
+
+
+def _measured(tmp_path: Path) -> dict[str, Figure]:
+    figures = bring_up.bring_up(Setting(2, tmp_path, lambda _: None))
+    return {figure.name: figure for figure in figures}
+
+
+@pytest.mark.usefixtures("_builds_at_once")
+def test_without_what_mininet_needs_the_comparison_is_missing_and_does_not_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock.shutil, "which", lambda _: None)
+    figure = _measured(tmp_path)["Mininet's / ours"]
+    assert not figure.holds
+    assert figure.missing.startswith("no mnexec, ifconfig, ethtool: apt install")
+
+
+@pytest.mark.usefixtures("_builds_at_once")
+def test_with_it_the_comparison_is_a_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stock.shutil, "which", lambda name: f"/usr/bin/{name}")
+    figure = _measured(tmp_path)["Mininet's / ours"]
+    assert figure.holds
+    assert figure.samples == pytest.approx((11.0, 11.0))
+
+
+@pytest.mark.parametrize(("seconds", "holds"), [(8.2, True), (12.0, True), (12.6, False)])
+def test_time_that_grows_faster_than_links_is_told(seconds: float, holds: bool) -> None:
+    """2 s for 256 links are 8 s for 1024, where time is linear."""
+    small = [Built(256, 1.0, 2.0, 0.1, 0)] * 2
+    large = [Built(1024, 4.0, seconds, 0.4, 0)] * 2
+    figure = per_link(small, large)
+    assert figure.name == "time of a link of 1024 / of 256"
+    assert figure.holds == holds
