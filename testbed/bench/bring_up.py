@@ -1,6 +1,8 @@
 """How long a fabric takes to be built, proven and taken down; how others compare; how it grows."""
 
+import os
 import resource
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +11,12 @@ from statistics import median
 from testbed.bench import stock
 from testbed.bench.figure import Figure, at_least, at_most, not_measured
 from testbed.bench.setting import Setting, in_sandbox
+from testbed.fabric import namespaces, requests
 from testbed.fabric.fabric import Fabric
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.requests import Interface
 from testbed.loading import load_topology
-from testbed.model.topology import Topology
+from testbed.model.topology import FIRST_IFINDEX, LINK_MTU, Topology
 from testbed.results.run_directory import give_to_user
 
 UP_S = 3.0
@@ -43,7 +48,9 @@ class Built:
         links: how many it has.
         up_s: seconds until it forwarded.
         proven_s: the same until every route was read back and every link had carried a packet.
-        down_s: seconds until its last process was gone.
+        down_s: seconds until its last process was gone, and with it all that a next run could meet.
+        given_back_s: seconds until the kernel had taken down its namespaces too, which it does
+            behind the scenes.
         memory_bytes: of the kernel and of the process that built it.
     """
 
@@ -51,6 +58,7 @@ class Built:
     up_s: float
     proven_s: float
     down_s: float
+    given_back_s: float
     memory_bytes: int
 
 
@@ -70,6 +78,7 @@ def bring_up(setting: Setting) -> list[Figure]:
         Figure(f"{name} up and routed", "s", tuple(up)),
         at_most(f"{name} up, verified, swept", "s", [one.proven_s for one in ours], UP_S),
         at_most(f"{name} down", "s", [one.down_s for one in ours], DOWN_S),
+        Figure(f"{name} given back by the kernel", "s", tuple(one.given_back_s for one in ours)),
         Figure("its bare objects by ip -batch and tc -batch", "s", tuple(batches)),
         at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
     ]
@@ -109,11 +118,16 @@ def scale(setting: Setting) -> list[Figure]:
     return [
         at_most(f"{what} up, verified, swept", "s", [b.proven_s for b in largest], LARGEST_UP_S),
         at_most(f"{what} down", "s", [b.down_s for b in largest], LARGEST_DOWN_S),
+        Figure(f"{what} given back by the kernel", "s", tuple(b.given_back_s for b in largest)),
         Figure(f"{what}, memory", "MB", tuple(b.memory_bytes / 1e6 for b in largest)),
         at_least("time over links, R² of a line", "", [_r2(sizes, "proven_s")], LEAST_R2),
         per_link(sizes[QUARTER], largest),
         at_least("memory over links, R² of a line", "", [_r2(sizes, "memory_bytes")], LEAST_R2),
     ]
+
+
+_HERE, _LAST = "here", "last"
+_GONE_STEP_S = 0.002
 
 
 def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
@@ -137,7 +151,29 @@ def _build(topology: Topology) -> Built:
     _settle()
     up_s, proven_s, done, memory = in_sandbox(build)
     gone = time.monotonic()
-    return Built(len(topology.links), up_s, proven_s, gone - done, round(memory))
+    given_back = in_sandbox(all_given_back)
+    return Built(len(topology.links), up_s, proven_s, gone - done, given_back - done, round(memory))
+
+
+def all_given_back() -> float:
+    """Wait until the kernel has taken down all namespaces let go before; tells when that was.
+
+    It does so in the order in which they were let go (the work queue `netns`,
+    net/core/net_namespace.c), so one that is made now and let go at once is the last. It takes the
+    end of a veth along. Needs a sandbox. Returns seconds of CLOCK_MONOTONIC.
+    """
+    own = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    last = namespaces.create_netns(_LAST)
+    with Netlink("sandbox") as netlink:
+        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", own)
+        there = Interface(_LAST, FIRST_IFINDEX + 1, "02:00:00:00:00:02", last)
+        netlink.send([requests.new_veth(here, there, LINK_MTU)])
+    namespaces.unmount(str(namespaces.NETNS_DIR / _LAST))
+    os.close(last)
+    os.close(own)
+    while _HERE in dict(socket.if_nameindex()).values():
+        time.sleep(_GONE_STEP_S)
+    return time.monotonic()
 
 
 # --- memory -----------------------------------------------------------------------------------

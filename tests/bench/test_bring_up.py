@@ -1,5 +1,7 @@
 """What is compared of building a fabric, where a program to compare with is missing as well."""
 
+import os
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,12 +11,16 @@ from testbed.bench import bring_up, stock
 from testbed.bench.bring_up import Built, per_link
 from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
+from testbed.fabric import namespaces, requests
+from testbed.fabric.netlink import Netlink
+from testbed.fabric.requests import Interface
+from tests.sandbox import run_in_sandbox
 
 
 @pytest.fixture
 def _builds_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours is up in 0.2 s; what is compared with it answers without a sandbox."""
-    monkeypatch.setattr(bring_up, "_build", lambda _: Built(64, 0.2, 0.3, 0.01, 1 << 20))
+    monkeypatch.setattr(bring_up, "_build", lambda _: Built(64, 0.2, 0.3, 0.01, 0.5, 1 << 20))
 
     def call(measure: Callable[[], object]) -> object:
         return measure()
@@ -52,8 +58,31 @@ def test_with_it_the_comparison_is_a_figure(
 @pytest.mark.parametrize(("seconds", "holds"), [(8.2, True), (12.0, True), (12.6, False)])
 def test_time_that_grows_faster_than_links_is_told(seconds: float, holds: bool) -> None:
     """2 s for 256 links are 8 s for 1024, where time is linear."""
-    small = [Built(256, 1.0, 2.0, 0.1, 0)] * 2
-    large = [Built(1024, 4.0, seconds, 0.4, 0)] * 2
+    small = [Built(256, 1.0, 2.0, 0.1, 0.2, 0)] * 2
+    large = [Built(1024, 4.0, seconds, 0.4, 0.8, 0)] * 2
     figure = per_link(small, large)
     assert figure.name == "time of a link of 1024 / of 256"
     assert figure.holds == holds
+
+
+@pytest.mark.root
+def test_all_is_given_back_when_the_last_namespace_is() -> None:
+    """Of twenty that were let go before, none is left: their ends of veths are gone."""
+
+    def act() -> set[str]:
+        own = os.open(namespaces.OWN_NETNS, os.O_RDONLY)
+        with Netlink("sandbox") as netlink:
+            for number in range(20):
+                ifindex = 200 + 2 * number
+                fd = namespaces.create_netns(f"n{number}")
+                here = Interface(f"here{number}", ifindex, f"02:00:00:00:01:{number:02x}", own)
+                there = Interface("there", ifindex + 1, f"02:00:00:00:02:{number:02x}", fd)
+                netlink.send([requests.new_veth(here, there, 1500)])
+                os.close(fd)
+        assert len(socket.if_nameindex()) >= 21
+        for number in range(20):
+            namespaces.unmount(str(namespaces.NETNS_DIR / f"n{number}"))
+        bring_up.all_given_back()
+        return {name for _, name in socket.if_nameindex()}
+
+    assert run_in_sandbox(act) == {"lo"}
