@@ -1,6 +1,7 @@
 """What is compared of building a fabric, where a program to compare with is missing as well."""
 
 import os
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +40,7 @@ def _measured(tmp_path: Path) -> dict[str, Figure]:
 def test_without_what_mininet_needs_the_comparison_is_missing_and_does_not_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock.shutil, "which", lambda _: None)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
     figure = _measured(tmp_path)["Mininet's / ours"]
     assert not figure.holds
     assert figure.missing.startswith("no mnexec, ifconfig, ethtool: apt install")
@@ -49,7 +50,7 @@ def test_without_what_mininet_needs_the_comparison_is_missing_and_does_not_hold(
 def test_with_it_the_comparison_is_a_figure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stock.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
     figure = _measured(tmp_path)["Mininet's / ours"]
     assert figure.holds
     assert figure.samples == pytest.approx((11.0, 11.0))

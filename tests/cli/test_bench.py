@@ -1,6 +1,7 @@
 """The parts of the bench can be listed and chosen; what is none of them is refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,12 @@ def test_every_part_is_listed_with_what_it_measures(call: Call) -> None:
     assert done.status == ExitStatus.AS_EXPECTED
     listed = [line.split(maxsplit=1) for line in done.out.splitlines()]
     assert listed == [[name, part.what] for name, part in PARTS.items()]
+
+
+def test_the_documents_tell_of_every_part() -> None:
+    text = (Path(__file__).parents[2] / "docs/performance.md").read_text()
+    listed = text.partition("## What `make bench` measures")[2]
+    assert {name for name in PARTS if f"`{name}`" not in listed} == set()
 
 
 def test_an_unknown_part_is_refused_before_anything_is_measured(call: Call) -> None:

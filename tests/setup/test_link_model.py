@@ -34,7 +34,7 @@ def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
     (tree / "bin/clang").write_text(CLANG[clang])
     (tree / "bin/clang").chmod(0o755)
     environment = os.environ | {"PATH": f"{tree / 'bin'}:{os.environ['PATH']}"}
-    command = ["bash", "-c", BUILD, tree / "scripts/setup.sh"]
+    command = ["bash", "-c", BUILD, str(tree / "scripts/setup.sh")]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
