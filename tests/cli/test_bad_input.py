@@ -122,9 +122,10 @@ def test_the_right_file_is_right(call: Call) -> None:
         ),
         (
             "kind: blackhole",
-            "kind: degrade, factor: 1e-6",
+            "kind: degrade, factor: 0.000001",
             [
-                "bad.yaml:8: timeline[0].factor: found 1e-06, expected what leaves a rate at which",
+                "bad.yaml:8: timeline[0].factor: found ",
+                "expected what leaves a rate at which a packet of 9014 bytes is sent within 60 s",
                 "so that HTB can pace it (the link has 10 Mbit/s)",
                 "remedy: 0.0001202 or more",
             ],
