@@ -13,8 +13,8 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean
 
-from testbed.bench.failover import fitted, run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.runs import fitted, run_until_trusted
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.loading import load_topology

@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from testbed.bench.failover import fitted, run_until_trusted
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.runs import carried, run_until_trusted
 from testbed.bench.setting import Setting
-from testbed.experiment.calibration import calibrate
-from testbed.experiment.capacity import kept
 from testbed.loading import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
@@ -22,7 +20,7 @@ DURATION = "5 s"
 
 def delay(setting: Setting) -> list[Figure]:
     """Single packets on idle paths: what they took beside what they should have."""
-    scenario = _scenario(setting)
+    scenario = carried(_scenario(), setting)
     errors, trusted = [], []
     for seed in range(1, setting.repeats + 1):
         seeded = scenario.model_copy(update={"seed": seed})
@@ -39,20 +37,13 @@ def delay(setting: Setting) -> list[Figure]:
     ]
 
 
-def _scenario(setting: Setting) -> Scenario:
-    """The scenario at the default dilation, or the larger one at which this machine carries it."""
-    topology = load_topology("clos-4plane")
-    scenario = Scenario(
+def _scenario() -> Scenario:
+    return Scenario(
         name="delay",
-        topology=topology,
+        topology=load_topology("clos-4plane"),
         duration=DURATION,
         workload=WriteBw(pairs=PAIRS, message_size="4 KiB"),
     )
-    capacity = kept()
-    if capacity is None:
-        setting.progress("what this machine carries")
-        capacity = calibrate(lambda _what, _done: None)
-    return fitted(scenario, capacity)
 
 
 def _errors(directory: Path) -> tuple[float, float]:

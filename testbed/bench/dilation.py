@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import run_until_trusted, seeded
+from testbed.bench.failover import seeded
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.runs import run_until_trusted
 from testbed.bench.setting import Setting
 from testbed.loading import load_scenario
 from testbed.model.topology import NOMINAL_DILATION

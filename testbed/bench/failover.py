@@ -3,21 +3,16 @@
 import math
 import random
 from collections.abc import Sequence
-from datetime import datetime
-from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.runs import run
 from testbed.bench.setting import Setting
 from testbed.endpoint.planning import links_in_use_by_all
-from testbed.experiment import run_experiment
-from testbed.experiment.capacity import Capacity
 from testbed.loading import load_scenario
 from testbed.model.faults import Blackhole
 from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
-from testbed.results.analyse import analyse
-from testbed.results.run_directory import RunDirectory
-from testbed.results.summary import FaultSummary, Summary
+from testbed.results.summary import FaultSummary
 
 DURATION = "6 s"
 FAULT = {"at": "2 s", "for": "2 s"}
@@ -52,7 +47,7 @@ def failover(setting: Setting) -> list[Figure]:
         at_most("stall", "RTT", _each(faults, "stall_rtt"), 5),
         at_most("recovery", "RTT", _each(faults, "recovery_rtt"), 10),
         at_most("deficit", "RTT", _each(faults, "deficit_rtt"), 2),
-        at_most("bytes lost or corrupted", "B", lost, 0),
+        at_most("bytes lost or corrupted", "B", lost, 0, every=True),
         at_most("EVs back in service after healing", "RTT", _each(faults, "return_last_rtt"), 20),
         at_least("runs trusted", "", trusted, 1),
     ]
@@ -62,30 +57,3 @@ def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
     """One measure of every fault; what never happened took for ever."""
     values = (getattr(fault, measure) for fault in faults)
     return [math.inf if value is None else value for value in values]
-
-
-def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
-    """A scenario at the dilation that a machine carries, or its own if it carries that."""
-    dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
-    return scenario.at_dilation(dilation)
-
-
-TRIES = 3
-"""Runs of a scenario, until one is trusted."""
-
-
-def run_until_trusted(scenario: Scenario, setting: Setting, what: str) -> list[Summary]:
-    """Run a scenario until a run is trusted, or often enough; what each try came to, in order."""
-    told: list[Summary] = []
-    while len(told) < TRIES and not any(one.verdict == "trusted" for one in told):
-        setting.progress(f"{what}, try {len(told) + 1}/{TRIES}")
-        told.append(run(scenario, setting.results))
-    return told
-
-
-def run(scenario: Scenario, results: Path) -> Summary:
-    """Run a scenario as `testbed run` does, into a directory of its own named after the bench."""
-    started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, f"bench-{scenario.name}", scenario.seed, started)
-    run_experiment(scenario, directory.path, lambda _what, _done: None)
-    return analyse(directory.path)

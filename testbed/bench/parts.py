@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from testbed.bench.agreement import agreement
 from testbed.bench.bring_up import bring_up, scale
 from testbed.bench.change import change
+from testbed.bench.congestion import incast, shared_path
 from testbed.bench.delay import delay
 from testbed.bench.dilation import dilation
 from testbed.bench.failover import failover
@@ -18,7 +19,9 @@ from testbed.bench.leaf_spine import leaf_spine
 from testbed.bench.link_model import ceiling, link_model
 from testbed.bench.localisation import localisation
 from testbed.bench.packet_rate import packet_rate
+from testbed.bench.permutation import permutation
 from testbed.bench.rate import rate
+from testbed.bench.robustness import robustness
 from testbed.bench.setting import Setting
 from testbed.bench.simulator import simulator
 
@@ -49,10 +52,14 @@ PARTS: Mapping[str, Part] = {
     "faults": Part("how soon the controller's faults hold, and heal", faults, 5),
     "packet-rate": Part("one queue pair beside a C program", packet_rate),
     "delay": Part("packets against the propagation delay of their path", delay, 3),
+    "permutation": Part("8 hosts at full rate: load, goodput, trust", permutation, 3),
     "failover": Part("silent link failures over seeds", failover),
     "dilation": Part("link failures at three dilations, in round trips; a picture", dilation, 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", scale, 3),
     "localisation": Part("whether probes name what is ill, simulated", localisation, 1, root=False),
+    "incast": Part("7:1, with trimming and without, simulated", incast, 3, root=False),
+    "shared-path": Part("two flows that meet on one T1, simulated", shared_path, 1, root=False),
+    "robustness": Part("a million mutated packets, random schedules", robustness, 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
     "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 1),
     "leaf-spine": Part("a permutation of 1024 hosts, simulated", leaf_spine, 1, root=False),

@@ -159,6 +159,14 @@ class HealthSample(_Record):
     drops: dict[str, int] = Field(default_factory=dict)
 
 
+def mean_busy(samples: Collection[HealthSample]) -> float | None:
+    """Busy share of all CPUs over the time of samples; None where it was not sampled."""
+    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
+    if not shares:
+        return None
+    return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
+
+
 @dataclass(frozen=True, slots=True)
 class RunData:
     """Everything that a run recorded. Tables are keyed by name, with `t` in seconds from t0."""
@@ -185,6 +193,12 @@ class RunData:
     def base_rtt_s(self) -> float:
         """Base RTT in emulated seconds."""
         return self.run.base_rtt_ns / NS
+
+    @property
+    def health_during(self) -> tuple[HealthSample, ...]:
+        """The samples between start and planned end."""
+        begin, end = self.run.t0_ns, self.run.t0_ns + self.run.duration_s * NS
+        return tuple(sample for sample in self.health if begin <= sample.t_ns <= end)
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""

@@ -14,7 +14,7 @@ import polars as pl
 
 from testbed.model.faults import CONTROLLER, OPENFLOW, happenings
 from testbed.model.names import link_of
-from testbed.results.run_data import NS, HealthSample, RunData
+from testbed.results.run_data import NS, HealthSample, RunData, mean_busy
 from testbed.results.summary import FlowSummary, Integrity, State
 
 LAG_P99_DEGRADED_RTT = 0.05
@@ -118,7 +118,7 @@ class Verdict:
 def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
     """Judge a run."""
     sent = sum(flow.packets_sent for flow in flows)
-    during = [s for s in data.health if 0 <= s.t_ns - data.run.t0_ns <= data.run.duration_s * NS]
+    during = data.health_during
     found = [
         *(() if data.simulated else _lag(data, _not_frozen(data, during))),
         *_cpu(during),
@@ -220,7 +220,7 @@ def _measures_a_fault(data: RunData, sample: HealthSample) -> bool:
 
 
 def _cpu(samples: Sequence[HealthSample]) -> _Found:
-    mean = _mean_busy(samples)
+    mean = mean_busy(samples)
     if mean is not None:
         level = _grade(mean, CPU_DEGRADED, CPU_INVALID)
         if level:
@@ -258,7 +258,7 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
     Of the packets sent in the time that the samples are of: not before it, nor while it drained.
     """
     measured = data.manifest.get("capacity")
-    mean = _mean_busy(samples)
+    mean = mean_busy(samples)
     sent_t = data.tables["transmissions"]["t"]
     packets = int(sent_t.is_between(0, data.run.duration_s).sum())
     if not measured or not packets or mean is None or mean <= CPU_DEGRADED:
@@ -282,14 +282,6 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
                 "times what was measured of this machine: testbed doctor --measure measures again"
             ),
         )
-
-
-def _mean_busy(samples: Sequence[HealthSample]) -> float | None:
-    """Busy share of all CPUs over the run; None where it was not sampled."""
-    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
-    if not shares:
-        return None
-    return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)
 
 
 def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:

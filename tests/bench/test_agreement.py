@@ -3,7 +3,7 @@
 import math
 
 from testbed.bench.agreement import Compared, Told, scenarios, table
-from testbed.bench.failover import fitted
+from testbed.bench.runs import fitted
 from testbed.experiment.capacity import Capacity
 from testbed.model.faults import Blackhole
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import delay, failover
+from testbed.bench import delay, runs
 from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
@@ -25,7 +25,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[Scenario]:
         tries = sum(one.seed == scenario.seed for one in scenarios)
         return SimpleNamespace(verdict="trusted" if tries == 3 else "degraded", run="run")
 
-    monkeypatch.setattr(failover, "run", run)
+    monkeypatch.setattr(runs, "run", run)
     monkeypatch.setattr(delay, "_errors", lambda _directory: (0.0, 0.0))
     return scenarios
 
@@ -43,7 +43,7 @@ def test_a_late_machine_is_given_longer_round_trips_and_as_many(
     capacity: Capacity,
     dilation: int,
 ) -> None:
-    monkeypatch.setattr(delay, "kept", lambda: capacity)
+    monkeypatch.setattr(runs, "kept", lambda: capacity)
     assert _measure(tmp_path)["dilation"] == (dilation,)
     assert {one.topology.dilation for one in ran} == {dilation}
     assert {one.duration for one in ran} == {5_000_000_000 * dilation // 10_000}
@@ -52,10 +52,10 @@ def test_a_late_machine_is_given_longer_round_trips_and_as_many(
 def test_a_run_that_is_not_trusted_is_tried_again(
     ran: list[Scenario], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(delay, "kept", lambda: QUICK)
+    monkeypatch.setattr(runs, "kept", lambda: QUICK)
     assert _measure(tmp_path, repeats=2)["runs trusted"] == (True, True)
     assert [one.seed for one in ran] == [1, 1, 1, 2, 2, 2]
-    monkeypatch.setattr(failover, "TRIES", 2)
+    monkeypatch.setattr(runs, "TRIES", 2)
     ran.clear()
     assert _measure(tmp_path)["runs trusted"] == (False,)
     assert len(ran) == 2

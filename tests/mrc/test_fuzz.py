@@ -4,7 +4,7 @@
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
@@ -186,7 +186,8 @@ def fuzz(packets: int, *, sealed: bool, seed: int) -> Target:
     return target
 
 
-def check(packets: int) -> None:
+def check(packets: int) -> int:
+    """Throw so many; returns how many were."""
     damaged = fuzz(packets // 2, sealed=False, seed=1)
     assert 0 < damaged.accepted < packets // 4
     assert damaged.guards_hold()
@@ -195,6 +196,7 @@ def check(packets: int) -> None:
     assert forged.accepted > packets // 20
     assert forged.resets > packets // 2000, "a NACK of a packet in flight can fail a queue pair"
     assert forged.guards_hold()
+    return damaged.thrown + forged.thrown
 
 
 def test_mutated_packets() -> None:
@@ -202,5 +204,5 @@ def test_mutated_packets() -> None:
 
 
 @pytest.mark.skipif("TESTBED_SOAK" not in os.environ, reason="a soak: set TESTBED_SOAK=1")
-def test_a_million_mutated_packets() -> None:
-    check(1_000_000)
+def test_a_million_mutated_packets(record_property: Callable[[str, object], None]) -> None:
+    record_property("packets", check(1_000_000))  # which testbed bench robustness adds up

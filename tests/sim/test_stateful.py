@@ -4,9 +4,11 @@ A small set runs always; `TESTBED_SOAK=1` draws thousands of schedules, longer o
 """
 
 import os
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Literal
+from typing import ClassVar, Literal
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -86,6 +88,9 @@ class Nic:
 class Fabric(RuleBasedStateMachine):
     """Four hosts, three of them writing to the fourth: marks and trims come by themselves."""
 
+    drawn: ClassVar[int] = 0
+    """Schedules so far."""
+
     @initialize(
         seed=st.integers(0, 1 << 16),
         plane=st.integers(0, 1),
@@ -94,6 +99,7 @@ class Fabric(RuleBasedStateMachine):
         message=st.sampled_from(["1 B", "4 KiB", "4097 B", "64 KiB", "300 KB"]),
     )
     def build(self, seed: int, plane: int, t1: int, nscc: bool, message: str) -> None:
+        Fabric.drawn += 1
         self.congestion: Literal["nscc", "fixed"] = "nscc" if nscc else "fixed"
         scenario = Scenario(
             name="drawn",
@@ -208,6 +214,14 @@ class Fabric(RuleBasedStateMachine):
 
     def _hosts(self) -> list[Host]:
         return list(self.simulation.hosts.values()) if hasattr(self, "simulation") else []
+
+
+@pytest.fixture(autouse=True)
+def _schedules_are_counted(record_property: Callable[[str, object], None]) -> Iterator[None]:
+    """For testbed bench robustness, which adds them up."""
+    before = Fabric.drawn
+    yield
+    record_property("schedules", Fabric.drawn - before)
 
 
 TestAnythingThatLeavesOnePath = Fabric.TestCase
