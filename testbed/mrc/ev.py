@@ -11,10 +11,10 @@ that was silent, its first probe too, was dead: a few answers tell that it is ba
 delivered a packet behind the lost one, or answered its first probe, is *grey*: it answers most
 probes while it loses, so that a few answers tell nothing, and it needs many. But grey is a path
 only beside others: where packets were lost in other planes too (on other paths, if there is one
-plane), or fewer than `ev_min_active` EVs carry data, a path must not stand by for what all do, and
-a few answers are enough. A path that answers a few probes by luck and is condemned again soon after
-needs twice as many the next time, up to a bound; each `forgiveness` that it then works takes one
-doubling back.
+plane), where the last `ev_min_active` EVs lose, or fewer of them carry data, a path must not stand
+by for what all do, and a few answers are enough. A path that answers a few probes by luck and is
+condemned again soon after needs twice as many the next time, up to a bound; each `forgiveness` that
+it then works takes one doubling back.
 
 An answer that comes after its probe was given up is no success, but it may be all that tells the
 round trip: where every path that answers is slower than what was measured before, each probe would
@@ -269,9 +269,13 @@ class EvEngine:
         if path.state is EvState.ASSUMED_BAD:
             path.grey = (path.grey or delivers) and not elsewhere
             return False
-        if path.slot is not None and not self._may_condemn(path, now_ns):
-            self.skip(ev, f"{reason}, condemnation withheld", now_ns)
-            return False
+        if path.slot is not None:
+            needed = self._is_needed(path)
+            if needed:
+                self._excuse_the_grey()
+            if needed or not self._may_condemn(now_ns):
+                self.skip(ev, f"{reason}, condemnation withheld", now_ns)
+                return False
         self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
         path.grey = False if elsewhere else delivers or None
         return True
@@ -463,10 +467,17 @@ class EvEngine:
 
     # Changing roles
 
-    def _may_condemn(self, path: Path, now_ns: int) -> bool:
+    def _is_needed(self, path: Path) -> bool:
+        """Tell whether fewer than `ev_min_active` EVs would carry data without `path`."""
         has_substitute = self._substitute(self._plane_of[path.plane]) is not None
-        if self._active - 1 + has_substitute < self._profile.ev_min_active:
-            return False
+        return self._active - 1 + has_substitute < self._profile.ev_min_active
+
+    def _excuse_the_grey(self) -> None:
+        """Let a few answers bring back every EV: what carries data loses, and nothing else does."""
+        for path in self._paths.values():
+            path.grey = False
+
+    def _may_condemn(self, now_ns: int) -> bool:
         recent = self._condemned_ns
         while recent and recent[0] <= now_ns - self._rtt.smoothed_ns:
             recent.popleft()

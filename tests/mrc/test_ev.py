@@ -236,6 +236,15 @@ def test_no_path_counts_as_grey_while_nothing_carries_data() -> None:
     assert answers_needed(bench, ev) <= 3
 
 
+def test_a_path_does_not_stand_by_as_grey_while_the_last_one_loses() -> None:
+    bench = started(make_profile(planes=2, active=1, backups=0, grey_probe_successes=20))
+    grey, last = bench.picks(2)
+    bench.blame(grey, delivers=True)
+    bench.live(5)
+    assert not bench.blame(last), "it is the last one"
+    assert answers_needed(bench, grey) <= 1, "five have been answered"
+
+
 def test_losses_elsewhere_are_forgotten() -> None:
     bench = started(make_profile(grey_probe_successes=20, forgiveness=10))
     bench.blame(0, delivers=True)
