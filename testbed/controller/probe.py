@@ -12,7 +12,9 @@ from testbed.fabric.netlink import Netlink
 from testbed.model.errors import RunFailedError
 from testbed.model.topology import Topology
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 60.0
+"""For a machine that is busy with other things: a controller that ends says so at once."""
+
 _RETRY_S = 0.02
 
 
