@@ -1,7 +1,9 @@
 """Who is ill at the moment: accusations over windows of time, raised and lifted."""
 
+from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,10 +47,11 @@ class Diagnosis:
         self._topology = topology
         self._windows_ns = tuple(rounds * period_ns for rounds in WINDOW_ROUNDS)
         self._incidence = Incidence()
-        self._paths: list[int] = []
         self._directions: list[frozenset[str]] = []
-        self._times: list[int] = []
-        self._lost: list[bool] = []
+        # of every probe in the longest window; arrays, as numpy takes these over at once
+        self._times = array("q")
+        self._paths = array("q")
+        self._lost = array("b")
         self._forgotten_ns: dict[int, int] = {}
         self._standing: dict[Suspect, Culprit] = {}
 
@@ -72,7 +75,7 @@ class Diagnosis:
     def judge(self, now_ns: int) -> list[Finding]:
         """Weigh the evidence; returns the accusations raised and lifted by it."""
         self._forget_before(now_ns - self._windows_ns[-1])
-        if not any(self._lost) and not self._standing:
+        if True not in self._lost and not self._standing:
             return []
         found = self._named_as_before(self._weigh(now_ns))
         named = self._all_directions(found)
@@ -169,6 +172,6 @@ class Diagnosis:
             self._keep([time > time_ns for time in self._times])
 
     def _keep(self, which: list[bool]) -> None:
-        self._times = [one for one, kept in zip(self._times, which, strict=True) if kept]
-        self._paths = [one for one, kept in zip(self._paths, which, strict=True) if kept]
-        self._lost = [one for one, kept in zip(self._lost, which, strict=True) if kept]
+        self._times = array("q", compress(self._times, which))
+        self._paths = array("q", compress(self._paths, which))
+        self._lost = array("b", compress(self._lost, which))

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from testbed.mapper.diagnosis import Diagnosis, Finding
+from testbed.mapper.inference import BACKGROUND
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.prober import Prober
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of, suspects_on
@@ -28,7 +29,10 @@ Illness = tuple[Suspect, float, int, int]
 """Who loses which share of packets, from when to when."""
 
 
-def diagnose(*illnesses: Illness, until: int, seed: int = 1) -> list[Finding]:
+def diagnose(
+    *illnesses: Illness, until: int, seed: int = 1, background: float = 0.0
+) -> list[Finding]:
+    """Who is accused and acquitted; of all probes a share is lost wherever they go."""
     chance = Random(seed)
     prober = Prober(FABRIC, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=seed, start_ns=0)
     diagnosis = Diagnosis(FABRIC, PERIOD)
@@ -36,7 +40,8 @@ def diagnose(*illnesses: Illness, until: int, seed: int = 1) -> list[Finding]:
     for now in range(0, until, PERIOD // 4):
         ill = {who: share for who, share, begin, end in illnesses if begin <= now < end}
         for probe in prober.due(now):
-            if not (ill and hits(ill, probe.path, chance)):
+            by_chance = background and chance.random() < background
+            if not (by_chance or (ill and hits(ill, probe.path, chance))):
                 prober.arrived(probe.number)
         if now % PERIOD == 0:
             diagnosis.add(prober.outcomes(now))
@@ -79,7 +84,7 @@ def test_a_grey_link_is_named(share: float, seconds: int) -> None:
     findings = diagnose((LINK, share, 0, seconds * SECOND), until=seconds * SECOND)
     assert {one.link for one in accused(findings)} == {LINK.link}
     estimates = [one.culprit.loss for one in findings if one.raised]
-    assert estimates[-1] == pytest.approx(share, rel=1.5)
+    assert estimates[-1] == pytest.approx(share, rel=0.5)
 
 
 def test_several_faults_at_once_are_told_apart() -> None:
@@ -87,9 +92,15 @@ def test_several_faults_at_once_are_told_apart() -> None:
     assert accused(diagnose(*illnesses, until=5 * SECOND)) == {UP, T1, NIC_LINK}
 
 
-def test_the_healthy_are_not_accused() -> None:
-    """Ten minutes of probes, none of them lost."""
-    assert diagnose(until=600 * SECOND) == []
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_healthy_are_not_accused(seed: int) -> None:
+    """Though a probe in 10,000 is lost somewhere: some ten in 200 s, now and then two together."""
+    assert diagnose(until=200 * SECOND, seed=seed, background=BACKGROUND) == []
+
+
+def test_what_is_lost_everywhere_hides_no_link() -> None:
+    findings = diagnose((LINK, 0.2, 0, 20 * SECOND), until=20 * SECOND, background=BACKGROUND)
+    assert {one.link for one in accused(findings)} == {LINK.link}
 
 
 def test_one_lost_probe_accuses_nobody() -> None:
