@@ -66,7 +66,8 @@ class _Run:
         """The run's own processes, by name."""
         children = [*self.endpoints, *([self.mapper] if self.mapper is not None else [])]
         others = {"run": os.getpid(), "controller": self.controller.process.pid}
-        return {child.name: child.pid for child in children} | others
+        daemons = {} if self.switch is None else self.switch.pids
+        return {child.name: child.pid for child in children} | others | daemons
 
     def unexplained_drops(self) -> dict[str, int]:
         """Cumulative counters of what the kernel loses beside the fabric's own queues."""

@@ -204,7 +204,12 @@ class OpenVSwitch:
     @property
     def pid(self) -> int:
         """The process ID of ovs-vswitchd."""
-        return self._processes["ovs-vswitchd"].pid
+        return self.pids["ovs-vswitchd"]
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process IDs of both daemons, by name."""
+        return {name: process.pid for name, process in self._processes.items()}
 
     def check(self) -> None:
         """Check that the daemons are alive.

@@ -77,6 +77,10 @@ def _assert_complete(summary: dict[str, Any]) -> None:
     wire = {direction for direction, gap in _gaps(summary).items() if gap}
     ends = LINK.split("--")
     assert wire <= {">".join(ends), ">".join(reversed(ends))}, "Open vSwitch keeps its own account"
+    health = map(json.loads, (run / "health.jsonl").read_text().splitlines())
+    watched = {name for line in health for name in line.get("resident_bytes", {})}
+    daemons = {"ovsdb-server", "ovs-vswitchd"} if manifest["openvswitch"]["datapath"] else set()
+    assert watched >= {"h0", "h4", "run", "controller"} | daemons
 
 
 def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
