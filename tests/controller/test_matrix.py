@@ -88,8 +88,7 @@ def matrix() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def timeline(cases: list[tuple[str, str, dict[str, Any]]]) -> tuple[Fault, ...]:
     """One after the other, with a time between in which all is well."""
-    found: list[Fault] = []
-    at_ms = 100
+    found, at_ms = [], 100
     for kind, _, more in cases:
         lasting_ms = FLAPPING_MS if kind == "flap" else LASTING_MS
         found.append(fault(kind=kind, at=f"{at_ms} ms", duration=f"{lasting_ms} ms", **more))
