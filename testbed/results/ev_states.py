@@ -49,11 +49,12 @@ def was_active(spans: Sequence[Span], start: float, end: float) -> bool:
 
 
 def returned(spans: Sequence[Span], healed: float) -> float | None:
-    """When an EV was first in state GOOD at or after `healed`, having left it before, or None."""
-    for span in spans:
-        if span.state == "GOOD" and span.end > healed:
-            return span.start if span.start >= healed else None
-    return None
+    """When an EV was first in state GOOD at `healed` or after it, or None.
+
+    At `healed` itself where it had come back while the fault was in force, as between two dark
+    times of a flap.
+    """
+    return next((max(s.start, healed) for s in spans if s.state == "GOOD" and s.end > healed), None)
 
 
 def first_departures(

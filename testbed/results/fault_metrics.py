@@ -135,8 +135,8 @@ def effect(
       out slightly negative.
     - sent: data packets on any EV while the fault was in force. `sent_after_detection`: those from
       the detection on, `lost_after_detection`: those of them lost on an EV through the link.
-    - return: from healing until the first and the last EV that the fault took is GOOD again, and
-      until data is first sent over the link again.
+    - return: from healing until the first and the last EV that the fault took is GOOD again (0 if
+      it was back before), and until data is first sent over the link again.
 
     Args:
         data: the run.

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from testbed.results.ev_states import Span, returned
 from testbed.results.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
 from testbed.results.summary import FlowFault, Summary
@@ -175,6 +176,16 @@ def test_evs_return_after_healing(one_fault: Run) -> None:
         truth = truths[flow.flow]
         again = min(t for t, ev, *_ in truth.sent if t >= 7 and ev in through(truth, Plan(), flow))
         assert flow.return_data_ms == pytest.approx((again - 7) * 1e3, abs=1e-3)
+
+
+def test_an_ev_that_is_back_before_healing_has_returned_by_then() -> None:
+    """As between two dark times of a flap."""
+    good = Span(0.0, 3.0, "GOOD", active=True, reason="start")
+    bad = Span(3.0, 5.0, "ASSUMED_BAD", active=False, reason="timeout")
+    back = Span(5.0, 9.0, "GOOD", active=True, reason="probes answered")
+    assert returned((good, bad, back), healed=7.0) == 7.0
+    assert returned((good, bad, back), healed=4.0) == 5.0
+    assert returned((good, bad), healed=4.0) is None
 
 
 def test_the_three_ways_agree(one_fault: Run) -> None:
