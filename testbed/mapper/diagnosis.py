@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from testbed.mapper.inference import Culprit, Floats, Incidence, accuse
 from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
+from testbed.model.names import directions_of as directions_of_link
 from testbed.model.targets import expand
 from testbed.model.topology import Topology
 
@@ -112,11 +113,10 @@ class Diagnosis:
         return named
 
     def _weigh(self, now_ns: int) -> dict[Suspect, Culprit]:
-        """The culprits of every window; a longer one does not rename what a shorter one found."""
+        """The culprits of every window; a longer one renames what it tells more clearly only."""
         times, paths = np.array(self._times), np.array(self._paths)
         lost = np.array(self._lost, dtype=float)
-        found: dict[Suspect, Culprit] = {}
-        explained: frozenset[str] = frozenset()
+        found: dict[str, list[Culprit]] = {}
         for window_ns in self._windows_ns:
             recent = times > now_ns - window_ns
             culprits = accuse(
@@ -124,12 +124,36 @@ class Diagnosis:
                 self._counted(paths[recent]),
                 self._counted(paths[recent], lost[recent]),
             )
-            for culprit in culprits:
-                directions = directions_of(self._topology, culprit.suspect)
-                if not directions & explained:
-                    found[culprit.suspect] = culprit
-            explained = self._all_directions(found)
-        return found
+            explained = self._all_directions(one.suspect for each in found.values() for one in each)
+            for link, own in _by_link(culprits).items():
+                if link in found:
+                    found[link] = self._clearer(found[link], own)
+                elif not self._all_directions(one.suspect for one in own) & explained:
+                    found[link] = own
+        return {one.suspect: one for each in found.values() for one in each}
+
+    def _clearer(self, before: list[Culprit], longer: list[Culprit]) -> list[Culprit]:
+        """A link or a direction of it, whichever has the stronger evidence.
+
+        How much is lost is what the shorter window says: the longer one may begin before the fault.
+        A direction gives way to its link only where the other direction is not well by now.
+        """
+        if len(before) != 1 or len(longer) != 1 or longer[0].gain <= before[0].gain:
+            return before
+        (shorter,), (clearer,) = before, longer
+        widened = (shorter.suspect.kind, clearer.suspect.kind) == (
+            SuspectKind.DIRECTION,
+            SuspectKind.LINK,
+        )
+        if widened and self._other_is_well(shorter, clearer.loss):
+            return before
+        return [replace(clearer, loss=shorter.loss)]
+
+    def _other_is_well(self, one_way: Culprit, loss: float) -> bool:
+        """Whether probes cross the other direction of an ill one's link without loss."""
+        name = one_way.suspect.name
+        (other,) = set(directions_of_link(one_way.suspect.link)) - {name}
+        return self._are_well(self._crossing(other) - self._crossing(name), loss)
 
     def _all_directions(self, suspects: Iterable[Suspect]) -> frozenset[str]:
         return frozenset().union(*(directions_of(self._topology, one) for one in suspects))
@@ -146,8 +170,11 @@ class Diagnosis:
 
     def _is_relieved(self, culprit: Culprit) -> bool:
         """Whether probes have crossed it without loss for long enough."""
-        crossing = self._crossing(culprit.suspect.name)
-        wanted = max(RELIEF / culprit.loss, LEAST_RELIEF)
+        return self._are_well(self._crossing(culprit.suspect.name), culprit.loss)
+
+    def _are_well(self, crossing: frozenset[int], loss: float) -> bool:
+        """Whether the newest probes on these paths came through, more than such a loss allows."""
+        wanted = max(RELIEF / loss, LEAST_RELIEF)
         well = 0
         # newest first; outcomes come nearly, not quite, in the order of sending
         order = np.argsort(np.array(self._times), kind="stable")[::-1]
@@ -175,3 +202,11 @@ class Diagnosis:
         self._times = array("q", compress(self._times, which))
         self._paths = array("q", compress(self._paths, which))
         self._lost = array("b", compress(self._lost, which))
+
+
+def _by_link(culprits: Iterable[Culprit]) -> dict[str, list[Culprit]]:
+    """Culprits by their link, or switch."""
+    found: dict[str, list[Culprit]] = {}
+    for one in culprits:
+        found.setdefault(one.suspect.link, []).append(one)
+    return found

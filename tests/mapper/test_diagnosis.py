@@ -87,6 +87,12 @@ def test_a_grey_link_is_named(share: float, seconds: int) -> None:
     assert estimates[-1] == pytest.approx(share, rel=0.5)
 
 
+@pytest.mark.parametrize("who", [LINK, UP, NIC_LINK, NIC_UP])
+def test_what_is_grey_is_named_as_it_is(who: Suspect) -> None:
+    """By chance the losses of a few rounds may be one way only, or seem to be both ways'."""
+    assert accused(diagnose((who, 0.2, 0, 12 * SECOND), until=12 * SECOND)) == {who}
+
+
 def test_several_faults_at_once_are_told_apart() -> None:
     illnesses = [(who, 1.0, SECOND, 5 * SECOND) for who in (UP, T1, NIC_LINK)]
     assert accused(diagnose(*illnesses, until=5 * SECOND)) == {UP, T1, NIC_LINK}
