@@ -1,13 +1,14 @@
 """`make soak`: every fault for longer, then every shipped scenario on the fabric, and a table.
 
-scripts/soak.py RESULTS [SCENARIO ...]: with names, these scenarios instead of all. All take half
-an hour, ten minutes of which are those of `chaos-long`. What cannot be trusted is tried again; the
-runs of ten minutes (MUST_BE_TRUSTED) also where they are only degraded. The table is also in
-RESULTS/soak.md, and in RESULTS/soak.json for programs; a soak that was broken off goes on there
-with what it has not done, and one that came to its end begins anew. Exit status: 0 all was as
-expected, 1 something was not, or could not be trusted.
+With names, these parts instead of all: `faults`, and scenarios. All take three quarters of an hour,
+twenty minutes of which are those of `chaos-long` and `clustermapper-long`. What cannot be trusted
+is tried again; the runs of ten minutes (MUST_BE_TRUSTED) also where they are only degraded. The
+table is also in RESULTS/soak.md, and in RESULTS/soak.json for programs; a soak that was broken off
+goes on there with what it has not done, and one that came to its end begins anew. Exit status: 0
+all was as expected, 1 something was not, or could not be trusted, 2 wrong arguments.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -18,13 +19,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import ExitStatus
+from testbed.model.names import did_you_mean
 from testbed.results.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
-MATRIX = "faults on targets"
+MATRIX = "faults"
 MATRIX_TESTS = ("-m", "pytest", "-q", "tests/controller/test_matrix.py")
-TRIES = 3
 
 MUST_BE_TRUSTED = frozenset({"chaos-long", "clustermapper-long"})
 """What these show, no leak and nobody accused, takes a machine that did nothing else; of the others
@@ -83,19 +84,42 @@ class Part:
 
 def main() -> int:
     """Run everything, one after the other, and say how it went."""
-    results, *names = sys.argv[1:]
-    directory = Path(results)
+    asked = _arguments()
+    directory = Path(asked.results)
     directory.mkdir(parents=True, exist_ok=True)
-    scenarios = names or sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))
-    wanted = [MATRIX, *scenarios]
+    wanted = asked.parts
     done = _broken_off(directory, wanted)
     _show(HEADINGS)
     for name in wanted:
         if name not in done:
-            done[name] = _matrix() if name == MATRIX else _scenario(name, results)
+            done[name] = (
+                _matrix() if name == MATRIX else _scenario(name, asked.results, asked.tries)
+            )
             _write(directory, wanted, done)
         _show(done[name].cells)
     return 0 if all(part.fine for part in done.values()) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    """What was asked for; names of parts that there are none of end it with status 2."""
+    known = [MATRIX, *sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))]
+    parser = argparse.ArgumentParser(prog="make soak", description="Try everything for longer.")
+    parser.add_argument("results", help="directory for the runs and the table")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(known)}")
+    parser.add_argument(
+        "--tries",
+        type=int,
+        choices=range(1, 10),
+        default=3,
+        metavar="N",
+        help="how often a run is tried that cannot be trusted (default: 3)",
+    )
+    asked = parser.parse_intermixed_args()
+    asked.parts = asked.parts or known
+    for name in asked.parts:
+        if name not in known:
+            parser.error(f"no part is called {name}; {did_you_mean(name, known) or 'see --help'}")
+    return asked
 
 
 def _broken_off(directory: Path, wanted: list[str]) -> dict[str, Part]:
@@ -137,11 +161,11 @@ def _matrix() -> Part:
     return Part(MATRIX, fine, 1, _since(began), verdict, said, commit=_commit())
 
 
-def _scenario(name: str, results: str) -> Part:
+def _scenario(name: str, results: str, most_tries: int) -> Part:
     """One scenario on the emulated fabric, again if it cannot be trusted."""
     command = [TESTBED, "run", name, "--results", results, "--json"]
     tries, disturbed = 0, True
-    while disturbed and tries < TRIES:
+    while disturbed and tries < most_tries:
         tries, began = tries + 1, time.monotonic()
         done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)  # noqa: S603 - our own command
         seconds, status = _since(began), done.returncode

@@ -195,8 +195,8 @@ def _check_fates(
         own = [fates[record["index"]] for record in records if record["kind"] == kind]
         assert all(sum(fate[one] for fate in own) for one in ("arrived", "lost")), (kind, own)
     for kind, met in MET:
-        own = [fates[record["index"]][met] for record in records if record["kind"] == kind]
-        assert 2 * sum(count > 0 for count in own) >= len(own), (kind, met, own)
+        counts = [fates[record["index"]][met] for record in records if record["kind"] == kind]
+        assert 2 * sum(count > 0 for count in counts) >= len(counts), (kind, met, counts)
     for (kind, words, _), record in zip(cases, records, strict=True):
         fate = fates[record["index"]]
         if kind in {"loss", "corrupt"} and fate.total() >= ENOUGH:

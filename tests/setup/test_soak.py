@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
+SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 class Commands:
@@ -25,7 +26,7 @@ class Commands:
         words = [str(word) for word in command]
         if words[0] == "git":
             return subprocess.CompletedProcess(words, 0, f"{self.commit}\n", "")
-        name = "matrix" if "pytest" in words else words[2]
+        name = "faults" if "pytest" in words else words[2]
         self.ran.append(name)
         status = next(self.statuses.get(name, iter([0])))
         summary = {
@@ -36,7 +37,7 @@ class Commands:
             "qps_in_error": 0,
             "memory": [{"growth": 0.01}, {"growth": 0.02}],
         }
-        said = "2 passed" if name == "matrix" else json.dumps({"summary": summary})
+        said = "2 passed" if name == "faults" else json.dumps({"summary": summary})
         return subprocess.CompletedProcess(words, status, said, "")
 
 
@@ -45,7 +46,7 @@ Soak = Callable[..., tuple[int, Commands]]
 
 @pytest.fixture
 def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
-    """Run a soak of these scenarios with these exit statuses."""
+    """Run a soak of these parts with these exit statuses."""
     spec = importlib.util.spec_from_file_location("soak", SCRIPT)
     assert spec is not None
     assert spec.loader is not None
@@ -70,46 +71,67 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
 
 
 def test_what_cannot_be_trusted_is_tried_three_times(soak: Soak, tmp_path: Path) -> None:
-    status, commands = soak("a", "b", a=[4, 0], b=[4, 4, 4, 0])
-    assert commands.ran == ["matrix", "a", "a", "b", "b", "b"]
+    status, commands = soak("healthy", "chaos", healthy=[4, 0], chaos=[4, 4, 4, 0])
+    assert commands.ran == ["healthy", "healthy", "chaos", "chaos", "chaos"]
     assert status == 1
     table = (tmp_path / "soak.md").read_text()
-    assert "| a | 2 |" in table
+    assert "| healthy | 2 |" in table
     assert "the machine was late" in table
     assert "2.0%" in table
     parts = json.loads((tmp_path / "soak.json").read_text())["done"]
-    assert [(part["name"], part["fine"]) for part in parts[1:]] == [("a", True), ("b", False)]
+    assert [(part["name"], part["fine"]) for part in parts] == [("healthy", True), ("chaos", False)]
+
+
+def test_it_is_tried_as_often_as_asked_for(soak: Soak) -> None:
+    status, commands = soak("--tries", "1", "healthy", "chaos", healthy=[4, 0])
+    assert (status, commands.ran) == (1, ["healthy", "chaos"])
+
+
+def test_without_names_it_does_everything(soak: Soak) -> None:
+    status, commands = soak()
+    assert status == 0
+    assert commands.ran[0] == "faults"
+    assert sorted(commands.ran[1:]) == sorted(path.stem for path in SCENARIOS.glob("*.yaml"))
+
+
+def test_a_part_that_is_not_there_is_refused(
+    soak: Soak, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        soak("chaos", "caos-long")
+    assert ended.value.code == 2
+    assert "no part is called caos-long; did you mean chaos-long?" in capsys.readouterr().err
 
 
 def test_ten_minutes_count_only_if_trusted(soak: Soak, tmp_path: Path) -> None:
     """A degraded run ends with status 0, too: of the others that will do."""
-    verdicts = {"a": ["degraded"], "chaos-long": ["degraded", "trusted"]}
-    status, commands = soak("a", "chaos-long", verdicts=verdicts)
-    assert (status, commands.ran) == (0, ["matrix", "a", "chaos-long", "chaos-long"])
-    assert "| a | 1 | 0 | degraded |" in (tmp_path / "soak.md").read_text()
+    verdicts = {"healthy": ["degraded"], "chaos-long": ["degraded", "trusted"]}
+    status, commands = soak("healthy", "chaos-long", verdicts=verdicts)
+    assert (status, commands.ran) == (0, ["healthy", "chaos-long", "chaos-long"])
+    assert "| healthy | 1 | 0 | degraded |" in (tmp_path / "soak.md").read_text()
     verdicts = {"clustermapper-long": ["degraded"] * 3}
     status, commands = soak("clustermapper-long", verdicts=verdicts)
-    assert (status, commands.ran) == (1, ["matrix", *["clustermapper-long"] * 3])
+    assert (status, commands.ran) == (1, ["clustermapper-long"] * 3)
     assert "| clustermapper-long | 3 | 0 | degraded |" in (tmp_path / "soak.md").read_text()
 
 
 def test_what_failed_is_not_tried_again(soak: Soak) -> None:
-    status, commands = soak("a", a=[1, 0])
-    assert (status, commands.ran) == (1, ["matrix", "a"])
+    status, commands = soak("faults", "chaos", faults=[1], chaos=[1, 0])
+    assert (status, commands.ran) == (1, ["faults", "chaos"])
 
 
 def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
-    names = ("a", "b", "c")
+    names = ("healthy", "chaos", "incast")
     with pytest.raises(StopIteration):
-        soak(*names, b=[])
+        soak(*names, chaos=[])
     status, commands = soak(*names)
-    assert (status, commands.ran) == (0, ["b", "c"])
+    assert (status, commands.ran) == (0, ["chaos", "incast"])
     status, commands = soak(*names)
-    assert commands.ran == ["matrix", *names], "one that came to its end begins anew"
+    assert commands.ran == [*names], "one that came to its end begins anew"
 
 
 def test_what_another_commit_did_does_not_count(soak: Soak) -> None:
     with pytest.raises(StopIteration):
-        soak("a", "b", b=[])
-    _, commands = soak("a", "b", commit="two")
-    assert commands.ran == ["matrix", "a", "b"]
+        soak("healthy", "chaos", chaos=[])
+    _, commands = soak("healthy", "chaos", commit="two")
+    assert commands.ran == ["healthy", "chaos"]
