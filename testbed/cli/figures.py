@@ -52,6 +52,16 @@ def figures(
             help="Runs of each, with seeds from 1 on; the median is judged.",
         ),
     ] = None,
+    minutes: Annotated[
+        int | None,
+        typer.Option(
+            "--minutes",
+            min=0,
+            metavar="N",
+            help="Try untrusted emulated runs again until so many are over, from the start; "
+            "30 for each of the seeds.",
+        ),
+    ] = None,
     results: Results = Path("results"),
     list_: Annotated[
         bool, typer.Option("--list", help="List the figures, what they take, and exit.")
@@ -61,9 +71,10 @@ def figures(
     """Make the MRC paper's figures, and say whether what it saw holds here (root).
 
     Runs that are there already are not made again, but for those that could not be trusted, which
-    are tried up to three times; figures that are not asked for stay as they are. Exit status: 0
-    when every figure asked for holds, 1 when one does not, 4 when one cannot be trusted.
+    are tried again while there is time; figures that are not asked for stay as they are. Exit
+    status: 0 when every figure asked for holds, 1 when one does not, 4 when one cannot be trusted.
     """
+    from testbed.paper.making import REPEAT_S
     from testbed.paper.reproduction import chosen, plan, reproduce
 
     if simulate and full:
@@ -73,20 +84,22 @@ def figures(
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     picked = chosen(wanted or [], large=full)
     machine = _machine(picked, forms)
+    count = seeds or (FULL_SEEDS if full else 1)
+    emulated_s = REPEAT_S * count if minutes is None else 60.0 * minutes
     planned = plan(
         picked,
         results / _DIRECTORY,
         forms,
-        seeds=seeds or (FULL_SEEDS if full else 1),
+        seeds=count,
         again=again,
         machine=machine,
     )
     if list_:
         stdout().print(_what_they_take(picked, planned))
         return
-    stderr().print(_outlook(planned))
+    stderr().print(_outlook(planned, emulated_s))
     with signals_stop(), told_how_to_continue("the same command"), progress_shown() as progress:
-        outcomes = reproduce(picked, planned, progress)
+        outcomes = reproduce(picked, planned, progress, emulated_s)
     if as_json:
         say_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
@@ -114,9 +127,9 @@ def _machine(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machi
     return capacity_here()
 
 
-def _outlook(planned: "Plan") -> str:
+def _outlook(planned: "Plan", emulated_s: float) -> str:
     """What is to be done, and how long it will take."""
-    from testbed.paper.making import ATTEMPTS, estimate_s, in_words
+    from testbed.paper.making import estimate_s, in_words
 
     counts = {form: sum(one.form == form for one in planned.due) for form in planned.forms}
     parts = [
@@ -126,7 +139,8 @@ def _outlook(planned: "Plan") -> str:
     ]
     if not parts:
         return "all runs are there"
-    again = f"; emulated ones that cannot be trusted are tried up to {ATTEMPTS} times"
+    left = f"what is left of {in_words(emulated_s)}"
+    again = f"; emulated ones that cannot be trusted are tried again in {left}"
     return " and ".join(parts) + (again if counts.get("emulated") else "")
 
 

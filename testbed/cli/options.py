@@ -10,4 +10,8 @@ Pcap = Annotated[
     list[str] | None,
     typer.Option("--pcap", metavar="LINK", help="Capture a link, both ways; may be repeated."),
 ]
+NoFigures = Annotated[
+    bool,
+    typer.Option("--no-figures", help="Neither figures nor report: testbed report makes them."),
+]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where runs are written.")]

@@ -11,7 +11,7 @@ from testbed.cli.fault import say_how
 from testbed.cli.holding import ended_by_ctrl_c, hold_of
 from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
-from testbed.cli.options import Json, Pcap, Results
+from testbed.cli.options import Json, NoFigures, Pcap, Results
 from testbed.cli.running import require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
 from testbed.cli.series import (
@@ -55,6 +55,7 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is far too much for this machine.")
     ] = False,
+    no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
     """Run a scenario and write its report (root).
@@ -78,7 +79,9 @@ def run(
         run_series(
             plan,
             load,
-            lambda scenario, directory, progress: _run(scenario, directory, links, None, progress),
+            lambda scenario, directory, progress: _run(
+                scenario, directory, links, None, progress, drawn=not no_figures
+            ),
             results=results,
             into=into,
             as_json=as_json,
@@ -95,12 +98,12 @@ def run(
     ):
         if held_up is not None:
             say_how(directory.path, scenario.topology)
-        summary = _run(scenario, directory, links, held_up, told)
+        summary = _run(scenario, directory, links, held_up, told, drawn=not no_figures)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
     else:
-        show(summary, directory, stdout())
+        show(summary, directory, stdout(), drawn=not no_figures)
     raise typer.Exit(exit_status(summary))
 
 
@@ -131,13 +134,15 @@ def _run(
     pcap: list[str],
     hold: "Hold | None",
     progress: Progress,
+    *,
+    drawn: bool,
 ) -> "Summary":
     from testbed.experiment import run_experiment
-    from testbed.results.analyse import analyse
+    from testbed.results.analyse import analyse, measure
 
     run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap), hold)
     progress("analysing", 1.0)
-    return analyse(directory.path)
+    return analyse(directory.path) if drawn else measure(directory.path)
 
 
 def _dilation(scenario: "Scenario") -> float:

@@ -8,7 +8,7 @@ import typer
 
 from testbed.cli.child import Progress
 from testbed.cli.locking import held
-from testbed.cli.options import Json, Results
+from testbed.cli.options import Json, NoFigures, Results
 from testbed.cli.running import require_memory, require_seed, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
 from testbed.cli.series import (
@@ -40,6 +40,7 @@ def simulate(
     sweep: Sweep = None,
     set_: Set = None,
     into: Into = None,
+    no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
     """Simulate a scenario and write its report.
@@ -52,6 +53,9 @@ def simulate(
     """
     from testbed.results.run_directory import RunDirectory
 
+    def simulated(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> "Summary":
+        return _simulate(scenario, directory, progress, drawn=not no_figures)
+
     settings, swept = settings_of(set_), sweep_of(sweep)
 
     def load(case: "Settings") -> "Scenario":
@@ -59,7 +63,7 @@ def simulate(
 
     if repeat > 1 or swept or into is not None:
         plan = plan_of(load({}), simulated=True, settings=settings, sweep=swept, repeat=repeat)
-        run_series(plan, load, _simulate, results=results, into=into, as_json=as_json)
+        run_series(plan, load, simulated, results=results, into=into, as_json=as_json)
     scenario = load({})
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
@@ -69,12 +73,12 @@ def simulate(
         told_what_is_kept(directory),
         progress_shown() as progress,
     ):
-        summary = _simulate(scenario, directory, progress)
+        summary = simulated(scenario, directory, progress)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
     else:
-        show(summary, directory, stdout())
+        show(summary, directory, stdout(), drawn=not no_figures)
     raise typer.Exit(exit_status(summary))
 
 
@@ -92,10 +96,12 @@ def _checked(name: str, settings: "Settings", seed: int | None) -> "Scenario":
     return scenario
 
 
-def _simulate(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> "Summary":
-    from testbed.results.analyse import analyse
+def _simulate(
+    scenario: "Scenario", directory: "RunDirectory", progress: Progress, *, drawn: bool
+) -> "Summary":
+    from testbed.results.analyse import analyse, measure
     from testbed.sim import simulate as simulate_into
 
     simulate_into(scenario, directory.path, progress)
     progress("analysing", 1.0)
-    return analyse(directory.path)
+    return analyse(directory.path) if drawn else measure(directory.path)

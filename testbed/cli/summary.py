@@ -29,8 +29,10 @@ def exit_status(summary: "Summary") -> ExitStatus:
     return ExitStatus.AS_EXPECTED
 
 
-def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
-    """Print the figures of a run and where to find the rest."""
+def show(
+    summary: "Summary", run: "RunDirectory", console: "Console", *, drawn: bool = True
+) -> None:
+    """Print the figures of a run and where to find the rest, or how to come to it."""
     from rich.text import Text
 
     console.print(
@@ -51,7 +53,10 @@ def show(summary: "Summary", run: "RunDirectory", console: "Console") -> None:
     console.print(verdict)
     for reason in summary.reasons:
         console.print(f"  {reason}")
-    console.print(f"report: {run.path / 'report.html'}", f"figures: {run.figures}", sep="\n")
+    if drawn:
+        console.print(f"report: {run.path / 'report.html'}", f"figures: {run.figures}", sep="\n")
+    else:
+        console.print(f"neither report nor figures yet: testbed report {run.path}")
 
 
 def _flows(summary: "Summary") -> "RenderableType":

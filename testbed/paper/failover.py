@@ -216,8 +216,9 @@ FAILOVER = PaperFigure(
     "for 3 s, 0.3 ms at full speed, another link with each seed. MRC and Multipath TCP on four "
     "planes; RoCE and TCP on one of the same rate, where the dead link is the only path. Routing "
     "converges after 50 us or not within the fault: protocols take 50 ms and more, far longer than "
-    "it lasts. TCP's least timeout, 200 ms, is not dilated: it stands for 20 us, which flatters "
-    "TCP; so it is also run with 100 us as dilated, the one timer that the kernel lets be set.",
+    "it lasts. TCP's least timeout, 200 ms, is not dilated: it stands for 20 us at most, which "
+    "flatters TCP; so it is also run with 100 us as dilated, the one timer that the kernel lets be "
+    "set.",
     variants=tuple(kind.variant for kind in (MRC, *OTHERS)),
     measure=lambda runs: _measure([runs]),
     measure_seeds=_measure,

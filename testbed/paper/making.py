@@ -17,15 +17,18 @@ from pathlib import Path
 
 from testbed.model.errors import ExitStatus
 from testbed.paper.figure import FORMS, Form
-from testbed.paper.runs import Order, verdict
+from testbed.paper.runs import STATES, Order, verdict
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and the part done, from 0 to 1."""
 
 _TESTBED = (sys.executable, "-c", "from testbed.cli import main; main()")
 
-ATTEMPTS = 3
-"""So often is an emulated run made until it can be trusted."""
+ATTEMPTS = 4
+"""So often is an emulated run made until it can be trusted, as far as there is time."""
+
+REPEAT_S = 30 * 60.0
+"""What making the emulated runs of all figures once may take, with what is tried again."""
 
 _STOP_S = 30.0
 """How long a run may take to end when it is told to."""
@@ -51,26 +54,55 @@ class _Failure:
         return f"exit status {self.status}: {self.words}"
 
 
-def make(orders: Sequence[Order], progress: Progress) -> dict[Path, str]:
+def make(
+    orders: Sequence[Order], progress: Progress, emulated_s: float = REPEAT_S
+) -> dict[Path, str]:
     """Make runs, emulated ones one after the other, simulated ones one a CPU at a time.
 
     No run ends the others. Emulated ones that cannot be trusted, or broke off, are made again when
-    all have been made once, and again after that.
+    all have been made once, and again after that, in what is left of the time: first those that
+    cannot be told of as they are.
 
-    Returns what went wrong, by the scenarios' files of those that were not carried through.
+    Args:
+        orders: the runs.
+        progress: told how far it is.
+        emulated_s: how long the emulated ones may take. Each is made once all the same.
+
+    Returns:
+        What went wrong, by the scenarios' files of those that were not carried through.
     """
     failures: dict[Path, str] = {}
     for form in FORMS:
         due = [one for one in orders if one.form == form]
+        until = time.monotonic() + emulated_s
         for attempt in range(ATTEMPTS if form == "emulated" else 1):
-            if not due:
+            now = _worst_that_fit(due, until - time.monotonic()) if attempt else due
+            if not now:
                 break
             said = f", attempt {attempt + 1}" if attempt else ""
-            ended = _make_once(due, _Course(due, progress, f"{form}{said}"))
+            ended = _make_once(now, _Course(now, progress, f"{form}{said}"))
             failures = {key: words for key, words in failures.items() if key not in ended}
             failures |= {file: str(failed) for file, failed in ended.items() if failed is not None}
-            due = [one for one in due if _may_improve(one, ended[one.file])]
+            due = [
+                one for one in due if one.file not in ended or _may_improve(one, ended[one.file])
+            ]
     return failures
+
+
+def _worst_that_fit(due: Sequence[Order], seconds: float) -> list[Order]:
+    """The runs that can be made in a time, those first that are in the worst state."""
+    chosen = []
+    for one in sorted(due, key=_state, reverse=True):
+        if one.expected_s <= seconds:
+            seconds -= one.expected_s
+            chosen.append(one)
+    return chosen
+
+
+def _state(one: Order) -> int:
+    """The better the less; a run that is not there is in the worst."""
+    run = one.finished()
+    return len(STATES) if run is None else STATES.index(verdict(one.variant, run.summary))
 
 
 def estimate_s(orders: Sequence[Order]) -> dict[Form, float]:
@@ -193,7 +225,7 @@ def _run(one: Order, running: _Running) -> _Failure | None:
     """Run one; returns what went wrong, None if it was carried through."""
     before = len(one.attempts())
     command = "simulate" if one.form == "simulated" else "run"
-    arguments = [*_TESTBED, command, str(one.file), "--results", str(one.results)]
+    arguments = [*_TESTBED, command, str(one.file), "--no-figures", "--results", str(one.results)]
     with one.log.open("wb") as log:
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         process = subprocess.Popen(  # noqa: S603 - our own command

@@ -9,7 +9,7 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.names import did_you_mean
 from testbed.paper.figure import FORMS, Form, PaperFigure
 from testbed.paper.fitting import Machine
-from testbed.paper.making import Progress, make
+from testbed.paper.making import REPEAT_S, Progress, make
 from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_json, as_markdown, render
@@ -103,17 +103,26 @@ def plan(
 
 
 def reproduce(
-    figures: Sequence[PaperFigure], planned: Plan, progress: Progress
+    figures: Sequence[PaperFigure],
+    planned: Plan,
+    progress: Progress,
+    emulated_s: float = REPEAT_S,
 ) -> tuple[Outcome, ...]:
     """Make the runs that are due, judge and draw the figures, and write the report.
 
     The report tells of all figures: of those that are not asked for, what became of them when they
     were last made.
 
+    Args:
+        figures: which.
+        planned: their runs.
+        progress: told how far it is.
+        emulated_s: how long emulated runs may take, with those that are tried again.
+
     Returns:
         What became of the figures asked for, in each of the forms.
     """
-    failures = make(planned.due, progress)
+    failures = make(planned.due, progress, emulated_s)
     shelves = {form: Shelf(planned.directory / "figures", form) for form in FORMS}
     outcomes = []
     for number, figure in enumerate(figures):

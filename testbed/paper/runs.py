@@ -119,8 +119,8 @@ def verdict(variant: Variant, summary: Summary) -> State:
     return "trusted" if stalled else summary.verdict
 
 
-_AROUND_S = 9.0
-"""What a run takes beside its duration: to build the fabric, to end, to analyse and to draw."""
+_AROUND_S = 8.0
+"""What a run takes beside its duration: to build the fabric, to end and to be measured."""
 
 _HOPS_PER_S = 60_000.0
 """Packet-hops a second of one CPU in the simulator (docs/simulator.md), somewhat below."""

@@ -146,6 +146,21 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
     ]
 
 
+@pytest.mark.parametrize("command", ["run", "simulate"])
+def test_without_figures_a_run_says_how_to_come_to_them(
+    command: str, call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play()
+    monkeypatch.setattr("testbed.results.analyse.analyse", lambda _: pytest.fail("drawn"))
+    monkeypatch.setattr("testbed.results.analyse.measure", lambda _: _summary())
+    monkeypatch.setattr("testbed.sim.simulate", _records)
+    called = call(command, "link-failure", "--no-figures")
+    assert called.status == 0
+    (directory,) = _run_directories()
+    assert f"neither report nor figures yet: testbed report {directory}\n" in called.out
+    assert "report.html" not in called.out
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "told"),
     [
