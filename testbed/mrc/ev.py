@@ -11,10 +11,10 @@ that was silent, its first probe too, was dead: a few answers tell that it is ba
 delivered a packet behind the lost one, or answered its first probe, is *grey*: it answers most
 probes while it loses, so that a few answers tell nothing, and it needs many. But grey is a path
 only beside others: where packets were lost in other planes too (on other paths, if there is one
-plane), where the last `ev_min_active` EVs lose, or fewer of them carry data, a path must not stand
-by for what all do, and a few answers are enough. A path that answers a few probes by luck and is
-condemned again soon after needs twice as many the next time, up to a bound; each `forgiveness` that
-it then works takes one doubling back.
+plane), before it was condemned or within an RTT after, where the last `ev_min_active` EVs lose, or
+fewer of them carry data, a path must not stand by for what all do, and a few answers are enough. A
+path that answers a few probes by luck and is condemned again soon after needs twice as many the
+next time, up to a bound; each `forgiveness` that it then works takes one doubling back.
 
 An answer that comes after its probe was given up is no success, but it may be all that tells the
 round trip: where every path that answers is slower than what was measured before, each probe would
@@ -165,7 +165,7 @@ class EvEngine:
         self._slots = sum(len(plane.slots) for plane in self._planes)
         self._active = self._slots
         self._max_condemned = max(1, int(self._slots * profile.max_condemned_share))
-        self._condemned_ns: deque[int] = deque()
+        self._condemned: deque[tuple[int, Path]] = deque()
         self._lost_ns: dict[Hashable, int] = {}
         self._probe_id = rng.randrange(_PROBE_IDS)
         self._probe_turn = 0
@@ -273,7 +273,7 @@ class EvEngine:
             needed = self._is_needed(path)
             if needed:
                 self._excuse_the_grey()
-            if needed or not self._may_condemn(now_ns):
+            if needed or not self._may_condemn(path, now_ns):
                 self.skip(ev, f"{reason}, condemnation withheld", now_ns)
                 return False
         self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
@@ -282,10 +282,17 @@ class EvEngine:
 
     def _lost_elsewhere(self, path: Path, now_ns: int) -> bool:
         """Note a loss on `path`; tell whether other planes have had one of late, too."""
-        key = path.plane if len(self._planes) > 1 else path.path_key
+        key = self._shared(path)
         self._lost_ns[key] = now_ns
+        for condemned_ns, other in self._condemned:
+            if condemned_ns > now_ns - self._rtt.smoothed_ns and self._shared(other) != key:
+                other.grey = False
         since_ns = now_ns - int(self._profile.forgiveness * self._rtt.smoothed_ns)
         return any(lost_ns > since_ns for other, lost_ns in self._lost_ns.items() if other != key)
+
+    def _shared(self, path: Path) -> Hashable:
+        """Return what the losses of a fault are expected to share: the plane, or else the path."""
+        return path.plane if len(self._planes) > 1 else path.path_key
 
     def absolve(self, ev: int, now_ns: int) -> None:
         """A loss on `ev` proved spurious; when all of them did, it is GOOD again."""
@@ -477,13 +484,13 @@ class EvEngine:
         for path in self._paths.values():
             path.grey = False
 
-    def _may_condemn(self, now_ns: int) -> bool:
-        recent = self._condemned_ns
-        while recent and recent[0] <= now_ns - self._rtt.smoothed_ns:
+    def _may_condemn(self, path: Path, now_ns: int) -> bool:
+        recent = self._condemned
+        while recent and recent[0][0] <= now_ns - self._rtt.smoothed_ns:
             recent.popleft()
         if len(recent) >= self._max_condemned:
             return False
-        recent.append(now_ns)
+        recent.append((now_ns, path))
         return True
 
     def _retire(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:

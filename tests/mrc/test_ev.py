@@ -216,12 +216,22 @@ def test_where_all_planes_lose_no_path_is_grey() -> None:
     bench.blame(0, delivers=True)
     bench.blame(1, delivers=True)
     assert answers_needed(bench, 1) <= 3
+    assert bench.engine[0].state is not EvState.ASSUMED_BAD, "nor the first that lost"
+
+
+def test_what_other_planes_lose_an_rtt_later_is_another_fault() -> None:
+    bench = started(make_profile(grey_probe_successes=20))
+    bench.blame(0, delivers=True)
+    bench.live(1.1)
+    bench.blame(1, delivers=True)
+    assert 17 <= answers_needed(bench, 0) <= 21
 
 
 def test_where_there_is_one_plane_paths_are_compared() -> None:
     alone = started(make_profile(planes=1, grey_probe_successes=20))
     first, second, _ = alone.picks(3)
     alone.blame(first, delivers=True)
+    alone.live(1.1)
     alone.blame(second, delivers=True)
     assert answers_needed(alone, second) <= 3
     assert answers_needed(alone, first) >= 15

@@ -62,8 +62,10 @@ def test_an_incast_is_shared_and_its_queue_is_short(seed: int) -> None:
     assert measured.condemned == 0
 
 
-def test_an_incast_without_trimming_loses_no_data_and_no_ev_for_good() -> None:
-    measured = measure(incast_scenario(1, WITHOUT_TRIMMING))
+@pytest.mark.parametrize("seed", [1, 2])
+def test_an_incast_without_trimming_loses_no_data_and_no_ev_for_long(seed: int) -> None:
+    """Its first windows are more than the last hop holds: the brakes keep some EVs, all return."""
+    measured = measure(incast_scenario(seed, WITHOUT_TRIMMING))
     assert_all_arrived(measured)
     assert measured.dropped > 500
     assert sum(flow.packets_retransmitted for flow in measured.outcome.flows) < (
@@ -71,8 +73,11 @@ def test_an_incast_without_trimming_loses_no_data_and_no_ev_for_good() -> None:
     )
     assert min(sample.active for sample in measured.samples) >= 1
     assert measured.condemned_for_good == 0
-    assert sum(measured.shares) / 7 >= 0.9
-    assert measured.jain >= 0.9
+    late = [sample.active for sample in measured.samples if sample.at_ns > 6 * S]
+    whole = measured.samples[0].active
+    assert sum(active == whole for active in late) >= 0.9 * len(late)
+    assert sum(measured.shares) / 7 >= 0.95
+    assert measured.jain >= 0.97
 
 
 @pytest.mark.parametrize("marking", [True, False])
