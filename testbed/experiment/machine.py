@@ -14,6 +14,9 @@ _IDLE_COLUMNS = (3, 4)
 _SOFTIRQ_COLUMN = 6
 """Where the kernel receives, queues and forwards packets, whoever sent them."""
 
+_STEAL_COLUMN = 7
+"""When this machine is a virtual one: it wanted to run, and the one under it ran others."""
+
 ALL_CPUS = "cpu"
 """The line of /proc/stat about all CPUs."""
 
@@ -30,7 +33,7 @@ class MachineSampler:
         self._drops_before = _all_drops(drops)
         self._since_ns = now_ns
         self._cpus = cpu_times()
-        self._softirq = softirq_time()
+        self._softirq, self._stolen = softirq_time(), stolen_time()
         self._timer_late_ns = 0
 
     def timer_late(self, late_ns: int) -> None:
@@ -50,19 +53,21 @@ class MachineSampler:
             drops: the same cumulative counters as at the beginning.
             pids: the processes whose resident memory is looked at, by name.
         """
-        cpus, softirq = cpu_times(), softirq_time()
+        cpus, softirq, stolen = cpu_times(), softirq_time(), stolen_time()
         spent = {
             name: tuple(new - old for new, old in zip(cpus[name], self._cpus[name], strict=True))
             for name in cpus.keys() & self._cpus.keys()  # a CPU may come or go
         }
         shares = {name: busy / total if total else 0.0 for name, (busy, total) in spent.items()}
+        ticks = max(spent[ALL_CPUS][1], 1)
         line = {
             "t_ns": now_ns,
             "process": "machine",
             "interval_ns": now_ns - self._since_ns,
             "cpus": os.cpu_count(),
             "busy_share": shares.pop(ALL_CPUS),
-            "softirq_share": (softirq - self._softirq) / max(spent[ALL_CPUS][1], 1),
+            "softirq_share": (softirq - self._softirq) / ticks,
+            "stolen_share": (stolen - self._stolen) / ticks,
             "cores": dict(sorted(shares.items())),
             "timer_late_ns": self._timer_late_ns,
             "resident_bytes": resident(pids),
@@ -74,7 +79,7 @@ class MachineSampler:
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
         self._since_ns, self._timer_late_ns = now_ns, 0
-        self._cpus, self._softirq = cpus, softirq
+        self._cpus, self._softirq, self._stolen = cpus, softirq, stolen
 
 
 def resident(pids: Mapping[str, int]) -> dict[str, int]:
@@ -102,8 +107,17 @@ def cpu_times() -> dict[str, tuple[int, int]]:
 
 def softirq_time() -> int:
     """Time since boot that all CPUs spent on packets and timers in the kernel, in ticks."""
+    return _all_cpus(_SOFTIRQ_COLUMN)
+
+
+def stolen_time() -> int:
+    """Time since boot that the machine under this virtual one gave to others, in ticks."""
+    return _all_cpus(_STEAL_COLUMN)
+
+
+def _all_cpus(column: int) -> int:
     line = Path("/proc/stat").read_text().partition("\n")[0]
-    return int(line.split()[1 + _SOFTIRQ_COLUMN])
+    return int(line.split()[1 + column])
 
 
 def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:

@@ -1,7 +1,7 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,7 +140,8 @@ class HealthSample(_Record):
 
     `drops` are those that no fault explains, counted from the beginning of the run on.
     `busy_share` is of all `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets
-    and timers; `cores` is the busy share of each. `timer_late_ns` is how late the worst sleep
+    and timers, and `stolen_share` what the machine under a virtual one gave to others; `cores` is
+    the busy share of each. `timer_late_ns` is how late the worst sleep
     ended; `resident_bytes` the memory that each process of the run had.
     """
 
@@ -153,6 +154,7 @@ class HealthSample(_Record):
     cpus: int | None = None
     busy_share: float | None = None
     softirq_share: float | None = None
+    stolen_share: float | None = None
     cores: dict[str, float] = Field(default_factory=dict)
     timer_late_ns: int | None = None
     resident_bytes: dict[str, int] = Field(default_factory=dict)
@@ -161,7 +163,16 @@ class HealthSample(_Record):
 
 def mean_busy(samples: Collection[HealthSample]) -> float | None:
     """Busy share of all CPUs over the time of samples; None where it was not sampled."""
-    shares = [(s.busy_share, s.interval_ns) for s in samples if s.busy_share is not None]
+    return _mean((s.busy_share, s.interval_ns) for s in samples)
+
+
+def mean_stolen(samples: Collection[HealthSample]) -> float | None:
+    """The same of the share that the machine under a virtual one gave to others."""
+    return _mean((s.stolen_share, s.interval_ns) for s in samples)
+
+
+def _mean(sampled: Iterable[tuple[float | None, int]]) -> float | None:
+    shares = [(share, weight) for share, weight in sampled if share is not None]
     if not shares:
         return None
     return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)

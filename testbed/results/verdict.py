@@ -14,7 +14,7 @@ import polars as pl
 
 from testbed.model.faults import CONTROLLER, OPENFLOW, happenings
 from testbed.model.names import link_of
-from testbed.results.run_data import NS, HealthSample, RunData, mean_busy
+from testbed.results.run_data import NS, HealthSample, RunData, mean_busy, mean_stolen
 from testbed.results.summary import FlowSummary, Integrity, State
 
 LAG_P99_DEGRADED_RTT = 0.05
@@ -48,6 +48,9 @@ waking up for nothing, which says nothing about what was measured under load."""
 
 ONE_CPU_DEGRADED = 0.95
 """Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
+
+STOLEN_TOLD = 0.005
+"""Share of the CPUs' time that is named as the likely cause of whatever else was found."""
 
 TIMER_LATE_DEGRADED_RTT = 0.25
 """Latest end of a sleep of an ordinary process: what paces and samples runs as late as this."""
@@ -134,7 +137,8 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     ]
     found.sort(key=lambda one: -one[0])
     level = max((level for level, _ in found), default=_Level.TRUSTED)
-    return Verdict(_STATES[level], tuple(reason for _, reason in found))
+    reasons = [reason for _, reason in found]
+    return Verdict(_STATES[level], (*reasons, *(_stolen(during) if reasons else ())))
 
 
 _Found = Iterable[tuple[_Level, str]]
@@ -250,6 +254,16 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
                     "the bottleneck instead of the fabric"
                 ),
             )
+
+
+def _stolen(samples: Sequence[HealthSample]) -> Iterator[str]:
+    """What a virtual machine's host took from it; no reason by itself: it may have done no harm."""
+    stolen = mean_stolen(samples)
+    if stolen is not None and stolen > STOLEN_TOLD:
+        yield (
+            f"the machine under this virtual one gave {stolen:.1%} of its CPUs' time to others "
+            "(steal), which holds up everything: try when it is calm, or on another"
+        )
 
 
 def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:

@@ -12,7 +12,7 @@ import pytest
 from testbed.results.metrics import flow_tables, summarise
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
-from testbed.results.verdict import NOT_DELIVERED
+from testbed.results.verdict import NOT_DELIVERED, STOLEN_TOLD
 
 from .synthetic import NS, Failure, Plan, generate, ns
 
@@ -24,9 +24,12 @@ def verdict_of(directory: Path) -> Summary:
     return summarise(data, flow_tables(data))
 
 
+OF_THE_MACHINE = {"busy_share", "stolen_share", "cores", "timer_late_ns"}
+
+
 def rewrite_health(directory: Path, seconds: Container[int] | None = None, **changes: Any) -> None:
-    """Change fields of h0's samples (or, for `busy_share`, of the machine's), of these seconds."""
-    process = "machine" if changes.keys() & {"busy_share", "cores", "timer_late_ns"} else "h0"
+    """Change fields of h0's samples (or, for those of it, the machine's), of these seconds."""
+    process = "machine" if changes.keys() & OF_THE_MACHINE else "h0"
     path = directory / "health.jsonl"
     samples = [json.loads(line) for line in path.read_text().splitlines()]
     for second, sample in enumerate((s for s in samples if s["process"] == process), 1):
@@ -67,6 +70,15 @@ def test_a_busy_or_late_machine(
     summary = verdict_of(run)
     assert summary.verdict == state
     assert all(word in summary.reasons[0] for word in words), summary.reasons
+
+
+@pytest.mark.parametrize("stolen", [0.001, 0.05])
+def test_what_was_stolen_is_told_beside_what_it_did(run: Path, stolen: float) -> None:
+    rewrite_health(run, stolen_share=stolen)
+    assert verdict_of(run).verdict == "trusted"
+    rewrite_health(run, lag_p99_ns=15_000_000)
+    told = [reason for reason in verdict_of(run).reasons if "gave 5.0% of its CPUs' time" in reason]
+    assert len(told) == (stolen > STOLEN_TOLD)
 
 
 @pytest.mark.parametrize(
