@@ -193,11 +193,16 @@ def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: b
     )
 
 
-def _row(tmp_path: Path, checks: tuple[Check, ...], commits: tuple[str, str]) -> Row:
+def _row(
+    tmp_path: Path,
+    checks: tuple[Check, ...],
+    commits: tuple[str, str],
+    second: State = "degraded",
+) -> Row:
     (figure,) = chosen(["14"])
     runs = (
         _run("same-ev", "trusted", tmp_path, commits[0], modified=False),
-        _run("same-ev-no-skip", "degraded", tmp_path, commits[1], modified=commits[1] == "b" * 40),
+        _run("same-ev-no-skip", second, tmp_path, commits[1], modified=commits[1] == "b" * 40),
     )
     checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
     outcome = Outcome(number="14", form="emulated", runs=runs, checks=checked)
@@ -226,19 +231,35 @@ def test_runs_of_one_commit_are_not_warned_of(tmp_path: Path) -> None:
     assert f"All emulated runs are of commit <code>{'a' * 12}</code>" in html
 
 
+@pytest.mark.parametrize(
+    ("value", "second", "holds"),
+    [
+        (0.99, "degraded", "yes"),
+        (0.5, "degraded", "not trusted"),
+        (0.5, "trusted", "no"),
+        (0.99, "invalid", "not trusted"),
+    ],
+)
+def test_only_trusted_runs_tell_that_something_does_not_hold(
+    tmp_path: Path, value: float, second: State, holds: str
+) -> None:
+    row = _row(tmp_path, (at_least("share", value, 0.9),), ("a" * 40, "a" * 40), second)
+    assert row.holds == holds
+
+
 def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Path) -> None:
     checks = (
         at_least("share", 0.5, 0.9, why_not="half of the links are slow"),
         at_most("stall", 9.0, 5.0, "{:.0f} RTT"),
         at_most("deficit", 1.0, 5.0, why_not="never told"),
     )
-    row = _row(tmp_path, checks, ("a" * 40, "a" * 40))
+    row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (
         "share: 50.0%, half of the links are slow",
         "stall: 9 RTT, for a reason that was not found yet",
     )
     assert row.holds == "no"
-    assert row.notes[1:] == reasons
+    assert row.notes == reasons
     html = render([row])
     assert all(reason in html for reason in reasons)
     assert "never told" not in html
