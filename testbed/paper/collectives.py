@@ -228,7 +228,7 @@ def _draw_all_reduce(runs: Runs) -> Figure:
     figure = style.new_figure(2.9)
     panels = figure.subplots(1, len(LOSSES), sharey=True)
     for axes, loss in zip(panels, LOSSES, strict=True):
-        _curves(axes, runs, "allreduce", loss)
+        _panel(axes, runs, "allreduce", loss)
         axes.set_title(f"{loss:.1%} loss" if loss else "no loss")
     _finish(figure, panels)
     return figure
@@ -237,7 +237,7 @@ def _draw_all_reduce(runs: Runs) -> Figure:
 def _draw_all_to_all(runs: Runs) -> Figure:
     figure = style.new_figure(2.9)
     axes = figure.subplots()
-    _curves(axes, runs, "alltoall", 0.0)
+    _panel(axes, runs, "alltoall", 0.0)
     _finish(figure, [axes])
     return figure
 
@@ -248,22 +248,54 @@ def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
 
 
-def _curves(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+def _panel(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+    """Draw a curve for each sender over the sizes; of a single size a bar."""
+    sizes = [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
     for sender in SENDERS:
-        names = {size: _name(kind, sender, loss, size) for size in SIZES_MIB}
-        points = {size: runs[name] for size, name in names.items() if name in runs}
-        rates = [bus_gbps(run) for run in points.values()]
-        axes.plot([*points], rates, color=sender.colour, label=sender.label)
-        for (size, run), rate in zip(points.items(), rates, strict=True):
-            face = sender.colour if run.summary.operations else "white"
-            axes.plot(size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=face)
+        made = [runs[_name(kind, sender, loss, size)] for size in sizes]
+        if len(sizes) == 1:
+            _bar(axes, sender, made[0])
+        else:
+            _curve(axes, sender, sizes, made)
     axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(SIZES_MIB, [f"{size}" for size in SIZES_MIB])
-    axes.set_xlim(SIZES_MIB[0] / 1.5, SIZES_MIB[-1] * 1.5)
+    if len(sizes) == 1:
+        axes.set_xticks([])
+        axes.set_xlim(-0.8, len(SENDERS) - 0.2)
+        axes.set_xlabel(f"{sizes[0]} MiB per host")
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [f"{size}" for size in sizes])
+        axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
+        axes.set_xlabel("buffer per host (MiB)")
     axes.set_ylim(0, 1.1 * PORTS_GBPS)
-    axes.set_xlabel("buffer per host (MiB)")
     axes.spines["top"].set_visible(False)
+
+
+def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], made: Sequence[Run]) -> None:
+    rates = [bus_gbps(run) for run in made]
+    axes.plot(sizes, rates, color=sender.colour, label=sender.label)
+    for size, rate, run in zip(sizes, rates, made, strict=True):
+        axes.plot(
+            size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=_face(sender, run)
+        )
+
+
+def _bar(axes: Axes, sender: Sender, run: Run) -> None:
+    bars = axes.bar(
+        SENDERS.index(sender),
+        bus_gbps(run),
+        width=0.6,
+        color=_face(sender, run),
+        edgecolor=sender.colour,
+        linewidth=1.2,
+        label=sender.label,
+    )
+    axes.bar_label(bars, fmt="%.0f", padding=1.5, fontsize=7)
+
+
+def _face(sender: Sender, run: Run) -> str:
+    """White where not one operation was completed."""
+    return sender.colour if run.summary.operations else "white"
 
 
 def _draw_send_receive(runs: Runs) -> Figure:
@@ -289,9 +321,9 @@ def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
 
 
 _READING = (
-    "Bus bandwidth as nccl-tests defines it, over the size of each host's buffer. Dashed: the "
-    "rate of a host's ports, headers included. Hollow: not one collective was completed in the "
-    "run's time; shown is what was placed."
+    "Bus bandwidth as nccl-tests defines it, over the size of each host's buffer; bars where there "
+    "is only one. Dashed: the rate of a host's ports, headers included. Hollow: not one collective "
+    "was completed in the run's time; shown is what was placed."
 )
 _SCALE = (
     f"8 hosts of two racks instead of 64, 1 to 16 MiB instead of 4 MB to 16 GB (emulated: "

@@ -126,14 +126,18 @@ def _draw(runs: Runs) -> Figure:
             axes.plot(real_ms, course, color=style.SKY, linewidth=0.8, label=label)
         victim = _course(run, _flows(run, *VICTIM), moments)
         axes.plot(real_ms, victim, color=style.VERMILLION, label="the victim")
+        attainable = _port_gbps(run)
+        axes.axhline(
+            attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="a port's, for payload"
+        )
         axes.set_xlim(0, real_ms[-1])
-        axes.set_ylim(0, 1.15 * _port_gbps(run))
+        axes.set_ylim(0, 1.15 * attainable)
         axes.set_title(title)
         axes.set_xlabel("time (ms, real-equivalent)")
         axes.spines["top"].set_visible(False)
     panels[0].set_ylabel("throughput\n(Gb/s, real-equivalent)")
     handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2)
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 
 

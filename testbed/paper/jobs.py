@@ -9,11 +9,13 @@ from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     BIN_RTTS,
+    TIME_LABEL,
     only,
     qps_failed,
     shade_faults,
     sliding,
-    time_label,
+    time_axes,
+    us_per_s,
 )
 from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
@@ -73,13 +75,12 @@ def _draw_losses(runs: Runs) -> Figure:
             for flow in run.flows
         ]
     )
-    axes.stairs(counts.max(axis=0), edges, color=style.VERMILLION, label="the worst QP")
-    axes.stairs(counts.mean(axis=0), edges, color=style.BLUE, fill=True, label="mean of all QPs")
+    x = us_per_s(run) * edges
+    axes.stairs(counts.max(axis=0), x, color=style.VERMILLION, label="the worst QP")
+    axes.stairs(counts.mean(axis=0), x, color=style.BLUE, fill=True, label="mean of all QPs")
     axes.axhline(MAX_LOSSES, color=style.GREY, linestyle=(0, (4, 2)), label="the paper's bound")
-    axes.set_xlim(0, end)
     axes.spines["top"].set_visible(False)
-    style.rtt_axis(axes, 0, run.data.base_rtt_s, "base RTTs")
-    axes.set_xlabel(time_label(run))
+    time_axes(axes, run)
     axes.set_ylabel(f"losses per QP in {_LOSS_BIN_RTTS:g} RTTs")
     figure.legend(loc="outside lower center", ncols=3)
     return figure
@@ -89,18 +90,22 @@ def _draw_losses(runs: Runs) -> Figure:
 
 
 def _steps(run: Run) -> list[tuple[float, float]]:
-    """When each training step that all hosts finished began and ended, in seconds."""
+    """When each training step that all hosts finished began and ended, in real us.
+
+    Runs that are compared may be slowed down differently.
+    """
+    us = us_per_s(run)
     table = completed(run.data.tables["operations"])
-    return list(table.select("start", "end").iter_rows())
+    return [(us * start, us * end) for start, end in table.select("start", "end").iter_rows()]
 
 
-def _mean_s(steps: list[tuple[float, float]]) -> float:
+def _mean_us(steps: list[tuple[float, float]]) -> float:
     return float(np.mean([end - start for start, end in steps]))
 
 
 def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
     run = runs[FABRIC_FLAPS.name]
-    calm, flapping = _mean_s(_steps(runs[UNDISTURBED.name])), _mean_s(_steps(run))
+    calm, flapping = _mean_us(_steps(runs[UNDISTURBED.name])), _mean_us(_steps(run))
     faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
     interval = (faults[-1] - faults[0]) / (len(faults) - 1)
     lost = (1 - calm / flapping) * interval
@@ -122,19 +127,20 @@ hosts in turn, as all wait for all. Ours: the paper only says "almost no impact"
 
 
 def _transceiver(runs: Runs) -> tuple[Check, ...]:
-    run, calm = runs[TRANSCEIVER.name], _mean_s(_steps(runs[UNDISTURBED.name]))
+    run, calm = runs[TRANSCEIVER.name], _mean_us(_steps(runs[UNDISTURBED.name]))
     (fault,) = run.summary.faults
-    start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
+    us = us_per_s(run)
+    start, end = us * (fault.effective_s or 0.0), us * (fault.healed_s or 0.0)
     during = [step for step in _steps(run) if step[1] > start and step[0] < end]
     after = [step for step in _steps(run) if step[0] >= end]
     return (
         between(
             "steps per time during the flaps, over those without",
-            calm / _mean_s(during),
+            calm / _mean_us(during),
             0.65,
             0.95,
         ),
-        at_least("steps per time right after them", calm / _mean_s(after), 0.95),
+        at_least("steps per time right after them", calm / _mean_us(after), 0.95),
         _nothing_failed(run),
         qps_failed(run),
     )
@@ -150,31 +156,31 @@ def _draw_job(runs: Runs) -> Figure:
     figure = style.new_figure(4.2)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
     looks = {UNDISTURBED.name: (style.GREY, "undisturbed"), "": (style.BLUE, "with faults")}
-    ends, peaks, lengths = [], [], []
+    peaks, lengths = [], []
     for name, run in runs.items():
         colour, label = looks.get(name, looks[""])
         end, rtt = run_end(run.data), run.data.base_rtt_s
         moments = np.arange(0, end, rtt / 2)
         total = np.sum([sliding(run, f, moments, 4 * BIN_RTTS * rtt) for f in run.flows], axis=0)
         peaks.append(float(total.max()) / len(run.data.topology.hosts))
-        upper.plot(moments, total / len(run.data.topology.hosts), color=colour, label=label)
+        per_host = total / len(run.data.topology.hosts)
+        upper.plot(us_per_s(run) * moments, per_host, color=colour, label=label)
         for start, until in _steps(run):
             lower.plot([start, until], [until - start] * 2, color=colour, linewidth=2)
             lower.plot(until, until - start, "|", color=colour, markersize=7)
             lengths.append(until - start)
-        ends.append(end)
         if run.summary.faults:
             for axes in (upper, lower):
-                shade_faults(axes, run, end, named=False)
-            style.rtt_axis(upper, 0, rtt, "base RTTs")
+                shade_faults(axes, run, named=False)
+            time_axes(upper, run)
+    upper.set_xlabel("")
     for axes in (upper, lower):
         axes.spines["top"].set_visible(False)
     upper.set_ylabel("throughput per host\n(Gb/s, real-equivalent)")
-    lower.set_ylabel("time of the step\n(s, emulated)")
+    lower.set_ylabel("time of the step\n(us, real-equivalent)")
     upper.set_ylim(0, 1.2 * max(peaks))
     lower.set_ylim(0, 1.25 * max(lengths))
-    lower.set_xlabel(time_label(run))
-    lower.set_xlim(0, max(ends))
+    lower.set_xlabel(TIME_LABEL)
     figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     return figure
 

@@ -14,12 +14,13 @@ from testbed.paper.runs import Run
 from testbed.paper.targets import paths_in_use
 from testbed.paper.throughput import (
     COLOURS,
+    TIME_LABEL,
     gbps,
     only,
     plot_flows,
     shade_faults,
     share,
-    time_label,
+    us_per_s,
 )
 from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
@@ -84,7 +85,7 @@ def _draw_lossy(runs: Runs) -> Figure:
     upper.set_xlabel("")
     upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     _plot_evs(lower, run, flow, _evs_of_plane(run, flow, 0), COLOURS[1:])
-    shade_faults(lower, run, run_end(run.data), named=False)
+    shade_faults(lower, run, named=False)
     figure.legend(loc="outside lower center", ncols=6)
     return figure
 
@@ -103,9 +104,10 @@ def _plot_evs(
         until = total[np.searchsorted(times, moments, side="right")]
         since = total[np.searchsorted(times, moments - width, side="right")]
         name = f"{flow.flow.name} on {run.data.path_of(flow.flow, ev).name}"
-        axes.plot(moments, gbps(run, 1.0) * (until - since) * 8 / width, color=colour, label=name)
+        sent_gbps = gbps(run, 1.0) * (until - since) * 8 / width
+        axes.plot(us_per_s(run) * moments, sent_gbps, color=colour, label=name)
     axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
-    axes.set_xlabel(time_label(run))
+    axes.set_xlabel(TIME_LABEL)
     axes.spines["top"].set_visible(False)
     axes.set_ylim(bottom=0)
 
@@ -164,7 +166,7 @@ def _draw_shared(runs: Runs) -> Figure:
             ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
         ]
         _plot_evs(lower, run, flow, lasting, COLOURS[2 + 2 * i :])
-    shade_faults(lower, run, run_end(run.data), named=False)
+    shade_faults(lower, run, named=False)
     figure.legend(loc="outside lower center", ncols=4)
     return figure
 

@@ -3,6 +3,7 @@
 from matplotlib.figure import Figure
 
 from testbed.model.topology import PAYLOAD_MTU
+from testbed.paper.collectives import PORTS_GBPS
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
 from testbed.paper.runs import Run
 from testbed.paper.throughput import gbps
@@ -120,10 +121,12 @@ def _draw_permutation(runs: Runs) -> Figure:
         rates = sorted(gbps(run, flow.goodput_bps) for flow in run.summary.flows)
         places = [i + 1 + shift for i in range(len(rates))]
         axes.bar(places, rates, width=0.38, color=colour, label=label)
+    axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="the ports' rate")
+    axes.set_ylim(0, 1.1 * PORTS_GBPS)
     axes.set_xlabel("flow, from the slowest")
     axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     axes.spines["top"].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2)
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

@@ -8,7 +8,15 @@ from matplotlib.figure import Figure
 
 from testbed.paper.collectives import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, between
-from testbed.paper.throughput import SETTLE_RTTS, gbps, only, shade_faults, sliding, time_label
+from testbed.paper.throughput import (
+    SETTLE_RTTS,
+    gbps,
+    only,
+    shade_faults,
+    sliding,
+    time_axes,
+    us_per_s,
+)
 from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
@@ -128,15 +136,14 @@ def _draw_many(runs: Runs) -> Figure:
     moments = np.arange(0, end, rtt / 8)
     rates = np.array([sliding(run, flow, moments, rtt) for flow in run.flows])
     low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)
-    axes.fill_between(moments, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
-    axes.plot(moments, middle, color=style.BLUE, label="the median flow")
+    x = us_per_s(run) * moments
+    axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
+    axes.plot(x, middle, color=style.BLUE, label="the median flow")
     attainable = gbps(run, run.flows[0].flow.attainable_bps)
     axes.axhline(attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
-    shade_faults(axes, run, end)
-    axes.set_xlim(0, end)
+    shade_faults(axes, run)
     axes.set_ylim(0, 1.2 * attainable)
-    style.rtt_axis(axes, 0, rtt, "base RTTs")
-    axes.set_xlabel(time_label(run))
+    time_axes(axes, run)
     axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
     axes.spines["top"].set_visible(False)
     figure.legend(loc="outside lower center", ncols=4)

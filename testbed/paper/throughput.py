@@ -8,7 +8,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.model.units import show_duration
 from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_most, between
 from testbed.paper.runs import Run
 from testbed.results.delivery import Floats
@@ -40,8 +39,10 @@ MAX_STALL_RTTS = 5.0
 """An interruption is short up to here. The paper's own bound (figure 9a: < 1 s of real time) is
 some ten thousand times longer; ours is what its "few tens of microseconds" are in base RTTs."""
 
+TIME_LABEL = "time (us, real-equivalent)"
+
 NAMED_FAULTS = 2
-"""Of more faults the first ones are named."""
+"""More faults are counted, where the first one strikes."""
 
 
 def over_time(
@@ -72,10 +73,9 @@ def over_time(
     )
 
 
-def time_label(run: Run) -> str:
-    """What stands below an axis of emulated seconds, with what they are at full speed."""
-    real = show_duration(1e9 / run.summary.dilation)
-    return f"time of the run (s, emulated; 1 s is {real} at full speed)"
+def us_per_s(run: Run) -> float:
+    """How long a second of a run would be at full speed, in us."""
+    return 1e6 / run.summary.dilation
 
 
 def only(runs: Runs) -> Run:
@@ -177,7 +177,7 @@ def draw_flows(run: Run, *, together: bool = False) -> Figure:
 def plot_flows(
     axes: Axes, run: Run, flows: Sequence[FlowTables], *, together: bool = False
 ) -> None:
-    """Plot the flows on given axes, with what the fabric allows the first of them.
+    """Plot the flows on given axes, in real us, with what the fabric allows the first of them.
 
     With `together`, their sum as well, what it allows them in all, and longer means.
     """
@@ -186,24 +186,21 @@ def plot_flows(
     moments = np.arange(0, end, rtt / 4)
     width = (2 if together else 1) * BIN_RTTS * rtt
     rates = [sliding(run, flow, moments, width) for flow in flows]
+    us = us_per_s(run)
     for flow, one, colour in zip(flows, rates, COLOURS, strict=False):
-        axes.plot(
-            moments, one, color=colour, label=flow.flow.name, linewidth=0.8 if together else None
-        )
+        thin = 0.8 if together else None
+        axes.plot(us * moments, one, color=colour, label=flow.flow.name, linewidth=thin)
     if together:
-        axes.plot(
-            moments, np.sum(rates, axis=0), color=style.BLACK, linewidth=1.5, label="together"
-        )
+        total = np.sum(rates, axis=0)
+        axes.plot(us * moments, total, color=style.BLACK, linewidth=1.5, label="together")
     counted = flows if together else flows[:1]
     allowed = [gbps(run, sum(flow.attainable.at(t) for flow in counted)) for t in moments]
-    axes.plot(moments, allowed, color=style.BLACK, linestyle=(0, (4, 2)), label="links allow")
-    shade_faults(axes, run, end)
+    axes.plot(us * moments, allowed, color=style.BLACK, linestyle=(0, (4, 2)), label="links allow")
+    shade_faults(axes, run)
     most = max(gbps(run, flow.flow.attainable_bps) for flow in flows)
     axes.set_ylim(0, 1.25 * max(most, *allowed))
-    axes.set_xlim(0, end)
     axes.spines["top"].set_visible(False)
-    style.rtt_axis(axes, 0, rtt, "base RTTs")
-    axes.set_xlabel(time_label(run))
+    time_axes(axes, run)
     axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
 
 
@@ -213,18 +210,37 @@ def sliding(run: Run, flow: FlowTables, moments: Floats, width_s: float) -> Floa
     return placed * 8 / width_s * run.summary.dilation / 1e9
 
 
-def shade_faults(axes: Axes, run: Run, end: float, *, named: bool = True) -> None:
-    """Shade when any fault was in force, with a line where each began; name the first ones."""
-    struck = [(f.effective_s, f) for f in run.summary.faults if f.effective_s is not None]
-    until = 0.0
-    for start, fault in struck:
-        healed = end if fault.healed_s is None else fault.healed_s
-        if healed > until:
-            style.shade(axes, max(start, until), healed)
-        until = max(until, healed)
-        axes.axvline(start, color=style.VERMILLION, linewidth=0.6, zorder=1)
-    labels = [(start, _name(fault)) for start, fault in struck[: NAMED_FAULTS * named]]
-    rows = style.label_rows(labels, 0.01 * end)
+def time_axes(axes: Axes, run: Run) -> None:
+    """Have an axis in real us from the start of a run to its end, and one in base RTTs above."""
+    us = us_per_s(run)
+    axes.set_xlim(0, us * run_end(run.data))
+    style.rtt_axis(axes, 0, us * run.data.base_rtt_s, "base RTTs")
+    axes.set_xlabel(TIME_LABEL)
+
+
+def shade_faults(axes: Axes, run: Run, *, named: bool = True) -> None:
+    """Shade when any fault was in force, in real us, with a line where each began, and name them.
+
+    Where there are more than a few, they are counted.
+    """
+    us, end = us_per_s(run), run_end(run.data)
+    struck = sorted(
+        ((f.effective_s, f) for f in run.summary.faults if f.effective_s is not None),
+        key=lambda one: one[0],
+    )
+    for start, healed in _in_force([(start, fault.healed_s or end) for start, fault in struck]):
+        axes.axvspan(
+            us * start, us * healed, color=style.VERMILLION, alpha=0.1, linewidth=0, zorder=0
+        )
+    for start, _ in struck:
+        axes.axvline(us * start, color=style.VERMILLION, linewidth=0.6, zorder=1)
+    if not named or not struck:
+        return
+    labels = [(us * start, _name(fault)) for start, fault in struck]
+    if len(struck) > NAMED_FAULTS:
+        kinds = ", ".join(dict.fromkeys(fault.kind for _, fault in struck))
+        labels = [(labels[0][0], f"{kinds}, {len(struck)} times")]
+    rows = style.label_rows(labels, 0.01 * us * end)
     for (start, label), row in zip(labels, rows, strict=True):
         style.shade(axes, start, start, label, row)
 
@@ -233,3 +249,14 @@ def _name(fault: FaultSummary) -> str:
     targets = fault.target.split(", ")
     where = targets[0] if len(targets) == 1 else f"{len(targets)} links"
     return f"{fault.kind} {where}"
+
+
+def _in_force(spans: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The times in which at least one of some spans lasted, which come in order of their start."""
+    merged: list[tuple[float, float]] = []
+    for start, end in spans:
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged

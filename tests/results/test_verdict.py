@@ -228,11 +228,16 @@ def test_a_machine_that_was_not_watched_is_not_trusted(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "waiting_bdp", "slow"),
-    [(0.96, 0.5, True), (0.98, 0.5, False), (0.96, 0.1, False)],
+    ("share", "waiting_bdp", "simulated", "slow"),
+    [
+        (0.96, 0.5, False, True),
+        (0.98, 0.5, False, False),
+        (0.96, 0.1, False, False),
+        (0.96, 0.5, True, False),
+    ],
 )
 def test_a_link_slower_than_its_rate_with_packets_waiting(
-    run: Path, share: float, waiting_bdp: float, *, slow: bool
+    run: Path, share: float, waiting_bdp: float, *, simulated: bool, slow: bool
 ) -> None:
     """Three seconds in which a queue was never short, before the fault; then the link is idle."""
     data = load_run(run)
@@ -250,7 +255,11 @@ def test_a_link_slower_than_its_rate_with_packets_waiting(
             "backlog_bytes": [waiting if one else 0 for one in busy],
         }
     )
-    late = replace(data, tables={**data.tables, "links": links})
+    late = replace(
+        data,
+        tables={**data.tables, "links": links},
+        manifest={**data.manifest, "simulated": simulated},
+    )
     reasons = summarise(late, flow_tables(late)).reasons
     told = [one for one in reasons if "while packets were waiting" in one]
     assert bool(told) == slow
