@@ -54,12 +54,14 @@ EXPECTED: Mapping[str, Answer] = {
     "12-13": "yes",
     "14": "yes",
     "15": "yes",
+    "16": "no",
     "17": "no",
     "18": "yes",
     "19a": "yes",
     "19b": "no",
     "19c": "yes",
     "permutation": "yes",
+    "failover": "no",
     "ablation": "yes",
 }
 """What the table says of each figure, in the simulator."""
@@ -67,9 +69,7 @@ EXPECTED: Mapping[str, Answer] = {
 NOT_IN_SHORT = {
     "5": "its flaps follow one another too slowly",
     "6-7": "steps of the job before, during and after the flaps need all of the time",
-    "16": "RoCE at 1% loss needs all of it; test_emulated.py judges made-up runs",
     "16x64": "64 hosts",
-    "failover": "its messages need all of the time before the fault; test_figures.py has `ahead`",
     "scale": "512 hosts",
 }
 """Those that take all of their time, or far more packets than a test should send, and why."""
