@@ -71,8 +71,9 @@ def figures(
     """Make the MRC paper's figures, and say whether what it saw holds here (root).
 
     Runs that are there already are not made again, but for those that could not be trusted, which
-    are tried again while there is time; figures that are not asked for stay as they are. Exit
-    status: 0 when every figure asked for holds, 1 when one does not, 4 when one cannot be trusted.
+    are tried again, slower, while there is time; figures that are not asked for stay as they are.
+    Exit status: 0 when every figure asked for holds, 1 when one does not, 4 when one cannot be
+    trusted.
     """
     from testbed.paper.making import REPEAT_S
     from testbed.paper.reproduction import chosen, plan, reproduce
@@ -140,7 +141,7 @@ def _outlook(planned: "Plan", emulated_s: float) -> str:
     if not parts:
         return "all runs are there"
     left = f"what is left of {in_words(emulated_s)}"
-    again = f"; emulated ones that cannot be trusted are tried again in {left}"
+    again = f"; emulated ones that cannot be trusted are tried again, slower, in {left}"
     return " and ".join(parts) + (again if counts.get("emulated") else "")
 
 

@@ -17,15 +17,12 @@ from pathlib import Path
 
 from testbed.model.errors import ExitStatus
 from testbed.paper.figure import FORMS, Form
-from testbed.paper.runs import STATES, Order, verdict
+from testbed.paper.runs import SLOWED, STATES, Order, verdict
 
 Progress = Callable[[str, float], None]
 """Told what is being done, and the part done, from 0 to 1."""
 
 _TESTBED = (sys.executable, "-c", "from testbed.cli import main; main()")
-
-ATTEMPTS = 4
-"""So often is an emulated run made until it can be trusted, as far as there is time."""
 
 REPEAT_S = 30 * 60.0
 """What making the emulated runs of all figures once may take, with what is tried again."""
@@ -60,8 +57,8 @@ def make(
     """Make runs, emulated ones one after the other, simulated ones one a CPU at a time.
 
     No run ends the others. Emulated ones that cannot be trusted, or broke off, are made again when
-    all have been made once, and again after that, in what is left of the time: first those that
-    cannot be told of as they are.
+    all have been made once, slower, and slower still after that, in what is left of the time:
+    first those that cannot be told of as they are.
 
     Args:
         orders: the runs.
@@ -75,11 +72,14 @@ def make(
     for form in FORMS:
         due = [one for one in orders if one.form == form]
         until = time.monotonic() + emulated_s
-        for attempt in range(ATTEMPTS if form == "emulated" else 1):
-            now = _worst_that_fit(due, until - time.monotonic()) if attempt else due
+        for times in SLOWED if form == "emulated" else SLOWED[:1]:
+            now = due
+            if times > 1:
+                fit = _worst_that_fit(due, until - time.monotonic(), times)
+                now = [one.slowed(times) for one in fit]
             if not now:
                 break
-            said = f", attempt {attempt + 1}" if attempt else ""
+            said = f", {times:g} times slower" if times > 1 else ""
             ended = _make_once(now, _Course(now, progress, f"{form}{said}"))
             failures = {key: words for key, words in failures.items() if key not in ended}
             failures |= {file: str(failed) for file, failed in ended.items() if failed is not None}
@@ -89,12 +89,13 @@ def make(
     return failures
 
 
-def _worst_that_fit(due: Sequence[Order], seconds: float) -> list[Order]:
-    """The runs that can be made in a time, those first that are in the worst state."""
+def _worst_that_fit(due: Sequence[Order], seconds: float, times: float) -> list[Order]:
+    """The runs that can be made in a time if slowed down, those in the worst state first."""
     chosen = []
     for one in sorted(due, key=_state, reverse=True):
-        if one.expected_s <= seconds:
-            seconds -= one.expected_s
+        takes_s = one.takes_s(times)
+        if takes_s <= seconds:
+            seconds -= takes_s
             chosen.append(one)
     return chosen
 

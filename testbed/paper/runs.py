@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,10 @@ from testbed.results.summary import State, Summary
 from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
+
+SLOWED = (1.0, 2.0, 4.0)
+"""How many times slower each attempt at an emulated run is than the first one: a machine that
+stalls for some milliseconds now and then is late by less of a round trip that takes longer."""
 
 STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
 """Verdicts, from the best to the worst."""
@@ -91,18 +95,34 @@ class Order:
     @property
     def expected_s(self) -> float:
         """How long it will take."""
-        if self.form == "emulated":
-            waits = DRAIN_RTTS if self.variant.may_stall else 0
-            wait_ns = waits * self.scenario.topology.propagation_rtt_ns
-            return (self.scenario.duration + wait_ns) / 1e9 + _AROUND_S
-        return packet_hops(self.scenario) / _HOPS_PER_S + _AROUND_S / 2
+        return self.takes_s()
+
+    def takes_s(self, times: float = 1.0) -> float:
+        """How long it will take, slowed down so many times (see `slowed`)."""
+        if self.form == "simulated":
+            return packet_hops(self.scenario) / _HOPS_PER_S + _AROUND_S / 2
+        waits = DRAIN_RTTS if self.variant.may_stall else 0
+        wait_ns = waits * self.scenario.topology.propagation_rtt_ns
+        return times * (self.scenario.duration + wait_ns) / 1e9 + _AROUND_S
+
+    def slowed(self, times: float) -> "Order":
+        """The same at so many times the dilation, in the same file."""
+        if times == 1:
+            return self
+        slower = _slowed(self.scenario, times).model_dump(mode="json", by_alias=True)
+        load = None if self.load is None else self.load / times
+        return replace(self, scenario=_written(slower, self.file), load=load)
 
     def attempts(self) -> tuple[Run, ...]:
-        """The runs of just this scenario that were carried through, oldest first."""
+        """The runs of just this scenario that were carried through, oldest first.
+
+        Those that were slowed down are among them: all that is told of a run is in round trips, or
+        as at full speed.
+        """
         found = sorted((self.results / self.variant.name).glob(f"*/{SUMMARY}"))
         runs = [Run(file.parent) for file in found if not file.parent.is_symlink()]
-        wanted = _as_recorded(self.scenario)
-        return tuple(run for run in runs if run.manifest.get("scenario") == wanted)
+        wanted = [_as_recorded(_slowed(self.scenario, times)) for times in SLOWED]
+        return tuple(run for run in runs if run.manifest.get("scenario") in wanted)
 
     def finished(self) -> Run | None:
         """The run that counts: that with the best verdict, of these the newest."""
@@ -159,10 +179,14 @@ def order(
     if form == "emulated" and machine is not None:
         factor = factor_for(scenario, machine)
         if factor > 1:
-            slower = scenario.at_dilation(scenario.topology.dilation * factor)
+            slower = _slowed(scenario, factor)
             scenario = _written(slower.model_dump(mode="json", by_alias=True), file)
         expected = machine.load(scenario)
     return Order(variant, form, file, scenario, results, expected)
+
+
+def _slowed(scenario: Scenario, times: float) -> Scenario:
+    return scenario if times == 1 else scenario.at_dilation(times * scenario.topology.dilation)
 
 
 def _written(data: dict[str, Any], file: Path) -> Scenario:

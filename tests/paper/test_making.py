@@ -1,15 +1,21 @@
 """Runs behind figures are made one by one; what fails is told, and tried again if that may help."""
 
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from testbed.loading import load_scenario
 from testbed.model.errors import ExitStatus
 from testbed.paper import making
 from testbed.paper.figure import Form, Variant
-from testbed.paper.runs import Order, order
+from testbed.paper.registry import FIGURES
+from testbed.paper.runs import SLOWED, Order, order
+from testbed.results import analyse
+from testbed.results.run_directory import SUMMARY, RunDirectory
+from tests.results.synthetic import Plan, generate
 
 VARIANTS = (Variant("lossy-ev", "lossy-ev"), Variant("t1-down", "t1-down"))
 
@@ -27,7 +33,7 @@ def _ends_with(status: int, journal: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     ("form", "status", "times"),
     [
-        ("emulated", ExitStatus.FAILED, making.ATTEMPTS),
+        ("emulated", ExitStatus.FAILED, len(SLOWED)),
         ("emulated", ExitStatus.MACHINE_CANNOT, 1),
         ("simulated", ExitStatus.FAILED, 1),
     ],
@@ -49,7 +55,7 @@ def test_a_run_that_fails_is_told_and_costs_no_other(
 def test_what_cannot_be_trusted_is_tried_again_in_the_time_left_the_worst_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A stand-in makes no run, so that both are missing, of which one is there in part."""
+    """A stand-in makes no run; one is there all the same, which is degraded."""
     journal = tmp_path / "journal"
     monkeypatch.setattr(making, "_TESTBED", _ends_with(ExitStatus.FAILED, journal))
     orders = [order(variant, tmp_path, "emulated") for variant in VARIANTS]
@@ -57,10 +63,43 @@ def test_what_cannot_be_trusted_is_tried_again_in_the_time_left_the_worst_first(
     run = SimpleNamespace(summary=SimpleNamespace(verdict="degraded", reasons=("late",)))
     finished = Order.finished
     monkeypatch.setattr(Order, "finished", lambda one: run if one is degraded else finished(one))
-    making.make(orders, lambda *_: None, emulated_s=missing.expected_s + 5)
+    making.make(orders, lambda *_: None, emulated_s=missing.takes_s(max(SLOWED)) + 5)
     made = [line.split()[1] for line in journal.read_text().splitlines()]
-    again = [str(missing.file)] * (making.ATTEMPTS - 1)
+    again = [str(missing.file)] * (len(SLOWED) - 1)
     assert made == [str(degraded.file), str(missing.file), *again]
+    usual, slowest = missing.scenario, load_scenario(str(missing.file))
+    assert slowest.topology.dilation == max(SLOWED) * usual.topology.dilation
+    assert slowest.duration == max(SLOWED) * usual.duration
+
+
+def test_runs_that_were_slowed_down_count_and_the_best_is_taken(tmp_path: Path) -> None:
+    one = order(VARIANTS[0], tmp_path, "emulated")
+    made = {1.0: "degraded", 2.0: "trusted", 3.0: "trusted"}
+    for number, (times, state) in enumerate(made.items()):
+        scenario = one.slowed(times).scenario
+        place = one.results / one.variant.name / f"run-{number}"
+        generate(place, Plan(duration=1.0, failures=()))
+        summary = analyse.measure(place)
+        judged = summary.model_copy(update={"verdict": state})
+        RunDirectory(place).write(SUMMARY, judged.model_dump_json())
+        manifest = json.loads((place / "manifest.json").read_text())
+        manifest["scenario"] = scenario.model_dump(mode="json", by_alias=True)
+        (place / "manifest.json").write_text(json.dumps(manifest))
+    assert [run.directory.name for run in one.attempts()] == ["run-0", "run-1"]
+    best = one.finished()
+    assert best is not None
+    assert best.directory.name == "run-1"
+
+
+def test_every_run_that_was_slowed_down_is_known_again(tmp_path: Path) -> None:
+    """What its file says is, to the last digit, what is looked for."""
+    times = SLOWED[1]
+    emulated = [one for figure in FIGURES for one in figure.variants_in("emulated")]
+    for variant in {one.name: one for one in emulated}.values():
+        usual = order(variant, tmp_path, "emulated")
+        slower = usual.scenario.at_dilation(times * usual.scenario.topology.dilation)
+        written = usual.slowed(times).scenario
+        assert written.model_dump_json() == slower.model_dump_json(), variant.name
 
 
 def test_each_run_is_made_once_though_there_is_no_time(
