@@ -23,7 +23,7 @@ from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
 
-SLOWED = (1.0, 2.0, 4.0)
+SLOWED = (1.0, 1.5, 2.0)
 """How many times slower each attempt at an emulated run is than the first one: a machine that
 stalls for some milliseconds now and then is late by less of a round trip that takes longer."""
 
@@ -139,7 +139,7 @@ def verdict(variant: Variant, summary: Summary) -> State:
     return "trusted" if stalled else summary.verdict
 
 
-_AROUND_S = 8.0
+_AROUND_S = 6.0
 """What a run takes beside its duration: to build the fabric, to end and to be measured."""
 
 _HOPS_PER_S = 60_000.0

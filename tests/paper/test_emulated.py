@@ -21,8 +21,8 @@ from testbed.results.figures.style import style
 from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
 TWO_CORES = (
-    Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2, lag_ns=1_300_000),
-    Capacity(endpoint_ns=220_000, link_ns=21_500, cpus=2, lag_ns=1_700_000),
+    Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2),
+    Capacity(endpoint_ns=220_000, link_ns=21_500, cpus=2),
 )
 """235 and 306 us of CPU for a packet between racks: a virtual machine at its best and at its worst
 (`testbed doctor --measure`)."""

@@ -34,7 +34,7 @@ def _failover(figure: PaperFigure) -> PaperFigure:
 SHORT = {
     short.number: short
     for short in (
-        Short("15", 0.28),
+        Short("15", 0.35),
         Short(
             "16",
             0.6,
