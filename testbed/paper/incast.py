@@ -25,7 +25,7 @@ DCQCN_SECONDS = 200
 """How long RoCE with one QP runs, as dilated: the bursts of the first moment cut the victim's rate,
 too, and DCQCN needs up to 15 ms of real time to bring it back (docs/paper.md)."""
 
-UNPAUSED_SECONDS = 80
+UNPAUSED_SECONDS = 60
 """The same without pauses, which make the most of those cuts: 6 ms of real time are enough."""
 
 SEEDS = 5
@@ -147,7 +147,7 @@ INCAST = PaperFigure(
     saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
     "with many QPs it has dips of 75%",
     ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
-    "incast. 1.2 ms of real time; for RoCE with 1 QP 20 ms, emulated 8 ms, of which the last "
+    "incast. 1.2 ms of real time; for RoCE with 1 QP 20 ms, emulated 6 ms, of which the last "
     "quarter counts. Only the simulator has priority flow control. With 1 QP the hash decides how "
     "many of the seven share a link with the victim, 1.75 on average, and each takes a seventh: so "
     "there are five seeds at least; emulated one, with two that do.",

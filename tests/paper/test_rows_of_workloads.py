@@ -36,13 +36,6 @@ SHORT = {
     for short in (
         Short("15", 0.35),
         Short(
-            "16",
-            0.6,
-            misses=("RoCE with 1 QP, of MRC's rate, 4 MiB", "MRC at 1% loss, of its rate, 4 MiB"),
-            without=("RoCE with 16 QPs at 1% loss, of the ports' rate, 4 MiB",),
-            only=_as_emulated,
-        ),
-        Short(
             "17",
             0.6,
             misses=("RoCE with 16 QPs over 1 QP, 4 MiB",),
@@ -78,7 +71,6 @@ def test_a_row_is_as_the_table_has_it(number: str, tmp_path: Path) -> None:
 
 
 BROKEN: Mapping[str, Mapping[str, dict[str, Any]]] = {
-    "18": {"incast-mrc": {"transport": {"kind": "mrc", "congestion": "nscc", "evs": 1}}},
     "failover": {"dead-link-mrc": {"transport": {"kind": "mrc", "spray": "blind"}}},
 }
 """Runs of a figure, and what takes from them what the paper saw."""
