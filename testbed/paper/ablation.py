@@ -156,7 +156,7 @@ def _draw(seeds: Sequence[Runs]) -> Figure:
             axes.plot([one.low, one.high], [place] * 2, color=style.BLACK, linewidth=1)
         axes.set_yticks(range(len(found)), [*found][::-1], fontsize=6)
         axes.set_title(trial.title, fontsize=7)
-        axes.set_xlabel(f"{name}\n(over MRC's)")
+        axes.set_xlabel(f"{name}\n(over MRC's)", fontsize=6.5)
         axes.spines["top"].set_visible(False)
     return figure
 
