@@ -267,6 +267,16 @@ def befalls(psn: int, fate: Fate) -> Mishap:
     return mishap
 
 
+def both(first: Mishap, second: Mishap) -> Mishap:
+    """Two mishaps that befall different packets."""
+
+    def mishap(side: int, datagram: Datagram, now_ns: int) -> Fate:
+        fate = first(side, datagram, now_ns)
+        return second(side, datagram, now_ns) if fate is Fate.ARRIVES else fate
+
+    return mishap
+
+
 def path_dies(from_rtt: float, to_rtt: float, ev: int = BAD_EV) -> Mishap:
     """All that takes an EV's path is lost for a while, both ways, in base RTTs."""
 
@@ -285,6 +295,11 @@ def all_paths_lose(from_rtt: float, to_rtt: float) -> Mishap:
         return Fate.LOST if lost else Fate.ARRIVES
 
     return mishap
+
+
+def nothing_arrives(_side: int, _datagram: Datagram, _now_ns: int) -> Fate:
+    """Lose everything."""
+    return Fate.LOST
 
 
 def loss() -> Trace:
@@ -323,6 +338,13 @@ def everything() -> tuple[Trace, ...]:
         path_death(),
         converse(befalls(2, Fate.MARKED), packets=20, until_rtt=3),
         converse(befalls(2, Fate.LATE), packets=40, until_rtt=4),
+        # Once a packet has come late, time alone is slow to judge: order is quicker.
+        converse(both(befalls(2, Fate.LATE), befalls(60, Fate.LOST)), packets=80, until_rtt=7),
+        # With no packet to pass over the EV it stays in SKIP.
+        converse(both(befalls(2, Fate.MARKED), befalls(6, Fate.LOST)), packets=8, until_rtt=3),
+        converse(befalls(2, Fate.MARKED), packets=8, until_rtt=3, acts=((1.3, deny),)),
+        converse(befalls(2, Fate.LOST), packets=20, until_rtt=3, acts=((1.6, deny),)),
+        converse(nothing_arrives, packets=8, until_rtt=8),
         converse(path_dies(0, 3, ev=BACKUP_EV), packets=40, until_rtt=9),
         converse(all_paths_lose(0, 0.5), packets=40, until_rtt=4),
         converse(fine, packets=60, until_rtt=9, acts=((0.6, deny), (1.2, allow))),

@@ -41,6 +41,8 @@ _PLACES = {
     EvState.DENIED: (6.4, 2.6),
 }
 _HALF_WIDTH, _HALF_HEIGHT = 0.95, 0.34
+_ALONG_DIAGONAL = 0.7
+"""Where a diagonal's label stands: diagonals cross in the middle."""
 
 
 def draw_sequence(trace: Trace, title: str, file: Path) -> None:
@@ -223,9 +225,10 @@ def _draw_transition(
     )
     axes.add_patch(arrow)
     vertical, level = x0 == x1, y0 == y1
+    along = 0.5 if vertical or level else _ALONG_DIAGONAL
     axes.text(
-        (x0 + x1) / 2 + (right_x * 0.34 if vertical else dx),
-        (y0 + y1) / 2 + (right_y * 0.26 if level else 0 if vertical else dy),
+        x0 + along * (x1 - x0) + (right_x * 0.34 if vertical else dx),
+        y0 + along * (y1 - y0) + (right_y * 0.26 if level else 0 if vertical else dy),
         text,
         ha="left" if right_x > 0 and vertical else "right" if vertical else "center",
         va="center" if not level else "bottom" if right_y > 0 else "top",

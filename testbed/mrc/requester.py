@@ -95,9 +95,11 @@ class Requester:
     def post_write(
         self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None = None
     ) -> None:
+        """Queue a WRITE, with 32 bits of immediate data or without."""
         self._queue.post(wr_id, payload, va, rkey, immediate)
 
     def take_completions(self) -> list[Completion]:
+        """Return the completions since the last call, in the order of posting."""
         return self._queue.take_completions()
 
     @property
@@ -117,6 +119,11 @@ class Requester:
     # Receiving
 
     def on_sack(self, sack: Sack, now_ns: int) -> None:
+        """Take in a SACK: what has arrived, what it says of the EV, window and penalty.
+
+        Its bitmap is heeded even if a newer SACK has overtaken it; what it says of the present is
+        not. One that acknowledges what was never sent is counted and ignored.
+        """
         self._counters.sacks_received += 1
         if self.failed:
             return
@@ -249,6 +256,12 @@ class Requester:
         self._engine.absolve(path.ev, now_ns)
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
+        """Take in a NACK: repeat the packet at once, or fail where the peer's memory refused it.
+
+        It counts only for the transmission that it answers, which the timestamp tells. A trim is
+        congestion: the EV is skipped once, but not for a full last hop, which all EVs share (MRC
+        paper, section 2). A refusal for want of resources says nothing of the path either.
+        """
         seq = unwrap_psn(nack.nack_psn, self._oldest_seq)
         if seq >= self._next_seq:
             self._counters.implausible += 1
@@ -279,6 +292,7 @@ class Requester:
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
     def on_response(self, response: EndpointResponse, now_ns: int) -> None:
+        """Take in the answer to an EV probe or to a port status update."""
         if response.op is EndpointOp.EV_PROBE:
             self._reverse.probe_answered(response.reflected_ev, response.request_id, now_ns)
             self._engine.probe_answered(response.reflected_ev, response.request_id, now_ns)

@@ -1,19 +1,24 @@
 """The traces behind the pictures of docs/protocol.md, and the pictures."""
 
+from functools import partial
 from pathlib import Path
+from random import Random
 
 from testbed.drawings.dialogue import (
     BAD_EV,
     RTT_NS,
     Fate,
     Trace,
+    ev_profile,
     everything,
     loss,
     path_death,
     trim,
 )
 from testbed.drawings.protocol import draw_states, transitions
-from testbed.mrc import EvState
+from testbed.mrc import EvChanged, Event, EvState
+from testbed.mrc.ev import EvEngine
+from testbed.mrc.rtt import RttEstimator
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 
@@ -71,17 +76,60 @@ def test_the_states_drawn_are_those_seen(tmp_path: Path) -> None:
     found = transitions(everything())
     assert found == {
         (EvState.GOOD, EvState.GOOD): {"substitute", "owner returned"},
-        (EvState.GOOD, EvState.SKIP): {"ECN", "trimmed", "late, condemnation withheld"},
+        (EvState.GOOD, EvState.SKIP): {
+            "ECN",
+            "trimmed",
+            "late, condemnation withheld",
+            "timeout, condemnation withheld",
+        },
         (EvState.SKIP, EvState.GOOD): {"skipped once"},
-        (EvState.GOOD, EvState.ASSUMED_BAD): {"late", "port down", "probe unanswered"},
+        (EvState.GOOD, EvState.ASSUMED_BAD): {
+            "late",
+            "overtaken",
+            "timeout",
+            "port down",
+            "probe unanswered",
+        },
+        (EvState.SKIP, EvState.ASSUMED_BAD): {"late"},
         (EvState.ASSUMED_BAD, EvState.GOOD): {"probes answered", "spurious loss"},
         (EvState.GOOD, EvState.DENIED): {"denied"},
+        (EvState.SKIP, EvState.DENIED): {"denied"},
+        (EvState.ASSUMED_BAD, EvState.DENIED): {"denied"},
         (EvState.DENIED, EvState.ASSUMED_BAD): {"allowed"},
     }
     draw_states(found, tmp_path / "states.svg")
     text = (tmp_path / "states.svg").read_text()
     for reasons in found.values():
         assert all(reason in text for reason in reasons)
+
+
+def test_no_other_way_leads_from_state_to_state() -> None:
+    """Whatever is done to the engine, at random: it makes the transitions that are drawn, all."""
+    rng, events, now_ns = Random(1), list[Event](), 0
+    profile = ev_profile()
+    evs = [entry.ev for entry in profile.entries]
+    engine = EvEngine(profile, RttEstimator(RTT_NS), rng, events)
+    engine.start(0)
+    for _ in range(20_000):
+        now_ns += rng.randrange(RTT_NS // 8)
+        ev = rng.choice(evs)
+        probes = engine.due_probes(now_ns)
+        for probed, probe_id in probes:
+            if rng.random() < 0.9:
+                engine.probe_answered(probed, probe_id, now_ns)
+        acts = (
+            partial(engine.pick, now_ns),
+            partial(engine.skip, ev, "ECN", now_ns),
+            partial(engine.blame, ev, "late", now_ns, delivers=rng.random() < 0.5),
+            partial(engine.absolve, ev, now_ns),
+            partial(engine.deny, ev, now_ns),
+            partial(engine.allow, ev, now_ns),
+            partial(engine.set_down, frozenset({0}), now_ns),
+            partial(engine.set_down, frozenset(), now_ns),
+        )
+        rng.choices(acts, weights=(40, 10, 10, 5, 1, 5, 1, 5))[0]()
+    made = {(one.old, one.new) for one in events if isinstance(one, EvChanged)}
+    assert made == set(transitions(everything()))
 
 
 def test_the_command_writes_every_picture(call: Call, tmp_path: Path) -> None:  # noqa: F811 - the fixture
