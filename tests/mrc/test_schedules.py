@@ -1,11 +1,12 @@
 """Random networks, workloads and faults: whatever happens, WRITEs end as the verbs promise."""
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from testbed.mrc import CcProfile, CompletionStatus, MessageDelivered, Nscc
+from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 
@@ -27,6 +28,18 @@ def path_models(draw: st.DrawFn) -> PathModel:
         dead=draw(st.sampled_from([[], [], [(start, start + 300 * MS)], [(start, start + 2 * S)]])),
         dead_direction=draw(st.sampled_from([None, 0, 1])),
     )
+
+
+@st.composite
+def networks(draw: st.DrawFn, evs: list[int]) -> dict[int, PathModel]:
+    """Paths that are sometimes bad, or of which all but one may die for good."""
+    paths = {ev: draw(path_models()) for ev in evs}
+    if draw(st.booleans()):
+        spared = draw(st.sampled_from(evs))
+        for ev, path in paths.items():
+            if ev != spared and draw(st.booleans()):
+                paths[ev] = replace(path, dead=[(draw(st.integers(0, 600)) * MS, NEVER)])
+    return paths
 
 
 def window() -> Nscc:
@@ -63,7 +76,7 @@ def test_everything_arrives(
 ) -> None:
     """Every byte arrives, completions are exact and in order, and nothing is sent without end."""
     profile = make_profile(planes, active, backups)
-    paths = {entry.ev: data.draw(path_models()) for entry in profile.entries}
+    paths = data.draw(networks([entry.ev for entry in profile.entries]))
     network = Network(
         profile,
         seed=seed,
