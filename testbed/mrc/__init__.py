@@ -11,7 +11,8 @@ from testbed.mrc.constants import DscpClasses
 from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev import NEVER, EvEntry, EvProfile
+from testbed.mrc.ev import NEVER
+from testbed.mrc.ev_profile import EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,
     Event,

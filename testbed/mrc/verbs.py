@@ -38,7 +38,7 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.datagram import Arrival, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev import EvEntry, EvProfile
+from testbed.mrc.ev_profile import EvEntry, EvProfile
 from testbed.mrc.events import Event
 from testbed.mrc.memory import MemoryRegion, MemoryTable
 from testbed.mrc.message import CompletionStatus
