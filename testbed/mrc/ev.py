@@ -255,6 +255,7 @@ class EvEngine:
         plane = self._plane_of[path.plane]
         if path.blamed == 0 and path.state is EvState.ASSUMED_BAD and not plane.down:
             path.relapses -= path.relapsed
+            path.relapsed = False
             self._rehabilitate(path, "spurious loss", now_ns)
 
     def deny(self, ev: int, now_ns: int) -> None:

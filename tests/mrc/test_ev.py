@@ -278,6 +278,20 @@ def test_answers_that_come_too_late_do_not_count() -> None:
     assert bench.engine.states()[1] is EvState.ASSUMED_BAD
 
 
+def test_a_relapse_is_taken_back_once() -> None:
+    bench = started(make_profile(probe_successes=2, grey_probe_successes=1))
+    condemn_and_wait(bench, 1)
+    bench.blame(1)
+    bench.engine.absolve(1, bench.now_ns)
+    for _ in range(2):
+        bench.engine.deny(1, bench.now_ns)
+        bench.engine.allow(1, bench.now_ns)
+        bench.blame(1)
+        bench.engine.absolve(1, bench.now_ns)
+    assert bench.engine[1].relapses == 0
+    assert round(condemn_and_wait(bench, 1)) == 3
+
+
 def late_probe(bench: Bench) -> tuple[int, int]:
     """A probe of EV 1 that was given up 1.5 RTT after it went out."""
     bench.blame(1)
