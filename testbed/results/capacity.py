@@ -30,12 +30,16 @@ class AttainableRate:
 
     def bits(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
         """How many payload bits it allows between two times, elementwise."""
-        total = np.zeros(np.broadcast(start, end).shape)
-        ends = (*self.starts[1:], np.inf)
-        for step_start, step_end, rate in zip(self.starts, ends, self.rates_bps, strict=True):
-            inside = np.minimum(end, step_end) - np.maximum(start, step_start)
-            total += rate * np.clip(inside, 0, None)
-        return total
+        return self._bits_until(end) - self._bits_until(start)
+
+    def _bits_until(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Since the first change of the rate, or since 0 if there is none; negative before."""
+        rates, changes = np.array(self.rates_bps), np.array(self.starts[1:] or (0.0,))
+        step = np.searchsorted(self.starts[1:], t, side="right")
+        at_changes = np.concatenate([[0.0], np.cumsum(rates[1:-1] * np.diff(changes))])
+        last = np.maximum(step - 1, 0)
+        found: NDArray[np.float64] = at_changes[last] + rates[step] * (t - changes[last])
+        return found
 
 
 Passing = Callable[[str], float]
