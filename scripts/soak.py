@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,15 @@ MUST_BE_TRUSTED = frozenset({"chaos-long", "clustermapper-long"})
 a verdict *degraded* leaves what they expect standing."""
 
 HEADINGS = ("", "tries", "seconds", "verdict", "bytes sent", "lost", "in error", "growth", "why")
+FAULT_HEADINGS = (
+    "scenario",
+    "faults",
+    "first EV out, RTT",
+    "stall, RTT",
+    "recovery, RTT",
+    "packets lost",
+    "lost after detection",
+)
 SCREEN = "{:24} {:>5} {:>7} {:10} {:>14} {:>6} {:>8} {:>7}  {}"
 
 
@@ -51,6 +61,8 @@ class Part:
         qps_in_error: flows of which a message failed.
         growth: by how much the memory of the process that grew most did; None if not measured.
         commit: the project's state that was tested.
+        faults: of a scenario with faults of links: how many, and the worst that one did, as a row
+            of FAULT_HEADINGS.
     """
 
     name: str
@@ -64,6 +76,7 @@ class Part:
     qps_in_error: int | None = None
     growth: float | None = None
     commit: str = ""
+    faults: tuple[str, ...] = ()
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -136,11 +149,17 @@ def _broken_off(directory: Path, wanted: list[str]) -> dict[str, Part]:
 
 def _write(directory: Path, wanted: list[str], done: dict[str, Part]) -> None:
     content = {"wanted": wanted, "done": [asdict(part) for part in done.values()]}
-    lines = [HEADINGS, ("---",) * len(HEADINGS), *(part.cells for part in done.values())]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    tables = [_table(HEADINGS, [part.cells for part in done.values()])]
+    if faults := [(part.name, *part.faults) for part in done.values() if part.faults]:
+        tables.append(_table(FAULT_HEADINGS, faults))
     place = RunDirectory(directory)
-    place.write("soak.md", table)
+    place.write("soak.md", "\n".join(tables))
     place.write("soak.json", json.dumps(content, indent=2) + "\n")
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headings, ("---",) * len(headings), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _matrix() -> Part:
@@ -189,7 +208,28 @@ def _scenario(name: str, results: str, most_tries: int) -> Part:
         summary["qps_in_error"],
         max((one["growth"] for one in summary["memory"]), default=None),
         _commit(),
+        _worst(summary["faults"]),
     )
+
+
+def _worst(faults: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """What the faults of links did to the flows that they struck, each figure that of the worst."""
+    struck = [one for one in faults if one["flows_affected"] and ">" in one["places"][0]]
+    if not struck:
+        return ()
+    times = (
+        _most(struck, f"{figure}_rtt", "{:.2f}") for figure in ("detection", "stall", "recovery")
+    )
+    lost = sum(one["packets_lost"] for one in struck)
+    return (f"{len(struck)}", *times, f"{lost:,}", _most(struck, "residual_loss", "{:.3%}"))
+
+
+def _most(faults: Sequence[dict[str, Any]], figure: str, shape: str) -> str:
+    """The most of a figure over the faults that have it, and how many have not."""
+    found = [one[figure] for one in faults if one[figure] is not None]
+    missing = len(faults) - len(found)
+    most = shape.format(max(found)) if found else "none"
+    return f"{most} (none: {missing})" if found and missing else most
 
 
 def _is_disturbed(name: str, status: int, summary: dict[str, Any] | None) -> bool:

@@ -4,7 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ class Commands:
         self.statuses = statuses
         self.verdicts: dict[str, Iterator[str]] = {}
         self.ran: list[str] = []
+        self.faults: list[dict[str, object]] = []
         self.commit = "one"
 
     def __call__(self, command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
@@ -36,6 +37,7 @@ class Commands:
             "reasons": [] if not status else ["the machine was late"],
             "qps_in_error": 0,
             "memory": [{"growth": 0.01}, {"growth": 0.02}],
+            "faults": self.faults,
         }
         said = "2 passed" if name == "faults" else json.dumps({"summary": summary})
         return subprocess.CompletedProcess(words, status, said, "")
@@ -57,12 +59,14 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     def run(
         *names: str,
         commit: str = "one",
+        faults: Sequence[dict[str, object]] = (),
         verdicts: dict[str, list[str]] | None = None,
         **statuses: list[int],
     ) -> tuple[int, Commands]:
         commands = Commands({name: iter(found) for name, found in statuses.items()})
         commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
         commands.commit = commit
+        commands.faults = [*faults]
         monkeypatch.setattr(module.subprocess, "run", commands)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
         return module.main(), commands
@@ -135,3 +139,19 @@ def test_what_another_commit_did_does_not_count(soak: Soak) -> None:
         soak("healthy", "chaos", chaos=[])
     _, commands = soak("healthy", "chaos", commit="two")
     assert commands.ran == ["healthy", "chaos"]
+
+
+def test_the_worst_that_faults_did_is_told(soak: Soak, tmp_path: Path) -> None:
+    did = {"detection_rtt": 1.0, "stall_rtt": 1.3, "recovery_rtt": 2.0, "packets_lost": 30}
+    link = {"places": ["a>b"], "flows_affected": 2, "residual_loss": 0.001, **did}
+    unnoticed = {**link, "detection_rtt": None, "stall_rtt": 1.5, "residual_loss": None}
+    faults = [
+        link,
+        unnoticed,
+        {**link, "flows_affected": 0, "stall_rtt": 9.0},
+        {**link, "places": ["h3"], "stall_rtt": 9.0},
+    ]
+    soak("rolling-failures", faults=faults)
+    last = (tmp_path / "soak.md").read_text().splitlines()[-1]
+    row = "rolling-failures | 2 | 1.00 (none: 1) | 1.50 | 2.00 | 60 | 0.100% (none: 1)"
+    assert last == f"| {row} |"
