@@ -1,7 +1,11 @@
 """What the Clustermapper found, held against the faults that there were."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import polars as pl
 
 from testbed.model.names import link_of
 from testbed.model.targets import expand
@@ -10,6 +14,9 @@ from testbed.results.summary import Localisation, LocalisedFault
 
 GRACE_ROUNDS = 4
 """How many rounds after healing an accusation may still come: what was lost before is weighed."""
+
+HALVINGS = 40
+"""Steps of the search for a share of packets lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +72,7 @@ def localisation(data: RunData) -> Localisation | None:
     found = accusations(data)
     truths = list(_truths(data))
     right = [one for one in found if any(truth.explains(one) for truth in truths)]
-    named = tuple(_localised(truth, right) for truth in truths)
+    named = tuple(_localised(data, truth, truths, right) for truth in truths)
     probes = data.tables["probes"]
     naming = _longest([one.after_s for one in named])
     return Localisation(
@@ -122,7 +129,9 @@ def _longest(times: Sequence[float | None]) -> float | None:
     return max((t for t in times if t is not None), default=None) if None not in times else None
 
 
-def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:
+def _localised(
+    data: RunData, truth: _Truth, truths: Sequence[_Truth], right: Sequence[Accusation]
+) -> LocalisedFault:
     mine = [one for one in right if truth.explains(one)]
     last = [one for one in mine if one.end >= truth.healed] or mine[-1:]
     return LocalisedFault(
@@ -133,7 +142,38 @@ def _localised(truth: _Truth, right: Sequence[Accusation]) -> LocalisedFault:
         after_s=mine[0].start - truth.start if mine else None,
         whole=frozenset().union(*(one.links for one in mine)) == truth.links,
         exact=frozenset().union(*(one.directions for one in last)) == truth.directions,
+        loss=_loss(data, truth, truths, mine[-1].directions) if mine else None,
     )
+
+
+def _loss(
+    data: RunData, truth: _Truth, truths: Sequence[_Truth], accused: frozenset[str]
+) -> float | None:
+    """The share that each accused direction lost, by the probes across it while the fault lasted.
+
+    A probe that crosses k of them arrives with the chance (1 - loss)^k: the loss is the one with
+    which as many are to be expected as arrived. Probes that met another fault are left out; None
+    where no other is left.
+    """
+    others = frozenset().union(*(one.directions for one in truths)) - truth.directions
+    during = data.tables["probes"].filter(pl.col("t").is_between(truth.start, truth.healed))
+    by_path = during.group_by("path").agg(pl.len(), pl.col("lost").sum())
+    sent, arrived = Counter[int](), 0
+    for path, probes, lost in by_path.iter_rows():
+        way = path.partition(":")[2].split(">")
+        crossed = [f"{near}>{far}" for near, far in pairwise(way)]
+        times = sum(one in accused for one in crossed)
+        if times and others.isdisjoint(crossed):
+            sent[times] += probes
+            arrived += probes - lost
+    if not sent:
+        return None
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        loss = (low + high) / 2
+        expected = sum(count * (1 - loss) ** times for times, count in sent.items())
+        low, high = (loss, high) if expected > arrived else (low, loss)
+    return high
 
 
 def struck(fault: FaultRecord) -> frozenset[str]:

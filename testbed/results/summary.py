@@ -234,6 +234,8 @@ class LocalisedFault(_Model):
     `named` is what it accused last, `after_s` how long after the fault took effect it first
     accused something right; both null if it never did. `whole`: all the links of the fault.
     `exact`: what stood accused when it healed, or last before that, are just its directions.
+    `loss`: the share of packets that each direction of what is `named` lost while the fault was in
+    force, by the probes across it that met no other fault; null if there were none.
     """
 
     fault: int
@@ -243,6 +245,7 @@ class LocalisedFault(_Model):
     after_s: float | None
     whole: bool
     exact: bool
+    loss: float | None = None
 
 
 class Localisation(_Model):

@@ -5,15 +5,19 @@ say whether it had to arrive. `TESTBED_SOAK=1` makes every fault last ten times 
 """
 
 import os
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from testbed.controller.plan import choose_wires
 from testbed.fabric import link_model
@@ -291,3 +295,62 @@ def _is_in_force(record: dict[str, Any], t_ns: int) -> bool | None:
     if record["effective_ns"] <= t_ns < record["heal_after_ns"] - SETTLED_NS:
         return True
     return None
+
+
+TICKING = "import time\nwhile True: print(time.monotonic_ns(), flush=True), time.sleep(0.005)"
+"""A process that says all the time that it runs: it stands for an endpoint."""
+
+
+def test_every_kind_on_endpoints(tmp_path: Path) -> None:
+    """One is stopped, then both, then the other one is killed; each goes on until and unless."""
+    entry = {"kind": "kill", "target": "h1", "at": "700 ms"}
+    kill: Fault = TypeAdapter(Fault).validate_python(entry)
+    faults = (
+        fault("h0", "100 ms", "150 ms", "freeze"),
+        fault(["h0", "h1"], "400 ms", "150 ms", "freeze"),
+        kill,
+    )
+
+    def inside() -> None:
+        with ExitStack() as stack:
+            pids = {host: stack.enter_context(_ticking(tmp_path / host)) for host in ("h0", "h1")}
+            run = stack.enter_context(running(tmp_path, faults, ()))
+            run.controller.begin(time.monotonic_ns() + 50 * MS, pids)
+            run.listen("done")
+            time.sleep(0.1)
+            run.controller.stop()
+        one, both, killed = run.faults()
+        assert [record["error"] for record in (one, both, killed)] == [None, None, None]
+        assert killed["healed_ns"] is None
+        assert killed["proof"] == {"injected": {"ended": True}, "until_end": {"ended": True}}
+        for record in (one, both):
+            assert record["proof"] == {
+                "injected": {"stopped": True},
+                "until_end": {"stopped": True},
+                "healed": {"stopped": False},
+            }
+        ran = {
+            host: [int(line) for line in (tmp_path / host).read_text().splitlines()]
+            for host in ("h0", "h1")
+        }
+        for host, struck_by in (("h0", (one, both)), ("h1", (both, killed))):
+            ticks = ran[host]
+            assert min(ticks) < struck_by[0]["effective_after_ns"]
+            for record in struck_by:
+                healing_ns = record["heal_after_ns"] or time.monotonic_ns()
+                assert not [t for t in ticks if record["effective_ns"] < t < healing_ns]
+        assert max(ran["h0"]) > both["healed_ns"]
+
+    run_in_sandbox(inside, timeout_s=60)
+
+
+@contextmanager
+def _ticking(output: Path) -> Iterator[int]:
+    """A process that ticks into a file, until it is ended; its number."""
+    with output.open("wb") as file:
+        process = subprocess.Popen([sys.executable, "-c", TICKING], stdout=file)
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+            process.wait()
