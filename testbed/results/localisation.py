@@ -156,7 +156,8 @@ def _loss(
     where no other is left.
     """
     others = frozenset().union(*(one.directions for one in truths)) - truth.directions
-    during = data.tables["probes"].filter(pl.col("t").is_between(truth.start, truth.healed))
+    until = truth.healed - data.base_rtt_s  # what is under way then may cross when it is healed
+    during = data.tables["probes"].filter(pl.col("t").is_between(truth.start, until))
     by_path = during.group_by("path").agg(pl.len(), pl.col("lost").sum())
     sent, arrived = Counter[int](), 0
     for path, probes, lost in by_path.iter_rows():
