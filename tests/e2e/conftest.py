@@ -15,6 +15,9 @@ from testbed.model.errors import ExitStatus
 
 TESTBED = Path(sys.executable).with_name("testbed")
 
+UNDRAWN = "--no-figures"
+"""Of a run whose figures and report nobody looks at: they take longer than all else after it."""
+
 ATTEMPTS = 2
 """Runs that may be tried until one can be trusted."""
 
@@ -52,15 +55,20 @@ class CommandLine:
             env=os.environ | {"NO_COLOR": "1", "COLUMNS": "200"},
         )
 
-    def run(self, scenario: Path, *options: str, timed: bool = True) -> dict[str, Any]:
+    def run(
+        self, scenario: Path, *options: str, timed: bool = True, drawn: bool = False
+    ) -> dict[str, Any]:
         """Run a scenario to its end; returns its summary with the key `run` added.
+
+        With figures and report only where they are looked at (`drawn`).
 
         A shared machine stumbles: what the run itself says cannot be trusted, or is degraded, is
         tried again. Where the test is about no times (not `timed`), a machine that was too busy
         does no harm.
         """
+        asked = ["--json", *options, *([] if drawn else [UNDRAWN])]
         for _ in range(ATTEMPTS):
-            process = self.start("run", scenario, "--results", self.results, "--json", *options)
+            process = self.start("run", scenario, "--results", self.results, *asked)
             out, err = process.communicate(timeout=120)
             assert process.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, err
             answer = json.loads(out)

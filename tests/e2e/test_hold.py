@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import UNDRAWN, CommandLine
 from tests.e2e.test_kill import assert_all_gone, descendants
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
@@ -91,7 +91,7 @@ def test_faults_by_hand_are_measured_like_those_of_the_timeline(testbed: Command
 
 
 def test_a_limit_ends_it(testbed: CommandLine) -> None:
-    with _held(testbed, "--hold-for", "800ms") as (process, _):
+    with _held(testbed, "--hold-for", "800ms", UNDRAWN) as (process, _):
         summary = _summary(process)
     assert summary["duration_s"] == pytest.approx(1.8)
     assert summary["faults"] == []

@@ -7,18 +7,18 @@ from typing import Any
 import polars as pl
 import pytest
 
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import UNDRAWN, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
 
 
-def _run(testbed: CommandLine, **changes: Any) -> dict[str, Any]:
+def _run(testbed: CommandLine, *options: str, **changes: Any) -> dict[str, Any]:
     """Run a scenario; whether the machine was busy is another test's matter."""
     asked = {"topology": "clos-tiny", "duration": "4 s", "workload": PAIR} | changes
     scenario = testbed.scenario(**asked)
-    process = testbed.start("run", scenario, "--results", testbed.results, "--json")
+    process = testbed.start("run", scenario, "--results", testbed.results, "--json", *options)
     out, err = process.communicate(timeout=120)
     assert process.returncode in (0, 4), err
     answer = json.loads(out)
@@ -48,7 +48,7 @@ def test_tcp_is_held_up_by_a_dead_path_and_delivers_everything(testbed: CommandL
 
 def test_mptcp_has_a_subflow_in_every_plane(testbed: CommandLine) -> None:
     fault = {"kind": "blackhole", "target": "p1_t0_0--p1_t1_1", "at": "2 s", "for": "800 ms"}
-    summary = _run(testbed, transport={"kind": "mptcp"}, timeline=[fault])
+    summary = _run(testbed, UNDRAWN, transport={"kind": "mptcp"}, timeline=[fault])
     integrity = summary["integrity"]
     assert integrity["bytes_lost"] == integrity["bytes_corrupted"] == 0
     for flow in summary["flows"]:
@@ -61,7 +61,9 @@ def test_mptcp_has_a_subflow_in_every_plane(testbed: CommandLine) -> None:
 def test_mptcp_sends_both_ways_without_pausing(testbed: CommandLine) -> None:
     """What is dropped at the edge of a window comes again only by a timer of about a second."""
     pair = {"kind": "write_bw", "pairs": [["h0", "h4"]], "message_size": "1 MiB"}
-    summary = _run(testbed, topology="clos-4plane", transport={"kind": "mptcp"}, workload=pair)
+    summary = _run(
+        testbed, UNDRAWN, topology="clos-4plane", transport={"kind": "mptcp"}, workload=pair
+    )
     arrivals = pl.read_parquet(Path(summary["run"]) / "arrivals.parquet").filter(pl.col("t") > 1)
     for flow in summary["flows"]:
         assert set(flow["goodput_by_plane_bps"]) == {"0", "1", "2", "3"}

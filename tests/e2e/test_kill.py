@@ -140,7 +140,7 @@ def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.patient
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
-    run = Path(testbed.run(testbed.scenario(duration="2 s"), timed=False)["run"])
+    run = Path(testbed.run(testbed.scenario(duration="2 s"), timed=False, drawn=True)["run"])
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     with _in_full_swing(testbed) as process:
         process.kill()

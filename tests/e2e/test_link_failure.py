@@ -51,7 +51,7 @@ def _assert_in_time(summary: dict[str, Any]) -> None:
 @pytest.mark.parametrize("kind", ["blackhole", "cut"])
 def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str) -> None:
     """And its directory is complete."""
-    summary = testbed.run(testbed.scenario(timeline=_timeline(kind)), "--seed", "3")
+    summary = testbed.run(testbed.scenario(timeline=_timeline(kind)), "--seed", "3", drawn=True)
     _assert_ridden_out(summary)
     _assert_complete(summary)
     (fault,) = summary["faults"]

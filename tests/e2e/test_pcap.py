@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from .conftest import CommandLine
+from .conftest import UNDRAWN, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
@@ -19,7 +19,7 @@ def test_captures_have_every_data_packet_of_the_run(testbed: CommandLine) -> Non
     scenario = testbed.scenario(topology="clos-tiny", duration="2 s")
     text = scenario.read_text().replace("h4", "h1")
     scenario.write_text(text)
-    options = ("--results", testbed.results, "--json", "--pcap", NIC, "--pcap", FABRIC)
+    options = ("--results", testbed.results, "--json", UNDRAWN, "--pcap", NIC, "--pcap", FABRIC)
     process = testbed.start("run", scenario, *options)
     out, err = process.communicate(timeout=120)
     assert process.returncode in (0, 4), err  # a busy machine is another test's matter

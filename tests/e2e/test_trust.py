@@ -98,7 +98,7 @@ def test_a_run_without_the_link_model_says_so(testbed: CommandLine) -> None:
     def without_it() -> dict[str, Any]:
         if link_model.OBJECT.exists():
             namespaces.mount("/dev/null", str(link_model.OBJECT), "", namespaces.MS_BIND)
-        return testbed.run(testbed.scenario(duration="2 s"), timed=False)
+        return testbed.run(testbed.scenario(duration="2 s"), timed=False, drawn=True)
 
     summary = run_in_sandbox(without_it)
     assert summary["verdict"] in ("degraded", "invalid")

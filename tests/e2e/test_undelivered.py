@@ -6,7 +6,7 @@ import pytest
 
 from testbed.model.errors import ExitStatus
 from testbed.results.verdict import NOT_DELIVERED
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import UNDRAWN, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
@@ -22,7 +22,7 @@ def test_a_timeout_longer_than_the_run_ends_it_all_the_same(testbed: CommandLine
         transport={"kind": "roce", "ack_timeout": "67 ms"},
         timeline=[cut],
     )
-    process = testbed.start("run", scenario, "--results", testbed.results, "--json")
+    process = testbed.start("run", scenario, "--results", testbed.results, "--json", UNDRAWN)
     out, err = process.communicate(timeout=120)
     assert process.returncode == ExitStatus.FAILED, err
     summary = json.loads(out)["summary"]
