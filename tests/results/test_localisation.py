@@ -70,7 +70,8 @@ def test_the_direction_is_named(tmp_path: Path) -> None:
 
 
 def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
-    found = localised(tmp_path)
+    found = localised(tmp_path, drawn=True)
+    assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
     assert (found.accusations, found.precision, found.recall) == (0, None, None)
     assert found.probes_lost == 0
 
