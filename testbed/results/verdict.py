@@ -367,7 +367,7 @@ def _stretches(
     t, backlog = samples["t"].to_numpy(), samples["backlog_bytes"].to_numpy()
     begun = np.searchsorted(sorted(begin for begin, _ in struck), t, side="right")
     ended = np.searchsorted(sorted(end for _, end in struck), t, side="left")
-    marked = samples.with_columns(waits=(backlog >= waiting_bytes) & (begun <= ended))
+    marked = samples.with_columns(pl.Series("waits", (backlog >= waiting_bytes) & (begun <= ended)))
     runs = marked.with_columns(run=pl.col("waits").rle_id()).filter("waits")
     for _, run in runs.group_by("run"):
         if run.height >= WAITING_SAMPLES:
