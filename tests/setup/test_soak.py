@@ -59,14 +59,14 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     def run(
         *names: str,
         commit: str = "one",
-        faults: Sequence[dict[str, object]] = (),
+        did: Sequence[dict[str, object]] = (),
         verdicts: dict[str, list[str]] | None = None,
         **statuses: list[int],
     ) -> tuple[int, Commands]:
         commands = Commands({name: iter(found) for name, found in statuses.items()})
         commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
         commands.commit = commit
-        commands.faults = [*faults]
+        commands.faults = [*did]
         monkeypatch.setattr(module.subprocess, "run", commands)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
         return module.main(), commands
@@ -151,7 +151,7 @@ def test_the_worst_that_faults_did_is_told(soak: Soak, tmp_path: Path) -> None:
         {**link, "flows_affected": 0, "stall_rtt": 9.0},
         {**link, "places": ["h3"], "stall_rtt": 9.0},
     ]
-    soak("rolling-failures", faults=faults)
+    soak("rolling-failures", did=faults)
     last = (tmp_path / "soak.md").read_text().splitlines()[-1]
     row = "rolling-failures | 2 | 1.00 (none: 1) | 1.50 | 2.00 | 60 | 0.100% (none: 1)"
     assert last == f"| {row} |"
