@@ -102,8 +102,7 @@ def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
         "name: deaf\ntopology: clos-tiny\nduration: 3 s\nworkload: {pairs: [[h0, h1]]}\n"
         "timeline: [{kind: kill, target: controller, at: 500 ms}]\n"
     )
-    main = "from testbed.cli import main; main()"
-    command = [sys.executable, "-c", main, "run", "./x.yaml", "--no-figures"]
+    command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
     found = subprocess.run(
         command,
         cwd=tmp_path,

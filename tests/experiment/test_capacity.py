@@ -242,7 +242,7 @@ def test_validate_says_which_dilation_auto_is(tmp_path: Path) -> None:
 def test_the_first_run_measures_and_takes_the_dilation_from_it(tmp_path: Path, cache: Path) -> None:
     file = tmp_path / "auto.yaml"
     file.write_text(AUTO.replace("10 s", "1 s"))
-    done = _answer("run", file, "--results", tmp_path / "results", "--json", "--no-figures")
+    done = _answer("run", file, "--results", tmp_path / "results", "--json")
     assert "measuring what this machine carries" in done.stderr
     assert list(cache.rglob("capacity-*.json"))
     found = kept()
