@@ -223,6 +223,7 @@ def incast(setting: Setting) -> list[Figure]:
         _none(f"{trimmed}: payload damaged", "B", [one.bytes_damaged for one in trimming]),
         Figure(f"{dropped}: Jain's index", "", tuple(one.jain for one in dropping)),
         Figure(f"{dropped}: packets lost whole", "", tuple(one.dropped for one in dropping)),
+        Figure(f"{dropped}: EVs out at once, at most", "", tuple(o.condemned for o in dropping)),
         _none(
             f"{dropped}: EVs condemned for good", "", [one.condemned_for_good for one in dropping]
         ),

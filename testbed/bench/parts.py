@@ -6,6 +6,7 @@ The largest fabrics come last: the kernel is busy for a while after them, taking
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from testbed.bench.accounts import accounts
 from testbed.bench.agreement import agreement
 from testbed.bench.bring_up import bring_up, scale
 from testbed.bench.change import change
@@ -48,6 +49,7 @@ PARTS: Mapping[str, Part] = {
     "link-model": Part("CPU time of a packet on a link", link_model),
     "ceiling": Part("packet-hops/s that this machine carries", ceiling),
     "rate": Part("links against the rate that they were given", rate, 3),
+    "accounts": Part("whether every packet is counted where it was", accounts, 1),
     "change": Part("how soon a change of a link holds", change, 5),
     "faults": Part("how soon the controller's faults hold, and heal", faults, 5),
     "packet-rate": Part("one queue pair beside a C program", packet_rate),
@@ -59,7 +61,7 @@ PARTS: Mapping[str, Part] = {
     "localisation": Part("whether probes name what is ill, simulated", localisation, 1, root=False),
     "incast": Part("7:1, with trimming and without, simulated", incast, 3, root=False),
     "shared-path": Part("two flows that meet on one T1, simulated", shared_path, 1, root=False),
-    "robustness": Part("a million mutated packets, random schedules", robustness, 1, root=False),
+    "robustness": Part("mutated packets and random schedules", robustness, 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
     "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 1),
     "leaf-spine": Part("a permutation of 1024 hosts, simulated", leaf_spine, 1, root=False),

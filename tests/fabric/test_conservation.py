@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -32,7 +32,9 @@ def _has_the_link_model() -> None:
         pytest.skip(str(missing))
 
 
-def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> None:
+def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for(
+    record_property: Callable[[str, object], None],
+) -> None:
     """Three hosts send to a fourth over all paths: a lossy, a corrupting and a dead link."""
     topology = Topology.model_validate(
         {
@@ -77,6 +79,7 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for() -> No
             _compare(topology, model, got, len(sources) * count, sink)
 
     run_in_sandbox(act)
+    record_property("packets", len(sources) * count)
 
 
 def broken(packet: bytes) -> bool:
@@ -129,7 +132,9 @@ def _compare(
     ids=["from one rack", "from two racks"],
 )
 def test_marks_appear_on_exactly_the_link_that_two_flows_overload(
-    flows: tuple[tuple[str, str], ...], shared: str
+    flows: tuple[tuple[str, str], ...],
+    shared: str,
+    record_property: Callable[[str, object], None],
 ) -> None:
     """Each is paced to 80% of a link, both take one T1; all other paths idle."""
     topology = Topology(
@@ -163,6 +168,7 @@ def test_marks_appear_on_exactly_the_link_that_two_flows_overload(
     assert marked > offered / 4
     used = {way for way in found if "h" not in way}
     assert used == set(_fabric_links(topology, flows))
+    record_property("packets", offered)
 
 
 def _fabric_links(topology: Topology, flows: tuple[tuple[str, str], ...]) -> Iterator[str]:

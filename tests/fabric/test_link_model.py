@@ -5,6 +5,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -93,7 +94,9 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
 
 @pytest.mark.root
 @pytest.mark.patient
-def test_every_one_of_100000_packets_is_accounted_for() -> None:
+def test_every_one_of_100000_packets_is_accounted_for(
+    record_property: Callable[[str, object], None],
+) -> None:
     """Two hosts overload an uplink: what is marked, trimmed and dropped is what is received."""
     topology = dumbbell(dilation=2_500, t0_up={"limit": "1 BDP"})
     count, size = 50_000, 300
@@ -151,6 +154,7 @@ def test_every_one_of_100000_packets_is_accounted_for() -> None:
             assert kernel_drops(topology) == 0
 
     run_in_sandbox(act, timeout_s=120)
+    record_property("packets", 2 * count)
 
 
 def kernel_drops(topology: Topology) -> int:

@@ -7,8 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc
+from tests.drawn import Drawn, schedules
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
+
+DRAWN = Drawn()
+schedules_are_counted = DRAWN.recorded()
 
 MTU = 256
 
@@ -47,7 +51,7 @@ def window() -> Nscc:
     return Nscc(CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=5e5, mss=MTU, dilation=1e4))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=schedules(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.data(),
     planes=st.integers(1, 4),
@@ -75,6 +79,7 @@ def test_everything_arrives(
     seed: int,
 ) -> None:
     """Every byte arrives, completions are exact and in order, and nothing is sent without end."""
+    DRAWN.one_more()
     profile = make_profile(planes, active, backups)
     paths = data.draw(networks([entry.ev for entry in profile.entries]))
     network = Network(

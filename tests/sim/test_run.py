@@ -1,6 +1,7 @@
 """Whole scenarios in virtual time: the transport's promises, repeatability, the books."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
@@ -243,7 +244,9 @@ def test_a_host_that_loses_a_port_tells_its_peer(tmp_path: Path) -> None:
         assert 0 < lost < 0.02 * sent
 
 
-def test_corruption_on_every_link_lets_nothing_wrong_into_memory() -> None:
+def test_corruption_on_every_link_lets_nothing_wrong_into_memory(
+    record_property: Callable[[str, object], None],
+) -> None:
     simulation = Simulation(_link_failure(timeline=()))
     topology = simulation.scenario.topology
     for plane in range(topology.planes):
@@ -255,3 +258,4 @@ def test_corruption_on_every_link_lets_nothing_wrong_into_memory() -> None:
     told = (host.traffic.report()["refused"] for host in simulation.hosts.values())
     found = sum(reasons.get("bad_icrc", 0) for reasons in told)
     assert found > 0.9 * damaged > 200, "but for bits that the iCRC masks, and two in one packet"
+    record_property("damaged", damaged)

@@ -12,6 +12,10 @@ from testbed.model.names import directions_of
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
 from testbed.sim import Simulation
+from tests.drawn import Drawn, schedules
+
+DRAWN = Drawn()
+schedules_are_counted = DRAWN.recorded()
 
 MS = 1_000_000
 TINY = load_topology("clos-tiny")
@@ -61,11 +65,12 @@ def _switch(simulation: Simulation, link: str, trouble: Trouble) -> None:
         simulation.engine.at(trouble.until_ns, lambda _now, _: act(WHOLE))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=schedules(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data(), spared=st.sampled_from(WAYS), seed=st.integers(0, 1 << 16))
 def test_everything_arrives_over_the_path_that_is_left(
     data: st.DataObject, spared: Path, seed: int
 ) -> None:
+    DRAWN.one_more()
     safe = {link.name for link in links_of_path(TINY, TINY.host(0), TINY.host(1), spared)}
     targets = sorted(set(TINY.links) - safe)
     schedule = data.draw(st.dictionaries(st.sampled_from(targets), troubles(), min_size=1))

@@ -1,14 +1,12 @@
 """Anything that leaves one path alive, drawn step by step: everything arrives, once, in order.
 
-A small set runs always; `TESTBED_SOAK=1` draws thousands of schedules, longer ones.
+A small set runs always; `TESTBED_SOAK=1` draws longer schedules, thousands if not told how many.
 """
 
 import os
-from collections.abc import Callable, Iterator
 from random import Random
-from typing import ClassVar, Literal
+from typing import Literal
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -24,6 +22,10 @@ from testbed.sim import Simulation
 from testbed.sim.host import Host
 from testbed.sim.packet import Packet
 from testbed.workloads.messages import Sender
+from tests.drawn import Drawn, schedules
+
+DRAWN = Drawn()
+schedules_are_counted = DRAWN.recorded()
 
 SOAK = bool(os.environ.get("TESTBED_SOAK"))
 TOPOLOGY = Topology(name="drawn", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
@@ -88,9 +90,6 @@ class Nic:
 class Fabric(RuleBasedStateMachine):
     """Four hosts, three of them writing to the fourth: marks and trims come by themselves."""
 
-    drawn: ClassVar[int] = 0
-    """Schedules so far."""
-
     @initialize(
         seed=st.integers(0, 1 << 16),
         plane=st.integers(0, 1),
@@ -99,7 +98,7 @@ class Fabric(RuleBasedStateMachine):
         message=st.sampled_from(["1 B", "4 KiB", "4097 B", "64 KiB", "300 KB"]),
     )
     def build(self, seed: int, plane: int, t1: int, nscc: bool, message: str) -> None:
-        Fabric.drawn += 1
+        DRAWN.one_more()
         self.congestion: Literal["nscc", "fixed"] = "nscc" if nscc else "fixed"
         scenario = Scenario(
             name="drawn",
@@ -216,17 +215,9 @@ class Fabric(RuleBasedStateMachine):
         return list(self.simulation.hosts.values()) if hasattr(self, "simulation") else []
 
 
-@pytest.fixture(autouse=True)
-def _schedules_are_counted(record_property: Callable[[str, object], None]) -> Iterator[None]:
-    """For testbed bench robustness, which adds them up."""
-    before = Fabric.drawn
-    yield
-    record_property("schedules", Fabric.drawn - before)
-
-
 TestAnythingThatLeavesOnePath = Fabric.TestCase
 TestAnythingThatLeavesOnePath.settings = settings(
-    max_examples=3000 if SOAK else 12,
+    max_examples=schedules(3000 if SOAK else 12),
     stateful_step_count=40 if SOAK else 15,
     deadline=None,
     derandomize=not SOAK,

@@ -1,0 +1,33 @@
+"""Whether the link model counts every packet where it was, beside what the receiver saw."""
+
+from testbed.bench.claims import Claim, figures
+from testbed.bench.figure import Figure
+from testbed.bench.setting import Setting
+
+_CONSERVATION = "tests/fabric/test_conservation.py::test_"
+
+CLAIMS = (
+    Claim(
+        "packets over a congested link, counted as received",
+        "packets",
+        100_000,
+        "tests/fabric/test_link_model.py::test_every_one_of_100000_packets_is_accounted_for",
+    ),
+    Claim(
+        "packets over a faulty fabric, sent = delivered + trimmed + dropped",
+        "packets",
+        9_000,
+        f"{_CONSERVATION}every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for",
+    ),
+    Claim(
+        "packets of two flows that meet, marked on the shared link only",
+        "packets",
+        2_000,
+        f"{_CONSERVATION}marks_appear_on_exactly_the_link_that_two_flows_overload",
+    ),
+)
+
+
+def accounts(setting: Setting) -> list[Figure]:
+    """Real packets in namespaces: over one link, over a whole fabric, of two paced flows."""
+    return figures(CLAIMS, setting)
