@@ -49,6 +49,9 @@ PACKET_BUFFER_BYTES = 16 << 20
 START_TIMEOUT_S = 30.0
 """For a machine that is busy with other things; it takes 0.3 s on one that is not."""
 
+CHECK_S = 0.1
+"""How often it is looked meanwhile whether the daemons live."""
+
 REMEDY = "apt install openvswitch-switch (its service need not run)"
 
 _PROGRAMS = ("ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl")
@@ -232,22 +235,36 @@ class OpenVSwitch:
     # --- bridge ---------------------------------------------------------------------------
 
     def _vsctl(self, *arguments: str) -> str:
-        done = subprocess.run(  # noqa: S603 - the arguments are ours
-            [
-                _found("ovs-vsctl"),
-                f"--db=unix:{self._database}",
-                f"--timeout={START_TIMEOUT_S:.0f}",
-                *arguments,
-            ],
+        command = [
+            _found("ovs-vsctl"),
+            f"--db=unix:{self._database}",
+            f"--timeout={START_TIMEOUT_S:.0f}",
+            *arguments,
+        ]
+        with subprocess.Popen(  # noqa: S603 - the arguments are ours
+            command,
             env=self._environment(),
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-        )
-        if done.returncode:
+        ) as asking:
+            try:
+                output, complaint = self._answer(asking)
+            except BaseException:
+                asking.kill()
+                raise
+        if asking.returncode:
             self.check()
-            raise MachineError(f"ovs-vsctl: {done.stderr.strip()}", self._see_log("ovs-vswitchd"))
-        return done.stdout
+            raise MachineError(f"ovs-vsctl: {complaint.strip()}", self._see_log("ovs-vswitchd"))
+        return output
+
+    def _answer(self, asking: subprocess.Popen[str]) -> tuple[str, str]:
+        """What a client prints and complains of; not waited for once a daemon has ended."""
+        while True:
+            try:
+                return asking.communicate(timeout=CHECK_S)
+            except subprocess.TimeoutExpired:
+                self.check()
 
     def _make_bridge(self, wires: Sequence[Wire]) -> None:
         ends = [pair for wire in wires for pair in zip(wire.ends, wire.ports, strict=True)]
