@@ -10,6 +10,8 @@ from testbed.fabric.namespaces import create_netns
 from testbed.fabric.netlink import Netlink, NetlinkError
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.patient
+
 
 def addresses(count: int) -> list[IPv6Address]:
     """So many addresses."""
