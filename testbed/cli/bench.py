@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from testbed.bench.figure import Figure
+    from testbed.bench.parts import Part
+    from testbed.bench.setting import Setting
 
 
 def bench(
@@ -48,7 +50,7 @@ def bench(
         require()
     setting = Setting(repeats, results, stderr().print)
     figures = {
-        name: part.measure(replace(setting, repeats=min(repeats, part.most_repeats)))
+        name: _measured(part, replace(setting, repeats=min(repeats, part.most_repeats)))
         for name, part in chosen.items()
     }
     if as_json:
@@ -59,6 +61,17 @@ def bench(
             stdout().print(f"{figure.name}: not measured, {figure.missing}", markup=False)
     missed = any(not figure.holds for own in figures.values() for figure in own)
     raise typer.Exit(ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED)
+
+
+def _measured(part: "Part", setting: "Setting") -> "list[Figure]":
+    """What a part measures; where it cannot, that, so that the other parts are measured."""
+    from testbed.bench.figure import Figure, not_measured
+    from testbed.model.errors import MachineError, RunFailedError
+
+    try:
+        return part.measure(setting)
+    except (MachineError, RunFailedError) as error:
+        return [not_measured(Figure(part.what, "", ()), str(error))]
 
 
 def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":

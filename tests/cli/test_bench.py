@@ -1,14 +1,16 @@
 """The parts of the bench can be listed and chosen; what is none of them is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.bench import parts
-from testbed.bench.figure import at_least, at_most, not_measured
+from testbed.bench.figure import Figure, at_least, at_most, not_measured
 from testbed.bench.parts import PARTS, Part
-from testbed.model.errors import ExitStatus
+from testbed.bench.setting import Setting
+from testbed.model.errors import ExitStatus, MachineError
 
 from .conftest import Call
 
@@ -48,3 +50,20 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
     assert [one["holds"] for one in told] == [True, False]
     figures.remove(missing)
     assert call("bench", "up").status == ExitStatus.AS_EXPECTED
+
+
+def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_compiler(_: Setting) -> list[Figure]:
+        raise MachineError("no C compiler", "apt-get install gcc")
+
+    good = at_most("ours up", "s", [0.2], 1)
+    chosen = {"rate": Part("one queue pair", no_compiler), "up": Part("", lambda _: [good])}
+    chosen = {name: replace(part, root=False) for name, part in chosen.items()}
+    monkeypatch.setattr(parts, "PARTS", chosen)
+    done = call("bench")
+    assert done.status == ExitStatus.FAILED
+    assert "ours up" in done.out
+    assert "one queue pair: not measured, no C compiler" in done.out
+    assert "apt-get install gcc" in done.out
