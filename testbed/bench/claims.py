@@ -19,6 +19,9 @@ from testbed.bench.setting import Setting
 from testbed.model.errors import MachineError, RunFailedError
 
 ROOT = Path(testbed.__file__).parents[1]
+_PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-o", "junit_family=xunit1")
+"""Of the families of reports the one that has properties of single tests."""
+
 _ALL_PASSED, _SOME_FAILED = 0, 1
 """pytest's exit status where it has tested."""
 
@@ -76,7 +79,7 @@ def _run(one: Claim, setting: Setting) -> _Told:
     with TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         done = subprocess.run(  # noqa: S603 - our own tests
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", f"--junit-xml={report}", one.tests],
+            [*_PYTEST, f"--junit-xml={report}", one.tests],
             check=False,
             cwd=ROOT,
             env=os.environ | one.environment,

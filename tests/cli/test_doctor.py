@@ -87,6 +87,7 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
             [*_place("ping"), tun.DEVICE],
             {
                 "ping": {"remedy": "iputils-ping"},
+                "Open vSwitch, user-space datapath": {"needed_for": "faults through OpenFlow"},
                 "TUN devices": {
                     "needed_for": "propagation delay of ordinary traffic",
                     "remedy": "modprobe tun",

@@ -98,7 +98,7 @@ def test_every_one_of_100000_packets_is_accounted_for(
     record_property: Callable[[str, object], None],
 ) -> None:
     """Two hosts overload an uplink: what is marked, trimmed and dropped is what is received."""
-    topology = dumbbell(dilation=2_500, t0_up={"limit": "1 BDP"})
+    topology = dumbbell(dilation=5_000, t0_up={"limit": "1 BDP"})
     count, size = 50_000, 300
     classes = (DSCP.trimmable, DSCP.no_trim, DSCP.trimmable_retx, DSCP.control)
     pattern = [classes[0]] * 14 + [classes[1]] * 4 + [classes[2], classes[3]]
