@@ -81,7 +81,7 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> Non
 
 
 def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(tmp_path: Path) -> None:
-    options = ("--sweep", "transport.evs=2,4", "--repeat", "2", "--into", "here")
+    options = ("--sweep", "transport.evs=2,4", "--repeat", "2", "--into", "here", "--no-figures")
     _, err = _start(tmp_path, *options).communicate(timeout=120)
     plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
     assert plan["sweep"] == {"transport.evs": [2, 4]}, err
