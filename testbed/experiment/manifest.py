@@ -11,6 +11,7 @@ from pathlib import Path
 from testbed import fast
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
+from testbed.experiment.wakeful import obstacle
 from testbed.fabric import link_model
 from testbed.fabric.openvswitch import Availability
 from testbed.model.scenario import Scenario
@@ -31,6 +32,7 @@ def write_manifest(directory: Path, scenario: Scenario, switch: Availability) ->
         "machine": platform.machine(),
         "cpu": cpu_model(),
         "cpus": os.cpu_count(),
+        "idle_cpus": _idle_cpus(),
         "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
         "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
         "link_model": _link_model(),
@@ -44,6 +46,11 @@ def _capacity(scenario: Scenario) -> dict[str, float] | None:
     """What this machine was measured to carry, and the load to expect; None if it was not."""
     capacity = kept()
     return None if capacity is None else asdict(capacity) | {"load": capacity.load(scenario)}
+
+
+def _idle_cpus() -> str:
+    cannot = obstacle()
+    return "kept awake" if cannot is None else f"sleep, and may wake up late ({cannot})"
 
 
 def _link_model() -> str:

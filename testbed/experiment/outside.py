@@ -13,6 +13,7 @@ from testbed.experiment.hold import Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.progress import Progress
+from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric import openvswitch
 from testbed.fabric.capabilities import require
 from testbed.fabric.namespaces import start_sandbox
@@ -71,20 +72,21 @@ def record_experiment(
     wires = switch.datapath is not None
     if captured:
         (directory / PCAPS).mkdir()
-    waiter = start_sandbox(
-        lambda: _first_process(scenario, directory, writer, captured, hold, wires=wires)
-    )
-    os.close(writer)
-    try:
-        with os.fdopen(reader) as lines:
-            for line in lines:
-                what, done = json.loads(line)
-                progress(what, done)
-    except BaseException:
-        os.kill(waiter, signal.SIGTERM)  # ends the sandbox and everything in it
-        raise
-    finally:
-        _, status = os.waitpid(waiter, 0)
+    with cpus_awake():
+        waiter = start_sandbox(
+            lambda: _first_process(scenario, directory, writer, captured, hold, wires=wires)
+        )
+        os.close(writer)
+        try:
+            with os.fdopen(reader) as lines:
+                for line in lines:
+                    what, done = json.loads(line)
+                    progress(what, done)
+        except BaseException:
+            os.kill(waiter, signal.SIGTERM)  # ends the sandbox and everything in it
+            raise
+        finally:
+            _, status = os.waitpid(waiter, 0)
     _raise_error_of(directory)
     code = os.waitstatus_to_exitcode(status)
     if code:

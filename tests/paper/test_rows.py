@@ -30,7 +30,7 @@ SHORT = {
             without=("the same after healing, NSCC",),
         ),
         Short("19c", 0.5),
-        Short("permutation", 0.25),
+        Short("permutation", 0.34),
     )
 }
 
