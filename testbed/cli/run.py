@@ -138,11 +138,11 @@ def _run(
     drawn: bool,
 ) -> "Summary":
     from testbed.experiment import run_experiment
-    from testbed.results.analyse import analyse, measure
+    from testbed.results.analyse import analyse
 
     run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap), hold)
     progress("analysing", 1.0)
-    return analyse(directory.path) if drawn else measure(directory.path)
+    return analyse(directory.path, drawn=drawn)
 
 
 def _dilation(scenario: "Scenario") -> float:

@@ -99,9 +99,9 @@ def _checked(name: str, settings: "Settings", seed: int | None) -> "Scenario":
 def _simulate(
     scenario: "Scenario", directory: "RunDirectory", progress: Progress, *, drawn: bool
 ) -> "Summary":
-    from testbed.results.analyse import analyse, measure
+    from testbed.results.analyse import analyse
     from testbed.sim import simulate as simulate_into
 
     simulate_into(scenario, directory.path, progress)
     progress("analysing", 1.0)
-    return analyse(directory.path) if drawn else measure(directory.path)
+    return analyse(directory.path, drawn=drawn)

@@ -111,7 +111,8 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             ),
         )
         monkeypatch.setattr(
-            "testbed.results.analyse.analyse", lambda _: _summary() if summary is None else summary
+            "testbed.results.analyse.analyse",
+            lambda _, **_options: _summary() if summary is None else summary,
         )
 
     return play
@@ -151,8 +152,10 @@ def test_without_figures_a_run_says_how_to_come_to_them(
     command: str, call: Call, play: Play, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play()
-    monkeypatch.setattr("testbed.results.analyse.analyse", lambda _: pytest.fail("drawn"))
-    monkeypatch.setattr("testbed.results.analyse.measure", lambda _: _summary())
+    monkeypatch.setattr(
+        "testbed.results.analyse.analyse",
+        lambda _, drawn: pytest.fail("drawn") if drawn else _summary(),
+    )
     monkeypatch.setattr("testbed.sim.simulate", _records)
     called = call(command, "link-failure", "--no-figures")
     assert called.status == 0
@@ -329,7 +332,7 @@ def test_a_run_stopped_while_it_is_analysed_can_be_analysed_later(
 ) -> None:
     play()
     monkeypatch.setattr(
-        "testbed.results.analyse.analyse", lambda _: os.kill(os.getpid(), signal.SIGINT)
+        "testbed.results.analyse.analyse", lambda _, **_options: os.kill(os.getpid(), signal.SIGINT)
     )
     called = call("run", "link-failure")
     (directory,) = _run_directories()

@@ -13,7 +13,7 @@ from testbed.paper import making
 from testbed.paper.figure import Form, Variant
 from testbed.paper.registry import FIGURES
 from testbed.paper.runs import SLOWED, Order, order
-from testbed.results import analyse
+from testbed.results.analyse import analyse
 from testbed.results.run_directory import SUMMARY, RunDirectory
 from tests.results.synthetic import Plan, generate
 
@@ -79,7 +79,7 @@ def test_runs_that_were_slowed_down_count_and_the_best_is_taken(tmp_path: Path) 
         scenario = one.slowed(times).scenario
         place = one.results / one.variant.name / f"run-{number}"
         generate(place, Plan(duration=1.0, failures=()))
-        summary = analyse.measure(place)
+        summary = analyse(place, drawn=False)
         judged = summary.model_copy(update={"verdict": state})
         RunDirectory(place).write(SUMMARY, judged.model_dump_json())
         manifest = json.loads((place / "manifest.json").read_text())

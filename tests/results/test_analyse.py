@@ -12,7 +12,7 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.model.expect import Expect
-from testbed.results.analyse import analyse, measure
+from testbed.results.analyse import analyse
 from testbed.results.report import facts, number, rate, render, size
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
@@ -135,7 +135,7 @@ def test_figures_keep_their_text_and_show_the_run(analysed: tuple[Path, Summary,
 
 def test_measuring_gives_the_same_summary_and_draws_nothing(tmp_path: Path) -> None:
     generate(tmp_path / "run", Plan(duration=5.0))
-    summary = measure(tmp_path / "run")
+    summary = analyse(tmp_path / "run", drawn=False)
     assert RunDirectory(tmp_path / "run").finished
     assert (tmp_path / "run" / "junit.xml").is_file()
     assert not (tmp_path / "run" / "report.html").exists()

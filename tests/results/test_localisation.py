@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.loading import load_scenario
-from testbed.results.analyse import analyse, measure
+from testbed.results.analyse import analyse
 from testbed.results.summary import Localisation
 from testbed.sim import simulate
 
@@ -31,7 +31,7 @@ def localised(directory: Path, *faults: str, drawn: bool = False) -> Localisatio
     run = directory / "run"
     run.mkdir()
     simulate(load_scenario(str(file)), run)
-    found = (analyse if drawn else measure)(run).localisation
+    found = analyse(run, drawn=drawn).localisation
     assert found is not None
     assert json.loads((run / "summary.json").read_text())["localisation"]["probes"] == found.probes
     return found
