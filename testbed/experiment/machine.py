@@ -4,18 +4,16 @@ import contextlib
 import json
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 INTERVAL_NS = 1_000_000_000
-_IDLE_COLUMNS = (3, 4)
-"""idle and iowait in /proc/stat."""
+_IDLE, _IOWAIT, _SOFTIRQ, _STEAL = 3, 4, 6, 7
+"""Columns of /proc/stat (proc_stat(5)). In softirqs the kernel receives, queues and forwards
+packets, whoever sent them; stolen is what a virtual machine wanted and its host gave to others."""
 
-_SOFTIRQ_COLUMN = 6
-"""Where the kernel receives, queues and forwards packets, whoever sent them."""
-
-_STEAL_COLUMN = 7
-"""When this machine is a virtual one: it wanted to run, and the one under it ran others."""
+_COLUMNS = 8
+"""What follows them, time of guests, is in user time as well."""
 
 ALL_CPUS = "cpu"
 """The line of /proc/stat about all CPUs."""
@@ -32,8 +30,7 @@ class MachineSampler:
         self._path = path
         self._drops_before = _all_drops(drops)
         self._since_ns = now_ns
-        self._cpus = cpu_times()
-        self._softirq, self._stolen = softirq_time(), stolen_time()
+        self._cpus = cpu_ticks()
         self._timer_late_ns = 0
 
     def timer_late(self, late_ns: int) -> None:
@@ -53,21 +50,22 @@ class MachineSampler:
             drops: the same cumulative counters as at the beginning.
             pids: the processes whose resident memory is looked at, by name.
         """
-        cpus, softirq, stolen = cpu_times(), softirq_time(), stolen_time()
+        cpus = cpu_ticks()
         spent = {
-            name: tuple(new - old for new, old in zip(cpus[name], self._cpus[name], strict=True))
+            name: [new - old for new, old in zip(cpus[name], self._cpus[name], strict=True)]
             for name in cpus.keys() & self._cpus.keys()  # a CPU may come or go
         }
-        shares = {name: busy / total if total else 0.0 for name, (busy, total) in spent.items()}
-        ticks = max(spent[ALL_CPUS][1], 1)
+        shares = {name: _busy_share(ticks) for name, ticks in spent.items()}
+        of_all = spent[ALL_CPUS]
+        total = max(sum(of_all), 1)
         line = {
             "t_ns": now_ns,
             "process": "machine",
             "interval_ns": now_ns - self._since_ns,
             "cpus": os.cpu_count(),
             "busy_share": shares.pop(ALL_CPUS),
-            "softirq_share": (softirq - self._softirq) / ticks,
-            "stolen_share": (stolen - self._stolen) / ticks,
+            "softirq_share": of_all[_SOFTIRQ] / total,
+            "stolen_share": of_all[_STEAL] / total,
             "cores": dict(sorted(shares.items())),
             "timer_late_ns": self._timer_late_ns,
             "resident_bytes": resident(pids),
@@ -78,8 +76,7 @@ class MachineSampler:
         }
         with self._path.open("a") as file:
             file.write(json.dumps(line) + "\n")
-        self._since_ns, self._timer_late_ns = now_ns, 0
-        self._cpus, self._softirq, self._stolen = cpus, softirq, stolen
+        self._since_ns, self._timer_late_ns, self._cpus = now_ns, 0, cpus
 
 
 def resident(pids: Mapping[str, int]) -> dict[str, int]:
@@ -93,31 +90,19 @@ def resident(pids: Mapping[str, int]) -> dict[str, int]:
     return found
 
 
-def cpu_times() -> dict[str, tuple[int, int]]:
-    """Busy and total time since boot, in ticks, of `cpu` (all of them), `cpu0`, `cpu1`..."""
+def cpu_ticks() -> dict[str, list[int]]:
+    """Time since boot by what it was spent on, in ticks, of `cpu` (all of them), `cpu0`..."""
     found = {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith(ALL_CPUS):
-            ticks = [int(field) for field in fields[:8]]
-            idle = sum(ticks[column] for column in _IDLE_COLUMNS)
-            found[name] = sum(ticks) - idle, sum(ticks)
+            found[name] = [int(field) for field in fields[:_COLUMNS]]
     return found
 
 
-def softirq_time() -> int:
-    """Time since boot that all CPUs spent on packets and timers in the kernel, in ticks."""
-    return _all_cpus(_SOFTIRQ_COLUMN)
-
-
-def stolen_time() -> int:
-    """Time since boot that the machine under this virtual one gave to others, in ticks."""
-    return _all_cpus(_STEAL_COLUMN)
-
-
-def _all_cpus(column: int) -> int:
-    line = Path("/proc/stat").read_text().partition("\n")[0]
-    return int(line.split()[1 + column])
+def _busy_share(ticks: Sequence[int]) -> float:
+    total = sum(ticks)
+    return (total - ticks[_IDLE] - ticks[_IOWAIT]) / total if total else 0.0
 
 
 def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:

@@ -141,8 +141,8 @@ class HealthSample(_Record):
     `drops` are those that no fault explains, counted from the beginning of the run on.
     `busy_share` is of all `cpus`, 0 to 1; `softirq_share` is what of it the kernel spent on packets
     and timers, and `stolen_share` what the machine under a virtual one gave to others; `cores` is
-    the busy share of each. `timer_late_ns` is how late the worst sleep
-    ended; `resident_bytes` the memory that each process of the run had.
+    the busy share of each. `timer_late_ns` is how late the worst sleep ended; `resident_bytes` the
+    memory that each process of the run had.
     """
 
     t_ns: int
