@@ -9,7 +9,7 @@ CPUs poll instead, for as long as the file is open: what ends this process ends 
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 DEVICE = Path("/dev/cpu_dma_latency")
@@ -18,22 +18,23 @@ _NO_LATENCY_US = struct.pack("=i", 0)
 
 def obstacle() -> str | None:
     """Return why idle CPUs cannot be kept awake here, as in many containers; None if they can."""
-    try:
-        os.close(os.open(DEVICE, os.O_WRONLY))
-    except OSError as error:
-        return f"{DEVICE}: {error.strerror}"
-    return None
+    with cpus_awake() as missing:
+        return missing
 
 
 @contextmanager
-def cpus_awake() -> Iterator[None]:
-    """Keep them awake, where that is possible: a run elsewhere is as good as its CPUs wake up."""
-    if obstacle() is not None:
-        yield
-        return
-    request = os.open(DEVICE, os.O_WRONLY)
-    try:
-        os.write(request, _NO_LATENCY_US)
-        yield
-    finally:
-        os.close(request)
+def cpus_awake() -> Iterator[str | None]:
+    """Keep them awake, where that is possible: a run elsewhere is as good as its CPUs wake up.
+
+    Yields why it is not; None where it is.
+    """
+    missing = None
+    with ExitStack() as stack:
+        try:
+            request = os.open(DEVICE, os.O_WRONLY)
+        except OSError as error:
+            missing = f"{DEVICE}: {error.strerror}"
+        else:
+            stack.callback(os.close, request)
+            os.write(request, _NO_LATENCY_US)
+        yield missing
