@@ -13,12 +13,10 @@ from testbed.model.topology import Topology
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
+from testbed.results.metrics import WARM_UP_RTTS, jain
 from testbed.sim import Outcome, Simulation
 
 NS_PER_S = 1_000_000_000
-SETTLED_RTTS = 10
-"""Where the steady window begins, as in results/."""
-
 SAMPLES_PER_RTT = 16
 MANY = 200
 """Packets: more than probes and SACKs of a path, less than data."""
@@ -73,8 +71,7 @@ class Measured:
     @property
     def jain(self) -> float:
         """Jain's fairness index of the shares: 1 where all are alike."""
-        total, squares = sum(self.shares), sum(share * share for share in self.shares)
-        return total * total / len(self.shares) / squares
+        return jain(self.shares)
 
     @cached_property
     def _backlogs(self) -> list[float]:
@@ -139,7 +136,7 @@ def measure(scenario: Scenario) -> Measured:
 
     engine.at(0, sample)
     outcome = simulation.run()
-    begin_ns, end_ns = outcome.t0_ns + SETTLED_RTTS * rtt_ns, outcome.t0_ns + outcome.duration_ns
+    begin_ns, end_ns = outcome.t0_ns + WARM_UP_RTTS * rtt_ns, outcome.t0_ns + outcome.duration_ns
     steady = tuple(sample for sample in samples if begin_ns <= sample.at_ns < end_ns)
     first, last = steady[0], steady[-1]
     seconds = (last.at_ns - first.at_ns) / NS_PER_S

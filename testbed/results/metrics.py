@@ -106,11 +106,15 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
 
 
 def _fairness(shares: Sequence[float]) -> float | None:
-    """Jain's index (DEC-TR-301, 1984); None for a single flow, or where nothing was sent."""
-    squares = sum(share**2 for share in shares)
-    if len(shares) < 2 or not squares:  # noqa: PLR2004 - one cannot be unfair to itself
+    """Jain's index of flows; None for a single one, or where nothing was sent."""
+    if len(shares) < 2 or not any(shares):  # noqa: PLR2004 - one cannot be unfair to itself
         return None
-    return sum(shares) ** 2 / (len(shares) * squares)
+    return jain(shares)
+
+
+def jain(shares: Sequence[float]) -> float:
+    """Jain's fairness index (DEC-TR-301, 1984): 1 where all shares are alike and one is not 0."""
+    return sum(shares) ** 2 / (len(shares) * sum(share**2 for share in shares))
 
 
 def steady_window(data: RunData) -> tuple[float, float]:
