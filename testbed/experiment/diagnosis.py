@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from testbed.controller.probe import try_ryu
 from testbed.experiment.footprint import available_memory
-from testbed.fabric import capabilities, openvswitch
+from testbed.fabric import capabilities, openvswitch, tun
 from testbed.fabric.capabilities import Attempt, Finding
 
 LEAST_MEMORY = 1 << 30
@@ -33,7 +33,7 @@ _DATAPATHS = (
     (
         "netdev",
         "Open vSwitch, user-space datapath",
-        openvswitch.REMEDY,
+        tun.REMEDY,  # its bridge is a TAP device
         "faults through OpenFlow where the kernel has no datapath; else without OpenFlow",
     ),
 )

@@ -5,7 +5,10 @@ import os
 import struct
 
 DEVICE = "/dev/net/tun"
-REMEDY = "modprobe tun, or a kernel with CONFIG_TUN; in a container, --device /dev/net/tun"
+REMEDY = (
+    "modprobe tun, or a kernel with CONFIG_TUN; in a container, start it with --device "
+    f"{DEVICE}, or make it there: mkdir -p /dev/net && mknod {DEVICE} c 10 200"
+)
 
 _TUNSETIFF = 0x400454CA
 _IFF_TUN = 0x0001

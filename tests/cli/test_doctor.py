@@ -87,10 +87,13 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
             [*_place("ping"), tun.DEVICE],
             {
                 "ping": {"remedy": "iputils-ping"},
-                "Open vSwitch, user-space datapath": {"needed_for": "faults through OpenFlow"},
+                "Open vSwitch, user-space datapath": {
+                    "needed_for": "faults through OpenFlow",
+                    "remedy": f"in a container, start it with --device {tun.DEVICE}",
+                },
                 "TUN devices": {
                     "needed_for": "propagation delay of ordinary traffic",
-                    "remedy": "modprobe tun",
+                    "remedy": f"mknod {tun.DEVICE}",
                 },
             },
         ),
