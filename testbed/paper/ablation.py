@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from statistics import median
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from testbed.model.topology import NOMINAL_DILATION
+from testbed.paper.checks import Check, not_behind, relative
 from testbed.paper.failover import BLIND, DEFICIT, GO_BACK, MRC, STALL, Kind, deficit, stall
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.paths import SHARED, UNMOVED, slower_rate
 from testbed.paper.runs import Run
 from testbed.results.estimates import estimate
@@ -111,50 +111,43 @@ TRIALS = (
 
 
 def _costs(cost: Cost, variant: Variant, seeds: Sequence[Runs]) -> list[float]:
-    return [max(cost(runs[variant.name]), _LEAST) for runs in seeds]
+    return [cost(runs[variant.name]) for runs in seeds]
 
 
-_LEAST = 0.01
-"""Nothing costs less, nor is a smaller difference one."""
+def _made(trial: Trial, seeds: Sequence[Runs]) -> dict[str, Variant]:
+    """The runs of a trial without a mechanism, as far as there are any, by what is off."""
+    return {what: one for what, one in trial.without.items() if one.name in seeds[0]}
 
 
 def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
     """Check that nothing is cheaper without a mechanism, beyond how MRC itself varies."""
-    checks = []
-    for trial in TRIALS:
-        for what, variant in trial.without.items():
-            if variant.name not in seeds[0]:
-                continue
-            for name, cost in trial.costs.items():
-                whole, other = (_costs(cost, one, seeds) for one in (trial.whole, variant))
-                usual = median(whole)
-                ratios = tuple(value / usual for value in other)
-                named = f"{trial.title}, {what}: {name}, over MRC's"
-                checks.append(Check(named, ratios, (min(whole) - _LEAST) / usual, inf, "{:.2f}"))
-    return tuple(checks)
+    return tuple(
+        not_behind(
+            f"{trial.title}, {what}: {name}, over MRC's",
+            _costs(cost, trial.whole, seeds),
+            _costs(cost, variant, seeds),
+        )
+        for trial in TRIALS
+        for what, variant in _made(trial, seeds).items()
+        for name, cost in trial.costs.items()
+    )
 
 
 def _draw(seeds: Sequence[Runs]) -> Figure:
     """Draw a panel for each cost of each trial, over MRC's."""
-    made = [
-        trial for trial in TRIALS if any(one.name in seeds[0] for one in trial.without.values())
-    ]
-    panels = [(trial, name) for trial in made for name in trial.costs]
+    panels = [(trial, name) for trial in TRIALS if _made(trial, seeds) for name in trial.costs]
     figure = style.new_figure(1.8)
     for axes, (trial, name) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        cost = trial.costs[name]
-        usual = median(_costs(cost, trial.whole, seeds))
-        bars = {"MRC": trial.whole, **trial.without}
-        found = {
-            what: estimate([value / usual for value in _costs(cost, variant, seeds)])
-            for what, variant in bars.items()
-            if variant.name in seeds[0]
-        }
-        for place, (what, one) in enumerate(reversed(found.items())):
-            colour = style.BLUE if what == "MRC" else style.GREY
-            axes.barh(place, one.median, color=colour, height=0.6)
-            axes.plot([one.low, one.high], [place] * 2, color=style.BLACK, linewidth=1)
-        axes.set_yticks(range(len(found)), [*found][::-1], fontsize=6)
+        bars = {"MRC": trial.whole, **_made(trial, seeds)}
+        costs = [_costs(trial.costs[name], one, seeds) for one in bars.values()]
+        found = [estimate(relative(costs[0], values)) for values in costs][::-1]
+        colours = [style.GREY] * (len(bars) - 1) + [style.BLUE]
+        drawn = axes.barh(range(len(bars)), [one.median for one in found], 0.6, color=colours)
+        for place, one in enumerate(found):
+            style.whisker(axes, place, one.low, one.high)
+        axes.bar_label(drawn, fmt="%.2g", padding=8, fontsize=6)
+        axes.set_xlim(0, 1.4 * max(one.high for one in found))
+        axes.set_yticks(range(len(bars)), [*bars][::-1], fontsize=6)
         axes.set_title(trial.title, fontsize=7)
         axes.set_xlabel(f"{name}\n(over MRC's)", fontsize=6.5)
         axes.spines["top"].set_visible(False)

@@ -8,7 +8,8 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.throughput import gbps
 from testbed.results.fault_metrics import run_end

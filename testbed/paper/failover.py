@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, ahead
+from testbed.paper.checks import Check, ahead
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.targets import paths_in_use
 from testbed.paper.throughput import stall_rtts
 from testbed.results.delivery import message_times, overdue_s
-from testbed.results.estimates import Estimate, estimate
+from testbed.results.estimates import estimate
 from testbed.results.fault_metrics import BASELINE_RTTS, DEFICIT_TAIL_RTTS, FlowTables, run_end
 from testbed.results.figures import style
 
@@ -161,8 +162,6 @@ _MEASURES: Mapping[str, Callable[[Run], float]] = {
     OVERDUE: _overdue,
     DEFICIT: deficit,
 }
-_LEAST = 0.01
-"""Base RTTs, about as long as one packet: nothing is taken as less, nor a difference as one."""
 
 
 def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
@@ -180,7 +179,7 @@ def _ahead(kind: Kind, name: str, seeds: Sequence[Runs]) -> Check:
         [_MEASURES[name](runs[one.variant.name]) for runs in seeds] for one in (MRC, kind)
     )
     what = f"{name}, over MRC's: {kind.label}"
-    return ahead(what, mrc, other, least=_LEAST, unit="RTT", why_not=kind.like_mrc)
+    return ahead(what, mrc, other, unit="RTT", why_not=kind.like_mrc)
 
 
 def _draw(seeds: Sequence[Runs]) -> Figure:
@@ -193,19 +192,13 @@ def _draw(seeds: Sequence[Runs]) -> Figure:
         medians = [one.median for one in found]
         colours = [style.BLUE if kind is MRC else style.GREY for kind in kinds]
         bars = axes.barh([kind.label for kind in kinds], medians, color=colours, height=0.6)
-        _whiskers(axes, found)
+        for place, one in enumerate(found):
+            style.whisker(axes, place, one.low, one.high)
         axes.bar_label(bars, fmt="%.2g", padding=8, fontsize=7)
         axes.set_xlabel(f"{name} (base RTTs)")
         axes.set_xlim(0, 1.3 * max(one.high for one in found))
         axes.spines["top"].set_visible(False)
     return figure
-
-
-def _whiskers(axes: Any, found: Sequence[Estimate]) -> None:
-    for place, one in enumerate(found):
-        if one.count > 1:
-            axes.plot([one.low, one.high], [place] * 2, color=style.BLACK, linewidth=1)
-            axes.plot([one.low, one.high], [place] * 2, "|", color=style.BLACK, markersize=5)
 
 
 FAILOVER = PaperFigure(

@@ -1,12 +1,10 @@
-"""One figure of the paper: what it shows, what is run to see it again, and how that is judged."""
+"""One figure of the paper: what it shows, what is run to see it again, who judges and draws it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import inf, isinf
-from statistics import median
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
+from testbed.paper.checks import Check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,58 +50,6 @@ class Variant:
     def excluded(self, form: Form) -> str:
         """Why it cannot be made in a form; empty if it can."""
         return self.only_simulated if form == "emulated" else self.only_emulated
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One thing that a figure says, as measured here: once, or with each of several seeds.
-
-    Attributes:
-        what: what was measured.
-        values: its value with each seed.
-        low: what it must not be below to hold.
-        high: what it must not be above.
-        form: how values are shown, with their unit.
-        why_not: the reason where it does not hold, as far as one was found; else empty.
-        equal: of a comparison that cannot tell the two apart, in which case neither is ahead
-            whatever the median is: how that shows; else empty.
-    """
-
-    what: str
-    values: tuple[float, ...]
-    low: float
-    high: float
-    form: str
-    why_not: str = ""
-    equal: str = ""
-
-    @property
-    def measured(self) -> str:
-        """The median, with its unit; of several seeds with the least and the greatest value."""
-        middle, *ends = (
-            self.form.format(value) for value in (self.value, min(self.values), max(self.values))
-        )
-        return middle if len(self.values) == 1 else f"{middle} ({' to '.join(ends)})"
-
-    @property
-    def value(self) -> float:
-        """The median of the values."""
-        return median(self.values)
-
-    @property
-    def bound(self) -> str:
-        """What it must be to hold."""
-        low, high = self.form.format(self.low), self.form.format(self.high)
-        if isinf(self.high):
-            return f"≥ {low}"
-        if isinf(self.low):
-            return f"≤ {high}"
-        return low if low == high else f"{low} to {high}"
-
-    @property
-    def holds(self) -> bool:
-        """Whether the median is what it must be, and says something."""
-        return self.low <= self.value <= self.high and not self.equal
 
 
 Runs = Mapping[str, "Run"]
@@ -172,74 +118,3 @@ class PaperFigure:
     def stem(self) -> str:
         """What its files are called."""
         return f"figure-{self.number}"
-
-
-def at_least(
-    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
-) -> Check:
-    """Check that a value is not below a bound, both shown in the same form."""
-    return Check(what, (value,), bound, inf, form, why_not)
-
-
-def at_most(
-    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
-) -> Check:
-    """Check that a value is not above a bound, both shown in the same form."""
-    return Check(what, (value,), -inf, bound, form, why_not)
-
-
-def between(
-    what: str, value: float, low: float, high: float, form: str = "{:.1%}", why_not: str = ""
-) -> Check:
-    """Check that a value is within bounds, all shown in the same form."""
-    return Check(what, (value,), low, high, form, why_not)
-
-
-def ahead(
-    what: str,
-    reference: Sequence[float],
-    other: Sequence[float],
-    *,
-    least: float,
-    unit: str,
-    why_not: str = "",
-) -> Check:
-    """Check that one is ahead of another in what is the better the less there is of it.
-
-    It is where the most that it has with any seed is below the least of the other: then their
-    ranges do not meet. Seeds do not pair them: each has other links. Shown is the other's over the
-    median of the reference.
-
-    Args:
-        what: what is compared.
-        reference: what should be ahead, with each seed.
-        other: what it is compared with.
-        least: nothing is taken as less, and no smaller difference as one.
-        unit: of all of them.
-        why_not: the reason where it is not ahead, as far as one was found.
-    """
-    one, two = ([max(value, least) for value in values] for values in (reference, other))
-    equal = ""
-    if min(two) - max(one) < least and min(one) - max(two) < least:
-        equal = f"equal: {_range(two)} beside {_range(one)} {unit}"
-    ratios = tuple(value / median(one) for value in two)
-    return Check(what, ratios, 1.0, inf, "{:.2f}", why_not, equal)
-
-
-def _range(values: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(f"{value:.3g}" for value in (min(values), max(values))))
-
-
-def repeated(seeds: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
-    """The checks of a figure with several seeds, from those with each."""
-    return tuple(
-        replace(same[0], values=tuple(value for one in same for value in one.values))
-        for same in zip(*seeds, strict=True)
-    )
-
-
-def most_typical(seeds: Sequence[tuple[Check, ...]]) -> int:
-    """Which seed's checks are nearest to the medians, by their ranks; the first of those alike."""
-    values = np.array([[check.value for check in checks] for checks in seeds])
-    ranks = values.argsort(axis=0, kind="stable").argsort(axis=0)
-    return int(np.abs(ranks - (len(seeds) - 1) / 2).sum(axis=1).argmin())

@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.model.topology import PAYLOAD_MTU
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.throughput import rate, sliding
 from testbed.results.delivery import Floats

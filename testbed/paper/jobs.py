@@ -5,7 +5,8 @@ from math import inf
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     BIN_RTTS,

@@ -3,7 +3,8 @@
 import numpy as np
 
 from testbed.model.faults import Flap
-from testbed.paper.figure import Check, PaperFigure, at_least, between
+from testbed.paper.checks import Check, at_least, between
+from testbed.paper.figure import PaperFigure
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     SETTLE_RTTS,

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from testbed.paper.figure import Form, PaperFigure, most_typical, repeated
+from testbed.paper.checks import most_typical, repeated
+from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.runs import STATES, Order, Run, verdict
 from testbed.results.figures.style import save, style
 from testbed.results.run_directory import give_to_user

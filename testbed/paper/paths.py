@@ -9,7 +9,8 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.targets import paths_in_use
 from testbed.paper.throughput import (

@@ -3,8 +3,9 @@
 from matplotlib.figure import Figure
 
 from testbed.model.topology import PAYLOAD_MTU
+from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.collectives import PORTS_GBPS
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least, at_most, between
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.throughput import gbps
 from testbed.results.figures import style

@@ -1,7 +1,8 @@
 """Figures 8, 10 and 11: a T0 or a T1 goes down, loudly or silently, and comes back."""
 
 from testbed.model.faults import Reboot
-from testbed.paper.figure import Check, PaperFigure, at_least, between
+from testbed.paper.checks import Check, at_least, between
+from testbed.paper.figure import PaperFigure
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     SETTLE_RTTS,

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
-from testbed.paper.figure import Check, PaperFigure, Runs, Variant, at_least
+from testbed.paper.checks import Check, at_least
+from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     READING_TOGETHER,

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from testbed.paper.figure import Check, PaperFigure, Variant
+from testbed.paper.checks import Check
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.outcome import Answer, Checked, Outcome
 from testbed.paper.reproduction import chosen
 from testbed.paper.runs import Run, order, verdict

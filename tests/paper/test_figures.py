@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -12,19 +11,9 @@ from testbed.model.errors import InputError
 from testbed.model.faults import EvLoss, Flap
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
+from testbed.paper.checks import Check, at_least, at_most
 from testbed.paper.failover import FAILOVER
-from testbed.paper.figure import (
-    FORMS,
-    Check,
-    PaperFigure,
-    Variant,
-    ahead,
-    at_least,
-    at_most,
-    between,
-    most_typical,
-    repeated,
-)
+from testbed.paper.figure import FORMS, PaperFigure, Variant
 from testbed.paper.fitting import MAX_PACKET_HOPS, packet_hops
 from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
 from testbed.paper.registry import FIGURES
@@ -140,39 +129,6 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
     assert second.holds == "yes"
 
 
-@pytest.mark.parametrize("values", [(0.97,), (0.99, 0.95, 0.97)])
-def test_the_median_of_the_seeds_is_judged(values: tuple[float, ...]) -> None:
-    (check,) = repeated([(at_least("share", value, 0.96),) for value in values])
-    assert check.holds
-    assert check.measured.startswith("97.0%")
-    assert ("95.0% to 99.0%" in check.measured) is (len(values) > 1)
-    (missed,) = repeated([(at_least("share", value, 0.98),) for value in values])
-    assert not missed.holds
-
-
-@pytest.mark.parametrize(
-    ("other", "holds", "equal"),
-    [
-        ((2.0, 3.0, 4.0), True, ""),
-        ((1.3, 3.0, 4.0), False, "equal: 1.3 to 4 beside 1.2 to 1.4 RTT"),
-        ((1.405, 3.0, 4.0), False, "equal: 1.41 to 4 beside 1.2 to 1.4 RTT"),
-        ((0.5, 0.6, 0.7), False, ""),
-        ((inf, inf, inf), True, ""),
-    ],
-)
-def test_ahead_is_who_is_so_with_every_seed(
-    other: tuple[float, ...], holds: bool, equal: str
-) -> None:
-    check = ahead("stall", (1.2, 1.4, 1.3), other, least=0.01, unit="RTT", why_not="alike")
-    assert (check.holds, check.equal) == (holds, equal)
-    assert check.value == pytest.approx(sorted(other)[1] / 1.3)
-
-
-def test_what_costs_nothing_at_all_is_equal_to_what_costs_next_to_nothing() -> None:
-    check = ahead("deficit", (0.0, 0.0), (0.005, 0.008), least=0.01, unit="RTT")
-    assert (check.holds, check.values) == (False, (1.0, 1.0))
-
-
 def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: bool) -> MadeRun:
     place = directory / name
     place.mkdir()
@@ -264,22 +220,6 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Pat
     assert all(reason in html for reason in reasons)
     assert "never told" not in html
     assert "; ".join(reasons) in as_markdown([row])
-
-
-def test_the_seed_in_the_middle_of_most_checks_is_drawn() -> None:
-    found = [
-        (at_least("a", a, 0.0), at_most("b", b, 9.0)) for a, b in ((0.3, 5), (0.2, 3), (0.1, 4))
-    ]
-    assert most_typical(found) == 1
-    assert most_typical(found[:1]) == 0
-
-
-def test_a_bound_reads_as_it_is_judged() -> None:
-    exact = between("EVs", 2, 2, 2, "{:.0f}")
-    assert (exact.bound, exact.holds) == ("2", True)
-    assert between("EVs", 2, 1, 3, "{:.0f}").bound == "1 to 3"
-    never = at_most("until it is out", inf, 4.0, "{:.1f} RTT")
-    assert (never.measured, never.holds) == ("inf RTT", False)
 
 
 @dataclass(frozen=True)

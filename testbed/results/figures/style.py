@@ -142,6 +142,13 @@ def shade(axes: Axes, start: float, end: float, label: str | None = None, row: i
         )
 
 
+def whisker(axes: Axes, place: float, low: float, high: float) -> None:
+    """Mark on a horizontal bar at `place` from where to where its values go, if they differ."""
+    if low < high:
+        axes.plot([low, high], [place] * 2, color=BLACK, linewidth=1)
+        axes.plot([low, high], [place] * 2, "|", color=BLACK, markersize=5)
+
+
 def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
     """Add a top axis in base RTTs: `unit` of the lower axis' units each, from `zero`."""
     top = axes.secondary_xaxis("top", functions=_scale(zero, unit))
