@@ -1,4 +1,4 @@
-"""Figures 15 to 17: collectives, at several sizes of the buffer, by several transports."""
+"""Figures 16 and 17: collectives, at several sizes of the buffer, by several transports."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,9 +10,8 @@ from matplotlib.figure import Figure
 
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.rates import PORTS_GBPS, bus_gbps
 from testbed.paper.runs import Run
-from testbed.paper.throughput import gbps
-from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
@@ -27,9 +26,6 @@ PAPERS_LEAST_MIB = 4
 is larger takes too long to be emulated."""
 
 LOSSES = (0.0, 0.001, 0.01)
-
-PORTS_GBPS = 400.0
-"""What a host's ports carry together, in real Gb/s, headers included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +125,6 @@ def _last_hops(sender: Sender) -> list[str]:
     return [f"p{plane}_t0_{host // 4}>h{host}" for plane, host in product(range(planes), range(8))]
 
 
-def bus_gbps(run: Run) -> float:
-    """Bus bandwidth of a run's collectives, per host, in real Gb/s.
-
-    Where not one was completed, what hosts placed over all of the run's time: it is no more than
-    that, and the less the longer the run.
-    """
-    for operation in run.summary.operations:
-        if operation.busbw_bps is not None:
-            return gbps(run, operation.busbw_bps)
-    hosts = len({flow.dst for flow in run.summary.flows})
-    placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
-    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
-
-
 def _share(runs: Runs, kind: str, sender: Sender, loss: float, size_mib: int) -> float:
     return bus_gbps(runs[_name(kind, sender, loss, size_mib)]) / PORTS_GBPS
 
@@ -219,12 +201,6 @@ FEW_FLOWS = (
 """Why more QPs help RoCE's all-to-all here."""
 
 
-def _send_receive(runs: Runs) -> tuple[Check, ...]:
-    (run,) = runs.values()
-    rate = bus_gbps(run)
-    return (at_least("rate of a host, of its ports'", rate / PORTS_GBPS, 0.9),)
-
-
 def _draw_all_reduce(runs: Runs) -> Figure:
     figure = style.new_figure(2.9)
     panels = figure.subplots(1, len(LOSSES), sharey=True)
@@ -299,23 +275,6 @@ def _face(sender: Sender, run: Run) -> str:
     return sender.colour if run.summary.operations else "white"
 
 
-def _draw_send_receive(runs: Runs) -> Figure:
-    (run,) = runs.values()
-    figure = style.new_figure(2.4)
-    axes = figure.subplots()
-    into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}
-    hosts = sorted(into)
-    axes.bar(hosts, [into[host] for host in hosts], color=style.BLUE, width=0.6)
-    axes.axhline(
-        bus_gbps(run) / 8, color=style.VERMILLION, label="while sending, the median: what is judged"
-    )
-    axes.axhline(PORTS_GBPS / 8, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
-    axes.set_ylabel("received\n(GB/s, real-equivalent)")
-    figure.legend(loc="outside lower center", ncols=2)
-    axes.spines["top"].set_visible(False)
-    return figure
-
-
 def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
     for sender, loss, size in product(SENDERS, losses, SIZES_MIB):
         yield _variant(kind, sender, loss, size)
@@ -340,19 +299,6 @@ _SMALL = (
 )
 
 COLLECTIVES: tuple[PaperFigure, ...] = (
-    PaperFigure(
-        number="15",
-        title="NCCL send/receive",
-        saw="92 GB/s per NIC, of 100",
-        ours="Eight hosts with 4 ports of 100 Gb/s each send 16 MiB to the next of a ring and "
-        "receive as much, again and again.",
-        variants=(Variant("send-receive", "send-receive"),),
-        measure=_send_receive,
-        draw=_draw_send_receive,
-        caption="What each host received over the whole run, pauses between two operations and "
-        "all, in GB/s at full speed. Line: a host's bus bandwidth, the median of the operations. "
-        "Dashed: the rate of its ports, headers included.",
-    ),
     PaperFigure(
         number="16",
         title="Ring all-reduce, MRC and RoCE, without and with loss",

@@ -1,17 +1,25 @@
-"""Table 5.2.1 and the appendix's permutation: what hosts get out of a fabric without faults."""
+"""Table 5.2.1, figure 15 and the permutation: what hosts get out of a fabric without faults."""
 
 from matplotlib.figure import Figure
 
 from testbed.model.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.collectives import PORTS_GBPS
 from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
-from testbed.paper.throughput import gbps
+from testbed.paper.throughput import gbps, only
+from testbed.results.fault_metrics import run_end
 from testbed.results.figures import style
 
 LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
 NIC_GBPS = 800.0
+"""What a host's ports carry together on eight planes, in real Gb/s, headers included."""
+
+PORTS_GBPS = 400.0
+"""The same on four planes of 100 Gb/s, or one of 400."""
+
+PAPER_SEND_RECEIVE = 0.92
+"""Of the ports' rate: 92 of 100 GB/s."""
+
 PAPER_US = {"local": 5.09, "cross": 6.54}
 PAPER_GBPS = 770.0
 PAPER_LINE_GBPS = 390.0
@@ -90,6 +98,44 @@ def _draw_writes(runs: Runs) -> Figure:
     return figure
 
 
+def bus_gbps(run: Run) -> float:
+    """Bus bandwidth of a run's collectives, per host, in real Gb/s.
+
+    Where not one was completed, what hosts placed over all of the run's time: it is no more than
+    that, and the less the longer the run.
+    """
+    for operation in run.summary.operations:
+        if operation.busbw_bps is not None:
+            return gbps(run, operation.busbw_bps)
+    hosts = len({flow.dst for flow in run.summary.flows})
+    placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
+    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
+
+
+def _send_receive(runs: Runs) -> tuple[Check, ...]:
+    rate = bus_gbps(only(runs))
+    return (at_least("rate of a host, of its ports'", rate / PORTS_GBPS, 0.9),)
+
+
+def _draw_send_receive(runs: Runs) -> Figure:
+    run = only(runs)
+    figure = style.new_figure(2.4)
+    axes = figure.subplots()
+    into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}
+    hosts = sorted(into)
+    axes.bar(hosts, [into[host] for host in hosts], color=style.BLUE, width=0.6)
+    axes.axhline(
+        bus_gbps(run) / 8, color=style.VERMILLION, label="while sending, the median: what is judged"
+    )
+    paper = PAPER_SEND_RECEIVE * PORTS_GBPS / 8
+    axes.axhline(paper, color=style.ORANGE, linestyle=(0, (1, 1)), label="the paper's 92%")
+    axes.axhline(PORTS_GBPS / 8, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
+    axes.set_ylabel("received\n(GB/s, real-equivalent)")
+    figure.legend(loc="outside lower center", ncols=3)
+    axes.spines["top"].set_visible(False)
+    return figure
+
+
 def _shares(run: Run) -> list[float]:
     return sorted(flow.attainable_fraction for flow in run.summary.flows)
 
@@ -145,6 +191,20 @@ TABLE = PaperFigure(
     "and payload delivered. The ports' rate is with headers.",
     cannot_show="The delays of NICs and switches are set from this table, so that the latency "
     "tells only what serialisation and the endpoints add to them.",
+)
+
+SEND_RECEIVE = PaperFigure(
+    number="15",
+    title="NCCL send/receive",
+    saw="92 GB/s per NIC, of 100",
+    ours="Eight hosts with 4 ports of 100 Gb/s, 50 GB/s together where the paper's NIC has 100, "
+    "each send 16 MiB to the next of a ring and receive as much, again and again.",
+    variants=(Variant("send-receive", "send-receive"),),
+    measure=_send_receive,
+    draw=_draw_send_receive,
+    caption="What each host received over the whole run, pauses between two operations and "
+    "all, in GB/s at full speed. Line: a host's bus bandwidth, the median of the operations. "
+    "Dashed: the rate of its ports, headers included.",
 )
 
 PERMUTATION = PaperFigure(

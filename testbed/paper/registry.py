@@ -8,7 +8,7 @@ from testbed.paper.incast import INCAST
 from testbed.paper.jobs import JOBS
 from testbed.paper.links import LINKS
 from testbed.paper.paths import PATHS
-from testbed.paper.rates import PERMUTATION, TABLE
+from testbed.paper.rates import PERMUTATION, SEND_RECEIVE, TABLE
 from testbed.paper.scale import SCALE
 from testbed.paper.switches import SWITCHES
 from testbed.paper.uplinks import UPLINKS
@@ -20,6 +20,7 @@ FIGURES: tuple[PaperFigure, ...] = (
     *LINKS,
     *SWITCHES[1:],
     *PATHS,
+    SEND_RECEIVE,
     *COLLECTIVES,
     INCAST,
     *UPLINKS,

@@ -7,8 +7,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.paper.checks import Check, at_least, between
-from testbed.paper.collectives import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.rates import PORTS_GBPS, bus_gbps
 from testbed.paper.throughput import (
     SETTLE_RTTS,
     gbps,

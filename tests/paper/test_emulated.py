@@ -8,11 +8,12 @@ import polars as pl
 import pytest
 
 from testbed.experiment.capacity import Capacity
-from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB, bus_gbps
+from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import REPEAT_S, estimate_s
 from testbed.paper.outcome import Answer, Outcome
+from testbed.paper.rates import bus_gbps
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
 from testbed.paper.reproduction import chosen, forms_of, plan
