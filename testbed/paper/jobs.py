@@ -18,7 +18,7 @@ from testbed.paper.throughput import (
     time_axes,
     us_per_s,
 )
-from testbed.results.fault_metrics import run_end
+from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
 from testbed.results.operations import completed
 
@@ -39,8 +39,8 @@ _LOSS_BIN_RTTS = 2.0
 def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
     border = STARTUP_RTTS * run.data.base_rtt_s
-    first = [_losses(run, flow.flow.flow, 0.0, border) for flow in run.flows]
-    later = [_losses(run, flow.flow.flow, border, run_end(run.data)) for flow in run.flows]
+    first = [_losses(flow, 0.0, border) for flow in run.flows]
+    later = [_losses(flow, border, run_end(run.data)) for flow in run.flows]
     seconds = run_end(run.data) - border
     at_first, afterwards = sum(first) / border, sum(later) / seconds
     return (
@@ -59,8 +59,8 @@ def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     )
 
 
-def _losses(run: Run, flow: int, start: float, end: float) -> int:
-    times = run.data.table("losses", flow)["t"].to_numpy()
+def _losses(flow: FlowTables, start: float, end: float) -> int:
+    times = flow.losses["t"].to_numpy()
     return int(np.count_nonzero((times > start) & (times <= end)))
 
 
@@ -70,12 +70,7 @@ def _draw_losses(runs: Runs) -> Figure:
     axes = figure.subplots()
     end, width = run_end(run.data), _LOSS_BIN_RTTS * run.data.base_rtt_s
     edges = np.arange(0, end + width, width)
-    counts = np.array(
-        [
-            np.histogram(run.data.table("losses", flow.flow.flow)["t"].to_numpy(), edges)[0]
-            for flow in run.flows
-        ]
-    )
+    counts = np.array([np.histogram(flow.losses["t"].to_numpy(), edges)[0] for flow in run.flows])
     x = us_per_s(run) * edges
     axes.stairs(counts.max(axis=0), x, color=style.VERMILLION, label="the worst QP")
     axes.stairs(counts.mean(axis=0), x, color=style.BLUE, fill=True, label="mean of all QPs")

@@ -4,7 +4,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
-import polars as pl
 import pytest
 
 from testbed.experiment.capacity import Capacity
@@ -17,9 +16,11 @@ from testbed.paper.rates import bus_gbps
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
 from testbed.paper.reproduction import chosen, forms_of, plan
-from testbed.paper.runs import Run, order, verdict
+from testbed.paper.runs import order, verdict
 from testbed.results.figures.style import style
 from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
+
+from .made_up import SECONDS, collective
 
 TWO_CORES = (
     Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2),
@@ -63,31 +64,17 @@ def test_a_figure_may_be_emulated_with_a_seed_of_its_own() -> None:
     assert [*incast.seeds_in("simulated", 1)] == [1, 2, 3, 4, 5]
 
 
-def _run(share: float) -> Run:
-    """A run whose collectives reach a share of the ports' rate; of 0, that finished none."""
-    operation = SimpleNamespace(busbw_bps=share * 40e6)
-    flow = SimpleNamespace(dst="h0", goodput_run_bps=1e6)
-    summary = SimpleNamespace(
-        operations=(operation,) if share else (), dilation=10_000, flows=(flow,)
-    )
-    arrivals = pl.DataFrame({"t": [0.5, 2.0]})
-    data = SimpleNamespace(
-        run=SimpleNamespace(duration_s=8.0, flows=()), tables={"arrivals": arrivals}
-    )
-    return cast("Run", SimpleNamespace(summary=summary, data=data))
-
-
 def test_what_never_finished_is_rated_over_all_of_its_run() -> None:
     """1 Mbit/s until the last arrival, a quarter of the run from its beginning."""
-    assert bus_gbps(_run(0.5)) == pytest.approx(200)
-    assert bus_gbps(_run(0.0)) == pytest.approx(2.5)
+    assert bus_gbps(collective(0.5)) == pytest.approx(200)
+    assert bus_gbps(collective(0.0, until_s=SECONDS / 4)) == pytest.approx(2.5)
 
 
 @pytest.mark.parametrize("number", ["16", "17"])
 @pytest.mark.parametrize("form", ["emulated", "simulated"])
 def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -> None:
     (figure,) = chosen([number])
-    runs = {one.name: _run(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
+    runs = {one.name: collective(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
     checks = figure.measure(runs)
     judged = {size for size in SIZES_MIB for check in checks if f", {size} MiB" in check.what}
     assert judged == ({PAPERS_LEAST_MIB} if form == "emulated" else {4, 16})

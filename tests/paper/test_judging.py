@@ -1,0 +1,95 @@
+"""Rows hold for numbers as the paper's, do not where one is wrong, and only of trusted runs."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.paper.outcome import Answer, Checked, MadeRun, Outcome
+from testbed.paper.registry import FIGURES
+from testbed.paper.reproduction import chosen
+from testbed.results.summary import State
+
+from .cases import CASES, Runs
+
+WRONG = [(number, *wrong) for number, case in CASES.items() for wrong in case.wrong]
+
+
+def _judged(number: str, runs: Runs) -> Outcome:
+    """What becomes of a figure of these runs, which are trusted."""
+    (figure,) = chosen([number])
+    assert {*runs} == {variant.name for variant in figure.variants}
+    made = tuple(
+        MadeRun(
+            name=name,
+            directory=Path(),
+            seed=1,
+            dilation=one.summary.dilation,
+            verdict=one.summary.verdict,
+            reasons=(),
+            attempts=1,
+            expected_load=None,
+        )
+        for name, one in runs.items()
+    )
+    said = figure.measure(runs)
+    checks = tuple(Checked.model_validate(check, from_attributes=True) for check in said)
+    return Outcome(number=number, form="simulated", runs=made, checks=checks)
+
+
+def _but(outcome: Outcome, name: str, state: State) -> Outcome:
+    """The same, but that one of its runs is in this state."""
+    runs = (
+        run.model_copy(update={"verdict": state}) if run.name == name else run
+        for run in outcome.runs
+    )
+    return outcome.model_copy(update={"runs": tuple(runs)})
+
+
+def test_every_figure_is_judged() -> None:
+    assert {*CASES} == {figure.number for figure in FIGURES}
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_what_is_as_the_paper_saw_it_holds(number: str) -> None:
+    outcome = _judged(number, CASES[number].runs())
+    assert outcome.reasons == ()
+    assert outcome.holds == "yes"
+
+
+@pytest.mark.parametrize(("number", "claim", "wrong"), WRONG)
+def test_a_claim_that_fails_makes_the_row_a_no(
+    number: str, claim: str, wrong: Mapping[str, Any]
+) -> None:
+    """That claim fails, and no other."""
+    outcome = _judged(number, CASES[number].runs(**wrong))
+    failed = {check.what for check in outcome.checks if not check.holds}
+    assert failed == {one.what for one in outcome.checks if re.search(claim, one.what)} != set()
+    assert outcome.holds == "no"
+    assert len(outcome.reasons) == len(failed)
+
+
+@pytest.mark.parametrize("number", CASES)
+def test_every_claim_of_a_row_can_fail(number: str) -> None:
+    case = CASES[number]
+    outcomes = [_judged(number, case.runs(**wrong)) for _, wrong in case.wrong]
+    failed = {check.what for one in outcomes for check in one.checks if not check.holds}
+    assert failed == {check.what for check in _judged(number, case.runs()).checks}
+
+
+@pytest.mark.parametrize("number", CASES)
+@pytest.mark.parametrize(
+    ("state", "good", "bad"),
+    [("invalid", "not trusted", "not trusted"), ("degraded", "yes", "not trusted")],
+)
+def test_a_row_is_not_trusted_where_one_of_its_runs_is_not(
+    number: str, state: State, good: Answer, bad: Answer
+) -> None:
+    case = CASES[number]
+    _, wrong = case.wrong[0]
+    holding, failing = _judged(number, case.runs()), _judged(number, case.runs(**wrong))
+    for run in holding.runs:
+        assert _but(holding, run.name, state).holds == good
+        assert _but(failing, run.name, state).holds == bad
