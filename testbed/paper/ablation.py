@@ -1,11 +1,12 @@
 """MRC with one mechanism off at a time, where that mechanism acts: what each is worth."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from testbed.model.topology import NOMINAL_DILATION
 from testbed.paper.checks import Check, not_behind, relative
@@ -110,48 +111,68 @@ TRIALS = (
 )
 
 
-def _costs(cost: Cost, variant: Variant, seeds: Sequence[Runs]) -> list[float]:
-    return [cost(runs[variant.name]) for runs in seeds]
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """What is compared: a cost with all of MRC, and without a mechanism."""
+
+    what: str
+    whole: tuple[float, ...]
+    other: tuple[float, ...]
 
 
-def _made(trial: Trial, seeds: Sequence[Runs]) -> dict[str, Variant]:
-    """The runs of a trial without a mechanism, as far as there are any, by what is off."""
-    return {what: one for what, one in trial.without.items() if one.name in seeds[0]}
+def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
+    """All of which there are runs; the costs are those with each seed."""
+    for trial in TRIALS:
+        for off, variant in trial.without.items():
+            if variant.name in seeds[0]:
+                for name, cost in trial.costs.items():
+                    whole = tuple(cost(runs[trial.whole.name]) for runs in seeds)
+                    other = tuple(cost(runs[variant.name]) for runs in seeds)
+                    yield _Comparison(f"{trial.title}, {off}: {name}", whole, other)
 
 
 def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
     """Check that nothing is cheaper without a mechanism, beyond how MRC itself varies."""
     return tuple(
-        not_behind(
-            f"{trial.title}, {what}: {name}, over MRC's",
-            _costs(cost, trial.whole, seeds),
-            _costs(cost, variant, seeds),
-        )
-        for trial in TRIALS
-        for what, variant in _made(trial, seeds).items()
-        for name, cost in trial.costs.items()
+        not_behind(f"{one.what}, over MRC's", one.whole, one.other) for one in _comparisons(seeds)
     )
 
 
 def _draw(seeds: Sequence[Runs]) -> Figure:
-    """Draw a panel for each cost of each trial, over MRC's."""
-    panels = [(trial, name) for trial in TRIALS if _made(trial, seeds) for name in trial.costs]
-    figure = style.new_figure(1.8)
-    for axes, (trial, name) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        bars = {"MRC": trial.whole, **_made(trial, seeds)}
-        costs = [_costs(trial.costs[name], one, seeds) for one in bars.values()]
-        found = [estimate(relative(costs[0], values)) for values in costs][::-1]
-        colours = [style.GREY] * (len(bars) - 1) + [style.BLUE]
-        drawn = axes.barh(range(len(bars)), [one.median for one in found], 0.6, color=colours)
-        for place, one in enumerate(found):
+    """Draw a line for each comparison: over MRC's cost, MRC's own spread and that without."""
+    compared = [*_comparisons(seeds)][::-1]
+    figure = style.new_figure(1.0 + 0.24 * len(compared))
+    axes = figure.subplots()
+    for colour, label in ((style.BLUE, "MRC"), (style.VERMILLION, "without the mechanism")):
+        values = [one.whole if label == "MRC" else one.other for one in compared]
+        found = [
+            estimate(relative(one.whole, costs))
+            for one, costs in zip(compared, values, strict=True)
+        ]
+        places = range(len(found))
+        for place, one in zip(places, found, strict=True):
             style.whisker(axes, place, one.low, one.high)
-        axes.bar_label(drawn, fmt="%.2g", padding=8, fontsize=6)
-        axes.set_xlim(0, 1.4 * max(one.high for one in found))
-        axes.set_yticks(range(len(bars)), [*bars][::-1], fontsize=6)
-        axes.set_title(trial.title, fontsize=7)
-        axes.set_xlabel(f"{name}\n(over MRC's)", fontsize=6.5)
-        axes.spines["top"].set_visible(False)
+        axes.plot([one.median for one in found], places, "o", color=colour, ms=5, label=label)
+    for place, one in enumerate(found):
+        axes.annotate(
+            f"{one.median:.2f}",
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            annotation_clip=False,
+        )
+    axes.set_yticks(places, [one.what for one in compared])
+    axes.set_xscale("log")
+    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axvline(1, color=style.LIGHT, linewidth=0.8, zorder=0)
+    axes.set_xlabel("cost, over MRC's with all of its mechanisms")
+    axes.spines["top"].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+_TICKS = (0.5, 1, 2, 5, 10, 20)
 
 
 ABLATION = PaperFigure(
@@ -171,6 +192,7 @@ ABLATION = PaperFigure(
     draw_seeds=_draw,
     seeds=3,
     emulated_seeds=(1,),
-    caption="What it costs without a mechanism, over what it costs with all of them: 1 is equal, "
-    "more is worse. The median of the seeds, with their range.",
+    caption="What it costs without a mechanism, over what it costs with all of them, on a "
+    "logarithmic scale: 1 is equal, more is worse. The medians of the seeds, with their ranges; on "
+    "the right the median without the mechanism.",
 )

@@ -191,7 +191,8 @@ def _failover(**wrong: tuple[float, float, float]) -> Runs:
         usual = (1.3, 2.0, 0.3) if name == "mrc" else (5.0, 10.0, 5.0)
         stall, overdue, deficit = wrong.get(name, usual)
         scenario = scenario_of(variant.name)
-        faults = faults_of(scenario, stall_rtt=stall, deficit_rtt=deficit)
+        stall_us = stall * RTT_S / DILATION * 1e6
+        faults = faults_of(scenario, stall_rtt=stall, stall_real_us=stall_us, deficit_rtt=deficit)
         completions, sent = messages(overdue, faults[0].effective_s)
         runs[variant.name] = run(
             flow(sent=sent), faults=faults, tables={"completions": completions}

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
+from testbed.model.faults import Kill
 from testbed.model.scenario import Scenario
 from testbed.paper.registry import FIGURES
 from testbed.paper.runs import Run, order
@@ -60,6 +61,7 @@ def run(
     """
     made = {"arrivals": pl.DataFrame({"t": [SECONDS]}), **(tables or {})}
     usual: dict[str, object] = {
+        "dilation": DILATION,
         "verdict": "trusted",
         "reasons": (),
         "integrity": SimpleNamespace(bytes_lost=0, bytes_corrupted=0),
@@ -71,7 +73,7 @@ def run(
         "Run",
         SimpleNamespace(
             flows=recorded,
-            summary=SimpleNamespace(dilation=DILATION, faults=faults, **(usual | summary)),
+            summary=SimpleNamespace(faults=faults, **(usual | summary)),
             data=SimpleNamespace(
                 run=SimpleNamespace(duration_s=SECONDS, flows=()),
                 base_rtt_s=RTT_S,
@@ -113,12 +115,12 @@ def flow(
 
 
 def faults_of(scenario: Scenario, **effects: float) -> list[Any]:
-    """The faults of a scenario, each with these effects."""
+    """The faults of a scenario, all of which heal, each with these effects."""
+    lasting = [fault for fault in scenario.timeline if not isinstance(fault, Kill)]
+    ends = [fault.at + (fault.for_ or 0) for fault in lasting]
     return [
-        SimpleNamespace(
-            effective_s=fault.at / 1e9, healed_s=(fault.at + (fault.for_ or 0)) / 1e9, **effects
-        )
-        for fault in scenario.timeline
+        SimpleNamespace(effective_s=fault.at / 1e9, healed_s=end / 1e9, **effects)
+        for fault, end in zip(lasting, ends, strict=True)
     ]
 
 

@@ -1,9 +1,7 @@
 """Figures tell of runs as they would be at full speed, however these were slowed down."""
 
 from types import SimpleNamespace
-from typing import Any, cast
 
-import polars as pl
 import pytest
 
 from testbed.paper.reproduction import chosen
@@ -11,29 +9,7 @@ from testbed.paper.runs import Run
 from testbed.paper.throughput import shade_faults
 from testbed.results.figures.style import new_figure
 
-
-def _run(dilation: float, faults: tuple[Any, ...], **summary: Any) -> Run:
-    """A run of ten seconds at a dilation of 10,000, with a training step in each of them."""
-    times = dilation / 10_000
-    steps = pl.DataFrame(
-        {
-            "t": [times * (i + 1.0) for i in range(10)],
-            "start_t": [times * i for i in range(10)],
-            "host": ["h0"] * 10,
-            "kind": ["step"] * 10,
-            "number": [*range(10)],
-            "bytes": [1] * 10,
-            "hosts": [1] * 10,
-        }
-    )
-    arrivals = pl.DataFrame({"t": [10.0 * times]})
-    data = SimpleNamespace(
-        run=SimpleNamespace(duration_s=10.0 * times, flows=()),
-        tables={"arrivals": arrivals, "operations": steps},
-        base_rtt_s=0.13 * times,
-    )
-    whole = SimpleNamespace(dilation=dilation, faults=faults, **summary)
-    return cast("Run", SimpleNamespace(data=data, summary=whole))
+from .made_up import SECONDS, run, steps
 
 
 def _cut(number: int, start: float, healed: float | None) -> SimpleNamespace:
@@ -41,14 +17,18 @@ def _cut(number: int, start: float, healed: float | None) -> SimpleNamespace:
     return SimpleNamespace(kind="cut", target=target, effective_s=start, healed_s=healed)
 
 
+def _job(dilation: float, *faults: object) -> Run:
+    """Training steps, each of 100 us at full speed."""
+    table = steps(lambda _: dilation / 10_000)
+    return run(faults=faults, tables={"operations": table}, dilation=dilation)
+
+
 def test_a_job_is_held_against_the_undisturbed_one_at_full_speed() -> None:
-    integrity = SimpleNamespace(bytes_lost=0, bytes_corrupted=0)
-    known = {"integrity": integrity, "qps_in_error": 0}
     (figure,) = chosen(["6-7"])
     calm, flapping = (variant.name for variant in figure.variants)
     for dilation in (10_000, 15_000):
         flap = _cut(0, 3.0 * dilation / 10_000, 6.0 * dilation / 10_000)
-        runs = {calm: _run(10_000, ()), flapping: _run(dilation, (flap,), **known)}
+        runs = {calm: _job(10_000), flapping: _job(dilation, flap)}
         during, after, *_ = (check.value for check in figure.measure(runs))
         assert during == pytest.approx(1.0)
         assert after == pytest.approx(1.0)
@@ -57,9 +37,9 @@ def test_a_job_is_held_against_the_undisturbed_one_at_full_speed() -> None:
 def test_times_in_which_faults_overlap_are_shaded_once() -> None:
     faults = (_cut(0, 1.0, 5.0), _cut(1, 2.0, 6.0), _cut(2, 8.0, None))
     axes = new_figure(2.0).subplots()
-    shade_faults(axes, _run(20_000, faults), named=False)
+    shade_faults(axes, run(faults=faults, dilation=20_000), named=False)
     shaded = [(patch.get_x(), patch.get_width()) for patch in axes.patches]  # type: ignore[attr-defined]
-    assert shaded == [pytest.approx((50, 250)), pytest.approx((400, 600))]
+    assert shaded == [pytest.approx((50, 250)), pytest.approx((400, 50 * SECONDS - 400))]
     assert [line.get_xdata()[0] for line in axes.lines] == [50, 100, 400]  # type: ignore[index]
 
 
@@ -72,5 +52,5 @@ def test_times_in_which_faults_overlap_are_shaded_once() -> None:
 )
 def test_few_faults_are_named_and_many_are_counted(count: int, labels: list[str]) -> None:
     axes = new_figure(2.0).subplots()
-    shade_faults(axes, _run(10_000, tuple(_cut(i, 1.0 + i, 9.0) for i in range(count))))
+    shade_faults(axes, run(faults=[_cut(i, 1.0 + i, 9.0) for i in range(count)]))
     assert [text.get_text() for text in axes.texts] == labels
