@@ -106,10 +106,10 @@ def _busy_share(ticks: Sequence[int]) -> float:
 
 
 def _all_drops(drops: Mapping[str, int]) -> dict[str, int]:
-    return {"softnet": _softnet_drops(), **drops}
+    return {"softnet": softnet_drops(), **drops}
 
 
-def _softnet_drops() -> int:
+def softnet_drops() -> int:
     """Packets that the kernel's receive queues dropped since boot, on all CPUs."""
     lines = Path("/proc/net/softnet_stat").read_text().splitlines()
     return sum(int(line.split()[1], 16) for line in lines)

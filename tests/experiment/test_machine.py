@@ -14,7 +14,7 @@ def test_drops_are_counted_from_the_beginning_of_the_run(
 ) -> None:
     """Those of the first second too, and none of before."""
     softnet = [40]
-    monkeypatch.setattr(machine, "_softnet_drops", lambda: softnet[0])
+    monkeypatch.setattr(machine, "softnet_drops", lambda: softnet[0])
     sampler = MachineSampler(tmp_path / "health.jsonl", 0, {"openvswitch": 5})
     softnet[0] = 43
     sampler.sample(INTERVAL_NS, {"openvswitch": 5}, {})

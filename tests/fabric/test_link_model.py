@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from testbed.experiment.machine import softnet_drops
 from testbed.fabric import link_model
 from testbed.fabric.counters import _queues
 from testbed.fabric.fabric import Fabric
@@ -100,42 +101,24 @@ def test_every_one_of_100000_packets_is_accounted_for(
     """Two hosts overload an uplink: what is marked, trimmed and dropped is what is received."""
     topology = dumbbell(dilation=5_000, t0_up={"limit": "1 BDP"})
     count, size = 50_000, 300
-    classes = (DSCP.trimmable, DSCP.no_trim, DSCP.trimmable_retx, DSCP.control)
-    pattern = [classes[0]] * 14 + [classes[1]] * 4 + [classes[2], classes[3]]
+    pattern = [DSCP.trimmable] * 14 + [DSCP.no_trim] * 4 + [DSCP.trimmable_retx, DSCP.control]
     sources, sinks = topology.hosts[:2], topology.hosts[2:]
 
     def flood(number: int) -> None:
         stream = Stream(topology, sources[number], sinks[0])
         psns = range(number * count, (number + 1) * count)
-        send(
-            sources[number],
-            (stream.packet(psn, pattern[psn % len(pattern)], size) for psn in psns),
-        )
+        packets = (stream.packet(psn, pattern[psn % len(pattern)], size) for psn in psns)
+        send(sources[number], packets)
 
-    def act() -> None:
+    def act() -> bool:
+        dropped_before = softnet_drops()
         with Fabric(topology) as fabric, Receiver(sinks[0]) as receiver:
             model = fabric.link_model
             assert model is not None
-            got: Counter[str] = Counter()
-            seen = set()
             with in_background(lambda: flood(0), lambda: flood(1)):
-                for arrival in receiver.arrivals(silence_s=1.5):
-                    dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & 3
-                    inner = int.from_bytes(arrival.packet[:2], "big") >> 4 & 0xFF
-                    assert inner == arrival.traffic_class
-                    psn = psn_of(arrival.packet)
-                    seen.add(psn)
-                    trimmed = dscp in (DSCP.trimmed, DSCP.trimmed_lasthop)
-                    got["trimmed"] += trimmed
-                    got["marked"] += ecn == ECN_CE
-                    got["all"] += 1
-                    if trimmed:
-                        assert len(arrival.packet) == TRIMMED_BYTES
-                        assert pattern[psn % len(pattern)] in (classes[0], classes[2])
-                    else:
-                        assert dscp == pattern[psn % len(pattern)]
-                        assert isinstance(decode(arrival.packet), Write)
-            assert len(seen) == got["all"], "no packet twice"
+                got = _tally(receiver, pattern)
+            if softnet_drops() != dropped_before:
+                return False
             found = model.all_counts()
             uplink = found[UPLINK]
             full = uplink.full + uplink.full_priority
@@ -152,9 +135,36 @@ def test_every_one_of_100000_packets_is_accounted_for(
             assert uplink.peak_bytes <= 2 * topology.bdp_bytes + 2 * whole  # both CPUs at once
             assert not model.backlog_bytes().any()
             assert kernel_drops(topology) == 0
+        return True
 
-    run_in_sandbox(act, timeout_s=120)
+    # A CPU that stands still for a tenth of a second lets the kernel's receive queue run over.
+    kept = any(run_in_sandbox(act, timeout_s=120) for _ in range(3))
+    assert kept, "the machine itself dropped packets, three times of three"
     record_property("packets", 2 * count)
+
+
+def _tally(receiver: Receiver, pattern: list[int]) -> Counter[str]:
+    """Count what arrives, and check each packet: its class by its PSN, its length, only once."""
+    got: Counter[str] = Counter()
+    seen = set()
+    for arrival in receiver.arrivals(silence_s=1.5):
+        dscp, ecn = arrival.traffic_class >> 2, arrival.traffic_class & 3
+        inner = int.from_bytes(arrival.packet[:2], "big") >> 4 & 0xFF
+        assert inner == arrival.traffic_class
+        psn = psn_of(arrival.packet)
+        seen.add(psn)
+        trimmed = dscp in (DSCP.trimmed, DSCP.trimmed_lasthop)
+        got["trimmed"] += trimmed
+        got["marked"] += ecn == ECN_CE
+        got["all"] += 1
+        if trimmed:
+            assert len(arrival.packet) == TRIMMED_BYTES
+            assert pattern[psn % len(pattern)] in (DSCP.trimmable, DSCP.trimmable_retx)
+        else:
+            assert dscp == pattern[psn % len(pattern)]
+            assert isinstance(decode(arrival.packet), Write)
+    assert len(seen) == got["all"], "no packet twice"
+    return got
 
 
 def kernel_drops(topology: Topology) -> int:
