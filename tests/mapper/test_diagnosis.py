@@ -1,6 +1,7 @@
 """Who is accused when links, switches and hosts lose probes, and when that is lifted."""
 
 from collections.abc import Mapping
+from functools import cache
 from random import Random
 
 import pytest
@@ -50,7 +51,12 @@ def diagnose(
 
 
 def hits(ill: Mapping[Suspect, float], path: ProbePath, chance: Random) -> bool:
-    return any(chance.random() < ill.get(one, 0) for one in suspects_on(path))
+    return any(chance.random() < ill.get(one, 0) for one in passed(path))
+
+
+@cache
+def passed(path: ProbePath) -> tuple[Suspect, ...]:
+    return tuple(suspects_on(path))
 
 
 def accused(findings: list[Finding]) -> set[Suspect]:

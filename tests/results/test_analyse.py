@@ -21,6 +21,7 @@ from testbed.results.summary import Expectation, Summary
 from .synthetic import Failure, Plan, generate
 
 SVG = "{http://www.w3.org/2000/svg}"
+ONE_WAY = (("h0", "h4"),)
 
 
 class Page(HTMLParser):
@@ -133,14 +134,17 @@ def test_figures_keep_their_text_and_show_the_run(analysed: tuple[Path, Summary,
             assert word in text, (stem, word)
 
 
-def test_measuring_gives_the_same_summary_and_draws_nothing(tmp_path: Path) -> None:
-    generate(tmp_path / "run", Plan(duration=5.0))
-    summary = analyse(tmp_path / "run", drawn=False)
-    assert RunDirectory(tmp_path / "run").finished
-    assert (tmp_path / "run" / "junit.xml").is_file()
-    assert not (tmp_path / "run" / "report.html").exists()
-    assert not [*(tmp_path / "run" / "figures").glob("*")]
-    assert analyse(tmp_path / "run") == summary
+def test_measuring_gives_the_same_summary_and_draws_nothing(
+    analysed: tuple[Path, Summary, float], tmp_path: Path
+) -> None:
+    directory, summary, _ = analysed
+    run = tmp_path / directory.parent.name / directory.name
+    generate(run, Plan())
+    assert analyse(run, drawn=False) == summary
+    assert RunDirectory(run).finished
+    assert (run / "junit.xml").is_file()
+    assert not (run / "report.html").exists()
+    assert not [*(run / "figures").glob("*")]
 
 
 def test_analysing_again_gives_the_same_files(analysed: tuple[Path, Summary, float]) -> None:
@@ -153,16 +157,16 @@ def test_analysing_again_gives_the_same_files(analysed: tuple[Path, Summary, flo
 
 
 def test_what_a_run_recorded_is_escaped(tmp_path: Path) -> None:
-    generate(tmp_path / "run", Plan(duration=5.0))
-    path = tmp_path / "run" / "manifest.json"
+    run = tmp_path / "run"
+    generate(run, Plan(duration=5.0))
+    path = run / "manifest.json"
     manifest = json.loads(path.read_text())
     evil = "</pre><script>alert(1)</script>"
     manifest["scenario"]["description"] = manifest["kernel"] = evil
     path.write_text(json.dumps(manifest))
-    faults = tmp_path / "run" / "faults.jsonl"
+    faults = run / "faults.jsonl"
     faults.write_text(json.dumps({**json.loads(faults.read_text()), "proof": {evil: evil}}))
-    analyse(tmp_path / "run")
-    html = (tmp_path / "run" / "report.html").read_text()
+    html = render(load_run(run), analyse(run, drawn=False), ())
     assert "<script" not in html
     assert "alert(1)" in html
 
@@ -170,11 +174,11 @@ def test_what_a_run_recorded_is_escaped(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "plan",
     [
-        Plan(failures=(), duration=3.0, pairs=(("h0", "h4"),)),
-        Plan(failures=(Failure(until=None, detect=None),), duration=5.0),
-        Plan(failures=(Failure(effective=False),), duration=5.0),
+        Plan(failures=(), duration=3.0, pairs=ONE_WAY),
+        Plan(failures=(Failure(until=None, detect=None),), duration=5.0, pairs=ONE_WAY),
+        Plan(failures=(Failure(effective=False),), duration=5.0, pairs=ONE_WAY),
         Plan(failures=(Failure(at=2.0, until=2.6), Failure("h0--p1_t0_0", 2.3, 4.0)), duration=5.0),
-        Plan(stops_at=4.1),
+        Plan(stops_at=4.1, pairs=ONE_WAY),
     ],
     ids=["no fault", "never noticed", "no effect", "overlapping", "ends early"],
 )
@@ -190,7 +194,8 @@ def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
 
 def test_a_fault_after_the_last_arrival_is_said_not_to_be_measured(tmp_path: Path) -> None:
     early, late = Failure("h0--p1_t0_0", 2.0, 2.6), Failure(at=4.0, until=None, detect=None)
-    generate(tmp_path / "run", Plan(failures=(early, late), duration=5.0, stops_at=3.0))
+    plan = Plan(failures=(early, late), duration=5.0, stops_at=3.0, pairs=ONE_WAY)
+    generate(tmp_path / "run", plan)
     summary = analyse(tmp_path / "run")
     assert [bool(fault.flows) for fault in summary.faults] == [True, False]
     text = " ".join(Page((tmp_path / "run" / "report.html").read_text()).text.split())
@@ -202,7 +207,8 @@ def test_without_any_fault_in_the_measured_time_there_is_nothing_to_zoom_in_on(
     tmp_path: Path,
 ) -> None:
     late = Failure(at=4.0, until=None, detect=None)
-    generate(tmp_path / "run", Plan(failures=(late,), duration=5.0, stops_at=3.0))
+    plan = Plan(failures=(late,), duration=5.0, stops_at=3.0, pairs=ONE_WAY)
+    generate(tmp_path / "run", plan)
     analyse(tmp_path / "run")
     text = Page((tmp_path / "run" / "report.html").read_text()).text
     assert "No fault took effect in the measured time." in text
@@ -210,7 +216,8 @@ def test_without_any_fault_in_the_measured_time_there_is_nothing_to_zoom_in_on(
 
 
 def test_figures_of_a_run_that_is_not_trusted_say_so(tmp_path: Path) -> None:
-    generate(tmp_path / "run", Plan(duration=3.0, failures=(), unexplained_drops=3))
+    plan = Plan(duration=3.0, failures=(), unexplained_drops=3, pairs=ONE_WAY)
+    generate(tmp_path / "run", plan)
     summary = analyse(tmp_path / "run")
     assert summary.verdict == "degraded"
     for path in (tmp_path / "run" / "figures").glob("*.svg"):

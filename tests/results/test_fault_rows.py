@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from testbed.results.analyse import analyse
-from testbed.results.figures import fault_rows
+from testbed.results.figures import ev_states, fault_rows, goodput
+from testbed.results.figures.style import style
 from testbed.results.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
 from testbed.results.summary import FaultSummary, Summary
@@ -76,10 +76,14 @@ def test_the_figures_of_a_run_name_its_rows(tmp_path: Path) -> None:
         for i in range(5)
     )
     run = tmp_path / "run"
-    generate(run, Plan(duration=5.0, failures=failures))
-    analyse(run)
-    for stem in ("goodput", "ev_states_flow0"):
-        root = ET.parse(run / "figures" / f"{stem}.svg").getroot()  # noqa: S314 - our own file
+    generate(run, Plan(duration=5.0, failures=failures, pairs=(("h0", "h4"),)))
+    data = load_run(run)
+    tables = flow_tables(data)
+    found = summarise(data, tables)
+    with style():
+        drawings = goodput.draw(data, tables, found), ev_states.draw(data, tables[0], found)
+    for drawing in drawings:
+        root = ET.parse(run / "figures" / f"{drawing.stem}.svg").getroot()  # noqa: S314 - our own
         text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]
         assert [text.count(f"blackhole {failure.target}") for failure in failures] == [1] * 5
         assert "base RTTs from the first fault" in text

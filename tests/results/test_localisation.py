@@ -18,16 +18,18 @@ topology:
   t0_per_plane: 2
   t1_per_plane: 3
   hosts_per_t0: 2
-duration: 8 s
-workload: {{kind: write_bw, pairs: [[h0, h2]]}}
+duration: {seconds} s
+workload: {{kind: write_bw, pairs: [[h0, h2]], bidirectional: false}}
 clustermapper: {{period: 20 us}}
 timeline: [{faults}]
 """
 
 
-def localised(directory: Path, *faults: str, drawn: bool = False) -> Localisation:
+def localised(
+    directory: Path, *faults: str, seconds: float = 6, drawn: bool = False
+) -> Localisation:
     file = directory / "scenario.yaml"
-    file.write_text(SCENARIO.format(faults=", ".join(faults)))
+    file.write_text(SCENARIO.format(seconds=seconds, faults=", ".join(faults)))
     run = directory / "run"
     run.mkdir()
     simulate(load_scenario(str(file)), run)
@@ -58,16 +60,16 @@ def test_the_direction_is_named(tmp_path: Path) -> None:
     """Of a link that is dead one way, and of one that is dead both ways."""
     found = localised(
         tmp_path,
-        "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 3 s}",
-        "{kind: blackhole, target: p1_t0_1>h2, at: 1 s, for: 3 s}",
-        "{kind: blackhole, target: p0_t0_1--p0_t1_2, at: 4500 ms, for: 2 s}",
+        "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 2 s}",
+        "{kind: blackhole, target: p1_t0_1>h2, at: 1 s, for: 2 s}",
+        "{kind: blackhole, target: p0_t0_1--p0_t1_2, at: 3500 ms, for: 2 s}",
     )
     assert [one.named for one in found.faults] == [one.target for one in found.faults]
     assert [one.exact for one in found.faults] == [True, True, True]
 
 
 def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
-    found = localised(tmp_path, drawn=True)
+    found = localised(tmp_path, seconds=3, drawn=True)
     assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
     assert (found.accusations, found.precision, found.recall) == (0, None, None)
     assert found.probes_lost == 0
@@ -77,10 +79,10 @@ def test_endpoints_avoid_what_is_accused(tmp_path: Path) -> None:
     """The EVs of the accused link are DENIED, and come back when the accusation is lifted."""
     import polars as pl  # noqa: PLC0415 - only here
 
-    localised(tmp_path, "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 3 s}")
+    localised(tmp_path, "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 2 s}")
     events = pl.read_parquet(tmp_path / "run" / "ev_events.parquet")
     denied = events.filter(pl.col("new") == "DENIED")
     allowed = events.filter(pl.col("old") == "DENIED")
     assert denied.height == allowed.height > 0
     assert denied["t"].min() == pytest.approx(1.8, abs=0.8)
-    assert allowed["t"].min() == pytest.approx(5, abs=1.5)
+    assert allowed["t"].min() == pytest.approx(4, abs=1.5)

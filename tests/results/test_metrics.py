@@ -95,7 +95,8 @@ def test_exposure_and_losses_are_those_of_the_link(one_fault: Run) -> None:
     last = []
     for flow in fault.flows:
         truth = truths[flow.flow]
-        into = [t for t, ev, *_ in truth.sent if 4 <= t < 7 and ev in through(truth, Plan(), flow)]
+        through_it = through(truth, Plan(), flow)
+        into = [t for t, ev, *_ in truth.sent if 4 <= t < 7 and ev in through_it]
         assert flow.packets_exposed == len(into) == flow.packets_lost > 10
         assert flow.exposure_ms == pytest.approx((max(into) - 4) * 1e3, abs=1e-3)
         last.append(flow.exposure_ms)
@@ -174,7 +175,8 @@ def test_evs_return_after_healing(one_fault: Run) -> None:
     assert fault.return_last_ms == pytest.approx(500)
     for flow in fault.flows:
         truth = truths[flow.flow]
-        again = min(t for t, ev, *_ in truth.sent if t >= 7 and ev in through(truth, Plan(), flow))
+        through_it = through(truth, Plan(), flow)
+        again = min(t for t, ev, *_ in truth.sent if t >= 7 and ev in through_it)
         assert flow.return_data_ms == pytest.approx((again - 7) * 1e3, abs=1e-3)
 
 

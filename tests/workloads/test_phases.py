@@ -4,7 +4,7 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.model.flows import flows_of
@@ -14,6 +14,7 @@ from .crew import Crew
 HOSTS = ["h0", "h4", "h1", "h5"]
 
 seeds = st.integers(0, 2**32)
+few = settings(max_examples=40)
 
 
 def _rounds(crew: Crew) -> int:
@@ -27,6 +28,7 @@ def _rounds(crew: Crew) -> int:
     return min(counts)
 
 
+@few
 @given(seed=seeds, slices=st.integers(1, 5), lanes=st.integers(1, 3))
 def test_an_all_reduce_goes_around_the_ring_twice(seed: int, slices: int, lanes: int) -> None:
     workload = {"kind": "allreduce", "hosts": HOSTS, "size": "1000 B", "slices": slices}
@@ -50,6 +52,7 @@ def test_an_all_reduce_goes_around_the_ring_twice(seed: int, slices: int, lanes:
                 assert t >= came[j - slices]
 
 
+@few
 @given(seed=seeds, lanes=st.integers(1, 3))
 def test_in_an_all_to_all_everybody_sends_to_everybody_once_a_round(seed: int, lanes: int) -> None:
     crew = Crew({"kind": "alltoall", "hosts": HOSTS, "size": "1000 B"}, lanes=lanes, seed=seed)
@@ -61,6 +64,7 @@ def test_in_an_all_to_all_everybody_sends_to_everybody_once_a_round(seed: int, l
     assert set(sent.values()) <= {rounds, rounds + 1, rounds + 2}
 
 
+@few
 @given(seed=seeds)
 def test_in_sendrecv_nobody_is_more_than_a_round_ahead_of_whom_it_waits_for(seed: int) -> None:
     crew = Crew({"kind": "sendrecv", "hosts": HOSTS, "size": "1000 B"}, seed=seed)
@@ -73,6 +77,7 @@ def test_in_sendrecv_nobody_is_more_than_a_round_ahead_of_whom_it_waits_for(seed
         assert sent[flow.number] <= sent[before.number] + 1
 
 
+@few
 @given(seed=seeds, lanes=st.integers(1, 2), hosts=st.integers(2, 5))
 def test_a_training_step_ends_when_the_slowest_is_done(seed: int, lanes: int, hosts: int) -> None:
     workload = {
