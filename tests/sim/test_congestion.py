@@ -25,7 +25,7 @@ S = 1_000_000_000
 
 def permutation(seed: int, **transport: object) -> Scenario:
     chosen = Mrc(congestion="nscc", **transport)
-    changes = {"duration": 5 * S, "seed": seed, "transport": chosen}
+    changes = {"duration": 3 * S, "seed": seed, "transport": chosen}
     return load_scenario("permutation").model_copy(update=changes)
 
 

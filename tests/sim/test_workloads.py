@@ -47,7 +47,9 @@ def test_a_workload_runs(
     for flow in outcome.flows:
         assert flow.bytes_verified == flow.bytes_completed == flow.bytes_sent > 0
         assert (flow.bytes_lost, flow.bytes_corrupted, flow.errors) == (0, 0, ())
-    summary = analyse(tmp_path)
+    drawn = kind == "step"  # operations are drawn alike
+    summary = analyse(tmp_path, drawn=drawn)
+    assert (tmp_path / "figures/operations.svg").exists() is drawn
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     assert [one.kind for one in summary.operations] == ([kind] if kind else [])
     for one in summary.operations:
@@ -73,7 +75,7 @@ def test_a_matrix_runs_to_its_end_and_says_how_long_each_transfer_took(tmp_path:
         }
     )
     outcome = simulate(scenario, tmp_path)
-    summary = analyse(tmp_path)
+    summary = analyse(tmp_path, drawn=False)
     (transfers,) = summary.operations
     assert (transfers.kind, transfers.count) == ("transfer", 3)
     assert sum(flow.bytes_verified for flow in outcome.flows) == 3_100_001 + 4096  # the base RTT's
