@@ -78,14 +78,14 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
 @pytest.mark.parametrize(
     ("hidden", "missing"),
     [
-        (_place("clang"), {"clang": {"remedy": "install clang", "needed_for": "building"}}),
         (
             _place("ovs-vswitchd"),
             {f"Open vSwitch, {one} datapath": NO_SWITCH for one in ("kernel", "user-space")},
         ),
         (
-            [*_place("ping"), tun.DEVICE],
+            [*_place("clang"), *_place("ping"), tun.DEVICE],
             {
+                "clang": {"remedy": "install clang", "needed_for": "building"},
                 "ping": {"remedy": "iputils-ping"},
                 "Open vSwitch, user-space datapath": {
                     "needed_for": "faults through OpenFlow",
@@ -99,7 +99,7 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
         ),
         (BUILT, {"link model": NO_MODEL}),
     ],
-    ids=["clang", "Open vSwitch", "ping and TUN devices", "the link model"],
+    ids=["Open vSwitch", "clang, ping and TUN devices", "the link model"],
 )
 def test_what_is_hidden_is_missing_with_a_remedy_and_takes_nothing_else_with_it(
     here: tuple[int, dict[str, dict[str, Any]], bool],

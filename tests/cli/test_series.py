@@ -26,15 +26,12 @@ workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 """
 
 
-def _start(directory: Path, *options: str, scenario: str = TINY) -> subprocess.Popen[str]:
-    (directory / "tiny.yaml").write_text(scenario)
-    return _testbed(directory, "simulate", "tiny.yaml", *options)
-
-
-def _testbed(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+def _start(directory: Path, *options: str) -> subprocess.Popen[str]:
+    """A series in a process of its own: each of its runs is one that it forks."""
+    (directory / "tiny.yaml").write_text(TINY)
     testbed = Path(sys.executable).with_name("testbed")
     return subprocess.Popen(
-        [testbed, *arguments],
+        [testbed, "simulate", "tiny.yaml", "--into", "here", "--no-figures", *options],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -43,8 +40,15 @@ def _testbed(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> None:
-    options = ("--repeat", "3", "--seed", "5", "--into", "here", "--set", "transport.evs=4")
+def _refused(call: Call, *options: str) -> str:
+    """What is said of a series that would go where another one is."""
+    called = call("simulate", "tiny.yaml", "--into", "here", *options)
+    assert called.status == ExitStatus.WRONG_INPUT
+    return called.err
+
+
+def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: Call) -> None:
+    options = ("--repeat", "3", "--seed", "5", "--set", "transport.evs=4")
     process = _start(tmp_path, *options)
     index = tmp_path / "here/sweep.json"
     deadline = time.monotonic() + 60
@@ -74,14 +78,14 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path) -> Non
     report = (tmp_path / "here/report.html").read_text()
     assert "<td>5, 6, 7</td>" in report
 
-    other = _start(tmp_path, "--repeat", "4", "--seed", "5", "--into", "here")
-    _, err = other.communicate(timeout=60)
-    assert other.returncode == ExitStatus.WRONG_INPUT
-    assert "--into: found here, expected the series that it holds (different here: se" in err
+    told = _refused(call, "--repeat", "4", "--seed", "5")
+    assert "--into: found here, expected the series that it holds (different here: se" in told
 
 
-def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(tmp_path: Path) -> None:
-    options = ("--sweep", "transport.evs=2,4", "--repeat", "2", "--into", "here", "--no-figures")
+def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
+    tmp_path: Path, call: Call
+) -> None:
+    options = ("--sweep", "transport.evs=2,4", "--repeat", "2")
     _, err = _start(tmp_path, *options).communicate(timeout=120)
     plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
     assert plan["sweep"] == {"transport.evs": [2, 4]}, err
@@ -91,9 +95,8 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(tmp_path: 
         scenario = json.loads((tmp_path / "here" / one["run"] / "manifest.json").read_text())
         assert scenario["scenario"]["transport"]["evs"] == one["case"]["transport.evs"]
 
-    out, err = _testbed(tmp_path, "compare", "here", "--json").communicate(timeout=60)
-    told = json.loads(out)
-    assert told["groups"] == ["transport.evs=2", "transport.evs=4"], err
+    told = json.loads(call("compare", "here", "--json").out)
+    assert told["groups"] == ["transport.evs=2", "transport.evs=4"]
     (goodput,) = (row for row in told["rows"] if row["name"] == "goodput of all flows")
     values, differences = zip(*(cell.values() for cell in goodput["cells"]), strict=True)
     assert all(one["low"] <= one["median"] <= one["high"] for one in values)
@@ -105,24 +108,21 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(tmp_path: 
     assert "confidence interval, or" not in report
     assert (tmp_path / "comparison/figures/comparison-goodput.svg").is_file()
 
-    out, err = _testbed(tmp_path, "compare", "here").communicate(timeout=60)
-    assert "fewer than 6 runs give no confidence" in out, err
+    out = call("compare", "here").out
+    assert "fewer than 6 runs give no confidence" in out
     assert "*" not in out
 
-    changed = TINY.replace("16 KiB", "32 KiB")
-    other = _start(tmp_path, *options, scenario=changed)
-    _, err = other.communicate(timeout=60)
-    assert other.returncode == ExitStatus.WRONG_INPUT
-    assert "expected the series that it holds (different here: content)" in err
+    Path("tiny.yaml").write_text(TINY.replace("16 KiB", "32 KiB"))
+    content = "expected the series that it holds (different here: content)"
+    assert content in _refused(call, *options)
     assert len(json.loads((tmp_path / "here/sweep.json").read_text())["done"]) == 4
 
 
-def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    process = _testbed(tmp_path, "compare", "empty")
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == ExitStatus.WRONG_INPUT
-    assert "the directory of a run" in err
+def test_what_cannot_be_compared_is_told(call: Call) -> None:
+    Path("empty").mkdir()
+    called = call("compare", "empty")
+    assert called.status == ExitStatus.WRONG_INPUT
+    assert "the directory of a run" in called.err
 
 
 def _runs(directory: Path) -> list[Path]:

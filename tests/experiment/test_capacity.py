@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from testbed import fast
-from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import (
     AIM_LOAD,
     LAG_RTT,
@@ -209,16 +208,6 @@ def test_what_is_kept_is_of_the_cpus_that_may_be_used(monkeypatch: pytest.Monkey
     assert kept() is None
 
 
-@pytest.mark.root
-@pytest.mark.e2e
-def test_measuring_finds_a_plausible_cost() -> None:
-    measured = calibrate(lambda _what, _done: None)
-    assert measured.cpus == len(os.sched_getaffinity(0))
-    assert 5_000 < measured.endpoint_ns < 1_000_000
-    assert 0 < measured.link_ns < 200_000
-    assert 0 < measured.lag_ns < 500_000_000
-
-
 AUTO = """\
 name: auto
 topology: {base: clos-tiny, dilation: auto}
@@ -240,13 +229,18 @@ def test_validate_says_which_dilation_auto_is(tmp_path: Path) -> None:
 @pytest.mark.root
 @pytest.mark.e2e
 def test_the_first_run_measures_and_takes_the_dilation_from_it(tmp_path: Path, cache: Path) -> None:
+    """And what it measures is plausible."""
     file = tmp_path / "auto.yaml"
     file.write_text(AUTO.replace("10 s", "1 s"))
-    done = _answer("run", file, "--results", tmp_path / "results", "--json")
+    done = _answer("run", file, "--results", tmp_path / "results", "--json", "--no-figures")
     assert "measuring what this machine carries" in done.stderr
     assert list(cache.rglob("capacity-*.json"))
     found = kept()
     assert found is not None
+    assert found.cpus == len(os.sched_getaffinity(0))
+    assert 5_000 < found.endpoint_ns < 1_000_000
+    assert 0 < found.link_ns < 200_000
+    assert 0 < found.lag_ns < 500_000_000
     (manifest,) = (tmp_path / "results/auto").glob("2*/manifest.json")
     recorded = json.loads(manifest.read_text())
     fitting = found.fitting_dilation(load_scenario(str(file)))

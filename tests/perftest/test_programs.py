@@ -76,26 +76,6 @@ def test_write_bw_measures_both_ways_over_several_queue_pairs() -> None:
     assert row["peak_bytes_per_s"] >= row["average_bytes_per_s"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (("clos-tiny", "--size", "0"), "--size: found 0, expected a whole number from 1"),
-        (("clos-tiny", "--src", "h0"), "--dst"),
-        (("clos-tiny", "--src", "h0", "--dst", "h7"), "--dst: found h7"),
-        (("clos-tiny", "--src", "h0", "--dst", "h0"), "another host than --src"),
-        (("clos-none",), "clos-none"),
-    ],
-)
-def test_wrong_options_are_told_before_anything_is_built(
-    arguments: tuple[str, ...], told: str
-) -> None:
-    called = subprocess.run(
-        [*TESTBED, "write-bw", *arguments], capture_output=True, text=True, check=False
-    )
-    assert called.returncode == 2
-    assert told in called.stderr
-
-
 def test_a_program_outside_a_fabric_says_where_it_belongs() -> None:
     program = Path(sys.executable).with_name("write_bw")
     called = subprocess.run([program], capture_output=True, text=True, check=False)
