@@ -388,3 +388,13 @@ def test_what_only_the_simulator_has_is_refused(call: Call, play: Play) -> None:
     assert called.status == 2
     assert "topology.pause" in called.err
     assert "testbed simulate" in called.err
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--hold", "--repeat", "2"), ("--hold-for", "soon"), ("--hold-for", "0s")]
+)
+def test_one_run_is_held_for_a_time_not_a_series(call: Call, wrong: tuple[str, ...]) -> None:
+    called = call("run", "link-failure", *wrong)
+    assert called.status == 2
+    assert "--hold" in called.err
+    assert not Path("results").exists()

@@ -18,6 +18,12 @@ TESTBED = Path(sys.executable).with_name("testbed")
 UNDRAWN = "--no-figures"
 """Of a run whose figures and report nobody looks at: they take longer than all else after it."""
 
+TINY: dict[str, Any] = {
+    "topology": "clos-tiny",
+    "workload": {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"},
+}
+"""Of a scenario that says nothing of the fabric: the smallest one is soon up."""
+
 ATTEMPTS = 2
 """Runs that may be tried until one can be trusted."""
 
@@ -83,6 +89,15 @@ def need_trust(summary: dict[str, Any]) -> None:
     """Leave a test, and say why, before it asserts on times that this machine stretched."""
     if summary["verdict"] != "trusted":
         pytest.skip(f"no times asserted, the runs were {summary['verdict']}: {summary['reasons']}")
+
+
+def wait_until_running(process: subprocess.Popen[str]) -> None:
+    """Read what a run says until data is about to flow."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "running" in line:
+            return
+    pytest.fail("the run did not start")
 
 
 @pytest.fixture

@@ -12,16 +12,12 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import ExitStatus
-from tests.e2e.conftest import UNDRAWN, CommandLine
+from tests.e2e.conftest import TINY, UNDRAWN, CommandLine
 from tests.e2e.test_kill import assert_all_gone, descendants
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
-TINY = {
-    "topology": "clos-tiny",
-    "duration": "1 s",
-    "workload": {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "64 KiB"},
-}
+SHORT = {"duration": "1 s", **TINY}
 LINK = "p0_t0_0--p0_t1_0"
 FINE = {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}
 """How a run on a machine that is busy may end."""
@@ -30,7 +26,7 @@ FINE = {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}
 @contextmanager
 def _held(testbed: CommandLine, *options: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A run whose timeline is over, with its directory."""
-    scenario = testbed.scenario(**TINY)
+    scenario = testbed.scenario(**SHORT)
     process = testbed.start("run", scenario, "--results", testbed.results, "--json", *options)
     assert process.stderr is not None
     try:
@@ -104,11 +100,3 @@ def test_killing_it_leaves_nothing(testbed: CommandLine) -> None:
         assert_all_gone(parts, within_s=2)
         assert process.wait(5) == 128 + signal.SIGTERM
         assert not (directory / "summary.json").exists()
-
-
-def test_one_run_is_held_not_a_series(testbed: CommandLine) -> None:
-    for wrong in (["--hold", "--repeat", "2"], ["--hold-for", "soon"], ["--hold-for", "0s"]):
-        process = testbed.start("run", testbed.scenario(**TINY), *wrong)
-        _, err = process.communicate(timeout=20)
-        assert process.returncode == ExitStatus.WRONG_INPUT
-        assert "--hold" in err

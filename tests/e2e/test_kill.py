@@ -8,10 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import TINY, CommandLine, wait_until_running
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -58,21 +59,25 @@ def running(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.fixture
+def small(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
+    """The same on the smallest fabric."""
+    with _in_full_swing(testbed, **TINY) as process:
+        yield process
+
+
 @contextmanager
-def _in_full_swing(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
-    scenario = testbed.scenario(duration="30 s", timeline=[FAULT])
+def _in_full_swing(testbed: CommandLine, **changes: Any) -> Iterator[subprocess.Popen[str]]:
+    scenario = testbed.scenario(duration="30 s", timeline=[FAULT], **changes)
     process = testbed.start("run", scenario, "--results", testbed.results)
-    wanted = set(VICTIMS.values()) - {"ovs-vswitchd"} | {"mrc-h4", "ovsdb-server"}
-    deadline = time.monotonic() + 20
-    while not all(any(w in text for text in descendants(process.pid).values()) for w in wanted):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline, descendants(process.pid)
-        time.sleep(0.05)
-    time.sleep(2)  # past the measurement of the base RTT: data is flowing
-    yield process
-    if process.poll() is None:
-        process.kill()
-    process.communicate()
+    try:
+        wait_until_running(process)
+        time.sleep(0.5)  # data is flowing
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
 
 
 def _is_alive(pid: int) -> bool:
@@ -93,13 +98,13 @@ def assert_all_gone(pids: dict[int, str], within_s: float) -> None:
 
 @pytest.mark.patient
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_killing_a_part_ends_the_run(running: subprocess.Popen[str], victim: str) -> None:
+def test_killing_a_part_ends_the_run(small: subprocess.Popen[str], victim: str) -> None:
     before = _host_state()
-    parts = descendants(running.pid)
+    parts = descendants(small.pid)
     (pid, *_) = [pid for pid, text in parts.items() if VICTIMS[victim] in text]
     os.kill(pid, signal.SIGKILL)
-    _, err = running.communicate(timeout=10)
-    assert running.returncode == 4
+    _, err = small.communicate(timeout=10)
+    assert small.returncode == 4
     assert "ended" in err
     assert "Traceback" not in err
     assert_all_gone(parts, within_s=2)
@@ -116,14 +121,7 @@ def test_killing_the_command_ends_everything(
     running.kill()
     assert_all_gone(parts, within_s=2)
     assert _host_state() == before
-    summary = testbed.run(
-        testbed.scenario(
-            duration="2 s",
-            topology="clos-tiny",
-            workload={"kind": "write_bw", "pairs": [["h0", "h1"]]},
-        ),
-        timed=False,
-    )
+    summary = testbed.run(testbed.scenario(duration="2 s", **TINY), timed=False)
     assert summary["integrity"]["bytes_lost"] == 0
 
 
@@ -140,9 +138,10 @@ def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
 
 @pytest.mark.patient
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
-    run = Path(testbed.run(testbed.scenario(duration="2 s"), timed=False, drawn=True)["run"])
+    scenario = testbed.scenario(duration="2 s", **TINY)
+    run = Path(testbed.run(scenario, timed=False, drawn=True)["run"])
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    with _in_full_swing(testbed) as process:
+    with _in_full_swing(testbed, **TINY) as process:
         process.kill()
         process.communicate()
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before

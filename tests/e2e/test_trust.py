@@ -13,7 +13,7 @@ import pytest
 
 from testbed.fabric import link_model, namespaces
 from testbed.model.errors import ExitStatus
-from tests.e2e.conftest import CommandLine
+from tests.e2e.conftest import TINY, CommandLine, wait_until_running
 from tests.sandbox import run_in_sandbox
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
@@ -48,14 +48,6 @@ def _overload(seconds: float) -> Iterator[None]:
             hog.wait()
 
 
-def _wait_until_running(process: subprocess.Popen[str]) -> None:
-    assert process.stderr is not None
-    for line in process.stderr:
-        if "running" in line:
-            return
-    pytest.fail("the run did not start")
-
-
 def _health(run: Path, process: str) -> list[dict[str, Any]]:
     lines = (run / "health.jsonl").read_text().splitlines()
     return [one for one in map(json.loads, lines) if one["process"] == process]
@@ -64,7 +56,7 @@ def _health(run: Path, process: str) -> list[dict[str, Any]]:
 def test_an_overloaded_machine_invalidates_the_run(testbed: CommandLine) -> None:
     scenario = testbed.scenario(duration="3 s")
     process = testbed.start("run", scenario, "--results", testbed.results, "--json")
-    _wait_until_running(process)
+    wait_until_running(process)
     with _overload(seconds=6):
         out, err = process.communicate(timeout=120)
     assert process.returncode == ExitStatus.UNTRUSTED, err
@@ -98,7 +90,8 @@ def test_a_run_without_the_link_model_says_so(testbed: CommandLine) -> None:
     def without_it() -> dict[str, Any]:
         if link_model.OBJECT.exists():
             namespaces.mount("/dev/null", str(link_model.OBJECT), "", namespaces.MS_BIND)
-        return testbed.run(testbed.scenario(duration="2 s"), timed=False, drawn=True)
+        scenario = testbed.scenario(duration="2 s", **TINY)
+        return testbed.run(scenario, timed=False, drawn=True)
 
     summary = run_in_sandbox(without_it)
     assert summary["verdict"] in ("degraded", "invalid")
