@@ -8,6 +8,7 @@ compute: these come first, side by side.
 import fcntl
 import os
 import subprocess
+from collections import defaultdict
 from collections.abc import Generator
 from pathlib import Path
 
@@ -31,6 +32,10 @@ COMPUTING = {
     "workloads",
 }
 """Directories whose tests only compute, but for those marked `root`."""
+
+LONG = {"e2e", "paper", "sim"}
+"""Directories with the files that take longest. They come before the others of their kind, so that
+processes have done about as much when tests begin to run alone."""
 
 settings.register_profile("patient", deadline=None)  # it would only measure the neighbours
 settings.load_profile("patient")
@@ -77,13 +82,25 @@ def pytest_report_header() -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tests marked `root` on a machine that cannot run them; put what runs alone last."""
+    """Skip the tests marked `root` on a machine that cannot run them; put what runs alone last.
+
+    A file goes to one process: those of which some tests run alone come between the others.
+    """
     root_items = [item for item in items if item.get_closest_marker("root")]
     obstacle = _obstacle() if root_items else None
     if obstacle is not None:
         for item in root_items:
             item.add_marker(pytest.mark.skip(reason=obstacle))
-    items.sort(key=_runs_alone)
+    ways: dict[Path, set[bool]] = defaultdict(set)
+    for item in items:
+        ways[item.path].add(_runs_alone(item))
+    items.sort(
+        key=lambda item: (
+            sorted(ways[item.path]),
+            _directory(item) not in LONG,
+            _runs_alone(item),
+        )
+    )
 
 
 @pytest.hookimpl(wrapper=True)
@@ -100,8 +117,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 def _runs_alone(item: pytest.Item) -> bool:
     if item.get_closest_marker("patient"):
         return False
-    directory = item.path.relative_to(Path(__file__).parent).parts[0]
-    return directory not in COMPUTING or item.get_closest_marker("root") is not None
+    return _directory(item) not in COMPUTING or item.get_closest_marker("root") is not None
+
+
+def _directory(item: pytest.Item) -> str:
+    return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
 def _obstacle() -> str | None:

@@ -17,6 +17,8 @@ from testbed.controller.records import FaultLog, FaultRecord
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import CONTROLLER, FAULTS
 
+pytestmark = pytest.mark.patient
+
 ASKED_NS = 5
 SAID = f"""
 import os, signal, time
@@ -94,7 +96,6 @@ if "testbed.controller" in sys.orig_argv:
 
 @pytest.mark.root
 @pytest.mark.e2e
-@pytest.mark.patient
 def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
     """The whole command, with a controller that SIGKILL does not reach."""
     (tmp_path / "sitecustomize.py").write_text(_DEAF)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.conftest import UNDRAWN, CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e]
+pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
 
 PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
 

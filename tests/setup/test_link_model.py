@@ -11,6 +11,8 @@ import pytest
 from testbed.fabric import link_model, namespaces
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.patient
+
 ROOT = Path(__file__).parents[2]
 BUILD = """
 source <(sed '/^install_packages$/,$d' "$0")  # all that it defines, without doing it

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.patient
+
 ROOT = Path(__file__).parents[2]
 OWNED = ROOT / "scripts" / "owned.sh"
 CALLER = 12345
