@@ -53,6 +53,7 @@ def _all_reduce(
     name: str, transport: dict[str, Any], topology: dict[str, Any], seconds: int = 14
 ) -> Variant:
     changes = {
+        "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
         "topology": topology,
         "transport": transport,
         "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
@@ -71,10 +72,18 @@ _ALL_REDUCES = (
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
     mrc, many, one = (bus_gbps(runs[name]) for name in _LABELS)
     return (
-        at_least("MRC over RoCE with 16 QPs", mrc / many, 1.0, "{:.2f}"),
+        at_least("MRC over RoCE with 16 QPs", mrc / many, 1.0, "{:.2f}", WAITING),
         at_least("RoCE with 16 QPs over 1 QP", many / one, 1.0, "{:.2f}"),
-        between("RoCE with 1 QP, of MRC's rate", one / mrc, 0.25, 0.65, "{:.0%}"),
+        between("RoCE with 1 QP, of MRC's rate", one / mrc, 0.25, 0.65, "{:.0%}", WAITING),
     )
+
+
+WAITING = (
+    f"a chunk of {SIZE} among 64 hosts takes 3.9 us at full rate, but a step of the ring 9.4: "
+    "hosts wait for one another, and ports of 100 Gb/s make that longer. On one plane of 400 Gb/s "
+    "MRC has 0.94 of RoCE's rate with 16 QPs (docs/paper.md)"
+)
+"""Why figure 16 may differ from the paper's with 64 hosts."""
 
 
 def _draw_all_reduce(runs: Runs) -> Figure:
@@ -173,7 +182,8 @@ SCALE: tuple[PaperFigure, ...] = (
         title="A T1 dies silently under 512 hosts with 8 ports each",
         saw="not in the paper as a figure: one T0-T1 link is 0.4% of a plane's capacity",
         ours=f"512 hosts in 16 racks, {PLANES} planes with {T1S} T1s each; every host writes to "
-        "one of another rack at full rate. One of the 256 T1s swallows everything.",
+        "one of another rack at full rate, 4 MiB outstanding. One of the 256 T1s swallows "
+        "everything.",
         variants=(MANY,),
         measure=_judge_many,
         draw=_draw_many,
