@@ -316,7 +316,7 @@ class Requester:
             return NEVER
         if self._control or self._may_send():
             return 0
-        if self._unacked:
+        if self._unacked or self._retry.starving:
             detector = self._detector
             deadline_ns = min(
                 deadline_ns,
@@ -351,7 +351,7 @@ class Requester:
         if self.failed:
             return
         detector = self._detector
-        if self._unacked:
+        if self._unacked or self._retry.starving:
             for transmission, reason in detector.lost(now_ns):
                 self._lose(transmission, reason, now_ns)
             if now_ns >= self._retry.deadline_ns(detector.reorder_window_ns):
@@ -462,6 +462,8 @@ class Requester:
             path = self._engine.pick(now_ns, previous.path if previous is not None else None)
             if path is None:
                 self._stuck = True
+                if not self._unacked:
+                    self._retry.starve(now_ns)
                 break
             if previous is not None:
                 heappop(self._to_repeat)

@@ -10,6 +10,10 @@ so that the end of an outage is noticed when it comes.
 An answer without progress does not restart it: where all data dies and control packets pass, such
 as on a link that full packets do not fit, retries are spent as well. But a rung that ends while the
 peer answers takes nothing for lost, since loss detection then knows more than the clock.
+
+It is climbed, too, where data waits and no EV may carry any: all are condemned and the peer is
+dead, or every port is down, or all EVs are denied. What is posted ends, one way or the other. A
+first packet that can be sent after all starts it anew.
 """
 
 from enum import Enum
@@ -33,7 +37,11 @@ class Remedy(Enum):
 
 
 class RetryTimer:
-    """The ladder of one queue pair. Times in ns."""
+    """The ladder of one queue pair. Times in ns.
+
+    Attributes:
+        starving: whether it runs because nothing can be sent, rather than for what is outstanding.
+    """
 
     def __init__(
         self, rtt: RttEstimator, *, probes: int, linear_retries: int, exponential_retries: int
@@ -48,6 +56,7 @@ class RetryTimer:
         self._sent_ns = 0
         self._probed_ns = 0
         self._heard = False
+        self.starving = False
 
     @property
     def timeouts(self) -> int:
@@ -61,11 +70,19 @@ class RetryTimer:
         if not self._heard or self._rung < self._probes:
             self._sent_ns = now_ns
 
+    def starve(self, now_ns: int) -> None:
+        """Data waits, nothing is outstanding and no EV may carry it: climb until one may."""
+        if not self.starving:
+            self.progressed(now_ns)
+            self._sent_ns = now_ns
+            self.starving = True
+
     def progressed(self, now_ns: int) -> None:
         """The peer has had something new: back to the first rung."""
         self._rung = 0
         self._progress_ns = now_ns
         self._heard = False
+        self.starving = False
 
     def heard(self, now_ns: int) -> None:
         """The peer has answered, and has had nothing new: stay on the rung, put a probe off."""
@@ -74,7 +91,7 @@ class RetryTimer:
         self._heard = True
 
     def deadline_ns(self, reorder_window_ns: int) -> int:
-        """Return when to call `expire`, if packets are outstanding."""
+        """Return when to call `expire`, if packets are outstanding or data is starving."""
         patience_ns = (
             self._rtt.smoothed_ns + reorder_window_ns + (self._rtt.base_ns >> _TAIL_MARGIN_SHIFT)
         )
