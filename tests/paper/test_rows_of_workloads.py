@@ -37,13 +37,13 @@ SHORT = {
         Short("15", 0.35),
         Short(
             "17",
-            0.6,
+            0.45,
             misses=("RoCE with 16 QPs over 1 QP, 4 MiB",),
             only=_as_emulated,
         ),
         Short(
             "18",
-            0.6,
+            0.4,
             without=("RoCE's victim with 1 QP", "MRC's smallest share over its largest"),
             only=_incast,
         ),
