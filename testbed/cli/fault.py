@@ -95,19 +95,20 @@ def _pairs(words: list[str]) -> dict[str, Any]:
     """What `key=value` words say, values as YAML reads them.
 
     Raises:
-        InputError: a word is no such pair.
+        InputError: a word is no such pair, or says what another has said.
     """
-    import yaml
-
+    from testbed.documents import parse_value
     from testbed.model.errors import InputError, Problem
 
-    wrong = [word for word in words if "=" not in word]
-    if wrong:
-        raise InputError(
-            [Problem("KEY=VALUE", word, "key=value, such as for=3s") for word in wrong]
-        )
-    split = (word.split("=", 1) for word in words)
-    return {key: yaml.safe_load(value) for key, value in split}
+    found: dict[str, Any] = {}
+    for word in words:
+        key, _, text = word.partition("=")
+        if not key or not text:
+            raise InputError([Problem("KEY=VALUE", word, "key=value, such as for=3s")])
+        if key in {"kind", "target", *found}:
+            raise InputError([Problem("KEY=VALUE", word, f"{key} once")])
+        found[key] = parse_value(text, "KEY=VALUE")
+    return found
 
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:

@@ -278,9 +278,9 @@ class Controller(RyuApp):
         problem = in_the_way(one, records.values(), due)
         if problem is not None:
             return problem
-        self._log.keep(self._new_record(one, t0_ns + one.at))
         for link in {link_of(place) for place in one.places if ">" in place}:
             self._links.open(link)
+        self._log.keep(self._new_record(one, t0_ns + one.at))
         thread = hub.spawn(self._run, one, t0_ns)
         while not (suicide or thread.dead or self._log.records[index].effective_ns):
             self._clock.sleep(ANSWER_POLL_S)

@@ -8,10 +8,13 @@
 A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
 "expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals; or
 another of its kind is in force at a place of it, or due there before it heals; or the run has not
-begun, or is over. 500: the fault did not take effect, or did not heal.
+begun, or is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or
+{"error"} alone, where the controller itself failed.
 """
 
 import json
+import logging
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
@@ -27,6 +30,10 @@ SOCKET = "control.sock"
 """Its name in the run's directory."""
 
 MAX_BODY = 1 << 16
+
+_NUMBER = re.compile(r"[0-9]{1,9}")
+
+log = logging.getLogger("testbed.controller.live")
 
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
 _Answer = tuple[HTTPStatus, Any]
@@ -55,14 +62,19 @@ class LiveControl:
 
     def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        status, content = self._answer(request)
+        try:
+            status, content = self._answer(request)
+        except Exception as error:  # whatever it is, who asked is told, and the log has all of it
+            log.exception("a request failed")
+            told = f"{type(error).__name__}: {error}"
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": told}
         start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
         return [json.dumps(content).encode() + b"\n"]
 
     def _answer(self, request: Mapping[str, Any]) -> _Answer:
         method, path = request["REQUEST_METHOD"], request["PATH_INFO"].rstrip("/")
         known, _, number = path.removeprefix("/").partition("/")
-        if known != "faults" or (number and not number.isdecimal()):
+        if known != "faults" or (number and not _NUMBER.fullmatch(number)):
             return _error(HTTPStatus.NOT_FOUND, path or "/", "/faults or /faults/N")
         match method, number:
             case "GET", "":
@@ -74,7 +86,9 @@ class LiveControl:
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, "GET, POST or DELETE")
 
     def _inject(self, request: Mapping[str, Any]) -> _Answer:
-        size = int(request.get("CONTENT_LENGTH") or 0)
+        if "CONTENT_LENGTH" not in request:
+            return _error(HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body that tells it")
+        size = int(request["CONTENT_LENGTH"])
         if size > MAX_BODY:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{size} B", f"up to {MAX_BODY} B")
         text = request["wsgi.input"].read(size).decode(errors="replace")

@@ -438,6 +438,12 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["paths", "clos-tiny", "h0", "h7"], ["DST: found h7, expected a host of clos-tiny"]),
         (["paths", "clos-tny", "h0", "h1"], ["topology: found clos-tny", "clos-tiny?"]),
         (["report", "."], ["found ., expected the directory of a run"]),
+        (["fault", "list", "."], ["found ., expected the directory of a run that is under way"]),
+        (["fault", "heal", ".", "one"], ["N"]),
+        (["fault", "inject", ".", "loss", "p0", "often"], ["found often, expected key=value"]),
+        (["fault", "inject", ".", "loss", "p0", "for=["], ["found [, expected a value in YAML"]),
+        (["fault", "inject", ".", "cut", "p0", "kind=loss"], ["found kind=loss", "kind once"]),
+        (["fault", "inject", ".", "cut", "p0", "for=1s", "for=2s"], ["found for=2s", "for once"]),
     ],
 )
 def test_wrong_arguments(call: Call, arguments: list[str], told: list[str]) -> None:

@@ -6,17 +6,21 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from http.client import HTTPConnection
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.controller.client import Client, socket_of
-from testbed.controller.live import SOCKET
+from testbed.controller.live import SOCKET, LiveControl
+from testbed.controller.records import FaultRecord
 from testbed.fabric.link_control import LinkControl
 from testbed.loading import load_fault
-from testbed.model.errors import ExitStatus, InputError
+from testbed.model.errors import ExitStatus, InputError, Problem
+from testbed.model.faults import Fault
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
@@ -167,6 +171,56 @@ def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
         assert not (tmp_path / SOCKET).exists()
 
     run_in_sandbox(inside)
+
+
+class Failing:
+    """A controller that fails over whatever it is asked."""
+
+    def records(self) -> dict[int, FaultRecord]:
+        """No fault so far."""
+        return {}
+
+    def inject(self, _fault: Fault) -> FaultRecord | Problem:
+        """Fail."""
+        raise OSError("no netlink")
+
+    def heal(self, _index: int) -> FaultRecord | None:
+        """Fail."""
+        raise OSError("no netlink")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status", "told"),
+    [
+        ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults"}, 411, "Content-Length"),
+        ({"REQUEST_METHOD": "GET", "PATH_INFO": f"/faults/{'9' * 5000}"}, 404, "/faults/N"),
+        ({"REQUEST_METHOD": "GET", "PATH_INFO": "/faults/\u0663"}, 404, "/faults/N"),
+    ],
+)
+def test_what_is_wrong_with_a_request_is_told_in_json(
+    request_: dict[str, str], status: int, told: str
+) -> None:
+    found, answer = _answered(request_)
+    assert found == status
+    assert told in answer["errors"][0]["expected"] + answer["errors"][0]["found"]
+
+
+def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixture) -> None:
+    body = json.dumps(CUT).encode()
+    posted = {"REQUEST_METHOD": "POST", "PATH_INFO": "/faults", "CONTENT_LENGTH": str(len(body))}
+    assert _answered({**posted, "wsgi.input": BytesIO(body)}) == (
+        500,
+        {"error": "OSError: no netlink"},
+    )
+    assert "Traceback" in caplog.text
+
+
+def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
+    """The status and the content that one request gets where the controller fails."""
+    begun: list[str] = []
+    body = LiveControl(TINY, Failing())(request, lambda status, _headers: begun.append(status))
+    (status,) = begun
+    return int(status.split()[0]), json.loads(b"".join(body))
 
 
 def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
