@@ -11,7 +11,7 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
 from testbed.loading import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
-from testbed.mapper.inference import BACKGROUND
+from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
 from testbed.model.clustermapper import Clustermapper as Settings
 from testbed.model.impairment import Impairment

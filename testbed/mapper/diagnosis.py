@@ -8,7 +8,8 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.mapper.inference import Culprit, Floats, Incidence, accuse
+from testbed.mapper.evidence import Floats
+from testbed.mapper.inference import Culprit, Incidence, accuse
 from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
 from testbed.model.names import directions_of as directions_of_link

@@ -3,39 +3,39 @@
 A path delivers a probe if nothing on its way loses it, so for a path with n probes of which l were
 lost the log-likelihood is l log(1 - s) + (n - l) log s, with s the product of (1 - loss) of all
 that it passes. Beginning with nothing ill, the suspect whose illness raises the likelihood most is
-accused, then the next, as long as each raises it by `EVIDENCE` or more; one that the others make
-superfluous is acquitted again. So a silent T1 is one culprit, not all its link directions, and a
-link that loses one packet in a hundred is told from its neighbours by the paths it is not on.
+taken in, then the next, as long as each raises it by `EVIDENCE` or more. The first may have been
+blamed for what several did together, as a T0 for a dead link and a lossy port of its: whoever then
+explains that better takes its place, and one that the others make superfluous is acquitted. So a
+silent T1 is one culprit, not all its link directions, and a link that loses one packet in a hundred
+is told from its neighbours by the paths it is not on.
 
 (Maximum likelihood for link loss: Caceres et al., IEEE Trans. Inf. Theory 45(7), 1999; grey links
 in a data centre: NetBouncer, NSDI 2019. The stepwise search and its thresholds are ours.)
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from testbed.mapper.evidence import Evidence, Floats
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.suspects import Suspect, SuspectKind, suspects_on
 
-BACKGROUND = 1e-4
-"""Loss of a path on which nothing is ill: none in this fabric; a margin for the machine."""
-
 EVIDENCE = 12.0
 """Least gain in log-likelihood (nats) of an accusation: odds of 160,000 to 1."""
+
+OF_SWITCH = EVIDENCE
+"""By how much (nats) a switch must explain the losses better than a link of it would: it takes as
+much evidence as two links that are ill at the same time."""
 
 AMBIGUITY = 3.0
 """By how much (nats) a culprit must explain the losses better than any other suspect would."""
 
 MAX_CULPRITS = 64
 
-_LOSSES = np.concatenate([np.geomspace(2e-3, 0.5, 28), 1 - np.geomspace(0.45, 1e-6, 12)])
 _REFITS = 3
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,36 +104,12 @@ def accuse(incidence: Incidence, sent: Floats, lost: Floats) -> tuple[Culprit, .
     if not lost.any():
         return ()
     probed = np.flatnonzero(sent)
-    evidence = _Evidence(sent[probed], lost[probed])
-    counts = incidence.counts[:, probed]
-    candidates = _distinct(incidence.suspects, counts, evidence.lost)
-    chosen: dict[int, float] = {}
-    while len(chosen) < MAX_CULPRITS:
-        found = _next_culprit(incidence.suspects, evidence, counts, candidates, chosen)
-        if found is None:
-            break
-        chosen[found] = 0.0
-        _refit(evidence, counts, chosen)
-        _acquit(evidence, counts, chosen)
-        if found not in chosen:
-            break  # the others explain it without the newest: there is no more to be found
-    return _described(incidence.suspects, evidence, counts, chosen)
-
-
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    sent: Floats
-    lost: Floats
-
-    def base(self) -> Floats:
-        """Log of every path's delivery when nothing is ill."""
-        return np.full(len(self.sent), np.log1p(-BACKGROUND))
-
-    def likelihood(self, log_delivery: Floats) -> Floats:
-        """The log-likelihood of deliveries, over the last axis (paths)."""
-        lossy = np.log(-np.expm1(np.minimum(log_delivery, -1e-12)))
-        found: Floats = (self.lost * lossy + (self.sent - self.lost) * log_delivery).sum(axis=-1)
-        return found
+    evidence = Evidence(sent[probed], lost[probed])
+    rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost)
+    suspects = [incidence.suspects[row] for row in rows]
+    search = _Search(suspects, incidence.counts[rows][:, probed], evidence)
+    search.run()
+    return tuple(sorted(search.clear_culprits(), key=lambda one: -one.gain))
 
 
 def _distinct(suspects: Sequence[Suspect], counts: Floats, lost: Floats) -> list[int]:
@@ -146,86 +122,123 @@ def _distinct(suspects: Sequence[Suspect], counts: Floats, lost: Floats) -> list
     return list(found.values())
 
 
-def _next_culprit(
-    suspects: Sequence[Suspect],
-    evidence: _Evidence,
-    counts: Floats,
-    candidates: list[int],
-    chosen: dict[int, float],
-) -> int | None:
-    """The suspect that explains most of what is still unexplained, if it is clear enough."""
-    base = _delivery(evidence, counts, chosen)
-    before = float(evidence.likelihood(base))
-    free = [row for row in candidates if row not in chosen]
-    if not free:
-        return None
-    gains = np.array([_best_loss(evidence, counts[row], base)[1] - before for row in free])
-    best = float(gains.max())
-    if best < EVIDENCE:
-        return None
-    likely = [row for row, gain in zip(free, gains, strict=True) if best - gain < AMBIGUITY]
-    return _one_of(suspects, likely)
+class _Search:
+    """Looks for the suspects that together explain the evidence; each goes by its number."""
 
+    def __init__(self, suspects: Sequence[Suspect], counts: Floats, evidence: Evidence) -> None:
+        """Begin with nobody; `counts` says how often each path (column) passes each suspect."""
+        self._suspects = suspects
+        self._counts = counts
+        self._evidence = evidence
+        self._losses: dict[int, float] = {}
+        self._are_switches = np.array([one.kind is SuspectKind.SWITCH for one in suspects])
+        self._prices = np.where(self._are_switches, OF_SWITCH, 0.0)
 
-def _one_of(suspects: Sequence[Suspect], rows: list[int]) -> int | None:
-    """The only one, or the link of which all of them are directions; else nobody."""
-    if len(rows) == 1:
-        return rows[0]
-    links = {suspects[row].link for row in rows}
-    if len(links) > 1:
-        return None
-    return next((row for row in rows if suspects[row].kind is SuspectKind.LINK), None)
+    def run(self) -> None:
+        """Add whoever explains most of what is left, then see whether others do better."""
+        for _ in range(MAX_CULPRITS):
+            before = frozenset(self._losses)
+            self._add()
+            self._exchange()
+            self._split()
+            self._acquit()
+            if before == self._losses.keys():
+                return
 
+    def clear_culprits(self) -> Iterator[Culprit]:
+        """Those in whose place nobody else would explain the evidence about as well."""
+        for number in self._losses:
+            others = self._without(number)
+            losses, gains = self._weigh(others)
+            clear = self._one_of(self._likely(gains))
+            if clear is not None:
+                gain = float(gains[clear] + self._prices[clear])
+                yield Culprit(self._suspects[clear], float(losses[clear]), gain)
 
-def _delivery(
-    evidence: _Evidence, counts: Floats, chosen: dict[int, float], without: int | None = None
-) -> Floats:
-    found = evidence.base()
-    for row, loss in chosen.items():
-        if row != without:
-            found = found + counts[row] * np.log1p(-loss)
-    return found
+    def _add(self, *, switches: bool = True) -> None:
+        while len(self._losses) < MAX_CULPRITS:
+            _, gains = self._weigh(self._losses)
+            if not switches:
+                gains[self._are_switches] = -np.inf
+            likely = self._likely(gains)
+            if not likely:
+                return
+            self._put(likely)
 
+    def _exchange(self) -> None:
+        """Put whoever explains it clearly better in the place of each."""
+        for number in tuple(self._losses):
+            others = self._without(number)
+            _, gains = self._weigh(others)
+            likely = self._likely(gains)
+            if likely and number not in likely:
+                self._losses = others
+                self._put(likely)
 
-def _best_loss(evidence: _Evidence, on: Floats, base: Floats) -> tuple[float, float]:
-    """The loss of one suspect that makes the evidence likeliest, and that likelihood."""
-    touched = np.flatnonzero(on)
-    part = _Evidence(evidence.sent[touched], evidence.lost[touched])
-    rest = float(evidence.likelihood(base)) - float(part.likelihood(base[touched]))
-    grid = base[touched] + np.outer(np.log1p(-_LOSSES), on[touched])
-    likelihoods = part.likelihood(grid)
-    best = int(np.argmax(likelihoods))
-    return float(_LOSSES[best]), rest + float(likelihoods[best])
+    def _split(self) -> None:
+        """Put links in the place of a switch that was blamed for what several of them did."""
+        for number in [one for one in self._losses if self._are_switches[one]]:
+            whole = self._losses
+            self._losses = self._without(number)
+            self._add(switches=False)
+            more = self._likelihood(self._losses) - self._likelihood(whole)
+            if more < AMBIGUITY:
+                self._losses = whole
 
+    def _acquit(self) -> None:
+        """Let go of those without whom the evidence is about as likely."""
+        for number in tuple(self._losses):
+            others = self._fitted(self._without(number))
+            more = self._likelihood(self._losses) - self._likelihood(others)
+            if more < EVIDENCE + self._prices[number]:
+                self._losses = others
 
-def _refit(evidence: _Evidence, counts: Floats, chosen: dict[int, float]) -> None:
-    for _ in range(_REFITS if len(chosen) > 1 else 1):
-        for row in chosen:
-            base = _delivery(evidence, counts, chosen, without=row)
-            chosen[row] = _best_loss(evidence, counts[row], base)[0]
+    def _likely(self, gains: Floats) -> list[int]:
+        """Those that raise the likelihood about as much as the best, which comes first."""
+        best = int(gains.argmax())
+        if gains[best] < EVIDENCE:
+            return []
+        likely = np.flatnonzero(gains[best] - gains < AMBIGUITY)
+        return sorted(likely.tolist(), key=lambda number: -float(gains[number]))
 
+    def _put(self, likely: Sequence[int]) -> None:
+        """Take in the likeliest: of directions of one link the link."""
+        one = self._one_of(likely)
+        self._losses = self._fitted({**self._losses, likely[0] if one is None else one: 0.0})
 
-def _acquit(evidence: _Evidence, counts: Floats, chosen: dict[int, float]) -> None:
-    """Drop those without whom the evidence is about as likely."""
-    for row in tuple(chosen):
-        if _gain(evidence, counts, chosen, row) < EVIDENCE:
-            del chosen[row]
-            _refit(evidence, counts, chosen)
+    def _one_of(self, numbers: Sequence[int]) -> int | None:
+        """The only one, or the link of which all of them are directions; else nobody."""
+        if len(numbers) == 1:
+            return numbers[0]
+        if len({self._suspects[number].link for number in numbers}) != 1:
+            return None
+        links = (one for one in numbers if self._suspects[one].kind is SuspectKind.LINK)
+        return next(links, None)
 
+    def _without(self, number: int) -> dict[int, float]:
+        return {one: loss for one, loss in self._losses.items() if one != number}
 
-def _gain(evidence: _Evidence, counts: Floats, chosen: dict[int, float], row: int) -> float:
-    others = {one: loss for one, loss in chosen.items() if one != row}
-    if others:
-        _refit(evidence, counts, others)
-    with_it = float(evidence.likelihood(_delivery(evidence, counts, chosen)))
-    return with_it - float(evidence.likelihood(_delivery(evidence, counts, others)))
+    def _fitted(self, losses: Mapping[int, float]) -> dict[int, float]:
+        """The same culprits with the losses that make the evidence likeliest."""
+        found = dict(losses)
+        for _ in range(_REFITS if len(found) > 1 else 1):
+            for number in found:
+                base = self._delivery({**found, number: 0.0})
+                (found[number],), _ = self._evidence.best_losses(self._counts[[number]], base)
+        return found
 
+    def _weigh(self, losses: Mapping[int, float]) -> tuple[Floats, Floats]:
+        """What every suspect likeliest loses beside these, and how much likelier, at a price."""
+        found, gains = self._evidence.best_losses(self._counts, self._delivery(losses))
+        gains -= self._prices
+        gains[list(losses)] = -np.inf
+        return found, gains
 
-def _described(
-    suspects: Sequence[Suspect], evidence: _Evidence, counts: Floats, chosen: dict[int, float]
-) -> tuple[Culprit, ...]:
-    found = [
-        Culprit(suspects[row], loss, _gain(evidence, counts, chosen, row))
-        for row, loss in chosen.items()
-    ]
-    return tuple(sorted(found, key=lambda one: -one.gain))
+    def _likelihood(self, losses: Mapping[int, float]) -> float:
+        return self._evidence.likelihood(self._delivery(losses))
+
+    def _delivery(self, losses: Mapping[int, float]) -> Floats:
+        found = self._evidence.healthy()
+        for number, loss in losses.items():
+            found = found + self._counts[number] * np.log1p(-loss)
+        return found

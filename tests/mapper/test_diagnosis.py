@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from testbed.mapper.diagnosis import Diagnosis, Finding
-from testbed.mapper.inference import BACKGROUND
+from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.prober import Prober
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of, suspects_on
@@ -31,12 +31,16 @@ Illness = tuple[Suspect, float, int, int]
 
 
 def diagnose(
-    *illnesses: Illness, until: int, seed: int = 1, background: float = 0.0
+    *illnesses: Illness,
+    until: int,
+    seed: int = 1,
+    background: float = 0.0,
+    fabric: Topology = FABRIC,
 ) -> list[Finding]:
     """Who is accused and acquitted; of all probes a share is lost wherever they go."""
     chance = Random(seed)
-    prober = Prober(FABRIC, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=seed, start_ns=0)
-    diagnosis = Diagnosis(FABRIC, PERIOD)
+    prober = Prober(fabric, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=seed, start_ns=0)
+    diagnosis = Diagnosis(fabric, PERIOD)
     findings: list[Finding] = []
     for now in range(0, until, PERIOD // 4):
         ill = {who: share for who, share, begin, end in illnesses if begin <= now < end}
@@ -90,7 +94,7 @@ def test_a_grey_link_is_named(share: float, seconds: int) -> None:
     findings = diagnose((LINK, share, 0, seconds * SECOND), until=seconds * SECOND)
     assert {one.link for one in accused(findings)} == {LINK.link}
     estimates = [one.culprit.loss for one in findings if one.raised]
-    assert estimates[-1] == pytest.approx(share, rel=0.5)
+    assert estimates[-1] == pytest.approx(share, rel=0.6), "as it is named, after few losses"
 
 
 @pytest.mark.parametrize("who", [LINK, UP, NIC_LINK, NIC_UP])
@@ -102,6 +106,16 @@ def test_what_is_grey_is_named_as_it_is(who: Suspect) -> None:
 def test_several_faults_at_once_are_told_apart() -> None:
     illnesses = [(who, 1.0, SECOND, 5 * SECOND) for who in (UP, T1, NIC_LINK)]
     assert accused(diagnose(*illnesses, until=5 * SECOND)) == {UP, T1, NIC_LINK}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_what_two_links_of_a_switch_lose_is_not_blamed_on_it(seed: int) -> None:
+    """Though it lies on every way that lost a probe, as few as lead over it in a small fabric."""
+    small = Topology(name="s", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
+    nic = Suspect(SuspectKind.LINK, "h1--p0_t0_0")
+    illnesses = [(LINK, 1.0, SECOND, 6 * SECOND), (nic, 0.2, SECOND, 9 * SECOND)]
+    findings = diagnose(*illnesses, until=9 * SECOND, seed=seed, fabric=small)
+    assert {one.culprit.suspect.link for one in findings} == {LINK.link, nic.link}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -39,21 +39,24 @@ def localised(
     return found
 
 
-def test_two_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
+def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     found = localised(
         tmp_path,
         "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 4 s}",
+        "{kind: loss, target: h1--p0_t0_0, probability: 0.2, at: 1 s, for: 4500 ms}",
         "{kind: blackhole, target: p1_t1_2, at: 2 s, for: 3 s}",
         drawn=True,
     )
     assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
     assert "Found by probes" in (tmp_path / "run/report.html").read_text()
     assert (found.precision, found.recall) == (1.0, 1.0)
-    assert [one.whole for one in found.faults] == [True, True]
+    assert [one.whole for one in found.faults] == [True, True, True]
     assert found.exact == 1.0
-    assert found.faults[1].named == "p1_t1_2"
-    assert max(one.after_s or 9 for one in found.faults) < 1.5
-    assert [one.loss for one in found.faults] == pytest.approx([1, 1], abs=1e-6)
+    link, grey, switch = found.faults
+    assert switch.named == "p1_t1_2"
+    assert max(link.after_s or 9, switch.after_s or 9) < 1.5
+    assert [link.loss, switch.loss] == pytest.approx([1, 1], abs=1e-6)
+    assert grey.loss == pytest.approx(0.2, abs=0.08), "some seventy probes cross it"
 
 
 def test_the_direction_is_named(tmp_path: Path) -> None:
