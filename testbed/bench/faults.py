@@ -14,6 +14,7 @@ from testbed.bench.figure import Figure, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
+from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch, available
 from testbed.loading import load_topology
@@ -39,7 +40,10 @@ WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
 
 
 def faults(setting: Setting) -> list[Figure]:
-    """Play every kind that acts at once on links, switches and a plane, one after the other."""
+    """Play every kind that acts at once on links, switches and a plane, one after the other.
+
+    On CPUs that are kept awake, where that is possible: as in a run.
+    """
     struck = [(kind, target) for kind in AT_ONCE for target in TARGETS]
     figures = _figures(setting, "on the links", struck, wires=False)
     if available().datapath is not None:
@@ -56,9 +60,10 @@ def _figures(
     healings: list[float] = []
     for repeat in range(setting.repeats):
         setting.progress(f"faults {where} {repeat + 1}/{setting.repeats}")
-        for effect, healing in in_sandbox(lambda: list(_play(struck, wires=wires))):
-            effects.append(effect)
-            healings.append(healing)
+        with cpus_awake():
+            played = in_sandbox(lambda: list(_play(struck, wires=wires)))
+        effects += [effect for effect, _ in played]
+        healings += [healing for _, healing in played]
     return [
         at_most(f"a fault {where}, {EFFECT}", "ms", effects, TARGET_MS),
         Figure(f"a fault {where}, from call to healed", "ms", tuple(healings)),
