@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""
 
-AIM_LOAD = 0.5
+AIM_LOAD = 0.6
 """Expected share at which `dilation: auto` aims: a busier moment than the one in which the machine
 was measured must not take it beyond the share that is warned of."""
 
@@ -49,7 +49,7 @@ POLL_SHARE = 0.02
 """CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
 costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
 
-CALIBRATION = 4
+CALIBRATION = 5
 """Counts up when what is measured changes its meaning."""
 
 _DILATION_STEP = 100

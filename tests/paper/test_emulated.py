@@ -23,10 +23,10 @@ from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from .made_up import SECONDS, collective
 
 TWO_CORES = (
-    Capacity(endpoint_ns=175_000, link_ns=15_000, cpus=2),
-    Capacity(endpoint_ns=220_000, link_ns=21_500, cpus=2),
+    Capacity(endpoint_ns=209_000, link_ns=30_000, cpus=2),
+    Capacity(endpoint_ns=245_000, link_ns=37_000, cpus=2),
 )
-"""235 and 306 us of CPU for a packet between racks: a virtual machine at its best and at its worst
+"""329 and 393 us of CPU for a packet between racks: a virtual machine at its best and at its worst
 (`testbed doctor --measure`)."""
 
 

@@ -252,7 +252,7 @@ class Known:
         return self.late * 10_000 / scenario.topology.dilation
 
 
-@pytest.mark.parametrize("machine", [Known(2.4), Known(0.3, late=0.1)], ids=["heavy", "late"])
+@pytest.mark.parametrize("machine", [Known(3.0), Known(0.3, late=0.1)], ids=["heavy", "late"])
 def test_runs_are_slowed_down_until_the_machine_carries_them(
     machine: Known, tmp_path: Path
 ) -> None:
