@@ -19,7 +19,7 @@ from testbed.results.metrics import flow_tables
 from testbed.results.run_data import RunData, load_run
 from testbed.results.run_directory import SUMMARY, give_to_user
 from testbed.results.summary import State, Summary
-from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.results.verdict import FINDINGS
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
 
@@ -135,7 +135,7 @@ class Order:
 
 def verdict(variant: Variant, summary: Summary) -> State:
     """Whether a run can be trusted for what its figure asks."""
-    stalled = variant.may_stall and {*summary.reasons} <= {NOTHING_FINISHED, NOT_DELIVERED}
+    stalled = variant.may_stall and FINDINGS.issuperset(summary.reasons)
     return "trusted" if stalled else summary.verdict
 
 

@@ -93,6 +93,9 @@ NOTHING_FINISHED = "no operation of the workload was finished"
 NOT_DELIVERED = "payload was still under way when the run stopped waiting for it"
 """Another one: nothing was lost for good, but its sender waits for longer than the run."""
 
+FINDINGS = frozenset({NOTHING_FINISHED, NOT_DELIVERED})
+"""What a transport may be found to do on a machine that was never late."""
+
 
 _AT_FAULT = "p99 in a second, while a fault was measured"
 _AS_A_RULE = f"p99 in a second, and more in {LAG_SHARE:.0%} of the seconds"
@@ -139,7 +142,8 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
     found.sort(key=lambda one: -one[0])
     level = max((level for level, _ in found), default=_Level.TRUSTED)
     reasons = [reason for _, reason in found]
-    return Verdict(_STATES[level], (*reasons, *(_stolen(during) if reasons else ())))
+    late = not FINDINGS.issuperset(reasons)
+    return Verdict(_STATES[level], (*reasons, *(_stolen(during) if late else ())))
 
 
 _Found = Iterable[tuple[_Level, str]]

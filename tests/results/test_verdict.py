@@ -12,7 +12,7 @@ import pytest
 from testbed.results.metrics import flow_tables, summarise
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
-from testbed.results.verdict import NOT_DELIVERED, STOLEN_TOLD
+from testbed.results.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
 
 from .synthetic import NS, Failure, Plan, generate, ns
 
@@ -347,10 +347,13 @@ def test_what_is_still_under_way_is_told_from_what_is_lost(
     content = json.loads((run / "run.json").read_text())
     content["flows"][0] |= {"bytes_lost": lost, "bytes_under_way": 9}
     (run / "run.json").write_text(json.dumps(content))
+    rewrite_health(run, stolen_share=2 * STOLEN_TOLD)
     summary = verdict_of(run)
     assert summary.verdict == "invalid"
     assert reason in summary.reasons[0]
     assert not summary.integrity.intact
+    findings = FINDINGS.issuperset(summary.reasons)
+    assert findings == (reason == NOT_DELIVERED), "which no thief of CPU time explains"
 
 
 def test_no_arrivals_at_all(run: Path) -> None:
