@@ -81,7 +81,7 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
 WAITING = (
     f"a chunk of {SIZE} among 64 hosts takes 3.9 us at full rate, but a step of the ring 9.4: "
     "hosts wait for one another, and ports of 100 Gb/s make that longer. On one plane of 400 Gb/s "
-    "MRC has 0.94 of RoCE's rate with 16 QPs (docs/paper.md)"
+    "MRC has 0.94 of RoCE's rate with 16 QPs, with 32 MiB 1.50 times of it (docs/paper.md)"
 )
 """Why figure 16 may differ from the paper's with 64 hosts."""
 
