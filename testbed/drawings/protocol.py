@@ -36,9 +36,9 @@ _METADATA = {"Date": None}
 
 _PLACES = {
     EvState.GOOD: (0.0, 0.0),
-    EvState.SKIP: (0.0, 2.6),
+    EvState.SKIP: (0.0, 2.9),
     EvState.ASSUMED_BAD: (6.4, 0.0),
-    EvState.DENIED: (6.4, 2.6),
+    EvState.DENIED: (6.4, 2.9),
 }
 _HALF_WIDTH, _HALF_HEIGHT = 0.95, 0.34
 _ALONG_DIAGONAL = 0.7
@@ -163,29 +163,35 @@ def draw_states(found: Transitions, file: Path) -> None:
         OSError: the file cannot be written.
     """
     with style():
-        figure = Figure(figsize=(7.6, 3.3), layout="constrained")
-        FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.set_axis_off()
-        axes.set_xlim(-3.0, 7.6)
-        axes.set_ylim(-1.0, 3.1)
-        boxes = {}
-        for state, (x, y) in _PLACES.items():
-            boxes[state] = box = FancyBboxPatch(
-                (x - _HALF_WIDTH, y - _HALF_HEIGHT),
-                2 * _HALF_WIDTH,
-                2 * _HALF_HEIGHT,
-                boxstyle="round,pad=0.08",
-                facecolor=GREEN if state is EvState.GOOD else "white",
-                edgecolor=GREY,
-            )
-            axes.add_patch(box)
-            colour = "white" if state is EvState.GOOD else "black"
-            axes.text(x, y, state, ha="center", va="center", color=colour, fontweight="bold")
-        for (old, new), reasons in found.items():
-            _draw_transition(axes, boxes, old, new, sorted(reasons))
-        axes.set_title("States of an EV, and what was seen to lead from one to the other")
-        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+        states_figure(found).savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+
+
+def states_figure(found: Transitions) -> Figure:
+    """The same, not yet written."""
+    figure = Figure(figsize=(7.6, 3.55), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_xlim(-3.0, 7.6)
+    axes.set_ylim(-1.0, 3.4)
+    boxes = {}
+    for state, (x, y) in _PLACES.items():
+        boxes[state] = box = FancyBboxPatch(
+            (x - _HALF_WIDTH, y - _HALF_HEIGHT),
+            2 * _HALF_WIDTH,
+            2 * _HALF_HEIGHT,
+            boxstyle="round,pad=0.08",
+            facecolor=GREEN if state is EvState.GOOD else "white",
+            edgecolor=GREY,
+        )
+        axes.add_patch(box)
+        colour = "white" if state is EvState.GOOD else "black"
+        axes.text(x, y, state, ha="center", va="center", color=colour, fontweight="bold")
+    for (old, new), reasons in found.items():
+        both_ways = (new, old) in found
+        _draw_transition(axes, boxes, old, new, sorted(reasons), both_ways=both_ways)
+    axes.set_title("States of an EV, and what was seen to lead from one to the other")
+    return figure
 
 
 def _draw_transition(
@@ -194,6 +200,8 @@ def _draw_transition(
     old: EvState,
     new: EvState,
     reasons: list[str],
+    *,
+    both_ways: bool,
 ) -> None:
     (x0, y0), (x1, y1) = _PLACES[old], _PLACES[new]
     text = "\n".join(reasons)
@@ -211,7 +219,7 @@ def _draw_transition(
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
     # Both ways between two states are side by side: each to the right of its own direction.
     right_x, right_y = (y1 - y0) / length, -(x1 - x0) / length
-    dx, dy = right_x * 0.22, right_y * 0.16
+    dx, dy = (right_x * 0.22, right_y * 0.16) if both_ways else (0.0, 0.0)
     arrow = FancyArrowPatch(
         (x0 + dx, y0 + dy),
         (x1 + dx, y1 + dy),

@@ -4,6 +4,8 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+from matplotlib.patches import FancyArrowPatch
+
 from testbed.drawings.dialogue import (
     BAD_EV,
     RTT_NS,
@@ -15,10 +17,11 @@ from testbed.drawings.dialogue import (
     path_death,
     trim,
 )
-from testbed.drawings.protocol import draw_states, transitions
+from testbed.drawings.protocol import draw_states, states_figure, transitions
 from testbed.mrc import EvChanged, Event, EvState
 from testbed.mrc.ev import EvEngine
 from testbed.mrc.rtt import RttEstimator
+from testbed.results.figures.style import style
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 
@@ -101,6 +104,21 @@ def test_the_states_drawn_are_those_seen(tmp_path: Path) -> None:
     text = (tmp_path / "states.svg").read_text()
     for reasons in found.values():
         assert all(reason in text for reason in reasons)
+
+
+def test_arrows_of_the_states_touch_no_label_but_their_own() -> None:
+    """A label on white interrupts its arrow; every other stands beside it."""
+    with style():
+        figure = states_figure(transitions(everything()))
+        figure.draw_without_rendering()
+    (axes,) = figure.axes
+    patches = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
+    arrows = [patch.get_transform().transform_path(patch.get_path()) for patch in patches]
+    assert len(arrows) == len(transitions(everything())) - 1
+    for label in axes.texts:
+        box = label.get_window_extent().padded(2)
+        touched = sum(arrow.intersects_bbox(box, filled=False) for arrow in arrows)
+        assert touched == (label.get_bbox_patch() is not None), label.get_text()
 
 
 def test_no_other_way_leads_from_state_to_state() -> None:

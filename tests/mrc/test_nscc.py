@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import CcProfile, Nscc
+from testbed.results.metrics import jain
 
 from .harness import MS, Network, S, make_profile
 from .star import Star
@@ -236,10 +237,6 @@ def goodputs(network: Star, start_s: float, end_s: float) -> list[float]:
         flow.goodput_bps(int(start_s * S), int(end_s * S)) / ATTAINABLE_BPS
         for flow in network.flows
     ]
-
-
-def jain(shares: list[float]) -> float:
-    return sum(shares) ** 2 / len(shares) / sum(share * share for share in shares)
 
 
 def quantile(values: list[float], share: float) -> float:
