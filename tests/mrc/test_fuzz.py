@@ -104,18 +104,20 @@ class Target:
         self.now_ns = 0
         self.thrown = self.refused = self.accepted = self.resets = 0
         self.fitting: list[bytes] = []
+        self._counted = 0
 
-    def _counted(self) -> int:
-        return sum(self.demux.refused().values())
+    def _count(self) -> int:
+        """Return how many packets were refused since the last call."""
+        before, self._counted = self._counted, sum(self.demux.refused().values())
+        return self._counted - before
 
     def throw(self, packet: bytearray, dscp: int) -> None:
         """Every packet is counted once, or is one that may be acted on."""
         self.now_ns += MS // 4
         self.thrown += 1
-        before = self._counted()
         arrival = Arrival(self.now_ns & 3, dscp, self.now_ns)
         answer = self.demux.receive(memoryview(packet), arrival)
-        refused = self._counted() - before
+        refused = self._count()
         assert refused in (0, 1)
         self.refused += refused
         if refused:
@@ -148,6 +150,7 @@ class Target:
             self.resets += 1
             for state in (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS):
                 qp.modify(state)
+            self._count()  # the queue pair's counters begin anew
         if qp.flight == 0:
             qp.post_write(0, memoryview(bytes(20 * MTU)), VA, RKEY)
             qp.post_write_imm(0, memoryview(bytes(10)), VA, RKEY, 1)
