@@ -1,10 +1,14 @@
 """The traces behind the pictures of docs/protocol.md, and the pictures."""
 
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from random import Random
 
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.path import Path as Lines
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from testbed.drawings.dialogue import (
     BAD_EV,
@@ -106,19 +110,37 @@ def test_the_states_drawn_are_those_seen(tmp_path: Path) -> None:
         assert all(reason in text for reason in reasons)
 
 
+def arrow_lines(arrow: FancyArrowPatch) -> list[Lines]:
+    """Its line and its head, where they are on the page."""
+    path = arrow.get_transform().transform_path(arrow.get_path())
+    return [Lines(polygon) for polygon in path.to_polygons(closed_only=False)]
+
+
+def line_boxes(label: Text) -> Iterator[Bbox]:
+    """Where each line of a label stands, and a little around it."""
+    whole, lines = label.get_window_extent(), label.get_text().split("\n")
+    height = whole.height / len(lines)
+    for number, line in enumerate(lines):
+        label.set_text(line)
+        alone = label.get_window_extent()
+        top = whole.y1 - number * height
+        yield Bbox([[alone.x0, top - height], [alone.x1, top]]).padded(1)
+
+
 def test_arrows_of_the_states_touch_no_label_but_their_own() -> None:
     """A label on white interrupts its arrow; every other stands beside it."""
     with style():
         figure = states_figure(transitions(everything()))
         figure.draw_without_rendering()
-    (axes,) = figure.axes
-    patches = [patch for patch in axes.patches if isinstance(patch, FancyArrowPatch)]
-    arrows = [patch.get_transform().transform_path(patch.get_path()) for patch in patches]
-    assert len(arrows) == len(transitions(everything())) - 1
-    for label in axes.texts:
-        box = label.get_window_extent().padded(2)
-        touched = sum(arrow.intersects_bbox(box, filled=False) for arrow in arrows)
-        assert touched == (label.get_bbox_patch() is not None), label.get_text()
+        (axes,) = figure.axes
+        arrows = [arrow_lines(one) for one in axes.patches if isinstance(one, FancyArrowPatch)]
+        assert len(arrows) == len(transitions(everything())) - 1
+        for label in axes.texts:
+            boxes = list(line_boxes(label))
+            touched = [
+                lines for lines in arrows if any(a.intersects_bbox(b) for a in lines for b in boxes)
+            ]
+            assert len(touched) == (label.get_bbox_patch() is not None), label.get_text()
 
 
 def test_no_other_way_leads_from_state_to_state() -> None:
