@@ -3,7 +3,7 @@
 Only probes cross the fabric: they travel in a class of their own, ahead of data.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -16,8 +16,8 @@ from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
 from testbed.model.clustermapper import Clustermapper as Settings
 from testbed.model.impairment import Impairment
 from testbed.model.names import link_of
-from testbed.model.targets import expand
-from testbed.model.topology import Topology
+from testbed.model.targets import expand, links_of_node
+from testbed.model.topology import Tier, Topology
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents
@@ -29,6 +29,8 @@ HEALTHY_ROUNDS = 4
 HARD_ROUNDS = 12
 """So long a dead link, direction or switch has to be named."""
 
+DEAD = Impairment(blackhole=True)
+
 GREY_SHARES = (0.2, 0.05, 0.01)
 GREY_LINKS = 8
 
@@ -39,6 +41,9 @@ ENOUGH_LOST = 30
 """A grey link has to be named within the time in which so many of its probes are to be expected
 lost: several times as many as the evidence takes, and fewer than 12 in one case of 15,000."""
 
+TOGETHER_ROUNDS = 50
+"""So long a dead link and a grey port of one T0 have to be named, both."""
+
 HEALTHY_SEEDS = (1, 2, 3, 4)
 HEALTHY_NS = 3600 * 10**9 // len(HEALTHY_SEEDS)
 
@@ -48,11 +53,11 @@ LONGEST_WAY = 6
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """How the search for one culprit ended.
+    """How the search for culprits ended.
 
-    `rounds`: from the fault until its link was first accused; None if it never was. `named`: the
-    standing accusations at the end are just the culprit. `innocent`: accused, but on no link of the
-    culprit.
+    `rounds`: from the fault until a link of each had been accused; None if one never was. `named`:
+    the standing accusations at the end are just the culprits. `innocent`: accusations that were
+    not of links of one culprit.
     """
 
     rounds: float | None
@@ -64,12 +69,13 @@ def localisation(setting: Setting) -> list[Figure]:
     """Break everything that can break by itself, one after the other."""
     topology = load_topology(TOPOLOGY)
     hard = [
-        _search(topology, suspect, Impairment(blackhole=True), HARD_ROUNDS, setting)
+        _search(topology, {suspect: DEAD}, HARD_ROUNDS, setting)
         for suspect in _everything(topology)
     ]
     figures = [
         *_figures("dead link, direction or switch", hard, whole=True),
         *_grey(topology, setting),
+        *_together(topology, setting),
     ]
     innocent = sum(_healthy(topology, seed, setting) for seed in HEALTHY_SEEDS)
     return [*figures, at_most("accusations in a healthy hour", "", [innocent], 0)]
@@ -89,11 +95,32 @@ def _grey(topology: Topology, setting: Setting) -> list[Figure]:
         ):
             rounds = round(ENOUGH_LOST / (crossings * share))
             state = Impairment(loss=share)
-            trials = [_search(topology, who, state, rounds, setting) for who in suspects]
+            trials = [_search(topology, {who: state}, rounds, setting) for who in suspects]
             figures += _figures(f"{what}, within {rounds} rounds", trials, whole=False)
             exact = sum(trial.named for trial in trials) / len(trials)
             figures.append(Figure(f"{what}, by then: named and nothing else", "", (exact,)))
     return figures
+
+
+def _together(topology: Topology, setting: Setting) -> list[Figure]:
+    """A dead link and a grey port at each T0: it lies on every way that loses a probe."""
+    draw = Random(1)  # noqa: S311 - repeatable
+    trials = []
+    for t0 in (switch for switch in topology.switches if switch.tier is Tier.T0):
+        links = links_of_node(topology, t0)
+        up = draw.choice([link.name for link in links if link.upper.node != t0])
+        port = draw.choice([link.name for link in links if link.upper.node == t0])
+        ill = {
+            Suspect(SuspectKind.LINK, up): DEAD,
+            Suspect(SuspectKind.LINK, port): Impairment(loss=GREY_SHARES[0]),
+        }
+        trials.append(_search(topology, ill, TOGETHER_ROUNDS, setting))
+    what = f"dead link and port that loses {GREY_SHARES[0]:.0%}, at one T0"
+    exact = sum(trial.named for trial in trials) / len(trials)
+    return [
+        *_figures(f"{what}, within {TOGETHER_ROUNDS} rounds", trials, whole=False),
+        Figure(f"{what}, by then: named and nothing else", "", (exact,)),
+    ]
 
 
 def _figures(what: str, trials: Sequence[_Trial], *, whole: bool) -> list[Figure]:
@@ -116,24 +143,26 @@ def _everything(topology: Topology) -> list[Suspect]:
 
 
 def _search(
-    topology: Topology, culprit: Suspect, state: Impairment, rounds: int, setting: Setting
+    topology: Topology, ill: Mapping[Suspect, Impairment], rounds: int, setting: Setting
 ) -> _Trial:
-    setting.progress(f"{state.told} {culprit.name}")
+    setting.progress(", ".join(f"{state.told} {who.name}" for who, state in ill.items()))
     period_ns = _period_ns(topology)
     engine, fabric, mapper, findings = _probing(topology, period_ns)
-    struck = directions_of(topology, culprit)
-    mine = _links(topology, culprit.name)
+    struck = {who: directions_of(topology, who) for who in ill}
     began = HEALTHY_ROUNDS * period_ns
     engine.run(began)
-    for direction in struck:
-        fabric.impair(direction, state)
+    for who, state in ill.items():
+        for direction in struck[who]:
+            fabric.impair(direction, state)
     engine.run(began + rounds * period_ns)
     accused = [(t, _links(topology, name)) for t, raised, _, name in findings if raised]
-    times = [(t - began) / period_ns for t, links in accused if links <= mine]
+    mine = [_links(topology, who.name) for who in ill]
+    first = [min((t for t, links in accused if links <= own), default=float("inf")) for own in mine]
+    until = (max(first) - began) / period_ns
     return _Trial(
-        rounds=min(times) if times else None,
-        named=mapper.denied == struck,
-        innocent=sum(not links <= mine for _, links in accused),
+        rounds=until if until < float("inf") else None,
+        named=mapper.denied == frozenset().union(*struck.values()),
+        innocent=sum(not any(links <= own for own in mine) for _, links in accused),
     )
 
 
