@@ -453,14 +453,7 @@ def _faults(data: RunData) -> _Found:
             continue
         if fault.error is not None:
             yield _Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
-        if fault.effective_after_ns is None or CONTROLLER in fault.places:
-            continue  # the controller's end is nothing that flows are measured from
-        unsure = (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
-        if unsure > UNSURE_DEGRADED_RTT:
-            yield (
-                _Level.DEGRADED,
-                f"when fault {fault.index} took effect is known to {unsure:.0%} of a base RTT only",
-            )
+    yield from _unsure(data)
     scenario = data.scenario
     planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
     missing = len({one.index for one in planned} - {fault.index for fault in data.faults})
@@ -470,6 +463,27 @@ def _faults(data: RunData) -> _Found:
             _Level.DEGRADED if killed else _Level.INVALID,
             f"{missing} faults of the timeline were not injected"
             + (": the controller had been killed" if killed else ""),
+        )
+
+
+def _unsure(data: RunData) -> _Found:
+    """Look for faults of which it is not known well when they took effect."""
+    shares = {
+        fault.index: (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
+        for fault in data.faults
+        # the controller's end is nothing that flows are measured from
+        if fault.effective_ns is not None
+        and fault.effective_after_ns is not None
+        and CONTROLLER not in fault.places
+    }
+    unsure = [index for index, share in shares.items() if share > UNSURE_DEGRADED_RTT]
+    if unsure:
+        worst = max(unsure, key=lambda index: shares[index])
+        more = f", of {len(unsure) - 1} more to no better than {UNSURE_DEGRADED_RTT:.0%}"
+        yield (
+            _Level.DEGRADED,
+            f"when fault {worst} took effect is known to {shares[worst]:.0%} of a base RTT only"
+            + (more if len(unsure) > 1 else ""),
         )
 
 

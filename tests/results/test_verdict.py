@@ -365,6 +365,18 @@ def test_no_arrivals_at_all(run: Path) -> None:
     assert summary.flows[0].goodput_bps == 0
 
 
+def test_many_effects_known_only_roughly_are_one_reason(tmp_path: Path) -> None:
+    """A run with hundreds of faults would have hundreds."""
+    generate(tmp_path / "run", Plan(duration=5.0))
+    path = tmp_path / "run" / "faults.jsonl"
+    fault = json.loads(path.read_text())
+    late = [{**fault, "index": i, "effective_after_ns": ns(at)} for i, at in enumerate([3.98, 3.9])]
+    path.write_text("".join(json.dumps(one) + "\n" for one in late))
+    (reason,) = verdict_of(tmp_path / "run").reasons
+    assert "when fault 1 took effect" in reason
+    assert reason.endswith("of 1 more to no better than 5%")
+
+
 def test_a_fault_that_did_not_go_as_asked_invalidates(tmp_path: Path) -> None:
     generate(tmp_path / "run", Plan(duration=5.0))
     path = tmp_path / "run" / "faults.jsonl"
