@@ -177,7 +177,11 @@ def test_what_a_run_recorded_is_escaped(tmp_path: Path) -> None:
         Plan(failures=(), duration=3.0, pairs=ONE_WAY),
         Plan(failures=(Failure(until=None, detect=None),), duration=5.0, pairs=ONE_WAY),
         Plan(failures=(Failure(effective=False),), duration=5.0, pairs=ONE_WAY),
-        Plan(failures=(Failure(at=2.0, until=2.6), Failure("h0--p1_t0_0", 2.3, 4.0)), duration=5.0),
+        Plan(
+            failures=(Failure(at=2.0, until=2.6), Failure("h0--p1_t0_0", 2.3, 4.0)),
+            duration=5.0,
+            pairs=ONE_WAY,
+        ),
         Plan(stops_at=4.1, pairs=ONE_WAY),
     ],
     ids=["no fault", "never noticed", "no effect", "overlapping", "ends early"],

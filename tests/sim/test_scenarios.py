@@ -25,7 +25,13 @@ EMULATED_ONLY = {
 SHORTER_S = {"chaos-long": 20, "clustermapper-long": 20}
 """What takes minutes is broken off; each of its faults has struck by then."""
 
-LONG_S = {"chaos": 14, "clustermapper": 12, "degraded-links": 5}
+LONG_S = {
+    "chaos": 14,
+    "chaos-long": 14,
+    "clustermapper": 12,
+    "clustermapper-long": 8,
+    "degraded-links": 5,
+}
 """These take longest: in full in a soak only; of their faults most have struck by then."""
 
 QUIET_S = 3
