@@ -7,6 +7,7 @@ compute: these come first, side by side.
 
 import fcntl
 import os
+import signal
 import subprocess
 from collections import defaultdict
 from collections.abc import Generator
@@ -36,6 +37,11 @@ COMPUTING = {
 LONG = {"e2e", "paper", "sim"}
 """Directories with the files that take longest. They come before the others of their kind, so that
 processes have done about as much when tests begin to run alone."""
+
+# What a script starts in the background, or with nohup, ignores these, and so would the commands that
+# tests send them to.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 settings.register_profile("patient", deadline=None)  # it would only measure the neighbours
 settings.load_profile("patient")
