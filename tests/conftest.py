@@ -38,8 +38,8 @@ LONG = {"e2e", "paper", "sim"}
 """Directories with the files that take longest. They come before the others of their kind, so that
 processes have done about as much when tests begin to run alone."""
 
-# What a script starts in the background, or with nohup, ignores these, and so would the commands that
-# tests send them to.
+# What a script starts in the background, or with nohup, ignores these, and so would the commands
+# that tests send them to.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
