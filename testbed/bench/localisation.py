@@ -96,9 +96,7 @@ def _grey(topology: Topology, setting: Setting) -> list[Figure]:
             rounds = round(ENOUGH_LOST / (crossings * share))
             state = Impairment(loss=share)
             trials = [_search(topology, {who: state}, rounds, setting) for who in suspects]
-            figures += _figures(f"{what}, within {rounds} rounds", trials, whole=False)
-            exact = sum(trial.named for trial in trials) / len(trials)
-            figures.append(Figure(f"{what}, by then: named and nothing else", "", (exact,)))
+            figures += _within(what, rounds, trials)
     return figures
 
 
@@ -116,9 +114,14 @@ def _together(topology: Topology, setting: Setting) -> list[Figure]:
         }
         trials.append(_search(topology, ill, TOGETHER_ROUNDS, setting))
     what = f"dead link and port that loses {GREY_SHARES[0]:.0%}, at one T0"
+    return _within(what, TOGETHER_ROUNDS, trials)
+
+
+def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
+    """Of searches that end after so many rounds: who was named in them, and who in the end."""
     exact = sum(trial.named for trial in trials) / len(trials)
     return [
-        *_figures(f"{what}, within {TOGETHER_ROUNDS} rounds", trials, whole=False),
+        *_figures(f"{what}, within {rounds} rounds", trials, whole=False),
         Figure(f"{what}, by then: named and nothing else", "", (exact,)),
     ]
 

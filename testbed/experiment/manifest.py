@@ -11,7 +11,6 @@ from pathlib import Path
 from testbed import fast
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
-from testbed.experiment.wakeful import obstacle
 from testbed.fabric import link_model
 from testbed.fabric.openvswitch import Availability
 from testbed.model.scenario import Scenario
@@ -20,8 +19,17 @@ PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
 _PROJECT = Path(__file__).resolve().parents[2]
 
 
-def write_manifest(directory: Path, scenario: Scenario, switch: Availability) -> None:
-    """Write manifest.json: versions, kernel, CPU, Open vSwitch, git state, resolved scenario."""
+def write_manifest(
+    directory: Path, scenario: Scenario, switch: Availability, asleep: str | None
+) -> None:
+    """Write manifest.json: versions, kernel, CPU, Open vSwitch, git state, resolved scenario.
+
+    Args:
+        directory: the run's.
+        scenario: as it is run.
+        switch: what there is of Open vSwitch.
+        asleep: why idle CPUs are not kept awake; None if they are.
+    """
     content = {
         "scenario": scenario.model_dump(mode="json", by_alias=True),
         "seed": scenario.seed,
@@ -32,7 +40,7 @@ def write_manifest(directory: Path, scenario: Scenario, switch: Availability) ->
         "machine": platform.machine(),
         "cpu": cpu_model(),
         "cpus": os.cpu_count(),
-        "idle_cpus": _idle_cpus(),
+        "idle_cpus": _idle_cpus(asleep),
         "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
         "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
         "link_model": _link_model(),
@@ -48,9 +56,8 @@ def _capacity(scenario: Scenario) -> dict[str, float] | None:
     return None if capacity is None else asdict(capacity) | {"load": capacity.load(scenario)}
 
 
-def _idle_cpus() -> str:
-    cannot = obstacle()
-    return "kept awake" if cannot is None else f"sleep, and may wake up late ({cannot})"
+def _idle_cpus(asleep: str | None) -> str:
+    return "kept awake" if asleep is None else f"sleep, and may wake up late ({asleep})"
 
 
 def _link_model() -> str:

@@ -66,13 +66,13 @@ def record_experiment(
     require()
     require_stack(scenario.transport)
     switch = openvswitch.available()
-    write_manifest(directory, scenario, switch)
     (directory / "logs").mkdir(exist_ok=True)
-    reader, writer = os.pipe()
     wires = switch.datapath is not None
     if captured:
         (directory / PCAPS).mkdir()
-    with cpus_awake():
+    with cpus_awake() as cannot:
+        write_manifest(directory, scenario, switch, cannot)
+        reader, writer = os.pipe()
         waiter = start_sandbox(
             lambda: _first_process(scenario, directory, writer, captured, hold, wires=wires)
         )

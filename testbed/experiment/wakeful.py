@@ -16,17 +16,11 @@ DEVICE = Path("/dev/cpu_dma_latency")
 _NO_LATENCY_US = struct.pack("=i", 0)
 
 
-def obstacle() -> str | None:
-    """Return why idle CPUs cannot be kept awake here, as in many containers; None if they can."""
-    with cpus_awake() as missing:
-        return missing
-
-
 @contextmanager
 def cpus_awake() -> Iterator[str | None]:
     """Keep them awake, where that is possible: a run elsewhere is as good as its CPUs wake up.
 
-    Yields why it is not; None where it is.
+    Yields why it is not, as in many containers; None where it is.
     """
     missing = None
     with ExitStack() as stack:

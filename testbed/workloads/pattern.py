@@ -17,7 +17,6 @@ _APART = 40_503
 """How many messages a flow is ahead of the one before: the golden ratio's share of _SPREAD, which
 keeps the flows, however many they are, as far from each other as can be."""
 
-
 _PIECE = 1 << 16
 """Bytes that are compared at once. Their copies stay in the cache; those of a whole message of 16
 MiB are fresh memory each time, and the event loop stands still while the kernel makes it."""

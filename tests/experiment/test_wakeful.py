@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.experiment import wakeful
-from testbed.experiment.wakeful import cpus_awake, obstacle
+from testbed.experiment.wakeful import cpus_awake
 
 
 def _asked_us(device: Path) -> int:
@@ -17,8 +17,9 @@ def _asked_us(device: Path) -> int:
 @pytest.mark.root
 @pytest.mark.patient
 def test_they_are_kept_awake_until_the_end() -> None:
-    if (cannot := obstacle()) is not None:
-        pytest.skip(cannot)
+    with cpus_awake() as cannot:
+        if cannot is not None:
+            pytest.skip(cannot)
     before = _asked_us(wakeful.DEVICE)
     if before == 0:
         pytest.skip("another program keeps them awake already")
@@ -31,6 +32,5 @@ def test_without_the_device_it_says_so_and_goes_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(wakeful, "DEVICE", tmp_path / "cpu_dma_latency")
-    assert obstacle() == f"{tmp_path / 'cpu_dma_latency'}: No such file or directory"
-    with cpus_awake():
-        pass
+    with cpus_awake() as cannot:
+        assert cannot == f"{tmp_path / 'cpu_dma_latency'}: No such file or directory"
