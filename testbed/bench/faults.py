@@ -14,7 +14,6 @@ from testbed.bench.figure import Figure, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
-from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch import OpenVSwitch, available
 from testbed.loading import load_topology
@@ -40,10 +39,7 @@ WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
 
 
 def faults(setting: Setting) -> list[Figure]:
-    """Play every kind that acts at once on links, switches and a plane, one after the other.
-
-    On CPUs that are kept awake, where that is possible: as in a run.
-    """
+    """Play every kind that acts at once on links, switches and a plane, one after the other."""
     struck = [(kind, target) for kind in AT_ONCE for target in TARGETS]
     figures = _figures(setting, "on the links", struck, wires=False)
     if available().datapath is not None:
@@ -60,8 +56,7 @@ def _figures(
     healings: list[float] = []
     for repeat in range(setting.repeats):
         setting.progress(f"faults {where} {repeat + 1}/{setting.repeats}")
-        with cpus_awake():
-            played = in_sandbox(lambda: list(_play(struck, wires=wires)))
+        played = in_sandbox(lambda: list(_play(struck, wires=wires)))
         effects += [effect for effect, _ in played]
         healings += [healing for _, healing in played]
     return [

@@ -6,7 +6,6 @@ import time
 from testbed.bench.figure import Figure, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.bench.traffic import in_background, line, packet, sender
-from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.fabric import Fabric
 
 RATES_MBPS = (10, 25, 50, 100, 200)
@@ -17,17 +16,13 @@ PACKETS = 1000
 
 
 def rate(setting: Setting) -> list[Figure]:
-    """Full packets over the four links of a path at once, at several rates.
-
-    On CPUs that are kept awake, where that is possible: as in a run.
-    """
+    """Full packets over the four links of a path at once, at several rates."""
     figures = []
     for mbps in RATES_MBPS:
         samples = []
         for repeat in range(setting.repeats):
             setting.progress(f"rate of {mbps} Mbit/s {repeat + 1}/{setting.repeats}")
-            with cpus_awake():
-                samples.append(in_sandbox(lambda: _worst_percent(mbps * 1e6)))  # noqa: B023 - at once
+            samples.append(in_sandbox(lambda: _worst_percent(mbps * 1e6)))  # noqa: B023 - at once
         name = f"links of {mbps} Mbit/s, off their rate at worst"
         figures.append(at_most(name, "%", samples, TARGET_PERCENT))
     return figures

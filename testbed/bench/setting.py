@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.namespaces import start_sandbox
 from testbed.model.errors import RunFailedError
 
@@ -36,6 +37,8 @@ class Setting:
 def in_sandbox(measure: Callable[[], object]) -> Any:
     """Call a function as the first process of a sandbox; returns its result, as JSON carries it.
 
+    On CPUs that are kept awake, where that is possible: as in a run.
+
     Raises:
         RunFailedError: it failed; it has said why on stderr.
     """
@@ -47,11 +50,12 @@ def in_sandbox(measure: Callable[[], object]) -> Any:
             pipe.write(found)
         return 0
 
-    waiter = start_sandbox(answer)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        answered = pipe.read()
-    os.waitpid(waiter, 0)
+    with cpus_awake():
+        waiter = start_sandbox(answer)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            answered = pipe.read()
+        os.waitpid(waiter, 0)
     if not answered:
         raise RunFailedError("nothing could be measured: see the messages above")
     return json.loads(answered)
