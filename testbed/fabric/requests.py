@@ -1,7 +1,11 @@
-"""Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues."""
+"""Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues.
+
+What a fabric needs by the hundred is encoded once as a form (`fabric/forms.py`) and filled in.
+"""
 
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network
 from socket import AF_INET6, htons
 from typing import Any
@@ -18,6 +22,7 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWTFILTER,
 )
 
+from testbed.fabric.forms import Form
 from testbed.fabric.messages import (
     AddressMessage,
     LinkMessage,
@@ -47,6 +52,14 @@ _TC_IFINDEX_OFFSET = 20
 
 _NEW = NLM_F_CREATE | NLM_F_EXCL
 
+_FORMS = 256
+"""Kept of each kind: forms differ by lengths of names and by what all ports or routes share."""
+
+_NUMBER = struct.Struct("=i")
+_BLANK_NUMBERS = (b"AAAA", b"BBBB", b"CCCC", b"DDDD")
+_BLANK_ADDRESSES = (b"E" * 16, b"F" * 16)
+_BLANK_MACS = (b"GGGGGG", b"HHHHHH")
+
 
 @dataclass(frozen=True, slots=True)
 class Interface:
@@ -65,17 +78,51 @@ class Interface:
     netns: int
 
 
-def _request(
-    message: Message, kind: int, request_flags: int, what: str, /, **fields: Any
-) -> Request:
+def _encoded(message: Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
     message.update(fields)
     message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
     message.encode()
-    return Request(bytes(message.data), what)
+    return bytes(message.data)
+
+
+def _request(
+    message: Message, kind: int, request_flags: int, what: str, /, **fields: Any
+) -> Request:
+    return Request(_encoded(message, kind, request_flags, **fields), what)
+
+
+def _number(packed: bytes) -> int:
+    value: int = _NUMBER.unpack(packed)[0]
+    return value
+
+
+def _mac(text: str) -> bytes:
+    return bytes.fromhex(text.replace(":", ""))
 
 
 def new_veth(one: Interface, other: Interface, mtu: int) -> Request:
     """Make a veth pair, both ends down, without multicast: nothing is sent on its own."""
+    form = _veth_form(len(one.name), len(other.name), mtu)
+    ends = (_veth_end(one), _veth_end(other))
+    return Request(form.filled(*ends[0], *ends[1]), f"make link {one.name} - {other.name}")
+
+
+def _veth_end(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
+    """What fills the blanks of one end."""
+    return (
+        _NUMBER.pack(interface.ifindex),
+        interface.name.encode("ascii"),
+        _mac(interface.mac),
+        _NUMBER.pack(interface.netns),
+    )
+
+
+@lru_cache(_FORMS)
+def _veth_form(name_length: int, other_length: int, mtu: int) -> Form:
+    """A veth pair whose ends' names have these lengths."""
+    numbers, macs = _BLANK_NUMBERS, [mac.hex(":") for mac in _BLANK_MACS]
+    one = Interface("x" * name_length, _number(numbers[0]), macs[0], _number(numbers[1]))
+    other = Interface("y" * other_length, _number(numbers[2]), macs[1], _number(numbers[3]))
 
     def end(interface: Interface) -> dict[str, Any]:
         return {
@@ -96,15 +143,22 @@ def new_veth(one: Interface, other: Interface, mtu: int) -> Request:
     peer = {"attrs": [("VETH_INFO_PEER", end(other))]}
     info = [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]
     fields["attrs"].append(("IFLA_LINKINFO", {"attrs": info}))
-    what = f"make link {one.name} - {other.name}"
-    return _request(LinkMessage(), RTM_NEWLINK, _NEW, what, **fields)
+    data = _encoded(LinkMessage(), RTM_NEWLINK, _NEW, **fields)
+    return Form(data, *_veth_end(one), *_veth_end(other))
 
 
 def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     """Set a link up or down, and multicast off."""
     what = f"set {name} {'up' if up else 'down'}"
-    fields = {"index": ifindex, "flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
-    return _request(LinkMessage(), RTM_NEWLINK, 0, what, **fields)
+    return Request(_link_form(up=up).filled(_NUMBER.pack(ifindex)), what)
+
+
+@lru_cache(_FORMS)
+def _link_form(*, up: bool) -> Form:
+    index = _BLANK_NUMBERS[0]
+    fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
+    data = _encoded(LinkMessage(), RTM_NEWLINK, 0, index=_number(index), **fields)
+    return Form(data, index)
 
 
 def set_mtu(ifindex: int, name: str, mtu: int) -> Request:
@@ -137,34 +191,49 @@ def one_packet_at_a_time(ifindex: int, name: str) -> Request:
 
 def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
     """Hold an address as a /128, without duplicate address detection or a route."""
-    return _request(
+    data = _address_form().filled(_NUMBER.pack(ifindex), address.packed, address.packed)
+    return Request(data, f"add address {address}")
+
+
+@lru_cache(_FORMS)
+def _address_form() -> Form:
+    index, (local, same) = _BLANK_NUMBERS[0], _BLANK_ADDRESSES
+    data = _encoded(
         AddressMessage(),
         RTM_NEWADDR,
         _NEW,
-        f"add address {address}",
         family=AF_INET6,
         prefixlen=128,
-        index=ifindex,
+        index=_number(index),
         attrs=[
-            ("IFA_LOCAL", str(address)),
-            ("IFA_ADDRESS", str(address)),
+            ("IFA_LOCAL", str(IPv6Address(local))),
+            ("IFA_ADDRESS", str(IPv6Address(same))),
             ("IFA_FLAGS", IFA_F_NODAD | IFA_F_PERMANENT | IFA_F_NOPREFIXROUTE),
         ],
     )
+    return Form(data, index, local, same)
 
 
 def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
     """Say for good which MAC address a next hop has."""
-    return _request(
+    what = f"add neighbour {address} {mac} on interface {ifindex}"
+    data = _neighbour_form().filled(_NUMBER.pack(ifindex), address.packed, _mac(mac))
+    return Request(data, what)
+
+
+@lru_cache(_FORMS)
+def _neighbour_form() -> Form:
+    index, address, mac = _BLANK_NUMBERS[0], _BLANK_ADDRESSES[0], _BLANK_MACS[0]
+    data = _encoded(
         NeighbourMessage(),
         RTM_NEWNEIGH,
         NLM_F_CREATE | NLM_F_REPLACE,
-        f"add neighbour {address} {mac} on interface {ifindex}",
         family=AF_INET6,
-        ifindex=ifindex,
+        ifindex=_number(index),
         state=NUD_PERMANENT,
-        attrs=[("NDA_DST", str(address)), ("NDA_LLADDR", mac)],
+        attrs=[("NDA_DST", str(IPv6Address(address))), ("NDA_LLADDR", mac.hex(":"))],
     )
+    return Form(data, index, address, mac)
 
 
 def new_route(
@@ -176,18 +245,35 @@ def new_route(
     replace: bool = False,
 ) -> Request:
     """Add a static route to the main table, or put it in the place of the one there is."""
-    return _request(
+    form = route_form(destination.prefixlen, attributes, replace=replace)
+    return route_of(form, destination, oif, what)
+
+
+def route_of(form: Form, destination: IPv6Network, oif: int, what: str) -> Request:
+    """The same with all but destination and interface taken from a form for its prefix length."""
+    data = form.filled(_NUMBER.pack(oif), destination.network_address.packed)
+    return Request(data, f"add route {what}")
+
+
+def route_form(prefixlen: int, attributes: list[tuple[str, Any]], *, replace: bool = False) -> Form:
+    """Routes that differ in destination and interface only; `prefixlen` is in bits."""
+    index, address = _BLANK_NUMBERS[0], _BLANK_ADDRESSES[0]
+    data = _encoded(
         RouteMessage(),
         RTM_NEWROUTE,
         NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL),
-        f"add route {what}",
         family=AF_INET6,
-        dst_len=destination.prefixlen,
+        dst_len=prefixlen,
         table=RT_TABLE_MAIN,
         proto=RTPROT_STATIC,
         type=RTN_UNICAST,
-        attrs=[("RTA_DST", str(destination.network_address)), ("RTA_OIF", oif), *attributes],
+        attrs=[
+            ("RTA_DST", str(IPv6Address(address))),
+            ("RTA_OIF", _number(index)),
+            *attributes,
+        ],
     )
+    return Form(data, index, address)
 
 
 def new_qdisc(

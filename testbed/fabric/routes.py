@@ -9,6 +9,7 @@ fd4d:5243:1::10/128 encap seg6 mode encap.red segs 1 [ 5f00:0:1000:... ] src fd4
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network
 from socket import AF_INET6
 from typing import Any
@@ -17,6 +18,7 @@ from pyroute2.netlink.rtnl import RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
 from testbed.fabric import requests
+from testbed.fabric.forms import Form
 from testbed.fabric.layout import Layout
 from testbed.fabric.messages import (
     NEXT_CSID,
@@ -40,6 +42,9 @@ _MODES = {0: "inline", 1: "encap", 2: "l2encap", SEG6_IPTUN_MODE_ENCAP_RED: "enc
 
 _ENCAPSULATION = struct.Struct("=iBBBBBBH")
 """Mode and the fixed part of the segment routing header: linux/seg6.h, struct ipv6_sr_hdr."""
+
+_FORMS = 64
+"""Kept: those of locators, uNs and services serve all nodes; one of `encap.red` serves one path."""
 
 _SRH_TYPE = 4
 _SEGMENT_BYTES = 16
@@ -224,17 +229,38 @@ def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
 
 def install_route(route: Route, device: Callable[[int], str], *, replace: bool = False) -> Request:
     """The request that writes one route, or puts it in the place of the one there is."""
+    form = _form(
+        route.destination.prefixlen,
+        route.via,
+        route.action,
+        route.source,
+        route.mtu,
+        replace=replace,
+    )
+    return requests.route_of(form, route.destination, route.oif, route.text(device))
+
+
+@lru_cache(_FORMS)
+def _form(
+    prefixlen: int,
+    via: IPv6Address | None,
+    action: Seg6LocalAction | Encapsulation | None,
+    source: IPv6Address | None,
+    mtu: int,
+    *,
+    replace: bool,
+) -> Form:
+    """What a route is but for its destination and interface: the same for many of a fabric."""
     attributes: list[tuple[str, Any]] = []
-    if route.via is not None:
-        attributes.append(("RTA_GATEWAY", str(route.via)))
-    if route.source is not None:
-        attributes.append(("RTA_PREFSRC", str(route.source)))
-    if route.mtu:
-        attributes.append(("RTA_METRICS", {"attrs": [("RTAX_MTU", route.mtu)]}))
-    if route.action is not None:
-        attributes += _encap_attributes(route.action)
-    what = route.text(device)
-    return requests.new_route(route.destination, route.oif, attributes, what, replace=replace)
+    if via is not None:
+        attributes.append(("RTA_GATEWAY", str(via)))
+    if source is not None:
+        attributes.append(("RTA_PREFSRC", str(source)))
+    if mtu:
+        attributes.append(("RTA_METRICS", {"attrs": [("RTAX_MTU", mtu)]}))
+    if action is not None:
+        attributes += _encap_attributes(action)
+    return requests.route_form(prefixlen, attributes, replace=replace)
 
 
 def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str, Any]]:
