@@ -141,7 +141,7 @@ class OpenFlowActuator:
         Args:
             wires: every wire of the run.
             session: gives the present connection to the switch.
-            purge_datapath: makes the switch forget forwarding decisions that it has cached.
+            purge_datapath: makes the switch forget forwarding decisions, if it keeps any.
             links: reads carrier at the nodes' ends, and puts their routes back.
             clock: the clock.
         """
@@ -176,7 +176,7 @@ class OpenFlowActuator:
             self._check_flows(session, wire, state)
 
     def apply(self, link: str, wanted: LinkState) -> Effect:
-        """Set ports up or down and drop by flows; in force once the datapath's cache is empty.
+        """Set ports up or down and drop by flows; in force once the datapath has no old decision.
 
         A cut drops everything before it takes carrier, as on a link: the light goes first, and a
         port's end takes the kernel milliseconds. Carrier comes back last, so that what is sent as

@@ -35,7 +35,7 @@ from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
-from testbed.fabric.openvswitch import purge_datapath
+from testbed.fabric.openvswitch import DecisionCache
 from testbed.model.errors import Problem, TestbedError
 from testbed.model.faults import CONTROLLER, FAULTS, Fault, Happening, happening
 from testbed.model.impairment import WHOLE, Impairment
@@ -98,10 +98,11 @@ class Controller(RyuApp):
         self._ready = hub.Event()
         self._links = links
         self._on_endpoints = EndpointActuator(self._clock, self._before_end)
+        self._decisions = DecisionCache(plan.switch_directory)
         self._on_wires = OpenFlowActuator(
             plan.openflow_wires,
             self._present_session,
-            lambda: purge_datapath(plan.switch_directory),
+            self._decisions.purge,
             links,
             self._clock,
         )
@@ -329,6 +330,7 @@ class Controller(RyuApp):
         """Install wires and active faults; not in an event handler, as it waits for events."""
         began_ns = time.monotonic_ns()
         try:
+            self._decisions.look()
             self._on_wires.install(session)
         except TestbedError:
             log.exception("the switch did not take the wires; hanging up")

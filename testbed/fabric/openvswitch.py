@@ -17,6 +17,7 @@ import contextlib
 import ctypes
 import json
 import os
+import re
 import shutil
 import socket
 import struct
@@ -38,6 +39,11 @@ from testbed.model.topology import Link
 BRIDGE = "wires"
 DATAPATHS = ("system", "netdev")
 """Open vSwitch's names for the kernel's datapath and its own in user space; tried in order."""
+
+DECISIONS_KEPT = {"system": 200_000, "netdev": 0}
+"""How many forwarding decisions a datapath may keep (`flow-limit`). The kernel's asks a daemon
+about packets for which it has none: it keeps Open vSwitch's default. That in user space looks into
+the flow tables itself; as it keeps none, a change of them holds from the barrier on."""
 
 MAX_USERSPACE_WIRES = 4
 """Wires that one thread of the user-space datapath carries besides everything else."""
@@ -276,7 +282,8 @@ class OpenVSwitch:
         problem = ""
         for datapath in self._datapaths:
             self._vsctl(
-                *f"init -- --if-exists del-br {BRIDGE} -- add-br {BRIDGE}"
+                *f"init -- set open . other_config:flow-limit={DECISIONS_KEPT[datapath]}"
+                f" -- --if-exists del-br {BRIDGE} -- add-br {BRIDGE}"
                 f" -- set bridge {BRIDGE} datapath_type={datapath} fail_mode=secure"
                 " protocols=OpenFlow13 other_config:disable-in-band=true"
                 f" {' '.join(ports)}".split()
@@ -380,17 +387,47 @@ def _control_socket(run_directory: Path, name: str) -> Path:
     return run_directory / f"{name}.ctl"
 
 
-def purge_datapath(run_directory: Path = RUN_DIRECTORY, timeout_s: float = 2.0) -> None:
-    """Empty the datapath's cache of flows, so that the flow tables hold for every later packet.
+class DecisionCache:
+    """What the datapath has worked out from the flow tables, and goes on using.
 
-    OpenFlow's barrier says that the flow tables have changed; the datapath goes on using what it
-    worked out from the old ones until it looks again, milliseconds later. After this it cannot.
+    OpenFlow's barrier says that the flow tables have changed; a datapath that keeps decisions looks
+    again only milliseconds later.
 
-    Raises:
-        RunFailedError: ovs-vswitchd refused or did not answer in time.
+    Attributes:
+        is_used: whether any are kept; they are taken to be until `look`.
     """
+
+    def __init__(self, run_directory: Path = RUN_DIRECTORY) -> None:
+        """Open vSwitch's run directory; nothing is asked yet."""
+        self._run_directory = run_directory
+        self.is_used = True
+
+    def look(self) -> None:
+        """Ask ovs-vswitchd, which has just started or connected, whether any are kept.
+
+        Raises:
+            RunFailedError: it did not answer in time, or not what was asked.
+        """
+        answer = _command(self._run_directory, "upcall/show")
+        limits = re.findall(r"\(limit (\d+)\)", answer)
+        if not limits:
+            raise RunFailedError(f"ovs-vswitchd tells no limit of flows: {answer}")
+        self.is_used = any(int(limit) for limit in limits)
+
+    def purge(self) -> None:
+        """Have the flow tables hold for every later packet; nothing to do where none are kept.
+
+        Raises:
+            RunFailedError: ovs-vswitchd refused or did not answer in time.
+        """
+        if self.is_used:
+            _command(self._run_directory, "revalidator/purge")
+
+
+def _command(run_directory: Path, method: str, timeout_s: float = 2.0) -> str:
+    """What ovs-vswitchd answers to a command, as `ovs-appctl` prints it."""
     control = _control_socket(run_directory, "ovs-vswitchd")
-    request = {"id": 0, "method": "revalidator/purge", "params": []}
+    request = {"id": 0, "method": method, "params": []}
     try:
         with socket.socket(socket.AF_UNIX) as sock:
             sock.settimeout(timeout_s)
@@ -401,6 +438,7 @@ def purge_datapath(run_directory: Path = RUN_DIRECTORY, timeout_s: float = 2.0) 
         raise RunFailedError(f"ovs-vswitchd does not answer on {control}: {error}") from error
     if answer.get("error") is not None:
         raise RunFailedError(f"ovs-vswitchd: {answer['error']}")
+    return str(answer.get("result"))
 
 
 def _receive_json(sock: socket.socket) -> dict[str, object]:

@@ -1,16 +1,24 @@
-"""Open vSwitch that does not run here is noticed at once, and told in its own words."""
+"""Open vSwitch: noticed at once where it does not run; what its datapath may keep."""
 
+import json
 import os
+import socket
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from testbed.fabric import openvswitch
+from testbed.fabric.openvswitch import DecisionCache, OpenVSwitch
+from testbed.model.errors import RunFailedError
+from tests.sandbox import run_in_sandbox
 
-pytestmark = [pytest.mark.root, pytest.mark.patient]
+pytestmark = pytest.mark.patient
 
 
+@pytest.mark.root
 def test_a_daemon_that_ends_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -25,3 +33,73 @@ def test_a_daemon_that_ends_is_not_waited_for(
     assert found.datapath is None
     assert "ovs-vswitchd ended with 3" in found.reason
     assert time.monotonic() - began < openvswitch.START_TIMEOUT_S / 2
+
+
+@pytest.mark.root
+def test_the_datapath_in_user_space_keeps_no_decision(tmp_path: Path) -> None:
+    """Asked of the daemon itself."""
+    found = openvswitch.available(("netdev",))
+    if found.datapath is None:
+        pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
+
+    def inside() -> bool:
+        switch = OpenVSwitch.start((), tmp_path, datapaths=("netdev",))
+        decisions = DecisionCache()
+        decisions.look()
+        switch.stop()
+        return decisions.is_used
+
+    assert not run_in_sandbox(inside)
+
+
+Daemon = Callable[[str], tuple[DecisionCache, list[str]]]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Daemon:
+    """What answers as ovs-vswitchd does to `upcall/show`; and a list of what it was asked."""
+
+    def start(shown: str) -> tuple[DecisionCache, list[str]]:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "ovs-vswitchd.ctl"))
+        listener.listen()
+        asked: list[str] = []
+
+        def answer() -> None:
+            while True:
+                connection, _ = listener.accept()
+                with connection:
+                    asked.append(json.loads(connection.recv(4096))["method"])
+                    result = shown if asked[-1] == "upcall/show" else ""
+                    reply = {"id": 0, "result": result, "error": None}
+                    connection.sendall(json.dumps(reply).encode())
+
+        threading.Thread(target=answer, daemon=True).start()
+        return DecisionCache(tmp_path), asked
+
+    return start
+
+
+FLOWS = "{0}@ovs-{0}:\n  flows         : (current 2) (avg 1) (max 3) (limit {1})\n"
+
+
+def test_only_a_datapath_that_keeps_decisions_is_told_to_forget_them(daemon: Daemon) -> None:
+    decisions, asked = daemon(FLOWS.format("system", 10000))
+    decisions.look()
+    decisions.purge()
+    assert asked == ["upcall/show", "revalidator/purge"]
+
+
+def test_one_that_keeps_none_is_left_alone(daemon: Daemon) -> None:
+    decisions, asked = daemon(FLOWS.format("netdev", 0))
+    decisions.look()
+    decisions.purge()
+    assert asked == ["upcall/show"]
+
+
+def test_decisions_are_taken_to_be_kept_as_long_as_nobody_has_looked(daemon: Daemon) -> None:
+    decisions, asked = daemon("no datapath")
+    decisions.purge()
+    assert asked == ["revalidator/purge"]
+    with pytest.raises(RunFailedError, match="tells no limit of flows: no datapath"):
+        decisions.look()
