@@ -1,4 +1,4 @@
-"""`make soak`: tries again what cannot be trusted, goes on after it was broken off."""
+"""`make soak`: tries again what cannot be trusted, goes on whatever fails or breaks it off."""
 
 import importlib.util
 import json
@@ -22,6 +22,7 @@ class Commands:
         self.ran: list[str] = []
         self.faults: list[dict[str, object]] = []
         self.commit = "one"
+        self.hangs = ""
 
     def __call__(self, command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
         words = [str(word) for word in command]
@@ -29,6 +30,8 @@ class Commands:
             return subprocess.CompletedProcess(words, 0, f"{self.commit}\n", "")
         name = "faults" if "pytest" in words else words[2]
         self.ran.append(name)
+        if name == self.hangs:
+            raise subprocess.TimeoutExpired(words, 1800)
         status = next(self.statuses.get(name, iter([0])))
         summary = {
             "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
@@ -59,6 +62,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
     def run(
         *names: str,
         commit: str = "one",
+        hangs: str = "",
         did: Sequence[dict[str, object]] = (),
         verdicts: dict[str, list[str]] | None = None,
         **statuses: list[int],
@@ -66,6 +70,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
         commands = Commands({name: iter(found) for name, found in statuses.items()})
         commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
         commands.commit = commit
+        commands.hangs = hangs
         commands.faults = [*did]
         monkeypatch.setattr(module.subprocess, "run", commands)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
@@ -75,20 +80,42 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
 
 
 def test_what_cannot_be_trusted_is_tried_three_times(soak: Soak, tmp_path: Path) -> None:
-    status, commands = soak("healthy", "chaos", healthy=[4, 0], chaos=[4, 4, 4, 0])
-    assert commands.ran == ["healthy", "healthy", "chaos", "chaos", "chaos"]
+    """When all have been run once: a busy hour may be over by then."""
+    status, commands = soak("healthy", "chaos", "incast", healthy=[4, 0], chaos=[4, 4, 4, 0])
+    assert commands.ran == ["healthy", "chaos", "incast", "healthy", "chaos", "chaos"]
     assert status == 1
     table = (tmp_path / "soak.md").read_text()
     assert "| healthy | 2 |" in table
     assert "the machine was late" in table
     assert "2.0%" in table
     parts = json.loads((tmp_path / "soak.json").read_text())["done"]
-    assert [(part["name"], part["fine"]) for part in parts] == [("healthy", True), ("chaos", False)]
+    fine = {part["name"]: part["fine"] for part in parts}
+    assert fine == {"healthy": True, "chaos": False, "incast": True}
 
 
 def test_it_is_tried_as_often_as_asked_for(soak: Soak) -> None:
     status, commands = soak("--tries", "1", "healthy", "chaos", healthy=[4, 0])
     assert (status, commands.ran) == (1, ["healthy", "chaos"])
+
+
+def test_nothing_is_tried_again_when_time_is_over(soak: Soak) -> None:
+    """But all is run once."""
+    status, commands = soak("--minutes", "0", "healthy", "chaos", healthy=[4, 0])
+    assert (status, commands.ran) == (1, ["healthy", "chaos"])
+
+
+def test_a_part_that_does_not_end_fails_and_ends_no_other(soak: Soak, tmp_path: Path) -> None:
+    status, commands = soak("healthy", "chaos", hangs="healthy")
+    assert (status, commands.ran) == (1, ["healthy", "chaos"])
+    assert "| FAILED |  |  |  |  | did not end within 30 min" in (tmp_path / "soak.md").read_text()
+
+
+def test_the_last_line_says_what_was_wrong(soak: Soak, capsys: pytest.CaptureFixture[str]) -> None:
+    soak("healthy", "chaos", chaos=[1])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("not as expected, or not trusted: chaos; table: ")
+    soak("healthy")
+    assert "\nall as expected; table: " in capsys.readouterr().out
 
 
 def test_without_names_it_does_everything(soak: Soak) -> None:
@@ -128,8 +155,8 @@ def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
     names = ("healthy", "chaos", "incast")
     with pytest.raises(StopIteration):
         soak(*names, chaos=[])
-    status, commands = soak(*names)
-    assert (status, commands.ran) == (0, ["chaos", "incast"])
+    status, commands = soak(*names, incast=[4, 4, 0])
+    assert (status, commands.ran) == (0, ["chaos", "incast", "incast", "incast"])
     status, commands = soak(*names)
     assert commands.ran == [*names], "one that came to its end begins anew"
 
