@@ -1,35 +1,33 @@
 """The requester half of a queue pair: sprays the packets of its send queue, repairs losses."""
 
 from collections import deque
-from heapq import heappop, heappush
 from typing import Final
 
 from testbed.mrc.cc import CongestionControl
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
-    ECT0,
     MPR_UNIT,
     TIMESTAMP_RTT_BITS,
     TIMESTAMP_SHIFT,
     EndpointOp,
     EvMark,
     NackReason,
-    Opcode,
 )
 from testbed.mrc.counters import Counters
-from testbed.mrc.datagram import Datagram, new
+from testbed.mrc.datagram import Datagram
 from testbed.mrc.ev import NEVER, EvEngine, Path
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
 from testbed.mrc.message import Completion, CompletionStatus, Message
 from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
+from testbed.mrc.packing import pack
 from testbed.mrc.ports import PortStatus
-from testbed.mrc.psn import unwrap_psn, wrap_msn, wrap_psn
+from testbed.mrc.psn import unwrap_psn, wrap_psn
 from testbed.mrc.retry import Remedy, RetryTimer
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.scoreboard import Scoreboard
 from testbed.mrc.send_queue import SendQueue
-from testbed.mrc.wire import encode_write
 
 _REMEMBER_LOSSES: Final = 1024
 _PROBE_ID_MASK: Final = 0xFFFF
@@ -70,12 +68,8 @@ class Requester:
             exponential_retries=config.exponential_retries,
         )
         self._timestamp_shift = timestamp_shift(config.base_rtt_ns)
-        self._next_seq = config.first_psn
-        self._oldest_seq = config.first_psn
+        self._scoreboard = Scoreboard(config.first_psn)
         self._window = config.mpr * MPR_UNIT
-        self._sacked = 0  # bit i: oldest_seq + i is acknowledged
-        self._unacked: dict[int, Transmission] = {}
-        self._to_repeat: list[int] = []
         self._remembered: dict[int, Transmission] = {}
         self._queue = SendQueue(config.mtu, config.max_immediates)
         self._order = 0
@@ -110,8 +104,7 @@ class Requester:
     def fail(self, status: CompletionStatus, culprit: Message | None = None) -> None:
         """Put the QP into ERROR: `culprit`, or else the oldest message, bears the status."""
         self._detector.lose_all()
-        self._unacked.clear()
-        self._to_repeat.clear()
+        self._scoreboard.clear()
         self._control.clear()
         self._flight = 0
         self._queue.fail(status, culprit)
@@ -127,16 +120,17 @@ class Requester:
         self._counters.sacks_received += 1
         if self.failed:
             return
-        oldest = self._oldest_seq
+        scoreboard = self._scoreboard
+        oldest = scoreboard.oldest_seq
         cack = unwrap_psn(sack.cack_psn, oldest - 1)
-        if cack >= self._next_seq:
+        if cack >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
         if cack >= oldest - 1:  # not one that newer ones have overtaken
             if sack.mpr:
                 self._window = sack.mpr * MPR_UNIT
             self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
-        acked = self._newly_acked(cack, cack + sack.sack_offset, sack.bitmap)
+        acked = scoreboard.acknowledged(cack, cack + sack.sack_offset, sack.bitmap)
         if sack.probe_reply:
             self._on_probe_reply(sack, now_ns)
         else:
@@ -155,41 +149,17 @@ class Requester:
         without its EV would be held against the wrong one. No source says what MRC's responder
         sends it for; ours sends SACKs, which say more.
         """
-        cack = unwrap_psn(ack.psn, self._oldest_seq - 1)
-        if cack >= self._next_seq:
+        scoreboard = self._scoreboard
+        cack = unwrap_psn(ack.psn, scoreboard.oldest_seq - 1)
+        if cack >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
-        acked = self._newly_acked(cack, cack + 1, 0)
+        acked = scoreboard.acknowledged(cack, cack + 1, 0)
         if acked and not self.failed:
             self._take_in(acked, cack, None, now_ns)
 
     def _timestamp(self, sent_ns: int) -> int:
         return sent_ns >> self._timestamp_shift & 0xFFFF
-
-    def _newly_acked(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
-        acked: list[Transmission] = []
-        unacked = self._unacked
-        advance = cack + 1 - self._oldest_seq
-        if advance > 0:
-            for seq in range(self._oldest_seq, cack + 1):
-                transmission = unacked.pop(seq, None)
-                if transmission is not None:
-                    acked.append(transmission)
-            self._oldest_seq = cack + 1
-            self._sacked >>= advance
-        if bitmap:
-            oldest = self._oldest_seq
-            shift = start - oldest
-            reported = bitmap << shift if shift >= 0 else bitmap >> -shift
-            fresh = reported & ~self._sacked & ((1 << (self._next_seq - oldest)) - 1)
-            self._sacked |= fresh
-            while fresh:
-                lowest = fresh & -fresh
-                fresh ^= lowest
-                transmission = unacked.pop(oldest + lowest.bit_length() - 1, None)
-                if transmission is not None:
-                    acked.append(transmission)
-        return acked
 
     def _take_in(
         self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int
@@ -226,7 +196,7 @@ class Requester:
         self._retry.progressed(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
         self._congestion.on_sack(acked_bytes, rtt_ns, ecn=ecn, now_ns=now_ns)
-        self._queue.acknowledged(self._oldest_seq)
+        self._queue.acknowledged(self._scoreboard.oldest_seq)
 
     def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:
         probe = self._probes.pop(sack.ack_psn_offset & _PROBE_ID_MASK, None)
@@ -262,11 +232,12 @@ class Requester:
         congestion: the EV is skipped once, but not for a full last hop, which all EVs share (MRC
         paper, section 2). A refusal for want of resources says nothing of the path either.
         """
-        seq = unwrap_psn(nack.nack_psn, self._oldest_seq)
-        if seq >= self._next_seq:
+        scoreboard = self._scoreboard
+        seq = unwrap_psn(nack.nack_psn, scoreboard.oldest_seq)
+        if seq >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
-        transmission = self._unacked.get(seq)
+        transmission = scoreboard.unacked.get(seq)
         if (
             self.failed
             or transmission is None
@@ -316,7 +287,7 @@ class Requester:
             return NEVER
         if self._control or self._may_send():
             return 0
-        if self._unacked or self._retry.starving:
+        if self._scoreboard.unacked or self._retry.starving:
             detector = self._detector
             deadline_ns = min(
                 deadline_ns,
@@ -336,13 +307,11 @@ class Requester:
         return not self._retry.timeouts and self._flight + length <= self._congestion.window
 
     def _next_length(self) -> int | None:
-        to_repeat = self._to_repeat
-        while to_repeat:
-            transmission = self._unacked.get(to_repeat[0])
-            if transmission is not None and transmission.done:
-                return transmission.length
-            heappop(to_repeat)
-        if self._next_seq - self._oldest_seq >= self._window - 1:
+        scoreboard = self._scoreboard
+        again = scoreboard.to_repeat()
+        if again is not None:
+            return again.length
+        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window - 1:
             return None
         return self._queue.next_length()
 
@@ -351,7 +320,7 @@ class Requester:
         if self.failed:
             return
         detector = self._detector
-        if self._unacked or self._retry.starving:
+        if self._scoreboard.unacked or self._retry.starving:
             for transmission, reason in detector.lost(now_ns):
                 self._lose(transmission, reason, now_ns)
             if now_ns >= self._retry.deadline_ns(detector.reorder_window_ns):
@@ -361,7 +330,7 @@ class Requester:
             self._engine.start(now_ns)
         for ev, probe_id in self._engine.due_probes(now_ns):
             self._probe_ev(ev, probe_id)
-        reverse = self._reverse.due_probe(now_ns, outbound=bool(self._unacked))
+        reverse = self._reverse.due_probe(now_ns, outbound=bool(self._scoreboard.unacked))
         if reverse is not None:
             self._probe_ev(*reverse)
         update_id = self._ports.due_update(now_ns)
@@ -413,7 +382,7 @@ class Requester:
                 self._config.peer_address,
                 path.ev,
                 self._config.peer_qpn,
-                wrap_psn(self._next_seq),
+                wrap_psn(self._scoreboard.next_seq),
                 probe_id,
                 self._timestamp(now_ns),
             )
@@ -440,13 +409,14 @@ class Requester:
 
     def _repeat(self, transmission: Transmission) -> None:
         self._flight -= transmission.length
-        heappush(self._to_repeat, transmission.seq)
+        scoreboard = self._scoreboard
+        scoreboard.repeat(transmission)
         if self._config.go_back:
-            for behind in self._unacked.values():
+            for behind in scoreboard.unacked.values():
                 if behind.seq > transmission.seq and not behind.done:
                     behind.done = True
                     self._flight -= behind.length
-                    heappush(self._to_repeat, behind.seq)
+                    scoreboard.repeat(behind)
 
     # Sending
 
@@ -456,26 +426,28 @@ class Requester:
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` data packets: retransmissions, oldest first, then new ones."""
+        config, scoreboard = self._config, self._scoreboard
         datagrams: list[Datagram] = []
         while len(datagrams) < limit and self._may_send():
-            previous = self._unacked[self._to_repeat[0]] if self._to_repeat else None
+            previous = scoreboard.to_repeat()
             path = self._engine.pick(now_ns, previous.path if previous is not None else None)
             if path is None:
                 self._stuck = True
-                if not self._unacked:
+                if not scoreboard.unacked:
                     self._retry.starve(now_ns)
                 break
             if previous is not None:
-                heappop(self._to_repeat)
                 transmission = self._send_again(previous, path, now_ns)
             else:
                 transmission = self._send_new(path, now_ns)
-            datagrams.append(self._pack(transmission))
+            is_last = not self._queue.has_more and transmission.seq == scoreboard.next_seq - 1
+            datagrams.append(pack(config, transmission, self._timestamp(now_ns), is_last))
         return datagrams
 
     def _send_new(self, path: Path, now_ns: int) -> Transmission:
-        seq = self._next_seq
-        self._next_seq = seq + 1
+        scoreboard = self._scoreboard
+        seq = scoreboard.next_seq
+        scoreboard.next_seq = seq + 1
         message, offset, length = self._queue.cut(seq)
         return self._send(
             Transmission(seq, message, offset, length, path, self._order, now_ns, None)
@@ -498,51 +470,11 @@ class Requester:
         )
 
     def _send(self, transmission: Transmission) -> Transmission:
+        unacked = self._scoreboard.unacked
         self._order += 1
         self._counters.data_sent += 1
-        self._retry.sent(transmission.sent_ns, was_idle=not self._unacked)
-        self._unacked[transmission.seq] = transmission
+        self._retry.sent(transmission.sent_ns, was_idle=not unacked)
+        unacked[transmission.seq] = transmission
         self._flight += transmission.length
         self._detector.sent(transmission)
         return transmission
-
-    def _pack(self, transmission: Transmission) -> Datagram:
-        config = self._config
-        message = transmission.message
-        offset, length, seq = transmission.offset, transmission.length, transmission.seq
-        end = offset + length
-        immediate: int | None = None
-        if end == message.length:
-            immediate = message.immediate
-            if immediate is None:
-                opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
-            elif offset == 0:
-                opcode = Opcode.WRITE_ONLY_IMMEDIATE
-            else:
-                opcode = Opcode.WRITE_LAST_IMMEDIATE
-        else:
-            opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
-        repeated = transmission.previous is not None
-        dscp = config.dscp.trimmable_retx if repeated else config.dscp.trimmable
-        payload = message.payload[offset:end]
-        ev = transmission.path.ev
-        header, trailer = encode_write(
-            config.local_address,
-            config.peer_address,
-            ev,
-            config.peer_qpn,
-            wrap_psn(seq),
-            opcode,
-            not self._queue.has_more and seq == self._next_seq - 1,
-            repeated,
-            0,
-            wrap_msn(message.number),
-            self._timestamp(transmission.sent_ns),
-            message.va + offset,
-            message.rkey,
-            message.length,
-            payload,
-            dscp,
-            immediate,
-        )
-        return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0))

@@ -131,8 +131,8 @@ def test_reset_opens_the_congestion_window() -> None:
 
 
 def outstanding(network: Network) -> int:
-    requester = network.qps[0]._requester
-    return requester._next_seq - requester._oldest_seq
+    scoreboard = network.qps[0]._requester._scoreboard
+    return scoreboard.next_seq - scoreboard.oldest_seq
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, 4), (4, 1)])
