@@ -7,11 +7,10 @@ layer owns sockets, clocks and outer headers.
 
 from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
-from testbed.mrc.constants import DscpClasses
+from testbed.mrc.constants import NEVER, DscpClasses
 from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev import NEVER
 from testbed.mrc.ev_profile import EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,

@@ -21,6 +21,9 @@ FIRST_QPN: Final = 16
 DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
 
+NEVER: Final = (1 << 62) - 1
+"""A time in ns that does not come: the largest number that mypyc's C compares as one. Ours."""
+
 PSN_BITS: Final = 24
 MSN_BITS: Final = 16
 

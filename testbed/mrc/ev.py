@@ -6,16 +6,6 @@ EV is condemned (ASSUMED_BAD) is lent to a backup of the same plane that has ans
 the owner has answered enough probes in a row it takes its slot back. (MRC paper, section 2, gives
 the states, the substitution within the plane and the probing; slots are ours.)
 
-How many probes are enough is not public. Here it depends on what the path was condemned for. One
-that was silent, its first probe too, was dead: a few answers tell that it is back. One that
-delivered a packet behind the lost one, or answered its first probe, is *grey*: it answers most
-probes while it loses, so that a few answers tell nothing, and it needs many. But grey is a path
-only beside others: where packets were lost in other planes too (on other paths, if there is one
-plane), before it was condemned or within an RTT after, where the last `ev_min_active` EVs lose, or
-fewer of them carry data, a path must not stand by for what all do, and a few answers are enough. A
-path that answers a few probes by luck and is condemned again soon after needs twice as many the
-next time, up to a bound; each `forgiveness` that it then works takes one doubling back.
-
 An answer that comes after its probe was given up is no success, but it may be all that tells the
 round trip: where every path that answers is slower than what was measured before, each probe would
 be given up for ever. So if nothing was measured since that probe went out, its answer is a sample
@@ -24,62 +14,21 @@ of the RTT (each probe has an id of its own, so that Karn's ambiguity does not a
 Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
 `max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
+How many answers bring an EV back is told in `ev_trust.py`.
 """
 
-from collections import deque
-from collections.abc import Hashable
-from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from testbed.mrc.constants import NEVER
 from testbed.mrc.ev_profile import EvProfile
+from testbed.mrc.ev_trust import EvTrust
 from testbed.mrc.events import EvChanged, Event, EvState
+from testbed.mrc.path import Path, Plane, Slot
 from testbed.mrc.rtt import RttEstimator
-
-NEVER: Final = (1 << 62) - 1
-"""A time in ns that does not come: the largest number that mypyc's C compares as one."""
 
 _PROBE_IDS: Final = 1 << 16
 _OVERDUE_KEPT: Final = 1024
-
-
-@dataclass(slots=True, eq=False)
-class Path:
-    """One EV as the engine keeps it; others read `ev`, `plane`, `path_key` and `state`.
-
-    `grey`: condemned though it delivers; None while its first probe is to tell.
-    """
-
-    ev: int
-    plane: int
-    path_key: Hashable
-    state: EvState = EvState.GOOD
-    home: "_Slot | None" = None
-    slot: "_Slot | None" = None
-    verified: bool = False
-    successes: int = 0
-    grey: bool | None = False
-    relapses: int = 0
-    relapsed: bool = False
-    unplugged: bool = False
-    returned_ns: int | None = None
-    blamed: int = 0
-    probe_id: int | None = None
-    probe_sent_ns: int = 0
-    deadline_ns: int = NEVER
-
-
-@dataclass(slots=True, eq=False)
-class _Slot:
-    occupant: Path | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Plane:
-    slots: list[_Slot] = field(default_factory=list)
-    paths: list[Path] = field(default_factory=list)
-    cursor: int = 0
-    down: bool = False
 
 
 class EvEngine:
@@ -95,14 +44,14 @@ class EvEngine:
         self._rtt = rtt
         self._events = events
         self._paths: dict[int, Path] = {}
-        planes: dict[int, _Plane] = {}
+        planes: dict[int, Plane] = {}
         for entry in profile.entries:
             path = Path(entry.ev, entry.plane, entry.path_key)
             self._paths[entry.ev] = path
-            plane = planes.setdefault(entry.plane, _Plane())
+            plane = planes.setdefault(entry.plane, Plane())
             plane.paths.append(path)
             if entry.active:
-                slot = _Slot(path)
+                slot = Slot(path)
                 path.home = path.slot = slot
                 plane.slots.append(slot)
         self._plane_of = planes
@@ -111,11 +60,8 @@ class EvEngine:
         for plane in self._planes:
             rng.shuffle(plane.slots)
         self._turn = 0
-        self._slots = sum(len(plane.slots) for plane in self._planes)
-        self._active = self._slots
-        self._max_condemned = max(1, int(self._slots * profile.max_condemned_share))
-        self._condemned: deque[tuple[int, Path]] = deque()
-        self._lost_ns: dict[Hashable, int] = {}
+        self._active = sum(len(plane.slots) for plane in self._planes)
+        self._trust = EvTrust(profile, rtt, planes=len(planes), slots=self._active)
         self._probe_id = rng.randrange(_PROBE_IDS)
         self._probe_turn = 0
         self._overdue: dict[int, int] = {}
@@ -214,7 +160,7 @@ class EvEngine:
         if path is None or path.state is EvState.DENIED or not self._profile.adaptive:
             return False
         path.blamed += 1
-        elsewhere = self._lost_elsewhere(path, now_ns)
+        elsewhere = self._trust.lost(path, now_ns)
         if path.state is EvState.ASSUMED_BAD:
             path.grey = (path.grey or delivers) and not elsewhere
             return False
@@ -222,29 +168,12 @@ class EvEngine:
             needed = self._is_needed(path)
             if needed:
                 self._excuse_the_grey()
-            if needed or not self._may_condemn(path, now_ns):
+            if needed or not self._trust.may_condemn(path, now_ns):
                 self.skip(ev, f"{reason}, condemnation withheld", now_ns)
                 return False
         self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
         path.grey = False if elsewhere else delivers or None
         return True
-
-    def _lost_elsewhere(self, path: Path, now_ns: int) -> bool:
-        """Note a loss on `path`: what other planes have just lost is not for being grey, either.
-
-        Returns whether they have lost anything of late.
-        """
-        key = self._shared(path)
-        self._lost_ns[key] = now_ns
-        for condemned_ns, other in self._condemned:
-            if condemned_ns > now_ns - self._rtt.smoothed_ns and self._shared(other) != key:
-                other.grey = False
-        since_ns = now_ns - int(self._profile.forgiveness * self._rtt.smoothed_ns)
-        return any(lost_ns > since_ns for other, lost_ns in self._lost_ns.items() if other != key)
-
-    def _shared(self, path: Path) -> Hashable:
-        """Return what the losses of a fault are expected to share: the plane, or else the path."""
-        return path.plane if len(self._planes) > 1 else path.path_key
 
     def absolve(self, ev: int, now_ns: int) -> None:
         """A loss on `ev` proved spurious; when all of them did, it is GOOD again."""
@@ -293,7 +222,7 @@ class EvEngine:
                 self._replug(plane, now_ns)
         return gone
 
-    def _unplug(self, plane: _Plane, now_ns: int) -> None:
+    def _unplug(self, plane: Plane, now_ns: int) -> None:
         for path in plane.paths:
             slot, path.slot = path.slot, None
             if slot is not None:
@@ -307,9 +236,9 @@ class EvEngine:
             path.probe_id = None
             path.deadline_ns = NEVER
 
-    def _replug(self, plane: _Plane, now_ns: int) -> None:
+    def _replug(self, plane: Plane, now_ns: int) -> None:
         for path in plane.paths:
-            self._count_anew(path)
+            self._trust.count_anew(path, self._active)
             if path.state is not EvState.DENIED:
                 self._schedule(path, now_ns)
 
@@ -361,7 +290,7 @@ class EvEngine:
         if path.state is EvState.ASSUMED_BAD:
             if path.grey is None:
                 path.grey = True
-            if path.successes >= self._enough(path):
+            if path.successes >= self._trust.enough(path, self._active):
                 path.returned_ns = now_ns
                 self._rehabilitate(path, "probes answered", now_ns)
             else:
@@ -380,10 +309,6 @@ class EvEngine:
     def _next_probe(self, path: Path, interval: float, now_ns: int) -> int:
         return max(now_ns, path.probe_sent_ns + int(interval * self._rtt.smoothed_ns))
 
-    def _count_anew(self, path: Path) -> None:
-        """Count answers from none on; of one that only its port took away the first will do."""
-        path.successes = self._enough(path) - 1 if path.unplugged else 0
-
     def _give_up(self, probe_id: int, sent_ns: int) -> None:
         overdue = self._overdue
         overdue[probe_id] = sent_ns
@@ -391,32 +316,12 @@ class EvEngine:
             del overdue[next(iter(overdue))]
 
     def _fail_probe(self, path: Path, now_ns: int) -> None:
-        self._count_anew(path)
+        self._trust.count_anew(path, self._active)
         path.verified = False
         path.grey = path.grey or False
         if path.state is EvState.GOOD:
-            self._relapse(path, now_ns)
+            self._trust.relapse(path, now_ns, self._active)
             self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
-
-    def _enough(self, path: Path) -> int:
-        """Return how many answers in a row bring `path` back."""
-        least = self._profile.probe_successes
-        enough = min(least << path.relapses, max(least, self._profile.max_probe_successes))
-        if path.grey and self._active >= max(self._profile.ev_min_active, 1):
-            return max(enough, self._profile.grey_probe_successes)
-        return enough
-
-    def _relapse(self, path: Path, now_ns: int) -> None:
-        """Count a condemnation that comes soon after the return, forget old ones."""
-        path.relapsed = False
-        if path.returned_ns is None:
-            return
-        patience_ns = int(self._profile.forgiveness * self._rtt.smoothed_ns)
-        worked = (now_ns - path.returned_ns) // patience_ns
-        path.relapses = max(0, path.relapses - worked)
-        if worked == 0 and self._enough(path) < self._profile.max_probe_successes:
-            path.relapses += 1
-            path.relapsed = True
 
     def _schedule(self, path: Path, at_ns: int) -> None:
         if self._plane_of[path.plane].down:
@@ -437,15 +342,6 @@ class EvEngine:
         for path in self._paths.values():
             path.grey = False
 
-    def _may_condemn(self, path: Path, now_ns: int) -> bool:
-        recent = self._condemned
-        while recent and recent[0][0] <= now_ns - self._rtt.smoothed_ns:
-            recent.popleft()
-        if len(recent) >= self._max_condemned:
-            return False
-        recent.append((now_ns, path))
-        return True
-
     def _retire(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:
         slot = path.slot
         path.verified = False
@@ -453,7 +349,7 @@ class EvEngine:
         path.grey = False
         path.probe_id = None
         if state is EvState.ASSUMED_BAD:
-            self._relapse(path, now_ns)
+            self._trust.relapse(path, now_ns, self._active)
         if slot is not None:
             slot.occupant = path.slot = None
             self._active -= 1
@@ -479,7 +375,7 @@ class EvEngine:
             self._seat(path, home, old, reason, now_ns)
         self._fill(plane, now_ns)
 
-    def _fill(self, plane: _Plane, now_ns: int) -> None:
+    def _fill(self, plane: Plane, now_ns: int) -> None:
         """Lend empty slots to verified backups; if they run out, probe the others at once."""
         for slot in plane.slots:
             if slot.occupant is not None:
@@ -497,13 +393,13 @@ class EvEngine:
                     self._schedule(candidate, now_ns)
             return
 
-    def _substitute(self, plane: _Plane) -> Path | None:
+    def _substitute(self, plane: Plane) -> Path | None:
         for path in plane.paths:
             if path.slot is None and path.verified and path.state is EvState.GOOD:
                 return path
         return None
 
-    def _seat(self, path: Path, slot: _Slot, old: EvState, reason: str, now_ns: int) -> None:
+    def _seat(self, path: Path, slot: Slot, old: EvState, reason: str, now_ns: int) -> None:
         slot.occupant = path
         path.slot = slot
         path.probe_id = None

@@ -25,8 +25,9 @@ from enum import StrEnum
 from heapq import heappop, heappush
 from typing import Final
 
-from testbed.mrc.ev import NEVER, Path
+from testbed.mrc.constants import NEVER
 from testbed.mrc.message import Message
+from testbed.mrc.path import Path
 from testbed.mrc.rtt import RttEstimator
 
 _REORDER_SHIFT: Final = 2

@@ -10,7 +10,7 @@ changes nothing.
 
 from typing import Final
 
-from testbed.mrc.ev import NEVER
+from testbed.mrc.constants import NEVER
 from testbed.mrc.rtt import RttEstimator
 
 PORTS: Final = 32

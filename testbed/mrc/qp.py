@@ -9,10 +9,10 @@ from random import Random
 
 from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
-from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, DscpClasses, EndpointOp
+from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, EndpointOp
 from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Arrival, Datagram
-from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import Event, EvState
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write

@@ -7,6 +7,7 @@ from testbed.mrc.cc import CongestionControl
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
+    NEVER,
     TIMESTAMP_RTT_BITS,
     TIMESTAMP_SHIFT,
     EndpointOp,
@@ -15,12 +16,13 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Datagram
-from testbed.mrc.ev import NEVER, EvEngine, Path
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.loss import LossDetector, LossReason, Transmission
 from testbed.mrc.message import Completion, CompletionStatus, Message
 from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
 from testbed.mrc.packing import pack
+from testbed.mrc.path import Path
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.psn import unwrap_psn, wrap_psn
 from testbed.mrc.retry import Remedy, RetryTimer

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
+    NEVER,
     RCVD_BYTES_UNIT,
     SACK_BITMAP_BITS,
     EvMark,
@@ -15,7 +16,6 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import new
-from testbed.mrc.ev import NEVER
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
 from testbed.mrc.message import ReceiveCompletion

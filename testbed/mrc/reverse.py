@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.constants import NEVER
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import EvState
 from testbed.mrc.rtt import RttEstimator
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from testbed.mrc import CompletionStatus
-from testbed.mrc.ev import NEVER
+from testbed.mrc.constants import NEVER
 
 from .harness import MS, RKEY, VA, Network, S, make_profile
 

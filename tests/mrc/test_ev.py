@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
-from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.constants import NEVER
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.rtt import RttEstimator
 
 from .harness import MS, make_profile

@@ -1,8 +1,9 @@
 """Loss detection on its own: by time, by order, by EV, and what makes it more patient."""
 
-from testbed.mrc.ev import NEVER, Path
+from testbed.mrc.constants import NEVER
 from testbed.mrc.loss import LossDetector, LossReason, Transmission, WindowedMaximum
 from testbed.mrc.message import Message
+from testbed.mrc.path import Path
 from testbed.mrc.rtt import RttEstimator
 
 from .harness import MS

@@ -5,8 +5,7 @@ from itertools import pairwise
 import pytest
 
 from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
-from testbed.mrc.constants import EndpointOp
-from testbed.mrc.ev import NEVER
+from testbed.mrc.constants import NEVER, EndpointOp
 from testbed.mrc.packets import EndpointRequest
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.rtt import RttEstimator

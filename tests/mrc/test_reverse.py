@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from testbed.mrc import Event, MessageDelivered, decode
-from testbed.mrc.ev import NEVER, EvEngine
+from testbed.mrc.constants import NEVER
+from testbed.mrc.ev import EvEngine
 from testbed.mrc.packets import EndpointRequest, Sack
 from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc.ev import Path
 from testbed.mrc.loss import Transmission
 from testbed.mrc.message import Message
+from testbed.mrc.path import Path
 from testbed.mrc.scoreboard import Scoreboard
 
 MESSAGE = Message(0, 0, memoryview(b""), 0, 0)
