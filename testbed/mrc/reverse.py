@@ -108,8 +108,10 @@ class ReversePaths:
             self._probe_at_ns = NEVER
             return None
         self._probe_at_ns = now_ns + self._rtt.smoothed_ns
+        if outbound:
+            return None
         allowed = [ev for ev in self._evs if self._engine.usable(ev)]
-        if outbound or not allowed:
+        if not allowed:
             return None
         probe_id = self._engine.take_probe_id()
         self._probes[probe_id] = now_ns
