@@ -25,7 +25,10 @@ NEVER: Final = (1 << 62) - 1
 """A time in ns that does not come: the largest number that mypyc's C compares as one. Ours."""
 
 PSN_BITS: Final = 24
+"""As InfiniBand's (IBTA)."""
+
 MSN_BITS: Final = 16
+"""Of the METH (OCP MRC 1.0)."""
 
 MPR_UNIT: Final = 128
 """PSNs in one unit of the responder window, MPR (OCP MRC 1.0)."""
@@ -45,6 +48,7 @@ DEFAULT_EXPONENTIAL_RETRIES: Final = 4
 """Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
 
 SACK_BITMAP_BITS: Final = 64
+"""PSNs that one SACK tells of one by one (OCP MRC 1.0)."""
 
 RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""

@@ -15,8 +15,8 @@ class Datagram(NamedTuple):
     """One inner packet to send, in three pieces so that the payload is never copied here.
 
     The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
-    sends header, payload and trailer behind it. `seq`, `size` and `retransmitted` are for
-    recorders; `seq` is None for everything but data. `ecn` is the outer header's ECN field.
+    sends header, payload and trailer behind it. `seq` and `retransmitted` are for recorders; `seq`
+    is None for everything but data. `ecn` is the outer header's ECN field.
     """
 
     ev: int

@@ -28,7 +28,10 @@ from testbed.mrc.path import Path, Plane, Slot
 from testbed.mrc.rtt import RttEstimator
 
 _PROBE_IDS: Final = 1 << 16
+"""The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
+
 _OVERDUE_KEPT: Final = 1024
+"""So many probes that were given up are kept, since their answer may tell the RTT. Ours."""
 
 
 class EvEngine:

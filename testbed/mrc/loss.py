@@ -31,11 +31,17 @@ from testbed.mrc.path import Path
 from testbed.mrc.rtt import RttEstimator
 
 _REORDER_SHIFT: Final = 2
+"""A quarter of the base RTT, as RFC 8985's first reorder window is of the minimum RTT."""
+
 _GRACE_SHIFT: Final = 3
+"""An eighth of the base RTT. Ours."""
+
 _SPREAD_MARGIN_SHIFT: Final = 4
 """Beyond half as much again as the lateness seen: queues grow while it is being learnt."""
 
 _MEMORY_RTTS: Final = 4
+"""Lateness and disorder are remembered for one to two times so many smoothed RTTs. Ours."""
+
 _MOST_SPREAD_RTTS: Final = 1.75
 """What a full last hop adds to one plane's round trips and not to another's (1.5 BDP), and a bit:
 no mark evens the planes' last hops out, as none is set there."""

@@ -14,6 +14,8 @@ from testbed.mrc.constants import NEVER
 from testbed.mrc.rtt import RttEstimator
 
 PORTS: Final = 32
+"""Bits of a port status update's mask (OCP MRC 1.0)."""
+
 _ID_MASK: Final = 0xFFFF
 _ID_HALF: Final = 1 << 15
 

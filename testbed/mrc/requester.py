@@ -32,7 +32,10 @@ from testbed.mrc.scoreboard import Scoreboard
 from testbed.mrc.send_queue import SendQueue
 
 _REMEMBER_LOSSES: Final = 1024
+"""So many transmissions taken for lost are kept, to be known again if they were late. Ours."""
+
 _PROBE_ID_MASK: Final = 0xFFFF
+"""A SACK returns it in 16 bits."""
 
 
 def timestamp_shift(base_rtt_ns: int) -> int:

@@ -27,7 +27,10 @@ _FRESH_RTTS: Final = 2
 then come with a probability of 86%. Ours."""
 
 _SLOWER_SHIFT: Final = 3
+"""An eighth of the base RTT. Ours."""
+
 _PROBES_KEPT: Final = 8
+"""Of those under way: one an RTT is sent, so an answer to an older one is RTTs late. Ours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from typing import Final
 
 _SMOOTHED_SHIFT: Final = 3
 _VARIATION_SHIFT: Final = 2
+"""RFC 6298's alpha of 1/8 and beta of 1/4."""
 
 
 class RttEstimator:
