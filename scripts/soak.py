@@ -112,6 +112,7 @@ def main() -> int:
     directory.mkdir(parents=True, exist_ok=True)
     wanted = asked.parts
     done = _broken_off(directory, wanted)
+    _measure_machine()
     _show(HEADINGS)
     for part in done.values():
         _show(part.cells)
@@ -201,6 +202,16 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
+def _measure_machine() -> None:
+    """See what the machine carries now: an old figure may have runs refused, or too fast for it.
+
+    What stands in the way of that, every run will say for itself.
+    """
+    status, _, complained = _run([str(TESTBED), "doctor", "--measure"])
+    if status != ExitStatus.AS_EXPECTED:
+        sys.stderr.write(complained)
+
+
 def _matrix() -> Part:
     """Every kind of fault on every target, a second each."""
     began = time.monotonic()
@@ -220,7 +231,7 @@ def _scenario(name: str, results: str, tries: int = 1) -> Part:
     summary = json.loads(said)["summary"] if said else None
     disturbed = _is_disturbed(name, status, summary)
     if summary is None:
-        why = _last_line(complained)
+        why = _complaint(complained)
         return Part(name, False, tries, seconds, "FAILED", why, disturbed, commit=_commit())
     integrity = summary["integrity"]
     failed = [one for one in summary["expectations"] if not one["holds"]]
@@ -294,6 +305,12 @@ def _commit() -> str:
     return subprocess.run(  # noqa: S603 - fixed words
         command, check=False, cwd=ROOT, capture_output=True, text=True
     ).stdout.strip()
+
+
+def _complaint(text: str) -> str:
+    """The error that a command ended with, its remedy included; or else the last that it said."""
+    error = text.rpartition("error: ")[2] if "error: " in text else _last_line(text)
+    return " ".join(error.split())
 
 
 def _last_line(text: str) -> str:

@@ -23,15 +23,22 @@ class Commands:
         self.faults: list[dict[str, object]] = []
         self.commit = "one"
         self.hangs = ""
+        self.measured = 0
+        self.refused = ""
 
     def __call__(self, command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
         words = [str(word) for word in command]
         if words[0] == "git":
             return subprocess.CompletedProcess(words, 0, f"{self.commit}\n", "")
+        if words[1] == "doctor":
+            self.measured += 1
+            return subprocess.CompletedProcess(words, 0, "", "")
         name = "faults" if "pytest" in words else words[2]
         self.ran.append(name)
         if name == self.hangs:
             raise subprocess.TimeoutExpired(words, 1800)
+        if name == self.refused:
+            return subprocess.CompletedProcess(words, 3, "", "warning: a\nerror: 8 flows\n  b\n")
         status = next(self.statuses.get(name, iter([0])))
         summary = {
             "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
@@ -63,6 +70,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
         *names: str,
         commit: str = "one",
         hangs: str = "",
+        refused: str = "",
         did: Sequence[dict[str, object]] = (),
         verdicts: dict[str, list[str]] | None = None,
         **statuses: list[int],
@@ -70,7 +78,7 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
         commands = Commands({name: iter(found) for name, found in statuses.items()})
         commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
         commands.commit = commit
-        commands.hangs = hangs
+        commands.hangs, commands.refused = hangs, refused
         commands.faults = [*did]
         monkeypatch.setattr(module.subprocess, "run", commands)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
@@ -108,6 +116,13 @@ def test_a_part_that_does_not_end_fails_and_ends_no_other(soak: Soak, tmp_path: 
     status, commands = soak("healthy", "chaos", hangs="healthy")
     assert (status, commands.ran) == (1, ["healthy", "chaos"])
     assert "| FAILED |  |  |  |  | did not end within 30 min" in (tmp_path / "soak.md").read_text()
+
+
+def test_what_is_refused_says_why(soak: Soak, tmp_path: Path) -> None:
+    """And the machine is measured anew before, so that nothing is refused for an old figure."""
+    status, commands = soak("chaos", "healthy", refused="chaos")
+    assert (status, commands.ran, commands.measured) == (1, ["chaos", "healthy"], 1)
+    assert "| FAILED |  |  |  |  | 8 flows b |" in (tmp_path / "soak.md").read_text()
 
 
 def test_the_last_line_says_what_was_wrong(soak: Soak, capsys: pytest.CaptureFixture[str]) -> None:
