@@ -10,8 +10,8 @@ from matplotlib.figure import Figure
 
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.rates import PORTS_GBPS, bus_gbps
 from testbed.paper.runs import Run
+from testbed.paper.throughput import PORTS_GBPS, bus_gbps
 from testbed.results.figures import style
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")

@@ -6,16 +6,12 @@ from testbed.model.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.figure import PaperFigure, Runs, Variant
 from testbed.paper.runs import Run
-from testbed.paper.throughput import gbps, only
-from testbed.results.fault_metrics import run_end
+from testbed.paper.throughput import PORTS_GBPS, bus_gbps, gbps, only
 from testbed.results.figures import style
 
 LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
 NIC_GBPS = 800.0
 """What a host's ports carry together on eight planes, in real Gb/s, headers included."""
-
-PORTS_GBPS = 400.0
-"""The same on four planes of 100 Gb/s, or one of 400."""
 
 PAPER_SEND_RECEIVE = 0.92
 """Of the ports' rate: 92 of 100 GB/s."""
@@ -96,20 +92,6 @@ def _draw_writes(runs: Runs) -> Figure:
         axes.spines["top"].set_visible(False)
         axes.set_xlim(-0.6, 1.6)
     return figure
-
-
-def bus_gbps(run: Run) -> float:
-    """Bus bandwidth of a run's collectives, per host, in real Gb/s.
-
-    Where not one was completed, what hosts placed over all of the run's time: it is no more than
-    that, and the less the longer the run.
-    """
-    for operation in run.summary.operations:
-        if operation.busbw_bps is not None:
-            return gbps(run, operation.busbw_bps)
-    hosts = len({flow.dst for flow in run.summary.flows})
-    placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
-    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
 
 
 def _send_receive(runs: Runs) -> tuple[Check, ...]:

@@ -8,9 +8,10 @@ from matplotlib.figure import Figure
 
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.rates import PORTS_GBPS, bus_gbps
 from testbed.paper.throughput import (
+    PORTS_GBPS,
     SETTLE_RTTS,
+    bus_gbps,
     gbps,
     only,
     shade_faults,

@@ -1,4 +1,4 @@
-"""Throughput over time, as most figures of the paper show it, and what is measured from it."""
+"""Throughput as at full speed: over time, as most figures of the paper show it, or a collective's."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -39,6 +39,10 @@ READING_TOGETHER = (
 MAX_STALL_RTTS = 5.0
 """An interruption is short up to here. The paper's own bound (figure 9a: < 1 s of real time) is
 some ten thousand times longer; ours is what its "few tens of microseconds" are in base RTTs."""
+
+PORTS_GBPS = 400.0
+"""What a host's ports carry together on four planes of 100 Gb/s, or on one of 400, in real Gb/s,
+headers included."""
 
 TIME_LABEL = "time (us, real-equivalent)"
 
@@ -88,6 +92,20 @@ def only(runs: Runs) -> Run:
 def gbps(run: Run, emulated_bps: float) -> float:
     """A rate as it would be at full speed, in Gb/s."""
     return emulated_bps * run.summary.dilation / 1e9
+
+
+def bus_gbps(run: Run) -> float:
+    """Bus bandwidth of a run's collectives, per host, in real Gb/s.
+
+    Where not one was completed, what hosts placed over all of the run's time: it is no more than
+    that, and the less the longer the run.
+    """
+    for operation in run.summary.operations:
+        if operation.busbw_bps is not None:
+            return gbps(run, operation.busbw_bps)
+    hosts = len({flow.dst for flow in run.summary.flows})
+    placed_bps = sum(flow.goodput_run_bps for flow in run.summary.flows) / hosts
+    return gbps(run, placed_bps * run_end(run.data) / run.data.run.duration_s)
 
 
 def share(flow: FlowTables, start: float, end: float) -> float:

@@ -12,11 +12,11 @@ from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import REPEAT_S, estimate_s
 from testbed.paper.outcome import Answer, Outcome
-from testbed.paper.rates import bus_gbps
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
 from testbed.paper.reproduction import chosen, forms_of, plan
 from testbed.paper.runs import order, verdict
+from testbed.paper.throughput import bus_gbps
 from testbed.results.figures.style import style
 from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
 
