@@ -31,7 +31,7 @@ from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.faults import happenings
 from testbed.model.flows import Flow, flows_of
 from testbed.model.names import link_of
-from testbed.model.scenario import DRAIN_RTTS, Scenario
+from testbed.model.scenario import Scenario
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
@@ -285,7 +285,7 @@ def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     killed = sorted(run.controller.killed)
     for endpoint in run.endpoints:
         endpoint.tell({"killed": killed})
-    hear_within(run.endpoints, "drained", DRAIN_RTTS * base_rtt_ns / NS_PER_S)
+    hear_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
     for endpoint in run.endpoints:
         endpoint.tell({"finish": True})
     reports = hear_all(run.endpoints, "finished", ANSWER_S)

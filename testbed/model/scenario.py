@@ -16,7 +16,8 @@ from testbed.model.workload import Workload
 MAX_SEED = (1 << 31) - 1
 
 DRAIN_RTTS = 60
-"""How long after the end a run waits for its last WRITEs, in base RTTs; then it ends without."""
+"""How long after the end a run waits for its last WRITEs, in base RTTs, if not told otherwise; then
+it ends without."""
 
 
 class Scenario(Part):
@@ -31,6 +32,10 @@ class Scenario(Part):
         int, Field(ge=0, le=MAX_SEED, strict=True, description="repeats every random choice")
     ] = 1
     duration: Annotated[RunTime, Field(gt=0, description="of the run")] = parse_duration("10 s")
+    drain: Annotated[
+        RunTime | None,
+        Field(gt=0, description="how long its last WRITEs are waited for; null: 60 base RTTs"),
+    ] = None
     workload: Annotated[Workload, Field(description="what the hosts send")]
     transport: Annotated[Transport, Field(description="how they send it")] = Mrc()
     timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
@@ -52,6 +57,10 @@ class Scenario(Part):
     def longest_bytes(self) -> int:
         """The longest message of any flow."""
         return self.workload.longest_bytes(self.topology, self.transport.qps)
+
+    def drain_ns(self, base_rtt_ns: int) -> int:
+        """How long after the end it waits for its last WRITEs."""
+        return DRAIN_RTTS * base_rtt_ns if self.drain is None else self.drain
 
     def at_dilation(self, dilation: float) -> Self:
         """The same experiment at another dilation, as many round trips long: all of it.

@@ -83,6 +83,11 @@ NIC_TIMEOUT = {"ack_timeout": "67.1 ms"}
 common use (perftest's default; NCCL's is 2^20). The testbed's own default is far kinder."""
 
 
+DRAIN = "1 s"
+"""How long a run that may stall is waited for after its end: what waits for `NIC_TIMEOUT`, 671 s of
+emulated time, comes in no time that could be waited."""
+
+
 _ONE_SIZE = (
     f"eight hosts at full rate take a minute a run with more than {PAPERS_LEAST_MIB} MiB, and less "
     "is below the paper's"
@@ -108,6 +113,7 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
     }
     roce = sender is not MRC
+    may_stall = bool(loss) and roce
     return Variant(
         _name(kind, sender, loss, size_mib),
         "collective",
@@ -116,9 +122,10 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             "transport": sender.transport | (NIC_TIMEOUT if loss and roce else {}),
             "workload": workload,
             "duration": f"{seconds} s",
+            "drain": DRAIN if may_stall else None,
             "timeline": [lossy] if loss else [],
         },
-        may_stall=bool(loss) and roce,
+        may_stall=may_stall,
         only_simulated="" if size_mib == PAPERS_LEAST_MIB else _ONE_SIZE,
     )
 

@@ -11,7 +11,7 @@ import yaml
 
 from testbed.documents import read_document
 from testbed.loading import SCENARIOS, load_scenario
-from testbed.model.scenario import DRAIN_RTTS, Scenario
+from testbed.model.scenario import Scenario
 from testbed.paper.figure import FIRST_SEED, Form, Variant
 from testbed.paper.fitting import Machine, factor_for, packet_hops
 from testbed.results.fault_metrics import FlowTables
@@ -101,8 +101,8 @@ class Order:
         """How long it will take, slowed down so many times (see `slowed`)."""
         if self.form == "simulated":
             return packet_hops(self.scenario) / _HOPS_PER_S + _AROUND_S / 2
-        waits = DRAIN_RTTS if self.variant.may_stall else 0
-        wait_ns = waits * self.scenario.topology.propagation_rtt_ns
+        stalls, base_rtt_ns = self.variant.may_stall, self.scenario.topology.propagation_rtt_ns
+        wait_ns = self.scenario.drain_ns(base_rtt_ns) if stalls else 0
         return times * (self.scenario.duration + wait_ns) / 1e9 + _AROUND_S
 
     def slowed(self, times: float) -> "Order":

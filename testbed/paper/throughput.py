@@ -1,4 +1,4 @@
-"""Throughput as at full speed: over time, as most figures of the paper show it, or a collective's."""
+"""Throughput as at full speed: over time, as most figures of the paper show it, and its means."""
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise

@@ -22,7 +22,7 @@ from testbed.model.faults import FAULTS, Happening, Step, happenings
 from testbed.model.flows import flows_of
 from testbed.model.impairment import InForce
 from testbed.model.names import direction_named
-from testbed.model.scenario import DRAIN_RTTS, Scenario
+from testbed.model.scenario import Scenario
 from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.model.transport import Mptcp, Tcp
 from testbed.results import records
@@ -164,7 +164,7 @@ class Simulation:
                 tell("simulating", step / SLICES)
                 engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
             tell("draining", 1.0)
-            drain_ns = end_ns + DRAIN_RTTS * base_rtt_ns
+            drain_ns = end_ns + self.scenario.drain_ns(base_rtt_ns)
             while engine.now_ns < drain_ns and not all(h.traffic.idle for h in self.hosts.values()):
                 engine.run(engine.now_ns + base_rtt_ns)
         return self._outcome(t0_ns, base_rtt_ns)

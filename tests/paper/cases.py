@@ -77,7 +77,7 @@ def _job(
 
 
 def _fabric_flaps(step_s: float = 1.05, **broken: int) -> Runs:
-    flaps = [SimpleNamespace(effective_s=1.5 + 2.5 * i) for i in range(6)]
+    flaps = [SimpleNamespace(effective_s=1.5 + 2.5 * i) for i in range(5)]
     return {
         "job-undisturbed": _job(lambda _: 1.0),
         "job-fabric-flaps": _job(lambda _: step_s, faults=flaps, **broken),

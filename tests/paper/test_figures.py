@@ -267,7 +267,7 @@ def test_runs_are_slowed_down_until_the_machine_carries_them(
         (flap,), job = one.scenario.timeline, one.scenario.workload
         assert isinstance(flap, Flap)
         assert isinstance(job, Training)
-        assert (flap.at, flap.for_, flap.period) == (times * 5e9, times * 4.8e9, times * 1.6e9)
+        assert (flap.at, flap.for_, flap.period) == (times * 4e9, times * 4.8e9, times * 1.6e9)
         assert job.compute == times * 1e8
 
 

@@ -208,6 +208,26 @@ def test_a_sender_that_waits_for_longer_than_the_run_has_lost_nothing_yet(tmp_pa
     assert not summary.integrity.intact
 
 
+@pytest.mark.parametrize(("drain", "outstanding"), [(None, 0), (S // 2, 4096)])
+def test_a_run_waits_for_its_last_writes_as_long_as_it_is_told_to(
+    tmp_path: Path, drain: int | None, outstanding: int
+) -> None:
+    """The timeout comes after a second and more, within 60 base RTTs."""
+    scenario = load_scenario("link-failure-roce")
+    (fault,) = scenario.timeline
+    changes = {
+        "transport": Roce(ack_timeout="140 us"),
+        "workload": scenario.workload.model_copy(
+            update={"message_size": 4096, "depth": 1, "bidirectional": False}
+        ),
+        "timeline": (fault.model_copy(update={"target": ("h0>p0_t0_0",), "at": S, "for_": S}),),
+        "duration": 2 * S,
+        "drain": drain,
+    }
+    (flow,) = simulate(scenario.model_copy(update=changes), tmp_path).flows
+    assert flow.bytes_under_way == outstanding
+
+
 def test_incast_shares_the_last_hop() -> None:
     """Three to one: the last hop trims instead of dropping, and everything arrives."""
     scenario = load_scenario("link-failure")
