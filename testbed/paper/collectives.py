@@ -224,7 +224,7 @@ def _draw_all_reduce(runs: Runs) -> Figure:
     panels = figure.subplots(1, len(LOSSES), sharey=True)
     for axes, loss in zip(panels, LOSSES, strict=True):
         _panel(axes, runs, "allreduce", loss)
-        axes.set_title(f"{loss:.1%} loss" if loss else "no loss")
+        axes.set_title(f"{100 * loss:g}% loss" if loss else "no loss")
     _finish(figure, panels)
     return figure
 

@@ -89,11 +89,11 @@ SHORT = {
         ),
         Short(
             "failover",
-            0.8,
+            0.9,
             misses=("longest stall, over MRC's: blind spraying",),
             only=_failover,
         ),
-        Short("ablation", 0.5),
+        Short("ablation", 0.6),
     )
 }
 
