@@ -15,7 +15,7 @@ SHORT = {
         Short("4", 0.35),
         Short("8", 0.7),
         Short("9a", 0.6),
-        Short("9b", 0.7, without=("the least of any flap's, of their mean",)),
+        Short("9b", 0.6, without=("the least of any flap's, of their mean",)),
         Short("9c", 1.0),
         Short("9d", 0.7),
         Short("10", 0.6),
