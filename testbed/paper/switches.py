@@ -6,6 +6,7 @@ from testbed.paper.figure import PaperFigure
 from testbed.paper.runs import Run
 from testbed.paper.throughput import (
     SETTLE_RTTS,
+    before_faults,
     during_and_after,
     interruption,
     least_of_before,
@@ -20,7 +21,7 @@ def _silent_t1(run: Run) -> tuple[Check, ...]:
     start, back = fault.effective_s or 0.0, fault.healed_s or 0.0
     dark = start + planned.silent / 1e9
     settle = SETTLE_RTTS * run.data.base_rtt_s
-    steady = (start - 2.0, start)
+    steady = before_faults(run)
     return (
         at_least(
             "throughput while the T1 is silent, after the dip",

@@ -22,7 +22,7 @@ SHORT = {
         Short("11", 0.6),
         Short("12-13", 0.6),
         Short("14", 0.8),
-        Short("19a", 0.6, without=("the same after healing",)),
+        Short("19a", 0.8, without=("the same after healing",)),
         Short(
             "19b",
             0.6,
