@@ -83,9 +83,10 @@ def _play(struck: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
     wired = choose_wires(happen, openvswitch=wires)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="bench-faults-")))
-        fabric = stack.enter_context(Fabric(topology, wired))
         plan = ControllerPlan(topology, happen, wired, directory)
         controller = ControllerProcess.start(plan, directory)
+        fabric = stack.enter_context(Fabric(topology, wired))
+        controller.get_ready()
         if wired:
             switch = OpenVSwitch.start(plan.openflow_wires, directory)
             stack.callback(switch.stop)

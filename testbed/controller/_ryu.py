@@ -14,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+os.environ["EVENTLET_NO_GREENDNS"] = "yes"  # slow to import, never used
+
 with warnings.catch_warnings():
     # Known, and nothing a user can act on: both libraries predate what they are warned about.
     warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")

@@ -123,16 +123,11 @@ class Controller(RyuApp):
 
     def _obey(self) -> None:
         """Report what there is, play the timeline when told, end when told or left alone."""
-        hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self))
-        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
-            self._links.open(link)  # before anything is due
-        if self._plan.wires:
-            self._channel.send({"listening": self._plan.port})
-        else:
-            self._channel.send({"ready": True, "datapath": None})
         for message in self._channel.messages(wait_readable):
             log.info("told %s", message)
             match message:
+                case {"built": True}:
+                    self._get_ready()
                 case {"start": int(t0_ns), "endpoints": dict(pids)}:
                     self._on_endpoints.pids = {**pids, CONTROLLER: os.getpid()}
                     hub.spawn(self._play, t0_ns)
@@ -146,6 +141,16 @@ class Controller(RyuApp):
         self._socket.unlink(missing_ok=True)
         self._conclude()
         self.status = 1 if self._log.has_errors else 0
+
+    def _get_ready(self) -> None:
+        """Open what is needed of a fabric that stands, and listen to the user and the switch."""
+        hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self))
+        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
+            self._links.open(link)  # before anything is due
+        if self._plan.wires:
+            self._channel.send({"listening": self._plan.port})
+        else:
+            self._channel.send({"ready": True, "datapath": None})
 
     def _play(self, t0_ns: int) -> None:
         """Play the timeline, the faults beside each other."""

@@ -12,10 +12,19 @@ class Channel:
     """One end of the pair."""
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        """Take over two descriptors."""
+        """Take over two descriptors, of which `close` closes both."""
         self._read_fd = read_fd
         self._write_fd = write_fd
         self._partial = b""
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when `receive` need not wait."""
+        return self._read_fd
+
+    def close(self) -> None:
+        """Close both."""
+        os.close(self._read_fd)
+        os.close(self._write_fd)
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one object.

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 from pydantic import TypeAdapter
 
@@ -43,14 +42,8 @@ class ControllerPlan:
         return wires_of(Layout.of(self.topology, self.wires))
 
     def to_json(self) -> bytes:
-        """Write the plan as JSON."""
+        """The plan as it is kept in the run directory."""
         return TypeAdapter(ControllerPlan).dump_json(self, by_alias=True, indent=1)
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Self:
-        """Read what `to_json` wrote."""
-        plan: Self = TypeAdapter(cls).validate_json(text)
-        return plan
 
 
 WIRE_KINDS = ("cut", "blackhole", "flap")

@@ -31,6 +31,7 @@ def try_ryu() -> str | None:
         directory = Path(scratch)
         controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
         try:
+            controller.get_ready()
             controller.wait_for("ready", _TIMEOUT_S)
             _connect(time.monotonic() + _TIMEOUT_S)
             controller.stop()
@@ -38,8 +39,7 @@ def try_ryu() -> str | None:
             said = (directory / "controller.log").read_text().splitlines()
             return said[-1] if said else str(error)
         finally:
-            controller.process.kill()
-            controller.process.wait()
+            controller.kill()
     return None
 
 

@@ -1,13 +1,15 @@
 """The experiment's side of the controller process."""
 
+import contextlib
+import multiprocessing
 import os
 import select
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,10 +17,13 @@ from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import amend
-from testbed.fabric.namespaces import die_with_parent
+from testbed.fabric.namespaces import die_with_parent, name_process
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import CONTROLLER, FAULTS
 from testbed.model.topology import Topology
+
+NAME = "controller"
+"""What its process is called."""
 
 DEATH_TIMEOUT_S = 1.0
 """How long a controller may take to end once it has said that it is being killed."""
@@ -27,17 +32,15 @@ DEATH_TIMEOUT_S = 1.0
 class ControllerProcess:
     """A running controller.
 
-    `start`, then `wait_for("listening")` and point the switch at it (only with wires), then
-    `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
+    `start`, once the fabric stands `get_ready()`, then `wait_for("listening")` and point the switch
+    at it (only with wires), then `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
 
     Attributes:
         killed: the processes that faults have killed: endpoints by their hosts, CONTROLLER.
         is_dead: whether a fault has killed the controller, and it has ended by that.
     """
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], channel: Channel, log: Path, directory: Path
-    ) -> None:
+    def __init__(self, process: BaseProcess, channel: Channel, log: Path, directory: Path) -> None:
         """Take over a process that `start` has started."""
         self.process = process
         self._channel = channel
@@ -49,34 +52,47 @@ class ControllerProcess:
 
     @classmethod
     def start(cls, plan: ControllerPlan, log_directory: Path) -> Self:
-        """Start the controller in this network namespace: the sandbox's root one.
+        """Fork the controller in this network namespace: the sandbox's root one.
 
-        It is ready in about a second, most of it Ryu's import: do something else meanwhile.
+        It loads Ryu for a good part of a second: build the fabric meanwhile.
         """
-        path = plan.run_directory / "controller.json"
-        path.write_bytes(plan.to_json())
+        (plan.run_directory / "controller.json").write_bytes(plan.to_json())
         log = log_directory / "controller.log"
+        commands, ours = os.pipe()
+        answers, theirs = os.pipe()
         parent = os.getpid()
-        with log.open("wb") as stderr:
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                [sys.executable, "-m", "testbed.controller", str(path)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                bufsize=0,
-                env=os.environ | {"EVENTLET_NO_GREENDNS": "yes"},  # slow to import, never used
-                preexec_fn=lambda: die_with_parent(parent),  # noqa: PLW1509 - only prctl, getppid
-            )
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("pipes were asked for")
-        channel = Channel(process.stdout.fileno(), process.stdin.fileno())
-        return cls(process, channel, log, plan.run_directory)
+
+        def work() -> None:
+            os.close(ours)  # or its end would not be seen
+            os.close(answers)
+            _become_controller(plan, Channel(commands, theirs), log, parent)
+
+        process = multiprocessing.get_context("fork").Process(target=work)
+        process.start()
+        os.close(commands)
+        os.close(theirs)
+        return cls(process, Channel(answers, ours), log, plan.run_directory)
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` has something."""
-        if self.process.stdout is None:
-            raise AssertionError("a pipe was asked for")
-        return self.process.stdout.fileno()
+        return self._channel.fileno()
+
+    def kill(self) -> None:
+        """End it at once, whatever it does, if it has not ended."""
+        self.process.kill()
+        self.process.join()
+        self._channel.close()
+
+    def get_ready(self) -> None:
+        """Tell it that the fabric stands, so that it opens what it needs, and gets ready.
+
+        Raises:
+            RunFailedError: it has ended.
+        """
+        try:
+            self._channel.send({"built": True})
+        except BrokenPipeError:
+            raise RunFailedError(self._ended()) from None
 
     def receive(self, timeout_s: float = 0) -> list[dict[str, Any]]:
         """What the controller has said since, after waiting at most this long for something.
@@ -90,9 +106,7 @@ class ControllerProcess:
                 if CONTROLLER in self.killed:
                     self._witness_death()
                     return []
-                raise RunFailedError(
-                    f"the controller ended with {self.process.wait()}: see {self._log}"
-                )
+                raise RunFailedError(self._ended())
             self._unread = received
             self.killed |= {message["ends"] for message in received if "ends" in message}
         said, self._unread = self._unread, []
@@ -144,17 +158,21 @@ class ControllerProcess:
             if not self.is_dead:
                 self._witness_death()
             return
-        if self.process.poll() is None:
-            try:
-                self._channel.send({"stop": True})
-                status = self.process.wait(timeout_s)
-            except (BrokenPipeError, subprocess.TimeoutExpired):
-                self.process.kill()
-                status = self.process.wait()
-        else:
-            status = self.process.returncode
-        if status:
-            raise RunFailedError(f"the controller ended with {status}: see {self._log}")
+        with contextlib.suppress(BrokenPipeError):
+            self._channel.send({"stop": True})
+        self.process.join(timeout_s)
+        if self.process.exitcode is None:
+            self.process.kill()
+        if self._status():
+            raise RunFailedError(self._ended())
+
+    def _status(self) -> int | None:
+        """Its exit status once it has ended, minus the signal's number if one killed it."""
+        self.process.join()
+        return self.process.exitcode
+
+    def _ended(self) -> str:
+        return f"the controller ended with {self._status()}: see {self._log}"
 
     def _witness_death(self) -> None:
         """Write down that the fault that was to kill the controller did, or that it did not.
@@ -164,13 +182,13 @@ class ControllerProcess:
         Raises:
             RunFailedError: it lives on, or ended in another way.
         """
-        try:
-            found = f"ended with {self.process.wait(DEATH_TIMEOUT_S)}"
-        except subprocess.TimeoutExpired:
+        self.process.join(DEATH_TIMEOUT_S)
+        status = self.process.exitcode
+        found = "lives on" if status is None else f"ended with {status}"
+        self.is_dead = status == -signal.SIGKILL
+        if status is None:
             self.process.kill()
-            self.process.wait()
-            found = "lives on"
-        self.is_dead = self.process.returncode == -signal.SIGKILL and found != "lives on"
+            self.process.join()
         error = None if self.is_dead else f"the controller was to be killed, and {found}"
         amend(
             self._directory / FAULTS,
@@ -197,6 +215,22 @@ def _with_death(record: dict[str, Any], seen_ns: int, error: str | None) -> dict
     return record | {"effective_ns": seen_ns, "steps": [step], "proof": proof}
 
 
+def _become_controller(plan: ControllerPlan, channel: Channel, log: Path, parent: int) -> None:
+    """Be the controller, in a process just forked, and end with its status."""
+    die_with_parent(parent)
+    name_process(NAME)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a prompt's Ctrl-C is meant for what runs there
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (file, 1), (file, 2)):
+        os.dup2(source, target)
+        os.close(source)
+
+    from testbed.controller.main import run_controller  # noqa: PLC0415 - Ryu loads slowly, and here
+
+    sys.exit(run_controller(plan, channel))
+
+
 @contextmanager
 def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
     """Have faults injected by hand into the fabric of this sandbox while the block runs.
@@ -207,9 +241,9 @@ def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
     """
     controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
     try:
+        controller.get_ready()
         controller.wait_for("ready")
         controller.begin(time.monotonic_ns(), {})
         yield
     finally:
-        controller.process.kill()
-        controller.process.wait()
+        controller.kill()

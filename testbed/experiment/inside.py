@@ -132,14 +132,15 @@ def _build(
     logs = directory / "logs"
     struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
     wires = choose_wires(struck, openvswitch=openvswitch)
-    fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     plan = ControllerPlan(scenario.topology, struck, wires, directory)
-    controller = ControllerProcess.start(plan, logs)
+    controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
+    fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     switch = None
     if wires:
         switch = OpenVSwitch.start(plan.openflow_wires, logs)
         stack.callback(switch.stop)
     fabric.verify()
+    controller.get_ready()
     if switch is not None:
         switch.connect(controller.wait_for("listening")["listening"])
     controller.wait_for("ready")

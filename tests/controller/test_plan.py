@@ -31,13 +31,6 @@ def struck(*faults: Fault) -> tuple[Happening, ...]:
     return happenings(TINY, faults, 60 * 10**9, seed=1)
 
 
-def test_a_plan_survives_its_json() -> None:
-    """What the process reads is what the experiment wrote."""
-    faults = struck(fault(FABRIC_LINK), fault(NIC_LINK, "2.5 s", "250 ms", "cut"))
-    plan = ControllerPlan(TINY, faults, (FABRIC_LINK,), Path("/tmp/run"))  # noqa: S108 - a value
-    assert ControllerPlan.from_json(plan.to_json()) == plan
-
-
 def test_wires_have_the_interfaces_and_port_numbers_of_their_order() -> None:
     """The first wire has w0a on port 1 and w0b on port 2, the second the next ones."""
     plan = ControllerPlan(TINY, (), (NIC_LINK, FABRIC_LINK), Path())

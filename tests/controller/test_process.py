@@ -1,10 +1,13 @@
 """What the experiment sees of its controller's end, where a fault is to kill it."""
 
 import json
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,15 +23,11 @@ from testbed.model.faults import CONTROLLER, FAULTS
 pytestmark = pytest.mark.patient
 
 ASKED_NS = 5
-SAID = f"""
-import os, signal, time
-os.write(1, b'{{"ends": "{CONTROLLER}"}}\\n')
-"""
-ENDINGS = {
-    "killed": "os.kill(os.getpid(), signal.SIGKILL)",
-    "lives on": "time.sleep(60)",
-    "ended with 0": "",
-    "ended with -15": "os.kill(os.getpid(), signal.SIGTERM)",
+ENDINGS: dict[str, Callable[[], object]] = {
+    "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
+    "lives on": lambda: time.sleep(60),
+    "ended with 0": lambda: None,
+    "ended with -15": lambda: os.kill(os.getpid(), signal.SIGTERM),
 }
 
 
@@ -39,16 +38,22 @@ def _dying(directory: Path, ending: str) -> Iterator[ControllerProcess]:
     log.put(FaultRecord(0, "blackhole", "p1", ("a>b",), "link", 1, 2, 3, 4, 5, 6))
     record = FaultRecord(1, "kill", CONTROLLER, (CONTROLLER,), "endpoint", ASKED_NS, ASKED_NS + 1)
     log.put(record)
-    with subprocess.Popen(
-        [sys.executable, "-c", SAID + ENDINGS[ending]],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        channel = Channel(process.stdout.fileno(), process.stdin.fileno())
-        yield ControllerProcess(process, channel, directory / "controller.log", directory)
-        assert process.returncode is not None, "whatever it did, it is gone"
+    commands, ours = os.pipe()
+    answers, theirs = os.pipe()
+
+    def die() -> None:
+        os.write(theirs, b'{"ends": "%s"}\n' % CONTROLLER.encode())
+        ENDINGS[ending]()
+
+    process = multiprocessing.get_context("fork").Process(target=die)
+    process.start()
+    os.close(commands)
+    os.close(theirs)
+    channel = Channel(answers, ours)
+    controller = ControllerProcess(process, channel, directory / "controller.log", directory)
+    yield controller
+    assert process.exitcode is not None, "whatever it did, it is gone"
+    controller.kill()
 
 
 def _records(directory: Path) -> list[dict[str, Any]]:
@@ -86,10 +91,15 @@ def test_what_does_not_die_by_the_fault_fails_the_run(tmp_path: Path, ending: st
 
 
 _DEAF = """
-import os, sys
-if "testbed.controller" in sys.orig_argv:
-    kill = os.kill
-    os.kill = lambda pid, number: None if pid == os.getpid() else kill(pid, number)
+import os
+kill = os.kill
+
+def unless_the_controller_itself(pid, number):
+    with open("/proc/self/comm") as name:
+        if pid != os.getpid() or name.read().strip() != "controller":
+            kill(pid, number)
+
+os.kill = unless_the_controller_itself
 """
 """What Python loads before anything else: kill(2) of oneself does nothing in the controller."""
 

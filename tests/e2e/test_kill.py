@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 VICTIMS = {
     "an endpoint": "mrc-h0",
-    "the controller": "testbed.controller",
+    "the controller": "controller",
     "ovs-vswitchd": "ovs-vswitchd",
 }
 FAULT = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "2 s", "for": "1 s"}
@@ -101,7 +101,7 @@ def assert_all_gone(pids: dict[int, str], within_s: float) -> None:
 def test_killing_a_part_ends_the_run(small: subprocess.Popen[str], victim: str) -> None:
     before = _host_state()
     parts = descendants(small.pid)
-    (pid, *_) = [pid for pid, text in parts.items() if VICTIMS[victim] in text]
+    (pid, *_) = [pid for pid, text in parts.items() if text.startswith(VICTIMS[victim])]
     os.kill(pid, signal.SIGKILL)
     _, err = small.communicate(timeout=10)
     assert small.returncode == 4
