@@ -220,11 +220,10 @@ def _become_controller(plan: ControllerPlan, channel: Channel, log: Path, parent
     die_with_parent(parent)
     name_process(NAME)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a prompt's Ctrl-C is meant for what runs there
-    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (file, 1), (file, 2)):
-        os.dup2(source, target)
-        os.close(source)
+    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(told, 1)
+    os.dup2(told, 2)
 
     from testbed.controller.main import run_controller  # noqa: PLC0415 - Ryu loads slowly, and here
 

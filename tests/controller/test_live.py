@@ -114,7 +114,7 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
         return response.status, json.loads(response.read())
 
     def inside() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as taken, running(tmp_path, (), ()) as run:
+        with running(tmp_path, (), ()) as run, socket.create_server(("127.0.0.1", 0)) as taken:
             run.play("done")
             port = taken.getsockname()[1]
             publish = [str(TESTBED), "fault", "publish", str(tmp_path), "--port"]

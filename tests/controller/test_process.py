@@ -9,16 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed.controller import ControllerProcess
+from testbed.controller import ControllerPlan, ControllerProcess
 from testbed.controller.channel import Channel
+from testbed.controller.live import SOCKET
 from testbed.controller.records import FaultLog, FaultRecord
 from testbed.model.errors import RunFailedError
 from testbed.model.faults import CONTROLLER, FAULTS
+from tests.controller.test_plan import TINY
+from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.patient
 
@@ -88,6 +92,47 @@ def test_what_does_not_die_by_the_fault_fails_the_run(tmp_path: Path, ending: st
     record = _records(tmp_path)[1]
     assert record["effective_ns"] is None
     assert ending in record["error"]
+
+
+@pytest.mark.root
+def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
+    """While it loads, or before it is told to get ready: who speaks to it hears how it ended."""
+    plan = ControllerPlan(TINY, (), (), tmp_path)
+
+    def inside() -> None:
+        for told_first in (True, False):
+            controller = ControllerProcess.start(plan, tmp_path)
+            assert controller.process.pid
+            if told_first:
+                controller.get_ready()
+            os.kill(controller.process.pid, signal.SIGKILL)
+            controller.process.join()
+            wait = partial(controller.wait_for, "ready") if told_first else controller.get_ready
+            with pytest.raises(RunFailedError, match="ended with -9"):
+                wait()
+            controller.kill()
+
+    run_in_sandbox(inside)
+
+
+@pytest.mark.root
+def test_it_says_and_serves_nothing_until_the_fabric_stands(tmp_path: Path) -> None:
+    """Nobody can inject a fault, or point a switch at it, while the fabric is being built."""
+    plan = ControllerPlan(TINY, (), (), tmp_path)
+
+    def inside() -> None:
+        controller = ControllerProcess.start(plan, tmp_path)
+        while not (tmp_path / FAULTS).exists():  # it has loaded
+            assert controller.receive(0.05) == []
+        assert controller.receive(0.2) == []
+        assert not (tmp_path / SOCKET).exists()
+        controller.get_ready()
+        assert controller.wait_for("ready") == {"ready": True, "datapath": None}
+        assert Path(f"/proc/{controller.process.pid}/comm").read_text().strip() == "controller"
+        controller.stop()
+        assert not (tmp_path / SOCKET).exists()
+
+    run_in_sandbox(inside)
 
 
 _DEAF = """

@@ -137,6 +137,27 @@ def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.patient
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_stays_of_a_run_that_ends_while_it_is_built(
+    testbed: CommandLine, ending: signal.Signals
+) -> None:
+    """The controller loads then, and the fabric is half there."""
+    before = _host_state()
+    scenario = testbed.scenario(duration="30 s", timeline=[FAULT])
+    process = testbed.start("run", scenario, "--results", testbed.results)
+    deadline = time.monotonic() + 20
+    while not any(text.startswith("controller") for text in descendants(process.pid).values()):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    parts = descendants(process.pid)
+    process.send_signal(ending)
+    process.communicate(timeout=10)
+    assert process.returncode == (130 if ending == signal.SIGINT else -ending)
+    assert_all_gone(parts, within_s=2)
+    assert _host_state() == before
+
+
+@pytest.mark.patient
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
     scenario = testbed.scenario(duration="2 s", **TINY)
     run = Path(testbed.run(scenario, timed=False, drawn=True)["run"])
