@@ -73,6 +73,13 @@ class ControllerProcess:
         os.close(theirs)
         return cls(process, Channel(answers, ours), log, plan.run_directory)
 
+    @property
+    def pid(self) -> int:
+        """Its PID."""
+        if self.process.pid is None:
+            raise AssertionError("it was started")
+        return self.process.pid
+
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` has something."""
         return self._channel.fileno()

@@ -65,7 +65,7 @@ class _Run:
     def pids(self) -> dict[str, int]:
         """The run's own processes, by name."""
         children = [*self.endpoints, *([self.mapper] if self.mapper is not None else [])]
-        others = {"run": os.getpid(), "controller": self.controller.process.pid}
+        others = {"run": os.getpid(), "controller": self.controller.pid}
         daemons = {} if self.switch is None else self.switch.pids
         return {child.name: child.pid for child in children} | others | daemons
 

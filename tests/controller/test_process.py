@@ -102,10 +102,9 @@ def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
     def inside() -> None:
         for told_first in (True, False):
             controller = ControllerProcess.start(plan, tmp_path)
-            assert controller.process.pid
             if told_first:
                 controller.get_ready()
-            os.kill(controller.process.pid, signal.SIGKILL)
+            os.kill(controller.pid, signal.SIGKILL)
             controller.process.join()
             wait = partial(controller.wait_for, "ready") if told_first else controller.get_ready
             with pytest.raises(RunFailedError, match="ended with -9"):
@@ -128,7 +127,7 @@ def test_it_says_and_serves_nothing_until_the_fabric_stands(tmp_path: Path) -> N
         assert not (tmp_path / SOCKET).exists()
         controller.get_ready()
         assert controller.wait_for("ready") == {"ready": True, "datapath": None}
-        assert Path(f"/proc/{controller.process.pid}/comm").read_text().strip() == "controller"
+        assert Path(f"/proc/{controller.pid}/comm").read_text().strip() == "controller"
         controller.stop()
         assert not (tmp_path / SOCKET).exists()
 
