@@ -165,10 +165,10 @@ class ControllerProcess:
             if not self.is_dead:
                 self._witness_death()
             return
-        with contextlib.suppress(BrokenPipeError):
-            self._channel.send({"stop": True})
-        self.process.join(timeout_s)
-        if self.process.exitcode is None:
+        if self.process.is_alive():
+            with contextlib.suppress(BrokenPipeError):  # it is ending by itself
+                self._channel.send({"stop": True})
+            self.process.join(timeout_s)
             self.process.kill()
         if self._status():
             raise RunFailedError(self._ended())
