@@ -204,10 +204,17 @@ def _draw(seeds: Sequence[Runs]) -> Figure:
         found = [estimate([value(runs[kind.variant.name]) for runs in seeds]) for kind in kinds]
         medians = [one.median for one in found]
         colours = [style.BLUE if kind is MRC else style.GREY for kind in kinds]
-        bars = axes.barh([kind.label for kind in kinds], medians, color=colours, height=0.6)
+        axes.barh([kind.label for kind in kinds], medians, color=colours, height=0.6)
         for place, one in enumerate(found):
             style.whisker(axes, place, one.low, one.high)
-        axes.bar_label(bars, fmt="%.2g", padding=8, fontsize=7)
+            axes.annotate(
+                f"{one.median:.2g}",
+                (one.high, place),
+                xytext=(4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=7,
+            )
         axes.set_xlabel(f"{name} (base RTTs)")
         axes.set_xlim(0, 1.3 * max(one.high for one in found))
         axes.spines["top"].set_visible(False)
