@@ -123,8 +123,8 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
         check=True,
     )
     assert "1 packets transmitted, 1 received" in called.stdout
-    (took,) = re.findall(r"rtt min/avg/max/mdev = ([\d.]+)/[\d.]+/[\d.]+/0.000 ms", called.stdout)
-    assert float(took) > load_topology("clos-tiny").propagation_rtt_ns / 1e6
+    took = re.findall(r"rtt min/avg/max/mdev = ([\d.]+)/", called.stdout)
+    assert float(took[0]) > load_topology("clos-tiny").propagation_rtt_ns / 1e6
     assert "2 packets transmitted, 2 received" in called.stdout
     assert "p1/t1_0" in called.stdout
     assert "no path p1/t1_7: one of p0/t1_0 p1/t1_0 p0/t1_1 p1/t1_1" in called.stdout

@@ -117,8 +117,9 @@ def test_every_one_of_100000_packets_is_accounted_for(
             assert model is not None
             with in_background(lambda: flood(0), lambda: flood(1)):
                 got = _tally(receiver, pattern)
-            if softnet_drops() != dropped_before:
+            if softnet_drops() != dropped_before or kernel_drops(topology):
                 return False
+            assert not model.backlog_bytes().any(), "nothing arrives, so nothing waits"
             found = model.all_counts()
             uplink = found[UPLINK]
             full = uplink.full + uplink.full_priority
@@ -133,11 +134,10 @@ def test_every_one_of_100000_packets_is_accounted_for(
             assert min(uplink.trimmed, uplink.marked, uplink.full) > 100
             assert uplink.peak_bytes >= topology.bdp_bytes - whole, "a queue was full"
             assert uplink.peak_bytes <= 2 * topology.bdp_bytes + 2 * whole  # both CPUs at once
-            assert not model.backlog_bytes().any()
-            assert kernel_drops(topology) == 0
         return True
 
-    # A CPU that stands still for a tenth of a second lets the kernel's receive queue run over.
+    # A CPU that stands still for a tenth of a second lets the kernel's receive queue run over, and
+    # one that does for a quarter the queue that is paced: the model's own, a fluid, drains on.
     kept = any(run_in_sandbox(act, timeout_s=120) for _ in range(3))
     assert kept, "the machine itself dropped packets, three times of three"
     record_property("packets", 2 * count)

@@ -185,8 +185,11 @@ def steps(length_s: Callable[[float], float]) -> pl.DataFrame:
 
 
 def messages(overdue_rtts: float, at_s: float) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Completions and transmissions of messages that take a base RTT, but one: overdue so long."""
-    begun = np.arange(0.0, SECONDS - 2.0, 0.2)
+    """Completions and transmissions of messages that take a base RTT, but one: overdue so long.
+
+    One begins every 0.2 s, that one at `at_s`.
+    """
+    begun = np.arange(at_s % 0.2, SECONDS - 2.0, 0.2)
     late = np.isclose(begun, at_s) * (0.5 + overdue_rtts) * RTT_S
     numbers, sizes = np.arange(len(begun)), np.full(len(begun), 4096)
     return (
