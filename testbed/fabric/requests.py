@@ -5,7 +5,7 @@ What a fabric needs by the hundred is encoded once as a form (`fabric/forms.py`)
 
 import struct
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from ipaddress import IPv6Address, IPv6Network
 from socket import AF_INET6, htons
 from typing import Any
@@ -51,9 +51,6 @@ _TC_IFINDEX_OFFSET = 20
 """Where a tc message holds the ifindex: behind its header, the family and padding."""
 
 _NEW = NLM_F_CREATE | NLM_F_EXCL
-
-_FORMS = 256
-"""Kept of each kind: forms differ by lengths of names and by what all ports or routes share."""
 
 _NUMBER = struct.Struct("=i")
 _BLANK_NUMBERS = (b"AAAA", b"BBBB", b"CCCC", b"DDDD")
@@ -103,8 +100,8 @@ def _mac(text: str) -> bytes:
 def new_veth(one: Interface, other: Interface, mtu: int) -> Request:
     """Make a veth pair, both ends down, without multicast: nothing is sent on its own."""
     form = _veth_form(len(one.name), len(other.name), mtu)
-    ends = (_veth_end(one), _veth_end(other))
-    return Request(form.filled(*ends[0], *ends[1]), f"make link {one.name} - {other.name}")
+    data = form.filled(*_veth_end(one), *_veth_end(other))
+    return Request(data, f"make link {one.name} - {other.name}")
 
 
 def _veth_end(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
@@ -117,7 +114,7 @@ def _veth_end(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
     )
 
 
-@lru_cache(_FORMS)
+@cache
 def _veth_form(name_length: int, other_length: int, mtu: int) -> Form:
     """A veth pair whose ends' names have these lengths."""
     numbers, macs = _BLANK_NUMBERS, [mac.hex(":") for mac in _BLANK_MACS]
@@ -153,7 +150,7 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     return Request(_link_form(up=up).filled(_NUMBER.pack(ifindex)), what)
 
 
-@lru_cache(_FORMS)
+@cache
 def _link_form(*, up: bool) -> Form:
     index = _BLANK_NUMBERS[0]
     fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
@@ -195,7 +192,7 @@ def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
     return Request(data, f"add address {address}")
 
 
-@lru_cache(_FORMS)
+@cache
 def _address_form() -> Form:
     index, (local, same) = _BLANK_NUMBERS[0], _BLANK_ADDRESSES
     data = _encoded(
@@ -221,7 +218,7 @@ def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
     return Request(data, what)
 
 
-@lru_cache(_FORMS)
+@cache
 def _neighbour_form() -> Form:
     index, address, mac = _BLANK_NUMBERS[0], _BLANK_ADDRESSES[0], _BLANK_MACS[0]
     data = _encoded(

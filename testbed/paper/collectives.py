@@ -112,14 +112,13 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
         "at": "300 ms",  # goodput is compared with that before a fault
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
     }
-    roce = sender is not MRC
-    may_stall = bool(loss) and roce
+    may_stall = bool(loss) and sender is not MRC
     return Variant(
         _name(kind, sender, loss, size_mib),
         "collective",
         {
             "topology": _fabric(kind, sender),
-            "transport": sender.transport | (NIC_TIMEOUT if loss and roce else {}),
+            "transport": sender.transport | (NIC_TIMEOUT if may_stall else {}),
             "workload": workload,
             "duration": f"{seconds} s",
             "drain": DRAIN if may_stall else None,

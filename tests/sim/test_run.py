@@ -187,19 +187,23 @@ def test_at_full_speed_the_same_happens() -> None:
     assert real.flows[0].packets_lost > 5
 
 
-def test_a_sender_that_waits_for_longer_than_the_run_has_lost_nothing_yet(tmp_path: Path) -> None:
-    """All that is outstanding was dropped, the next timeout is thousands of round trips away."""
+def _one_packet_lost(ack_timeout: str, **changes: int | None) -> Scenario:
+    """One packet outstanding at a time over RoCE, on a path that is dead for a second."""
     scenario = load_scenario("link-failure-roce")
     (fault,) = scenario.timeline
-    changes = {
-        "transport": Roce(ack_timeout="67 ms"),
+    told = {
+        "transport": Roce(ack_timeout=ack_timeout),
         "workload": scenario.workload.model_copy(
             update={"message_size": 4096, "depth": 1, "bidirectional": False}
         ),
         "timeline": (fault.model_copy(update={"target": ("h0>p0_t0_0",), "at": S, "for_": S}),),
-        "duration": 3 * S,
     }
-    outcome = simulate(scenario.model_copy(update=changes), tmp_path)
+    return scenario.model_copy(update=told | changes)
+
+
+def test_a_sender_that_waits_for_longer_than_the_run_has_lost_nothing_yet(tmp_path: Path) -> None:
+    """All that is outstanding was dropped, the next timeout is thousands of round trips away."""
+    outcome = simulate(_one_packet_lost("67 ms", duration=3 * S), tmp_path)
     (flow,) = outcome.flows
     assert flow.bytes_lost == flow.bytes_under_way == 4096
     assert flow.errors == ()
@@ -213,18 +217,8 @@ def test_a_run_waits_for_its_last_writes_as_long_as_it_is_told_to(
     tmp_path: Path, drain: int | None, outstanding: int
 ) -> None:
     """The timeout comes after a second and more, within 60 base RTTs."""
-    scenario = load_scenario("link-failure-roce")
-    (fault,) = scenario.timeline
-    changes = {
-        "transport": Roce(ack_timeout="140 us"),
-        "workload": scenario.workload.model_copy(
-            update={"message_size": 4096, "depth": 1, "bidirectional": False}
-        ),
-        "timeline": (fault.model_copy(update={"target": ("h0>p0_t0_0",), "at": S, "for_": S}),),
-        "duration": 2 * S,
-        "drain": drain,
-    }
-    (flow,) = simulate(scenario.model_copy(update=changes), tmp_path).flows
+    scenario = _one_packet_lost("140 us", duration=2 * S, drain=drain)
+    (flow,) = simulate(scenario, tmp_path).flows
     assert flow.bytes_under_way == outstanding
 
 
