@@ -8,7 +8,6 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from testbed.controller.plan import ControllerPlan, choose_wires
@@ -16,6 +15,7 @@ from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.outcome import flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
+from testbed.experiment import base_rtt
 from testbed.experiment.hold import HELD, Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
@@ -29,15 +29,13 @@ from testbed.fabric.link_model import LinkModel
 from testbed.fabric.openvswitch import OpenVSwitch
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.faults import happenings
-from testbed.model.flows import Flow, flows_of
 from testbed.model.names import link_of
 from testbed.model.scenario import Scenario
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
-RTT_SAMPLES = 7
-SETTLE_RTTS = 2
-"""Round trips between the last measurement and the start: backups answer their first probes."""
+TELL_S = 0.2
+"""From the last measurement to the start: enough for every process to have heard of it."""
 
 ANSWER_S = 10.0
 LINK_SAMPLE_S = 0.25
@@ -113,7 +111,7 @@ def run_in_sandbox(
         _start_mapper(run)
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
-        t0_ns = now_ns() + SETTLE_RTTS * base_rtt_ns
+        t0_ns = now_ns() + round(TELL_S * NS_PER_S)
         end_ns = _watch(run, t0_ns)
         run.controller.heal_by_hand()
         reports = _finish(run, base_rtt_ns)
@@ -149,21 +147,9 @@ def _build(
 
 
 def _measure_base_rtt(run: _Run) -> int:
-    """Median of a few single packets over an idle fabric, cross-T1 where a flow is, in ns."""
-    flow = _longest_flow(run.scenario)
-    endpoint = next(e for e in run.endpoints if e.name == flow.src.name)
-    samples: list[int] = []
-    for _ in range(RTT_SAMPLES):
-        endpoint.tell({"measure_rtt": flow.number})
-        samples.append(endpoint.hear()["rtt_ns"])
-    return round(median(samples))
-
-
-def _longest_flow(scenario: Scenario) -> Flow:
-    topology = scenario.topology
-    flows = flows_of(scenario)
-    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
-    return next(across, flows[0])
+    flow = base_rtt.longest_flow(run.scenario)
+    source = next(one for one in run.endpoints if one.name == flow.src.name)
+    return base_rtt.measure(source, flow)
 
 
 def _start_mapper(run: _Run) -> None:

@@ -38,7 +38,7 @@ Progress = Callable[[str, float], None]
 
 RAW = "raw"
 SETTLE_RTTS = 2
-"""Round trips between the measurement of the base RTT and the start, as in the emulation."""
+"""Round trips between the measurement of the base RTT and the start."""
 
 LINK_SAMPLE_RTTS = 2
 SLICES = 50

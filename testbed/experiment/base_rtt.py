@@ -1,0 +1,58 @@
+"""The base RTT of a run, measured on the idle fabric before anything is sent on it."""
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Protocol
+
+from testbed.model.flows import Flow, flows_of
+from testbed.model.scenario import Scenario
+
+SAMPLES = 7
+"""Single packets at most: each takes a round trip, as long as a dilated one is."""
+
+TOLERANCE = 0.01
+"""Three samples that differ by no more than this share are enough: a packet that is late is late by
+chance, and no three are by the same time. Event loops may be five times later."""
+
+
+class Prober(Protocol):
+    """An endpoint, as far as it takes part."""
+
+    def tell(self, message: dict[str, object]) -> None:
+        """Send it a command."""
+
+    def hear(self) -> dict[str, int]:
+        """Wait for its answer."""
+
+
+def measure(prober: Prober, flow: Flow) -> int:
+    """Send single packets of a flow one after the other, from its source; returns the RTT in ns.
+
+    It ends with the first three that agree, of which the middle one counts; where none do, it is
+    the median of all.
+    """
+    samples: list[int] = []
+    while len(samples) < SAMPLES:
+        prober.tell({"measure_rtt": flow.number})
+        samples.append(prober.hear()["rtt_ns"])
+        rtt_ns = agreed(samples)
+        if rtt_ns is not None:
+            return rtt_ns
+    return round(median(samples))
+
+
+def agreed(samples: Sequence[int]) -> int | None:
+    """The middle one of the lowest three samples that are alike; None if no three are."""
+    ordered = sorted(samples)
+    for low, middle, high in zip(ordered, ordered[1:], ordered[2:], strict=False):
+        if high <= low * (1 + TOLERANCE):
+            return middle
+    return None
+
+
+def longest_flow(scenario: Scenario) -> Flow:
+    """The flow that it is measured on: the first that crosses a T1, if any does."""
+    topology = scenario.topology
+    flows = flows_of(scenario)
+    across = (flow for flow in flows if topology.rack(flow.src) != topology.rack(flow.dst))
+    return next(across, flows[0])

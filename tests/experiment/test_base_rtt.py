@@ -1,0 +1,71 @@
+"""The base RTT: few samples where they agree, and never a late one."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, longest_flow, measure
+from testbed.loading import load_scenario
+from testbed.model.flows import Flow, flows_of
+
+MS = 1_000_000
+
+
+class Endpoint:
+    """Answers with round trips that are given."""
+
+    def __init__(self, samples: list[float]) -> None:
+        self.asked: list[object] = []
+        self._samples = iter(samples)
+
+    def tell(self, message: dict[str, object]) -> None:
+        self.asked.append(message["measure_rtt"])
+
+    def hear(self) -> dict[str, int]:
+        return {"rtt_ns": round(next(self._samples) * MS)}
+
+
+@pytest.fixture(scope="module")
+def flow() -> Flow:
+    """Any flow."""
+    return flows_of(load_scenario("link-failure"))[0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "base", "taken"),
+    [
+        ([134.2, 134.0, 134.1], 134.1, 3),
+        ([160, 134.2, 134.0, 134.1], 134.1, 4),  # the first was late
+        ([134.2, 150, 134.0, 171, 134.1], 134.1, 5),
+        ([150, 134.0, 150.1, 134.2, 134.1], 134.1, 5),  # two were late by the same time
+        ([134, 137, 140, 143, 146, 149, 152], 143, SAMPLES),  # no three agree: of all of them
+    ],
+)
+def test_it_takes_as_many_samples_as_it_needs(
+    flow: Flow, samples: list[float], base: float, taken: int
+) -> None:
+    endpoint = Endpoint(samples)
+    assert measure(endpoint, flow) == base * MS
+    assert endpoint.asked == [flow.number] * taken
+
+
+@given(
+    true=st.lists(st.floats(130, 130 * (1 + TOLERANCE / 2)), min_size=3, max_size=SAMPLES),
+    late=st.lists(st.floats(135, 1000), max_size=2),
+    order=st.randoms(use_true_random=False),
+)
+def test_one_or_two_late_samples_do_not_count(
+    flow: Flow, true: list[float], late: list[float], order: Random
+) -> None:
+    samples = [*true, *late]
+    order.shuffle(samples)
+    base_ns = measure(Endpoint(samples), flow)
+    assert base_ns in [round(one * MS) for one in true]
+
+
+def test_it_is_measured_between_racks_where_any_flow_is() -> None:
+    scenario = load_scenario("link-failure")
+    flow = longest_flow(scenario)
+    assert scenario.topology.rack(flow.src) != scenario.topology.rack(flow.dst)
