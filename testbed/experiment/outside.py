@@ -5,7 +5,7 @@ import os
 import pickle
 import shutil
 import signal
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from testbed.endpoint.kernel.available import require_stack
@@ -63,19 +63,25 @@ def record_experiment(
         RunFailedError: a part of it died or a fault did not take effect.
         KeyboardInterrupt: the user stopped it; what was recorded stays.
     """
-    require()
-    require_stack(scenario.transport)
-    switch = openvswitch.available()
+    with openvswitch.trial() as found:
+        require()
+        require_stack(scenario.transport)
+        # Mininet loads slowly: while Open vSwitch is tried, and before anything is forked.
+        from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415
+
+        switch = found()
     (directory / "logs").mkdir(exist_ok=True)
     wires = switch.datapath is not None
+
+    def run(told: Progress) -> None:
+        run_in_sandbox(scenario, directory, told, captured, hold, openvswitch=wires)
+
     if captured:
         (directory / PCAPS).mkdir()
     with cpus_awake() as cannot:
         write_manifest(directory, scenario, switch, cannot)
         reader, writer = os.pipe()
-        waiter = start_sandbox(
-            lambda: _first_process(scenario, directory, writer, captured, hold, wires=wires)
-        )
+        waiter = start_sandbox(lambda: _first_process(run, directory, writer))
         os.close(writer)
         try:
             with os.fdopen(reader) as lines:
@@ -109,15 +115,7 @@ def _raise_error_of(directory: Path) -> None:
     raise error
 
 
-def _first_process(
-    scenario: Scenario,
-    directory: Path,
-    writer: int,
-    captured: Collection[str],
-    hold: Hold | None,
-    *,
-    wires: bool,
-) -> int:
+def _first_process(run: Callable[[Progress], None], directory: Path, writer: int) -> int:
     """Run the experiment as PID 1 of the sandbox; returns its exit status."""
     log = os.open(directory / "logs" / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
@@ -129,10 +127,8 @@ def _first_process(
     def progress(what: str, done: float) -> None:
         os.write(writer, json.dumps([what, done]).encode() + b"\n")
 
-    from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415 - Mininet loads slowly
-
     try:
-        run_in_sandbox(scenario, directory, progress, captured, hold, openvswitch=wires)
+        run(progress)
     except TestbedError as error:
         (directory / _ERROR_FILE).write_bytes(pickle.dumps(error))
         return error.exit_status

@@ -19,13 +19,15 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -475,27 +477,46 @@ def available(datapaths: Sequence[str] = DATAPATHS) -> Availability:
 
     Takes about 0.3 s. `datapaths` are those to try, the preferred one first.
     """
+    with trial(datapaths) as answer:
+        return answer()
+
+
+@contextmanager
+def trial(datapaths: Sequence[str] = DATAPATHS) -> Iterator[Callable[[], Availability]]:
+    """Find out the same while this block does something else; in it the answer can be waited for.
+
+    It is asked for once. If it never is, the trial ends with the block.
+    """
     missing = [name for name in _PROGRAMS if _program(name) is None]
     if missing:
-        return Availability(None, f"not installed: no {', '.join(missing)}", REMEDY)
-    with tempfile.TemporaryDirectory(prefix="openvswitch-") as scratch:
-        answer = Path(scratch, "answer")
-
-        def try_it() -> int:
-            found: list[str | None]
-            try:
-                switch = OpenVSwitch.start((), Path(scratch), datapaths=datapaths)
-                found = [switch.datapath]
-            except (MachineError, RunFailedError, OSError) as error:
-                found = [None, str(error).split("\n", maxsplit=1)[0], _last_words(Path(scratch))]
-            answer.write_text(json.dumps(found))
-            return 0
-
+        yield lambda: Availability(None, f"not installed: no {', '.join(missing)}", REMEDY)
+        return
+    with tempfile.TemporaryDirectory(prefix="openvswitch-") as scratch, ExitStack() as stack:
+        place = Path(scratch, "answer")
         sys.stdout.flush()
-        os.waitpid(start_sandbox(try_it), 0)
-        if not answer.exists():
-            return Availability(None, "namespaces cannot be made", "run as root")
-        return Availability(*json.loads(answer.read_text()))
+        waiter = start_sandbox(lambda: _try_it(datapaths, place))
+        stack.callback(os.waitpid, waiter, 0)
+        stack.callback(os.kill, waiter, signal.SIGTERM)
+
+        def answer() -> Availability:
+            os.waitpid(waiter, 0)
+            stack.pop_all()
+            if not place.exists():
+                return Availability(None, "namespaces cannot be made", "run as root")
+            return Availability(*json.loads(place.read_text()))
+
+        yield answer
+
+
+def _try_it(datapaths: Sequence[str], place: Path) -> int:
+    """Start it, and write down which datapath it has, or what is wrong."""
+    found: list[str | None]
+    try:
+        found = [OpenVSwitch.start((), place.parent, datapaths=datapaths).datapath]
+    except (MachineError, RunFailedError, OSError) as error:
+        found = [None, str(error).split("\n", maxsplit=1)[0], _last_words(place.parent)]
+    place.write_text(json.dumps(found))
+    return 0
 
 
 def _last_words(log_directory: Path) -> str:
