@@ -149,7 +149,6 @@ def _what_they_take(picked: "Sequence[PaperFigure]", planned: "Plan") -> "Table"
     """What each figure needs in each form: runs, time, and how much of the machine."""
     from rich.table import Table
 
-    from testbed.paper.fitting import packet_hops
     from testbed.paper.making import in_words
 
     table = Table(pad_edge=False)
@@ -163,7 +162,7 @@ def _what_they_take(picked: "Sequence[PaperFigure]", planned: "Plan") -> "Table"
         seconds = sum(one.expected_s for one in orders)
         dilations = sorted({one.scenario.topology.dilation for one in orders})
         loads = [one.load for one in orders if one.load is not None]
-        hops = sum(packet_hops(one.scenario) for one in orders) / 1e6
+        hops = sum(one.packet_hops for one in orders) / 1e6
         table.add_row(
             number,
             titles[number],

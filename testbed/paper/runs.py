@@ -97,10 +97,15 @@ class Order:
         """How long it will take."""
         return self.takes_s()
 
+    @property
+    def packet_hops(self) -> float:
+        """How many packet-hops it has."""
+        return self.variant.carries * packet_hops(self.scenario)
+
     def takes_s(self, times: float = 1.0) -> float:
         """How long it will take, slowed down so many times (see `slowed`)."""
         if self.form == "simulated":
-            return packet_hops(self.scenario) / _HOPS_PER_S + _AROUND_S / 2
+            return self.packet_hops / _HOPS_PER_S + _AROUND_S / 2
         stalls, base_rtt_ns = self.variant.may_stall, self.scenario.topology.propagation_rtt_ns
         wait_ns = self.scenario.drain_ns(base_rtt_ns) if stalls else 0
         return times * (self.scenario.duration + wait_ns) / 1e9 + _AROUND_S

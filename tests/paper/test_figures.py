@@ -14,7 +14,7 @@ from testbed.model.workload import Training
 from testbed.paper.checks import Check, at_least, at_most
 from testbed.paper.failover import FAILOVER
 from testbed.paper.figure import FORMS, PaperFigure, Variant
-from testbed.paper.fitting import MAX_PACKET_HOPS, packet_hops
+from testbed.paper.fitting import MAX_PACKET_HOPS
 from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_markdown, render
@@ -322,5 +322,5 @@ def test_a_simulated_figure_stays_within_its_packet_hops(
     figure: PaperFigure, tmp_path: Path
 ) -> None:
     variants = figure.variants_in("simulated")
-    hops = sum(packet_hops(order(one, tmp_path, "simulated").scenario) for one in variants)
+    hops = sum(order(one, tmp_path, "simulated").packet_hops for one in variants)
     assert hops <= MAX_PACKET_HOPS
