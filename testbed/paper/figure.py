@@ -34,6 +34,8 @@ class Variant:
         emulated: more of these in the emulated form, from the scenario as it would be simulated.
         may_stall: that it is a finding, and no doubt in the run, if not one operation is finished,
             or payload is still under way when the run stops waiting for it.
+        slowed: how many times slower than simulated it is emulated at least, where a machine that
+            is late now and then would spoil it.
         carries: the share of what its flows may take that they were seen to take, rounded up: how
             many packets it has, and so how long it is simulated.
         only_simulated: why it cannot be emulated; empty if it can.
@@ -46,6 +48,7 @@ class Variant:
     with_seed: Callable[[Mapping[str, Any], int], Mapping[str, Any]] | None = None
     emulated: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     may_stall: bool = False
+    slowed: float = 1.0
     carries: float = 1.0
     only_simulated: str = ""
     only_emulated: str = ""

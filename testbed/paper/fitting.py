@@ -39,9 +39,15 @@ _ACKNOWLEDGED = 1.3
 """Packets for each data packet: acknowledgements, and what is sent again."""
 
 
-def factor_for(scenario: Scenario, machine: Machine) -> float:
-    """The factor by which a scenario is slowed down, the largest where none is enough."""
-    least = AT_FAULTS if scenario.timeline else 1.0
+def factor_for(scenario: Scenario, machine: Machine, least: float = 1.0) -> float:
+    """The factor by which a scenario is slowed down, the largest where none is enough.
+
+    Args:
+        scenario: which.
+        machine: what is known of the machine that is to carry it.
+        least: what it must not be below.
+    """
+    least = max(least, AT_FAULTS if scenario.timeline else 1.0)
     fitting = max(machine.load(scenario) / MAX_LOAD, machine.lateness(scenario) / MAX_LATENESS)
     needed = max(least, fitting)
     return next((factor for factor in FACTORS if factor >= needed), FACTORS[-1])

@@ -182,7 +182,7 @@ def order(
     file.parent.mkdir(parents=True, exist_ok=True)
     scenario, expected = _written(data, file), None
     if form == "emulated" and machine is not None:
-        factor = factor_for(scenario, machine)
+        factor = factor_for(scenario, machine, variant.slowed)
         if factor > 1:
             slower = _slowed(scenario, factor)
             scenario = _written(slower.model_dump(mode="json", by_alias=True), file)
