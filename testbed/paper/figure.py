@@ -36,8 +36,8 @@ class Variant:
             or payload is still under way when the run stops waiting for it.
         slowed: how many times slower than simulated it is emulated at least, where a machine that
             is late now and then would spoil it.
-        carries: the share of what its flows may take that they were seen to take, rounded up: how
-            many packets it has, and so how long it is simulated.
+        carries: the share of the packets its flows may send that they were counted to send, rounded
+            up: from this follows how long it is simulated.
         only_simulated: why it cannot be emulated; empty if it can.
         only_emulated: why it cannot be simulated; empty if it can.
     """

@@ -25,7 +25,7 @@ from testbed.results.operations import completed
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")
 FABRIC_FLAPS = Variant("job-fabric-flaps", "job-fabric-flaps", slowed=3.0)
 """Links flap so often that a fault is being measured in almost every second, in each of which eight
-endpoints must be on time: at twice the dilation three attempts in four were degraded."""
+endpoints must be on time. At twice the dilation neither of two attempts was trusted."""
 
 TRANSCEIVER = Variant("job-transceiver-flaps", "job-transceiver-flaps")
 UNKNOWN = Variant("unknown-dead-paths", "unknown-dead-paths")

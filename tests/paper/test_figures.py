@@ -1,6 +1,7 @@
 """Every figure of the paper is well formed, and `testbed figures` judges runs as it says."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.model.faults import EvLoss, Flap
+from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
 from testbed.paper.checks import Check, at_least, at_most
@@ -20,6 +22,7 @@ from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_markdown, render
 from testbed.paper.reproduction import chosen, forms_of, plan, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS, order
+from testbed.paper.scale import SHARING
 from testbed.results.summary import State
 
 from .made_up import VARIANTS
@@ -324,3 +327,17 @@ def test_a_simulated_figure_stays_within_its_packet_hops(
     variants = figure.variants_in("simulated")
     hops = sum(order(one, tmp_path, "simulated").packet_hops for one in variants)
     assert hops <= MAX_PACKET_HOPS
+
+
+def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says(tmp_path: Path) -> None:
+    (figure,) = chosen(["16x64"])
+    roce = next(one for one in figure.variants if one.name == "allreduce-64-roce-1")
+    scenario = order(roce, tmp_path, "simulated").scenario
+    topology, sharing = scenario.topology, Counter[str]()
+    for flow in flows_of(scenario):
+        (ev,) = scenario.transport.choose_evs(
+            topology, flow.src, flow.dst, lane=flow.lane, seed=scenario.seed
+        )
+        sharing[f"from rack {topology.rack(flow.src)} to T1 {ev.path.t1}"] += 1
+        sharing[f"from T1 {ev.path.t1} to rack {topology.rack(flow.dst)}"] += 1
+    assert max(sharing.values()) == SHARING
