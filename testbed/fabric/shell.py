@@ -23,11 +23,25 @@ from testbed.model.units import show_duration
 
 _INTERRUPTED = 130
 
+_NOT_HERE = {
+    "dpctl": "its switches are the kernel's: p0_t0_0 ip -6 route shows what one knows",
+    "iperf": "say iperf3 h0 h4",
+    "iperfudp": "say iperf3 h0 h4 -u",
+    "ports": "net names the ports and who is behind each",
+    "switch": "have it fail by a fault: testbed fault inject, from another terminal",
+}
+"""Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
+
 
 class FabricShell(FabricCLI):
     """Mininet's prompt, which also knows paths."""
 
-    doc_header = "Commands (<host> COMMAND runs one in a host: h0 ping h4)"
+    doc_header = "Commands (help COMMAND tells more)"
+    helpStr = """
+A node's name and a command run it in that node; other hosts' names stand for their addresses:
+  h0 ping -c3 h4        h4 iperf3 -s -D        p0_t0_0 ip -6 route
+A program that draws on the terminal needs noecho: noecho h0 vi notes
+"""  # noqa: N815 - Mininet's name
 
     def __init__(
         self, net: FabricNet, ordinary: OrdinaryTraffic, delay: PropagationDelay | None
@@ -77,6 +91,8 @@ class FabricShell(FabricCLI):
         Usage: mptcp HOST..., before the connections are made. A program that does not ask for
         MPTCP itself is run by `mptcpize run`.
         """
+        if not line:
+            error("usage: mptcp HOST..., such as: mptcp h0 h4\n")
         for word in line.split():
             host = self._host(word)
             if host is None:
@@ -99,8 +115,28 @@ class FabricShell(FabricCLI):
             self.onecmd(f"{dst} iperf3 --server --one-off --daemon")
             self.onecmd(f"{src} iperf3 --client {dst} {options}")
 
+    def do_source(self, line: str) -> bool:
+        """Read commands from a file.
+
+        Usage: source FILE
+        """
+        try:
+            lines = Path(line.strip()).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as wrong:
+            error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
+            return False
+        return any(self.onecmd(one) for one in lines)
+
+    def get_names(self) -> list[str]:
+        """What the prompt knows, for `help` and for completion."""
+        return [one for one in super().get_names() if one.removeprefix("do_") not in _NOT_HERE]
+
     def onecmd(self, line: str) -> bool:
         """Carry out a line; what goes wrong is told, and the prompt goes on."""
+        instead = _NOT_HERE.get((line.split(maxsplit=1) or [""])[0])
+        if instead is not None:
+            error(f"not in this fabric; {instead}\n")
+            return False
         if self._delay is not None and self._delay.ended():
             error("what makes propagation delay has ended: no ordinary traffic arrives any more\n")
         try:

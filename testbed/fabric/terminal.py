@@ -45,10 +45,13 @@ class _Ended(BaseException):
 
 @contextmanager
 def _signals_end() -> Iterator[None]:
+    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
     def end(number: int, _: FrameType | None) -> NoReturn:
+        for one in heard:  # it is ending: `timeout`, and who is impatient, send more than one
+            signal.signal(one, signal.SIG_IGN)
         raise _Ended(number)
 
-    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, end) for number in heard}
     try:
         yield

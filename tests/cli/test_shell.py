@@ -157,6 +157,50 @@ def test_iperf3_measures_twice_what_a_port_carries_at_most() -> None:
 
 
 @pytest.mark.root
+def test_what_mininet_knows_and_this_fabric_has_not_is_told_and_ends_nothing(
+    tmp_path: Path,
+) -> None:
+    """Mininet's own commands would hang (iperf), raise (dpctl), or do nothing (switch)."""
+    (tmp_path / "commands").write_text("h0 echo from a file\nnodes\n")
+    called = subprocess.run(
+        COMMAND,
+        input="iperf h0 h1\ndpctl dump-flows\nswitch p0_t0_0 stop\nmptcp\nsource nowhere\n"
+        f"source {tmp_path}/commands\nhelp\nh0 echo still here\n",
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert called.stdout.count("not in this fabric; ") == 3
+    assert "usage: mptcp HOST" in called.stdout
+    assert "cannot read nowhere: [Errno 2]" in called.stdout
+    assert "from a file\navailable nodes are" in called.stdout
+    assert "iperf3" in called.stdout
+    assert "dpctl" not in called.stdout
+    assert called.stdout.endswith("still here\n")
+    assert called.stderr == ""
+
+
+@pytest.mark.root
+def test_a_signal_sent_again_and_again_ends_the_fabric_without_a_traceback() -> None:
+    """`timeout` sends one to the process and one to its group; who is impatient does as well."""
+    with subprocess.Popen(
+        COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as called:
+        assert called.stdin is not None
+        assert called.stdout is not None
+        assert called.stderr is not None
+        called.stdin.write(b"h0 echo up\n")
+        called.stdin.flush()
+        assert called.stdout.readline().strip() == b"up"
+        called.terminate()
+        time.sleep(0.005)
+        called.terminate()
+        assert called.stderr.read() == b""
+    assert called.returncode in (128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+@pytest.mark.root
 def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     """And ordinary traffic arrives all the same."""
 
