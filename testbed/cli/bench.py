@@ -29,7 +29,7 @@ def bench(
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Measure what this machine does against targets, with repeats and spread (root).
+    """Measure against targets, with repeats and spread (root).
 
     Exit status: 0 when every figure meets its target (its median, or each sample where the target
     says so), 1 when one does not or cannot be measured here.

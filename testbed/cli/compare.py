@@ -15,14 +15,17 @@ from testbed.model.errors import InputError, Problem
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN...", help="Directories of runs, or of series (--repeat)."),
+        typer.Argument(metavar="RUN", help="Directories of runs, or of series (--repeat)."),
     ],
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="The report; figures beside it.")
-    ] = Path("comparison/report.html"),
+    ] = Path("results/comparison/report.html"),
     as_json: Json = False,
 ) -> None:
-    """Compare runs: medians and how sure they are, differences from the first, figures."""
+    """Compare runs: medians, how sure they are, differences, figures.
+
+    Differences are from the first.
+    """
     from testbed.results.comparison import groups_of
     from testbed.results.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user

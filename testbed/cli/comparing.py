@@ -20,7 +20,7 @@ def show_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "
     table = Table()
     table.add_column("figure", style="cyan")
     for group in groups:
-        table.add_column(f"{group.name}\n{len(group.runs)} runs", justify="right")
+        table.add_column(f"{group.name}\n{_counted(len(group.runs))}", justify="right")
     for row in rows:
         cells = [
             shown(cell.value) + (" *" if cell.difference and cell.difference.differs else "")
@@ -32,6 +32,10 @@ def show_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "
     if any(1 < count < MIN_SAMPLES for count in counts):
         console.print(f"(low to high): the range; fewer than {MIN_SAMPLES} runs give no confidence")
     if max(counts) >= MIN_SAMPLES:
-        console.print(rf"\[low, high]: the median's {CONFIDENCE:.0%} confidence interval")
+        console.print(f"[low, high]: the median's {CONFIDENCE:.0%} confidence interval")
     if any(cell.difference and cell.difference.differs for row in rows for cell in row.cells):
         console.print(f"* differs from the first, with {CONFIDENCE:.0%} confidence (rank test)")
+
+
+def _counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"

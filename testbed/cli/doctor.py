@@ -20,7 +20,7 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Try what this machine can do; says what is missing and what to do about it (root).
+    """Try what this machine can do; say what is missing (root).
 
     Exit status: 0 all that is required is there, 3 something required is missing.
     """

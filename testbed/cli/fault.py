@@ -49,7 +49,7 @@ def inject(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Inject a fault now; it heals by itself after `for`, or ten minutes.
+    """Inject a fault now; it heals after `for`, or ten minutes.
 
     Exit status: 0 it took effect, 2 wrong input, 4 it did not take effect.
     """
@@ -84,7 +84,7 @@ def publish(
     run: Run,
     port: Annotated[int, typer.Option(min=1, max=65535, help="TCP port on the loopback.")] = 8080,
 ) -> None:
-    """Offer the run's HTTP interface on this machine's loopback until interrupted."""
+    """Offer the run's HTTP interface on the loopback until interrupted."""
     from testbed.controller.client import forward, socket_of
 
     stdout().print(f"http://127.0.0.1:{port}/faults  (Ctrl-C ends it)")

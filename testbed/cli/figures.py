@@ -68,7 +68,7 @@ def figures(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the MRC paper's figures, and say whether what it saw holds here (root).
+    """Make the MRC paper's figures, and judge each (root).
 
     Runs that are there already are not made again, but for those that could not be trusted, which
     are tried again, slower, while there is time; figures that are not asked for stay as they are.

@@ -28,7 +28,7 @@ def write_bw(
     report_gbits: options.ReportGbits = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure the bandwidth of RDMA WRITEs as perftest's ib_write_bw does (root).
+    """Measure the bandwidth of WRITEs, as ib_write_bw does (root).
 
     Between neighbours below the same T0 and between racks, unless hosts are given. In testbed shell
     the program itself is there: h4 write_bw &, then h0 write_bw h4.
@@ -48,7 +48,7 @@ def write_lat(
     all_sizes: options.All = False,
     as_json: options.Json = False,
 ) -> None:
-    """Measure the latency of an RDMA WRITE as perftest's ib_write_lat does (root).
+    """Measure the latency of a WRITE, as ib_write_lat does (root).
 
     Between neighbours below the same T0 and between racks, unless hosts are given. In testbed shell
     the program itself is there: h4 write_lat &, then h0 write_lat h4.

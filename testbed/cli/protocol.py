@@ -13,16 +13,15 @@ def protocol(
         Path, typer.Option("-o", "--output", metavar="DIR", help="Where the pictures are written.")
     ] = Path(),
 ) -> None:
-    """Draw a loss, a trim and a path's death as sequences, and the states of an EV.
+    """Draw a loss, a trim and a path's death from the core's traces.
 
-    Each is a trace: two queue pairs talk in virtual time while something happens to their packets.
+    And the states of an EV. In each trace two queue pairs talk in virtual time while something
+    happens to their packets.
     """
     from testbed.drawings import dialogue
     from testbed.drawings.protocol import draw_sequence, draw_states, transitions
     from testbed.model.errors import InputError, Problem
 
-    if not directory.is_dir():
-        raise InputError([Problem("--output", str(directory), "a directory")])
     pictures = (
         ("loss", dialogue.loss, "A packet is lost: the path is condemned, a backup takes over"),
         (
@@ -33,6 +32,7 @@ def protocol(
         ("path-death", dialogue.path_death, "A path is dead for two RTTs"),
     )
     try:
+        directory.mkdir(parents=True, exist_ok=True)
         for name, happens, title in pictures:
             draw_sequence(happens(), title, directory / f"protocol-{name}.png")
         draw_states(transitions(dialogue.everything()), directory / "protocol-ev-states.png")

@@ -33,10 +33,10 @@ def trace(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Walk a packet from host to host: what each node does, and the address at each hop.
+    """Walk a packet from host to host: the address at each hop.
 
-    With --live a real packet crosses a real fabric, and every port that it leaves by is compared.
-    Exit status: 0, or 1 where that differs from the model.
+    And what each node does with it. With --live a real packet crosses a real fabric, and every port
+    that it leaves by is compared. Exit status: 0, or 1 where that differs from the model.
     """
     from testbed.loading import load_topology
     from testbed.model.walk import walk

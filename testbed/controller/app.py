@@ -273,7 +273,12 @@ class Controller(RyuApp):
         """
         t0_ns, now_ns = self._t0_ns, self._clock.now_ns()
         if self._over or t0_ns is None or now_ns < t0_ns:
-            return Problem("request", "a fault", "a run that has begun and is not over")
+            return Problem(
+                "request",
+                "a fault",
+                "a run that has begun and is not over",
+                "faults are taken while it says running, or held",
+            )
         planned, records = self._plan.happenings, self._log.records
         index = max([len(planned) - 1, *records]) + 1
         suicide = CONTROLLER in fault.target

@@ -31,7 +31,9 @@ def socket_of(run: Path) -> Path:
     with contextlib.suppress(OSError), _connected(path):
         return path
     expected = "the directory of a run that is under way (testbed run, testbed shell)"
-    raise InputError([Problem("RUN", str(run), expected, "testbed list shows runs")])
+    raise InputError(
+        [Problem("RUN", str(run), expected, "it is named as the run or the prompt begins")]
+    )
 
 
 def _connected(path: Path) -> socket.socket:

@@ -116,7 +116,14 @@ def find_run(given: Path) -> RunDirectory:
         if (path / "run.json").is_file():
             return RunDirectory(path.resolve())
     raise InputError(
-        [Problem("RUN", str(given), "the directory of a run (it would hold run.json)")]
+        [
+            Problem(
+                "RUN",
+                str(given),
+                "the directory of a run (it would hold run.json)",
+                f"each run names its own as it ends, such as results/link-failure/{LATEST}",
+            )
+        ]
     )
 
 

@@ -53,6 +53,16 @@ def test_list_names_and_describes_everything(call: Call) -> None:
         )
 
 
+@pytest.mark.parametrize("command", [(), ("fault",)])
+def test_help_says_of_every_command_what_it_does_and_cuts_nothing_off(
+    call: Call, command: tuple[str, ...]
+) -> None:
+    _, _, listed = call(*command, "--help").out.partition("Commands:\n")
+    lines = listed.rstrip().splitlines()
+    assert lines
+    assert [line for line in lines if not re.fullmatch(r"  \S+ +[A-Z].*[^.]\.", line)] == []
+
+
 def test_validate_says_what_would_run(call: Call) -> None:
     called = call("validate", "clos-8plane")
     for fact in ("hosts: 4", "switches: 48", "emulated 10 Mbit/s", "13.08 us, emulated 130.8 ms"):

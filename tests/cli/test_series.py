@@ -103,10 +103,10 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     assert [one["count"] for one in values] == [2, 2]
     assert differences[0] is None
     assert differences[1]["count"] == 2
-    report = (tmp_path / "comparison/report.html").read_text()
+    report = (tmp_path / "results/comparison/report.html").read_text()
     assert "range of 2" in report
     assert "confidence interval, or" not in report
-    assert (tmp_path / "comparison/figures/comparison-goodput.svg").is_file()
+    assert (tmp_path / "results/comparison/figures/comparison-goodput.svg").is_file()
 
     out = call("compare", "here").out
     assert "fewer than 6 runs give no confidence" in out

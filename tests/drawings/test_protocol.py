@@ -173,11 +173,12 @@ def test_no_other_way_leads_from_state_to_state() -> None:
 
 
 def test_the_command_writes_every_picture(call: Call, tmp_path: Path) -> None:  # noqa: F811 - the fixture
-    assert call("protocol", "-o", str(tmp_path)).status == 0
-    names = {file.name for file in tmp_path.glob("*.png")}
+    assert call("protocol", "-o", str(tmp_path / "new")).status == 0
+    names = {file.name for file in (tmp_path / "new").glob("*.png")}
     documented = Path(__file__).parents[2] / "docs" / "protocol.md"
     assert names == {f"protocol-{name}.png" for name in ("loss", "trim", "path-death", "ev-states")}
     assert all(f"images/{name}" in documented.read_text() for name in names)
-    called = call("protocol", "-o", "nowhere")
+    Path("file").touch()
+    called = call("protocol", "-o", "file")
     assert called.status == 2
-    assert "--output: found nowhere, expected a directory" in called.err
+    assert "--output: found file, expected a directory to write to" in called.err

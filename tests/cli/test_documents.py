@@ -1,0 +1,104 @@
+"""The documents lead nowhere that is not there: links, anchors, files, commands, scenarios."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+from testbed.bench.parts import PARTS
+from testbed.cli import command_line
+
+PROJECT = Path(__file__).parents[2]
+PAGES = [PROJECT / "README.md", PROJECT / "results/README.md", *sorted(PROJECT.glob("docs/*.md"))]
+SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
+TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
+MADE = ("results/", "figures/")  # by a run
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def prose(page: Path) -> str:
+    """A page without its listings."""
+    return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def code(page: Path) -> Iterator[str]:
+    """What a page shows as code: the lines of listings, and words in backticks."""
+    for listing in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        yield from listing.splitlines()
+    for words in re.findall(r"`([^`]+)`", prose(page)):
+        yield words.replace("\n", " ").replace("\\|", "|")
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a page's headings have on GitHub."""
+    titles = re.findall(r"^#+ (.*)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """Every call of `testbed` in a page, without its first word."""
+    for line in code(page):
+        for call in re.findall(r"(?:^|[\s/])testbed ([a-z][^|#&;]*)", line):
+            if "import" not in line:
+                yield shlex.split(call)
+
+
+@each_page
+def test_every_link_resolves(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(page))
+    for target in targets:
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        there = page.parent / file if file else page
+        assert there.exists(), target
+        assert not anchor or anchor in anchors(there), target
+
+
+def test_every_page_and_image_is_linked_from_some_page() -> None:
+    linked = {
+        (page.parent / target).resolve()
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)#\s]+)", prose(page))
+    }
+    assert set(PROJECT.glob("docs/*.md")) | set(PROJECT.glob("docs/images/*")) <= linked
+
+
+@each_page
+def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
+    for words in commands(page):
+        command = typer.main.get_command(command_line())
+        while isinstance(command, typer.core.TyperGroup):
+            assert words, f"{page.name}: no subcommand of {command.name}"
+            word = words.pop(0)
+            # `fault inject|heal|list` stands for three.
+            found = [command.commands.get(one) for one in word.split("|")]
+            assert None not in found, word
+            command = found[0]
+        assert command is not None
+        known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
+        given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
+        assert given <= known | {"--help"}, words
+
+
+@each_page
+def test_every_scenario_target_and_part_is_there(page: Path) -> None:
+    for line in code(page):
+        named = re.findall(r"(?:SCENARIO=|testbed run |testbed simulate )([a-z][\w./-]*)", line)
+        assert {name for name in named if not name.endswith(".yaml")} <= SCENARIOS, line
+        assert set(re.findall(r"(?:^|[\s(])make ([a-z-]+)", line)) <= TARGETS, line
+        for parts in re.findall(r"testbed bench ((?:[a-z]+[a-z -]*)?)", line):
+            words = parts.split(" --")[0].split()
+            assert set(words) <= PARTS.keys(), line
+
+
+@each_page
+def test_every_file_of_the_project_that_is_named_is_there(page: Path) -> None:
+    for words in code(page):
+        if re.fullmatch(r"([\w.-]+/)+[\w-]+\.(py|yaml|md|sh|c|h|json|png|j2)", words):
+            places = (PROJECT / words, PROJECT / "testbed" / words)
+            assert words.startswith(MADE) or any(place.exists() for place in places), words
