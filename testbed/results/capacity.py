@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from testbed.model.impairment import InForce
 from testbed.model.topology import Node, Topology
-from testbed.results.run_data import NS, FlowRecord, RunData
+from testbed.results.json_records import NS, FlowRecord
+from testbed.results.run_data import RunData
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ import polars as pl
 from testbed.results.capacity import AttainableRate
 from testbed.results.delivery import Delivery, Floats, longest_gap
 from testbed.results.ev_states import Span, first_departures, returned, was_active
-from testbed.results.run_data import FaultRecord, FlowRecord, RunData
+from testbed.results.json_records import FaultRecord, FlowRecord
+from testbed.results.run_data import RunData
 
 RECOVERED_SHARE = 0.95
 """Goodput is back at this share of what the surviving capacity allows."""

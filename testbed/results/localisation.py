@@ -9,7 +9,8 @@ import polars as pl
 
 from testbed.model.names import link_of
 from testbed.model.targets import expand
-from testbed.results.run_data import FaultRecord, RunData
+from testbed.results.json_records import FaultRecord
+from testbed.results.run_data import RunData
 from testbed.results.summary import Localisation, LocalisedFault
 
 GRACE_ROUNDS = 4

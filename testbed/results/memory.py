@@ -4,7 +4,8 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from testbed.results.run_data import NS, RunData
+from testbed.results.json_records import NS
+from testbed.results.run_data import RunData
 from testbed.results.summary import ProcessMemory
 
 LEAST_SAMPLES = 3

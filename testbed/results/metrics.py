@@ -17,11 +17,12 @@ from testbed.results.fault_metrics import (
     run_end,
     window,
 )
+from testbed.results.json_records import NS, FaultRecord, FlowRecord
 from testbed.results.link_metrics import link_summaries
 from testbed.results.localisation import localisation
 from testbed.results.memory import process_memory
 from testbed.results.operations import summarise_operations
-from testbed.results.run_data import NS, FaultRecord, FlowRecord, RunData
+from testbed.results.run_data import RunData
 from testbed.results.summary import (
     EvSummary,
     FaultMetrics,

@@ -11,7 +11,8 @@ import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.results.figures import Drawing
-from testbed.results.run_data import NS, RunData
+from testbed.results.json_records import NS
+from testbed.results.run_data import RunData
 from testbed.results.summary import FaultMetrics, LinkSummary, Summary
 
 DASH = "\N{EN DASH}"

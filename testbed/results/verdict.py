@@ -5,35 +5,19 @@ machine's doing and not the protocol's.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from operator import itemgetter
 
 import numpy as np
 import polars as pl
 
 from testbed.model.faults import CONTROLLER, OPENFLOW, happenings
 from testbed.model.names import link_of
-from testbed.results.run_data import NS, HealthSample, RunData, mean_busy, mean_stolen
+from testbed.results.grades import Found, Level, grade
+from testbed.results.json_records import NS, HealthSample, mean_busy, mean_stolen
+from testbed.results.lateness import late_loops, late_timers
+from testbed.results.run_data import RunData
 from testbed.results.summary import FlowSummary, Integrity, State
-
-LAG_P99_DEGRADED_RTT = 0.05
-"""An event loop so late (p99 of a second) shifts times by as much; they are given to 0.1 RTT."""
-
-LAG_SHARE = 0.05
-"""Of the endpoints' seconds so many may be later than that where no fault is being measured: there
-figures are means over the run. Otherwise a run would be worse by being longer."""
-
-MEASURED_RTTS = 10.0
-"""For so long after it took effect, and after it was healed, a fault is being measured."""
-
-LAG_P99_INVALID_RTT = 0.25
-"""The spread of RTTs that loss detection tolerates: beyond it the machine makes losses."""
-
-LAG_MAX_DEGRADED_RTT = 0.25
-LAG_MAX_INVALID_RTT = 1.0
-"""A loop that slept a whole RTT lets timers of healthy paths expire."""
 
 CPU_DEGRADED = 0.85
 CPU_INVALID = 0.97
@@ -52,9 +36,6 @@ ONE_CPU_DEGRADED = 0.95
 
 STOLEN_TOLD = 0.005
 """Share of the CPUs' time that is named as the likely cause of whatever else was found."""
-
-TIMER_LATE_DEGRADED_RTT = 0.25
-"""Latest end of a sleep of an ordinary process: what paces and samples runs as late as this."""
 
 RATE_EXCEEDED_DEGRADED = 0.01
 """A link direction carried more than its rate by this share, over the run: HTB does not pace."""
@@ -81,9 +62,6 @@ few in ten thousand where several CPUs receive."""
 UNSURE_DEGRADED_RTT = 0.05
 """When a fault took effect is known no better than this: its times are wrong by up to as much."""
 
-FROZEN = "freeze"
-"""The kind of fault that stops an endpoint."""
-
 EARLY_END_RTTS = 2.0
 """Nothing arrived in so many RTTs before the planned end, and nothing failed: it ended early."""
 
@@ -97,20 +75,10 @@ FINDINGS = frozenset({NOTHING_FINISHED, NOT_DELIVERED})
 """What a transport may be found to do on a machine that was never late."""
 
 
-_AT_FAULT = "p99 in a second, while a fault was measured"
-_AS_A_RULE = f"p99 in a second, and more in {LAG_SHARE:.0%} of the seconds"
-
-
-class _Level(IntEnum):
-    TRUSTED = 0
-    DEGRADED = 1
-    INVALID = 2
-
-
-_STATES: dict[_Level, State] = {
-    _Level.TRUSTED: "trusted",
-    _Level.DEGRADED: "degraded",
-    _Level.INVALID: "invalid",
+_STATES: dict[Level, State] = {
+    Level.TRUSTED: "trusted",
+    Level.DEGRADED: "degraded",
+    Level.INVALID: "invalid",
 }
 
 
@@ -125,12 +93,12 @@ class Verdict:
 def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
     """Judge a run."""
     sent = sum(flow.packets_sent for flow in flows)
-    during = data.health_during
+    during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
     found = [
-        *(() if data.simulated else _lag(data, _not_frozen(data, during))),
+        *(() if data.simulated else late_loops(during, data.faults, base_rtt_ns)),
         *_cpu(during),
         *_cost(data, during),
-        *_timers(during, data.run.base_rtt_ns),
+        *late_timers(during, base_rtt_ns),
         *_link_model(data),
         *_rates(data),
         *_drops(data.health, sent),
@@ -140,98 +108,16 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_course(data, integrity),
     ]
     found.sort(key=lambda one: -one[0])
-    level = max((level for level, _ in found), default=_Level.TRUSTED)
+    level = max((level for level, _ in found), default=Level.TRUSTED)
     reasons = [reason for _, reason in found]
     late = not FINDINGS.issuperset(reasons)
     return Verdict(_STATES[level], (*reasons, *(_stolen(during) if late else ())))
 
 
-_Found = Iterable[tuple[_Level, str]]
-
-
-def _grade(value: float, degraded: float, invalid: float) -> _Level:
-    if value > invalid:
-        return _Level.INVALID
-    return _Level.DEGRADED if value > degraded else _Level.TRUSTED
-
-
-def _not_frozen(data: RunData, samples: Sequence[HealthSample]) -> list[HealthSample]:
-    """The samples but those of endpoints that a fault had stopped: they were late on purpose."""
-    frozen = [
-        (set(fault.places), fault.effective_after_ns or 0, fault.healed_ns)
-        for fault in data.faults
-        if fault.kind == FROZEN
-    ]
-    return [
-        s
-        for s in samples
-        if not any(
-            s.process in places
-            and s.t_ns >= start
-            and (end is None or s.t_ns - s.interval_ns <= end)
-            for places, start, end in frozen
-        )
-    ]
-
-
-def _lag(data: RunData, samples: Sequence[HealthSample]) -> _Found:
-    """How late event loops ran: at worst, while a fault was measured, and as a rule."""
-    late = [(s.lag_p99_ns, s) for s in samples if s.lag_p99_ns is not None]
-    longest = [(s.lag_max_ns, s) for s in samples if s.lag_max_ns is not None]
-    if not late and not longest:
-        yield _Level.DEGRADED, "event-loop lag was not recorded: how late endpoints ran is unknown"
-        return
-    late.sort(key=itemgetter(0), reverse=True)
-    at_faults = [one for one in late if _measures_a_fault(data, one[1])]
-    as_a_rule = late[int(len(late) * LAG_SHARE) :]
-    degraded, invalid = LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
-    of_seconds = [
-        *_late(data, late[:1], "p99 in a second", invalid, invalid),
-        *_late(data, at_faults[:1], _AT_FAULT, degraded, invalid),
-        *_late(data, as_a_rule[:1], _AS_A_RULE, degraded, invalid),
-    ]
-    yield from of_seconds[:1]
-    longest.sort(key=itemgetter(0), reverse=True)
-    yield from _late(data, longest[:1], "longest", LAG_MAX_DEGRADED_RTT, LAG_MAX_INVALID_RTT)
-
-
-def _late(
-    data: RunData,
-    worst: Sequence[tuple[int, HealthSample]],
-    what: str,
-    degraded: float,
-    invalid: float,
-) -> _Found:
-    """What to say of samples that were so many ns late."""
-    for lag_ns, sample in worst:
-        share = lag_ns / data.run.base_rtt_ns
-        level = _grade(share, degraded, invalid)
-        limit = invalid if level is _Level.INVALID else degraded
-        if level:
-            yield (
-                level,
-                (
-                    f"the event loop of {sample.process} ran {lag_ns / 1e6:.1f} ms late ({what}), "
-                    f"{share:.0%} of a base RTT; up to {limit:.0%} is allowed"
-                ),
-            )
-
-
-def _measures_a_fault(data: RunData, sample: HealthSample) -> bool:
-    """Whether a fault had just struck, or was just healed, in the second of a sample."""
-    begin, end = sample.t_ns - sample.interval_ns, sample.t_ns
-    after = MEASURED_RTTS * data.run.base_rtt_ns
-    return any(
-        at is not None and begin <= at + after and at <= end
-        for fault in data.faults
-        for at in (fault.effective_ns, fault.healed_ns)
-    )
-
-
-def _cpu(samples: Sequence[HealthSample]) -> _Found:
+def _cpu(samples: Sequence[HealthSample]) -> Found:
     mean = mean_busy(samples)
     if mean is not None:
-        level = _grade(mean, CPU_DEGRADED, CPU_INVALID)
+        level = grade(mean, CPU_DEGRADED, CPU_INVALID)
         if level:
             yield level, f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
     for name in sorted({name for sample in samples for name in sample.cores}):
@@ -239,7 +125,7 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
         mean = sum(share * weight for share, weight in known) / sum(weight for _, weight in known)
         if mean > ONE_CPU_DEGRADED:
             yield (
-                _Level.DEGRADED,
+                Level.DEGRADED,
                 (
                     f"{name} alone was {mean:.0%} busy; above {ONE_CPU_DEGRADED:.0%} the links "
                     "whose receive work it does wait for it"
@@ -253,7 +139,7 @@ def _cpu(samples: Sequence[HealthSample]) -> _Found:
         share = sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own)
         if own[0].lag_p99_ns is not None and share > CORE_DEGRADED:
             yield (
-                _Level.DEGRADED,
+                Level.DEGRADED,
                 (
                     f"{process} used {share:.0%} of a core; above {CORE_DEGRADED:.0%} it may be "
                     "the bottleneck instead of the fabric"
@@ -271,7 +157,7 @@ def _stolen(samples: Sequence[HealthSample]) -> Iterator[str]:
         )
 
 
-def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
+def _cost(data: RunData, samples: Sequence[HealthSample]) -> Found:
     """Where the CPUs were too busy: did a packet cost more than the dilation was chosen for?
 
     Of the packets sent in the time that the samples are of: not before it, nor while it drained.
@@ -295,7 +181,7 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
     expected = packets_per_s * measured["endpoint_ns"] / NS / measured["cpus"]
     if share > COST_OUTDATED and expected >= COST_TELLS:
         yield (
-            _Level.DEGRADED,
+            Level.DEGRADED,
             (
                 f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, {share:.1f} "
                 "times what was measured of this machine: testbed doctor --measure measures again"
@@ -303,23 +189,11 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> _Found:
         )
 
 
-def _timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> _Found:
-    late = max((s.timer_late_ns or 0 for s in samples), default=0)
-    if late > TIMER_LATE_DEGRADED_RTT * base_rtt_ns:
-        yield (
-            _Level.DEGRADED,
-            (
-                f"a timer fired {late / 1e6:.1f} ms late, {late / base_rtt_ns:.0%} of a base RTT; "
-                f"up to {TIMER_LATE_DEGRADED_RTT:.0%} is allowed"
-            ),
-        )
-
-
-def _link_model(data: RunData) -> _Found:
+def _link_model(data: RunData) -> Found:
     missing = data.run.link_model_missing
     if missing is not None:
         yield (
-            _Level.DEGRADED,
+            Level.DEGRADED,
             (
                 f"no link model ({missing.what}): links had a rate and dropped the tail of a full "
                 f"queue; no ECN, no trimming, no priority. Remedy: {missing.remedy}"
@@ -327,7 +201,7 @@ def _link_model(data: RunData) -> _Found:
         )
 
 
-def _rates(data: RunData) -> _Found:
+def _rates(data: RunData) -> Found:
     """Look for links that were faster than they should be, or slower with packets waiting.
 
     In the simulator none can be. There bytes are counted a hop's delay after they have waited, so
@@ -347,13 +221,13 @@ def _rates(data: RunData) -> _Found:
     share, where = fastest
     if share > 1 + RATE_EXCEEDED_DEGRADED:
         yield (
-            _Level.DEGRADED,
+            Level.DEGRADED,
             f"{where} carried {share:.1%} of its rate: the kernel did not pace it",
         )
     share, where = slowest
     if share < 1 - RATE_MISSED_DEGRADED:
         yield (
-            _Level.DEGRADED,
+            Level.DEGRADED,
             f"{where} carried {share:.1%} of its rate while packets were waiting: sent too late",
         )
 
@@ -378,7 +252,7 @@ def _stretches(
             yield run
 
 
-def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
+def _drops(samples: Sequence[HealthSample], packets_sent: int) -> Found:
     counters: Counter[tuple[str, str]] = Counter()
     for sample in samples:
         for name, count in sample.drops.items():
@@ -387,7 +261,7 @@ def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
         if dropped > 0:
             share = dropped / packets_sent if packets_sent else 1.0
             yield (
-                _Level.INVALID if share > DROPS_INVALID else _Level.DEGRADED,
+                Level.INVALID if share > DROPS_INVALID else Level.DEGRADED,
                 (
                     f"{name} of {process} dropped {dropped} packets that no fault explains "
                     f"({share:.2%} of those sent)"
@@ -395,7 +269,7 @@ def _drops(samples: Sequence[HealthSample], packets_sent: int) -> _Found:
             )
 
 
-def _accounts(data: RunData, packets_sent: int) -> _Found:
+def _accounts(data: RunData, packets_sent: int) -> Found:
     """Whether of each link direction what was sent into it arrived or was dropped for a cause.
 
     Not of links whose faults leave the count to others: OpenFlow's flows, and the kernel at a port
@@ -419,7 +293,7 @@ def _accounts(data: RunData, packets_sent: int) -> _Found:
         worst = max(gaps, key=lambda name: gaps[name])
         account, share = data.run.links[worst], missing / max(packets_sent, 1)
         yield (
-            _Level.INVALID if share > DROPS_INVALID else _Level.DEGRADED,
+            Level.INVALID if share > DROPS_INVALID else Level.DEGRADED,
             (
                 f"{missing} packets are in no account of a link ({share:.2%} of those sent): of "
                 f"{account.offered} sent into {worst} {account.packets} arrived and "
@@ -428,10 +302,10 @@ def _accounts(data: RunData, packets_sent: int) -> _Found:
         )
 
 
-def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> _Found:
+def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> Found:
     arrivals = data.tables["arrivals"].height
     reordered = sum(flow.packets_reordered for flow in flows)
-    level = _grade(reordered / max(arrivals, 1), REORDERED_DEGRADED, REORDERED_INVALID)
+    level = grade(reordered / max(arrivals, 1), REORDERED_DEGRADED, REORDERED_INVALID)
     if level:
         yield (
             level,
@@ -442,17 +316,17 @@ def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> _Found:
         )
 
 
-def _faults(data: RunData) -> _Found:
+def _faults(data: RunData) -> Found:
     for fault in data.faults:
         if fault.effective_ns is None:
             yield (
-                _Level.INVALID,
+                Level.INVALID,
                 f"fault {fault.index} ({fault.kind} of {fault.target}) never took effect"
                 + (f": {fault.error}" if fault.error else ""),
             )
             continue
         if fault.error is not None:
-            yield _Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
+            yield Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
     yield from _unsure(data)
     scenario = data.scenario
     planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
@@ -460,13 +334,13 @@ def _faults(data: RunData) -> _Found:
     if missing > 0:
         killed = any(CONTROLLER in fault.places for fault in data.faults)
         yield (
-            _Level.DEGRADED if killed else _Level.INVALID,
+            Level.DEGRADED if killed else Level.INVALID,
             f"{missing} faults of the timeline were not injected"
             + (": the controller had been killed" if killed else ""),
         )
 
 
-def _unsure(data: RunData) -> _Found:
+def _unsure(data: RunData) -> Found:
     """Look for faults of which it is not known well when they took effect."""
     shares = {
         fault.index: (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
@@ -481,37 +355,37 @@ def _unsure(data: RunData) -> _Found:
         worst = max(unsure, key=lambda index: shares[index])
         more = f", of {len(unsure) - 1} more to no better than {UNSURE_DEGRADED_RTT:.0%}"
         yield (
-            _Level.DEGRADED,
+            Level.DEGRADED,
             f"when fault {worst} took effect is known to {shares[worst]:.0%} of a base RTT only"
             + (more if len(unsure) > 1 else ""),
         )
 
 
-def _course(data: RunData, integrity: Integrity) -> _Found:
+def _course(data: RunData, integrity: Integrity) -> Found:
     lost = integrity.bytes_lost - integrity.bytes_under_way
     if lost or integrity.bytes_corrupted:
         yield (
-            _Level.INVALID,
+            Level.INVALID,
             (
                 f"data did not arrive as sent: {lost} bytes lost, "
                 f"{integrity.bytes_corrupted} corrupted"
             ),
         )
     elif integrity.bytes_under_way:
-        yield _Level.INVALID, NOT_DELIVERED
+        yield Level.INVALID, NOT_DELIVERED
     last = data.tables["arrivals"]["t"].max()
     if not isinstance(last, float):
-        yield _Level.INVALID, "no data arrived"
+        yield Level.INVALID, "no data arrived"
         return
     if not data.scenario.workload.continuous:
         if not data.tables["operations"].height:
-            yield _Level.INVALID, NOTHING_FINISHED
+            yield Level.INVALID, NOTHING_FINISHED
         return
     early = data.run.duration_s - last
     in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
     if early > EARLY_END_RTTS * data.base_rtt_s and not in_force:
         yield (
-            _Level.INVALID,
+            Level.INVALID,
             (
                 f"the last data arrived {early:.2f} s before the planned end of "
                 f"{data.run.duration_s:g} s"

@@ -10,7 +10,7 @@ from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
-from testbed.results.run_data import HealthSample
+from testbed.results.json_records import HealthSample
 
 QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 

@@ -25,7 +25,7 @@ from testbed.loading import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.results.verdict import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 pytestmark = pytest.mark.patient
 

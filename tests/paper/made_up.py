@@ -19,7 +19,7 @@ from testbed.results.capacity import AttainableRate
 from testbed.results.delivery import Delivery
 from testbed.results.ev_states import Span
 from testbed.results.fault_metrics import FlowTables
-from testbed.results.run_data import FlowRecord
+from testbed.results.json_records import FlowRecord
 
 RTT_S = 0.13
 DILATION = 10_000.0

@@ -7,9 +7,10 @@ import pytest
 
 from testbed.loading import load_scenario
 from testbed.model.workload import AllReduce, AllToAll, SendRecv
+from testbed.results.json_records import RunRecord
 from testbed.results.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
-from testbed.results.run_data import RunData, RunRecord
+from testbed.results.run_data import RunData
 
 
 def _table(*rows: tuple[float, float, str, str, int, int, int]) -> pl.DataFrame:
