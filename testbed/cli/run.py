@@ -55,6 +55,13 @@ def run(
     force: Annotated[
         bool, typer.Option("--force", help="Even if it is far too much for this machine.")
     ] = False,
+    stop_if_late: Annotated[
+        bool,
+        typer.Option(
+            "--stop-if-late",
+            help="End once the machine was so late that the run cannot be trusted; keep nothing.",
+        ),
+    ] = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -74,18 +81,25 @@ def run(
     def load(case: "Settings") -> "Scenario":
         return _checked(name, settings | case, seed, links, force=force)
 
+    def execute(
+        scenario: "Scenario",
+        directory: "RunDirectory",
+        progress: Progress,
+        hold: "Hold | None" = None,
+    ) -> "Summary":
+        from testbed.experiment import run_experiment
+        from testbed.results.analyse import analyse
+
+        captured = dict.fromkeys(links)
+        run_experiment(
+            scenario, directory.path, progress, captured, hold, stop_if_late=stop_if_late
+        )
+        progress("analysing", 1.0)
+        return analyse(directory.path, drawn=not no_figures)
+
     if several:
         plan = plan_of(load({}), simulated=False, settings=settings, sweep=swept, repeat=repeat)
-        run_series(
-            plan,
-            load,
-            lambda scenario, directory, progress: _run(
-                scenario, directory, links, None, progress, drawn=not no_figures
-            ),
-            results=results,
-            into=into,
-            as_json=as_json,
-        )
+        run_series(plan, load, execute, results=results, into=into, as_json=as_json)
     scenario = load({})
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
@@ -98,7 +112,7 @@ def run(
     ):
         if held_up is not None:
             say_how(directory.path, scenario.topology)
-        summary = _run(scenario, directory, links, held_up, told, drawn=not no_figures)
+        summary = execute(scenario, directory, told, held_up)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
         say_json({**run, "summary": summary.model_dump(mode="json")})
@@ -126,23 +140,6 @@ def _checked(
     require_room(scenario)
     _require_capacity(name, scenario, force=force)
     return scenario
-
-
-def _run(
-    scenario: "Scenario",
-    directory: "RunDirectory",
-    pcap: list[str],
-    hold: "Hold | None",
-    progress: Progress,
-    *,
-    drawn: bool,
-) -> "Summary":
-    from testbed.experiment import run_experiment
-    from testbed.results.analyse import analyse
-
-    run_experiment(scenario, directory.path, progress, dict.fromkeys(pcap), hold)
-    progress("analysing", 1.0)
-    return analyse(directory.path, drawn=drawn)
 
 
 def _dilation(scenario: "Scenario") -> float:

@@ -11,7 +11,14 @@ import typer
 
 from testbed.cli.clean import is_complete, remove
 from testbed.cli.screen import say_error
-from testbed.model.errors import InputError, MachineError, Problem, RunFailedError, TestbedError
+from testbed.model.errors import (
+    InputError,
+    LateError,
+    MachineError,
+    Problem,
+    RunFailedError,
+    TestbedError,
+)
 
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
@@ -86,6 +93,10 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
     except _Stopped as stopped:
         say_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
         raise typer.Exit(_SIGNALLED + stopped.number) from None
+    except LateError as error:
+        remove(directory)
+        say_error(f"{error}\n  nothing of it is kept")
+        raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
         say_error(f"{error}\n  {_left(directory)}")
         raise typer.Exit(error.exit_status) from None

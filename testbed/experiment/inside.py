@@ -16,6 +16,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.endpoint.outcome import flow_outcomes, host_counts
 from testbed.endpoint.planning import plan_endpoints
 from testbed.experiment import base_rtt
+from testbed.experiment.doubt import Doubt
 from testbed.experiment.hold import HELD, Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
@@ -58,6 +59,7 @@ class _Run:
     mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
     hold: Hold | None = None
+    stop_if_late: bool = False
 
     @property
     def pids(self) -> dict[str, int]:
@@ -81,6 +83,7 @@ def run_in_sandbox(
     hold: Hold | None = None,
     *,
     openvswitch: bool,
+    stop_if_late: bool = False,
 ) -> None:
     """Run a scenario from an empty sandbox to raw records and `run.json`.
 
@@ -91,8 +94,10 @@ def run_in_sandbox(
         captured: links whose packets are written to pcap files, from the endpoints' first on.
         hold: keeps everything going after the timeline; None: it ends with the timeline.
         openvswitch: whether there is one.
+        stop_if_late: whether to end once the machine was so late that the run cannot be trusted.
 
     Raises:
+        LateError: it was.
         RunFailedError: a process died, or a fault did not take effect.
     """
     raw = directory / RAW
@@ -100,7 +105,7 @@ def run_in_sandbox(
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
         run = _build(scenario, directory, progress, stack, openvswitch=openvswitch)
-        run.hold = hold
+        run.hold, run.stop_if_late = hold, stop_if_late
         for link in captured:
             file = directory / PCAPS / f"{link}.pcap"
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
@@ -112,7 +117,7 @@ def run_in_sandbox(
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + round(TELL_S * NS_PER_S)
-        end_ns = _watch(run, t0_ns)
+        end_ns = _watch(run, t0_ns, base_rtt_ns)
         run.controller.heal_by_hand()
         reports = _finish(run, base_rtt_ns)
         run.controller.stop()
@@ -162,7 +167,7 @@ def _start_mapper(run: _Run) -> None:
     hear_all([run.mapper], "ready", ANSWER_S)
 
 
-def _watch(run: _Run, t0_ns: int) -> int:
+def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     """Start everybody at t0 and sample counters until the end; a process that dies ends the run.
 
     Returns when senders stopped.
@@ -176,6 +181,7 @@ def _watch(run: _Run, t0_ns: int) -> int:
         run.mapper.tell({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
     machine = MachineSampler(run.directory / "health.jsonl", now_ns(), run.unexplained_drops())
+    doubt = Doubt(run.directory, t0_ns, base_rtt_ns) if run.stop_if_late else None
     raw, topology = run.directory / RAW, run.scenario.topology
     with ExitStack() as stack:
 
@@ -198,7 +204,7 @@ def _watch(run: _Run, t0_ns: int) -> int:
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
                 run.progress("running" if now < planned_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
-                machine.sample(now, run.unexplained_drops(), run.pids)
+                _look_at_machine(run, machine, doubt)
             left_s = (end_ns - now_ns()) / NS_PER_S
             machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
             if run.hold is not None and run.hold.has_ended:
@@ -207,8 +213,14 @@ def _watch(run: _Run, t0_ns: int) -> int:
                 for endpoint in run.endpoints:
                     endpoint.tell({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
-    machine.sample(now_ns(), run.unexplained_drops(), run.pids)
+    _look_at_machine(run, machine, doubt)
     return end_ns
+
+
+def _look_at_machine(run: _Run, machine: MachineSampler, doubt: Doubt | None) -> None:
+    machine.sample(now_ns(), run.unexplained_drops(), run.pids)
+    if doubt is not None:
+        doubt.look()
 
 
 def _sleep(run: _Run, seconds: float) -> int:

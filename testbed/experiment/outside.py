@@ -30,12 +30,14 @@ def run_experiment(
     progress: Progress,
     captured: Collection[str] = (),
     hold: Hold | None = None,
+    *,
+    stop_if_late: bool = False,
 ) -> None:
     """Run a scenario and leave its records in a run directory, as tables, not yet analysed.
 
     Raises what `record_experiment` raises.
     """
-    record_experiment(scenario, directory, progress, captured, hold)
+    record_experiment(scenario, directory, progress, captured, hold, stop_if_late=stop_if_late)
     progress("collecting", 0.95)
     # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
     run = json.loads((directory / "run.json").read_text())
@@ -49,17 +51,21 @@ def record_experiment(
     progress: Progress,
     captured: Collection[str] = (),
     hold: Hold | None = None,
+    *,
+    stop_if_late: bool = False,
 ) -> None:
     """Run a scenario and leave in a run directory what its processes recorded, as they did.
 
     What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it. With `hold`
-    everything goes on after the timeline, until that ends it.
+    everything goes on after the timeline, until that ends it. With `stop_if_late` it ends once the
+    machine was so late that the run cannot be trusted.
 
     Nothing of the run survives this call, however it ends: all of it lives in a sandbox of
     namespaces that ends with its first process.
 
     Raises:
         MachineError: this machine cannot run it.
+        LateError: the machine was so late that it was ended.
         RunFailedError: a part of it died or a fault did not take effect.
         KeyboardInterrupt: the user stopped it; what was recorded stays.
     """
@@ -74,7 +80,9 @@ def record_experiment(
     wires = switch.datapath is not None
 
     def run(told: Progress) -> None:
-        run_in_sandbox(scenario, directory, told, captured, hold, openvswitch=wires)
+        run_in_sandbox(
+            scenario, directory, told, captured, hold, openvswitch=wires, stop_if_late=stop_if_late
+        )
 
     if captured:
         (directory / PCAPS).mkdir()

@@ -118,3 +118,7 @@ class RunFailedError(TestbedError):
     """A part of the run died or a fault did not take effect: its result cannot be trusted."""
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.UNTRUSTED
+
+
+class LateError(RunFailedError):
+    """The machine was so late that a run cannot be trusted, which was to be ended then."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from testbed.model.errors import ExitStatus
@@ -58,7 +59,9 @@ def make(
 
     No run ends the others. Emulated ones that cannot be trusted, or broke off, are made again when
     all have been made once, slower, and slower still after that, in what is left of the time:
-    first those that cannot be told of as they are.
+    first those that cannot be told of as they are. A run is ended as soon as the machine was too
+    late for it, if it can be made again in that time; should it not be after all, it is made to its
+    end at last.
 
     Args:
         orders: the runs.
@@ -69,10 +72,21 @@ def make(
         What went wrong, by the scenarios' files of those that were not carried through.
     """
     failures: dict[Path, str] = {}
+
+    def made(now: Sequence[Order], what: str, spare: _Spare) -> dict[Path, _Failure | None]:
+        ended = _make_once(now, _Course(now, progress, what), spare)
+        for file, failed in ended.items():
+            failures.pop(file, None)
+            if failed is not None:
+                failures[file] = str(failed)
+        return ended
+
     for form in FORMS:
         due = [one for one in orders if one.form == form]
+        cut_short: set[Path] = set()
         until = time.monotonic() + emulated_s
-        for times in SLOWED if form == "emulated" else SLOWED[:1]:
+        factors = SLOWED if form == "emulated" else SLOWED[:1]
+        for times, slower in zip_longest(factors, factors[1:]):
             now = due
             if times > 1:
                 fit = _worst_that_fit(due, until - time.monotonic(), times)
@@ -80,12 +94,15 @@ def make(
             if not now:
                 break
             said = f", {times:g} times slower" if times > 1 else ""
-            ended = _make_once(now, _Course(now, progress, f"{form}{said}"))
-            failures = {key: words for key, words in failures.items() if key not in ended}
-            failures |= {file: str(failed) for file, failed in ended.items() if failed is not None}
+            spare = _Spare(now, until, slower and slower / times)
+            ended = made(now, f"{form}{said}", spare)
+            cut_short = (cut_short - ended.keys()) | spare.cut_short
             due = [
                 one for one in due if one.file not in ended or _may_improve(one, ended[one.file])
             ]
+        missing = [one for one in due if one.file in cut_short and one.finished() is None]
+        if missing:
+            made(missing, f"{form}, to the end", _Spare(missing, until, None))
     return failures
 
 
@@ -130,25 +147,58 @@ def _may_improve(one: Order, failure: _Failure | None) -> bool:
     return run is not None and verdict(one.variant, run.summary) != "trusted"
 
 
-def _make_once(due: Sequence[Order], course: "_Course") -> dict[Path, _Failure | None]:
+class _Spare:
+    """What time is left to make runs again that are not trusted, while others are made.
+
+    Attributes:
+        cut_short: the files of those that were ended early.
+    """
+
+    def __init__(self, orders: Sequence[Order], until: float, times: float | None) -> None:
+        """For runs that are to be made in turn until a time, and again so many times slower."""
+        self.cut_short: set[Path] = set()
+        self._rest_s = sum(one.expected_s for one in orders)
+        self._until = until
+        self._times = times
+
+    def covers(self, one: Order) -> bool:
+        """Whether the run that is next can be made again, even if it goes on to its end."""
+        if self._times is None:
+            return False
+        return time.monotonic() + self._rest_s + one.takes_s(self._times) <= self._until
+
+    def ended(self, one: Order, failure: _Failure | None, *, covered: bool) -> None:
+        """Take note of a run that has ended, and of the time that it takes again."""
+        self._rest_s -= one.expected_s
+        if self._times is not None and _may_improve(one, failure):
+            self._rest_s += one.takes_s(self._times)
+        if covered and failure is not None and failure.status == ExitStatus.UNTRUSTED:
+            self.cut_short.add(one.file)
+
+
+def _make_once(
+    due: Sequence[Order], course: "_Course", spare: _Spare
+) -> dict[Path, _Failure | None]:
     """Make each of some runs; what became of it, by its file."""
     ended: dict[Path, _Failure | None] = {}
     workers = _at_a_time(due[0].form)
     with ThreadPoolExecutor(workers) as pool, _running() as running:
-        pending: dict[Future[_Failure | None], Order] = {}
+        pending: dict[Future[_Failure | None], tuple[Order, bool]] = {}
         left = iter(due)
         while True:
             while len(pending) < workers and (one := next(left, None)) is not None:
                 course.began(one)
-                pending[pool.submit(_run, one, running)] = one
+                covered = spare.covers(one)
+                pending[pool.submit(_run, one, running, stop_if_late=covered)] = one, covered
             if not pending:
                 return ended
             done, _ = wait(pending, return_when=FIRST_COMPLETED, timeout=_TELL_S)
             course.told()
             for future in done:
-                one = pending.pop(future)
-                course.ended(one)
-                ended[one.file] = future.result()
+                one, covered = pending.pop(future)
+                ended[one.file] = failure = future.result()
+                spare.ended(one, failure, covered=covered)
+                course.ended(one, len(spare.cut_short))
 
 
 _TELL_S = 1.0
@@ -164,17 +214,21 @@ class _Course:
         self._total = sum(one.expected_s for one in orders)
         self._at_a_time = _at_a_time(orders[0].form)
         self._done = 0.0
-        self._begun = 0
+        self._begun = self._cut_short = 0
         self._now = ""
         self._began = self._ended = time.monotonic()
 
     def began(self, one: Order) -> None:
         self._begun += 1
-        left = in_words(self._left_s())
-        self._now = f"{self._what} {self._begun}/{self._count}: {one.name} (about {left} left)"
+        how = f"about {in_words(self._left_s())} left"
+        if self._cut_short:
+            how += f"; {self._cut_short} ended early, too late"
+        self._now = f"{self._what} {self._begun}/{self._count}: {one.name} ({how})"
         self.told()
 
-    def ended(self, one: Order) -> None:
+    def ended(self, one: Order, cut_short: int) -> None:
+        """Take note of one that has ended, and of how many so far were ended early."""
+        self._cut_short = cut_short
         self._done += one.expected_s
         self._ended = time.monotonic()
 
@@ -222,11 +276,13 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
         process.kill()
 
 
-def _run(one: Order, running: _Running) -> _Failure | None:
+def _run(one: Order, running: _Running, *, stop_if_late: bool) -> _Failure | None:
     """Run one; returns what went wrong, None if it was carried through."""
     before = len(one.attempts())
     command = "simulate" if one.form == "simulated" else "run"
     arguments = [*_TESTBED, command, str(one.file), "--no-figures", "--results", str(one.results)]
+    if stop_if_late:
+        arguments.append("--stop-if-late")
     with one.log.open("wb") as log:
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
         process = subprocess.Popen(  # noqa: S603 - our own command

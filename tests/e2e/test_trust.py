@@ -2,8 +2,11 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +17,7 @@ import pytest
 from testbed.fabric import link_model, namespaces
 from testbed.model.errors import ExitStatus
 from tests.e2e.conftest import TINY, CommandLine, wait_until_running
+from tests.e2e.test_kill import assert_all_gone, descendants
 from tests.sandbox import run_in_sandbox
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
@@ -68,6 +72,23 @@ def test_an_overloaded_machine_invalidates_the_run(testbed: CommandLine) -> None
     assert any("busy" in reason or "late" in reason for reason in summary["reasons"])
     (run,) = testbed.results.glob("e2e/2*")
     assert "invalid" in (run / "report.html").read_text()
+
+
+def test_a_run_that_is_to_stop_if_late_does_and_leaves_nothing(testbed: CommandLine) -> None:
+    scenario = testbed.scenario(duration="60 s", **TINY)
+    process = testbed.start("run", scenario, "--results", testbed.results, "--stop-if-late")
+    wait_until_running(process)
+    parts = descendants(process.pid)
+    (endpoint,) = (pid for pid, text in parts.items() if text.startswith("mrc-h0"))
+    os.kill(endpoint, signal.SIGSTOP)
+    time.sleep(0.3)  # two round trips
+    os.kill(endpoint, signal.SIGCONT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == ExitStatus.UNTRUSTED, err
+    assert re.search(r"ended after \d+ s, .* the event loop of h\d ran .* late", err)
+    assert "nothing of it is kept" in err
+    assert not any(testbed.results.iterdir())
+    assert_all_gone(parts, within_s=1)
 
 
 def test_a_quiet_run_is_not_invalid_and_was_watched(testbed: CommandLine) -> None:

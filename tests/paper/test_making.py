@@ -72,6 +72,56 @@ def test_what_cannot_be_trusted_is_tried_again_in_the_time_left_the_worst_first(
     assert slowest.duration == max(SLOWED) * usual.duration
 
 
+LATE = (
+    "import sys; print(*sys.argv[1:], file=open({journal!r}, 'a')); "
+    "print('too late'); sys.exit({status})"
+)
+"""A stand-in that writes all its arguments down and ends as a run does that was too late."""
+
+
+@pytest.mark.parametrize(
+    ("minutes", "ended_early"),
+    [(600.0, [True] * (len(SLOWED) - 1) + [False]), (0.0, [False])],
+    ids=["time for all", "no time"],
+)
+def test_a_run_is_ended_when_late_if_it_can_be_made_again(
+    minutes: float, ended_early: list[bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal"
+    code = LATE.format(journal=str(journal), status=int(ExitStatus.UNTRUSTED))
+    monkeypatch.setattr(making, "_TESTBED", (sys.executable, "-c", code))
+    orders = [order(VARIANTS[0], tmp_path, "emulated")]
+    failures = making.make(orders, lambda *_: None, emulated_s=60 * minutes)
+    made = journal.read_text().splitlines()
+    assert ["--stop-if-late" in line for line in made] == ended_early
+    assert failures[orders[0].file].endswith("too late")
+
+
+def test_a_run_that_was_ended_early_is_made_to_its_end_though_time_has_run_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = tmp_path / "journal"
+    code = LATE.format(journal=str(journal), status=int(ExitStatus.UNTRUSTED))
+    monkeypatch.setattr(making, "_TESTBED", (sys.executable, "-c", code))
+    monkeypatch.setattr(making, "_worst_that_fit", lambda *_: [])
+    said: list[str] = []
+    making.make([order(VARIANTS[0], tmp_path, "emulated")], lambda what, _: said.append(what))
+    made = journal.read_text().splitlines()
+    assert ["--stop-if-late" in line for line in made] == [True, False]
+    assert "emulated, to the end 1/1" in said[-1]
+
+
+def test_it_is_told_how_many_were_ended_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = LATE.format(journal=str(tmp_path / "journal"), status=int(ExitStatus.UNTRUSTED))
+    monkeypatch.setattr(making, "_TESTBED", (sys.executable, "-c", code))
+    said: list[str] = []
+    orders = [order(variant, tmp_path, "emulated") for variant in VARIANTS]
+    making.make(orders, lambda what, _: said.append(what))
+    assert any("2/2" in one and "1 ended early, too late" in one for one in said)
+
+
 def test_runs_that_were_slowed_down_count_and_the_best_is_taken(tmp_path: Path) -> None:
     one = order(VARIANTS[0], tmp_path, "emulated")
     made = {1.0: "degraded", 2.0: "trusted", 3.0: "trusted"}
