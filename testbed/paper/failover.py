@@ -91,8 +91,9 @@ GO_BACK = Kind(
     "go-back-N under spraying",
     "go-back",
     _MRC | {"repair": "go-back"},
-    like_mrc="both find the dead path by its first loss and leave it; what going back sends "
-    "again shows in the deficit only",
+    like_mrc="both find the dead path by its first loss and leave it; going back sends all that "
+    "follows again at once, so that the last lost packet is there 0.2 RTT sooner, and ten times as "
+    "many packets: that shows in the deficit",
 )
 OTHERS = (
     BLIND,
