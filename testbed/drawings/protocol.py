@@ -92,7 +92,15 @@ def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
         axes.plot(half_x, half_y, marker="|", color=colour, markersize=9, markeredgewidth=2)
         begin, sent = half_x, half_y
         look |= {"linestyle": ":", "linewidth": 1.1}
-        axes.text(half_x + 0.03, half_y - 0.012, "trimmed", color=colour, fontsize=_SMALL)
+        axes.text(
+            half_x + 0.03,
+            half_y - 0.012,
+            "trimmed",
+            color=colour,
+            fontsize=_SMALL,
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
+            zorder=4,
+        )
     arrow = FancyArrowPatch(
         (begin, sent), (end, arrives), arrowstyle="-|>", mutation_scale=6, shrinkA=0, shrinkB=0
     )

@@ -40,7 +40,7 @@ def draw(
         style.shade(axes, 0, min(healed, limits[1]))
         axes.spines["top"].set_visible(False)
     _sequence(upper, data, flow, packets, start)
-    marks(upper, effect, data, height=0.32, step=0.12)
+    marks(upper, effect, data, height=0.93, step=0.12)
     _rotation(lower, data, flow, packets, evs, fault)
     for time_ms in (effect.detection_ms, effect.detection_last_ms):
         if time_ms is not None:
