@@ -274,18 +274,8 @@ def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
 
 
 def flow_label_of_ev(ev: int) -> int:
-    """The EV's half that travels in the outer flow label."""
+    """The EV's half that travels in the flow label; the other is in the UDP source port (`mrc`)."""
     return ev & (1 << PATH_BITS) - 1
-
-
-def source_port_of_ev(ev: int) -> int:
-    """The EV's half that travels in the UDP source port."""
-    return ev >> PATH_BITS
-
-
-def ev_of_packet(flow_label: int, source_port: int) -> int:
-    """The EV of a received packet."""
-    return source_port << PATH_BITS | flow_label & (1 << PATH_BITS) - 1
 
 
 # --- routes -----------------------------------------------------------------------------------

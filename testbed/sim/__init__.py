@@ -5,6 +5,7 @@ packet    what crosses the fabric
 link      one direction of a link: a port with its queues, and the wire behind it
 fabric    the directions of a topology, the routes over them, faults
 host      what drives the queue pairs of one host
+mapper    the Clustermapper's probes
 run       a scenario from beginning to end, into a run directory
 """
 

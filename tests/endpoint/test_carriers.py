@@ -9,6 +9,9 @@ from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.model import addressing
 from testbed.model.ev_set import choose_evs
 from testbed.model.topology import Topology
+from testbed.mrc.constants import IPV6_BYTES
+from testbed.mrc.packets import ReliabilityProbe
+from testbed.mrc.wire import encode
 
 TOPOLOGY = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=2)
 DSCP = 18
@@ -34,6 +37,17 @@ def test_every_ev_gets_its_own_path(dst: int) -> None:
         assert IPv6Address(destination) == addressing.carrier(TOPOLOGY, src, to, path)
         assert carrier.address == (str(IPv6Address(destination)), 0)
         assert carrier.plane == path.plane
+
+
+def test_outer_and_inner_header_carry_the_same_half_of_an_ev() -> None:
+    """The lower one, which selects the path; the upper one is in the UDP source port."""
+    src, to = (addressing.nic_address(TOPOLOGY, TOPOLOGY.host(i)).packed for i in (0, 3))
+    ev = 0xBEEF001A
+    inner, _ = encode(ReliabilityProbe(src, to, ev, 17, 0, 0, 0), 46)
+    outer = Carriers(TOPOLOGY, TOPOLOGY.host(0)).to(to, ev, 46).outer_header(len(inner))
+    labels = [struct.unpack("!I", header[:4])[0] & 0xFFFFF for header in (inner, outer)]
+    assert labels == [0x001A, 0x001A]
+    assert struct.unpack_from("!H", inner, IPV6_BYTES) == (0xBEEF,)
 
 
 def test_a_carrier_is_computed_once() -> None:

@@ -296,14 +296,6 @@ def test_a_reply_on_the_same_ev_comes_back_the_same_way(
     assert addressing.path_of_ev(topology, dst, src, ev) == there
 
 
-@given(evs, st.integers(0, 15))
-def test_an_ev_survives_flow_label_and_source_port(ev: int, upper_label_bits: int) -> None:
-    label, port = addressing.flow_label_of_ev(ev), addressing.source_port_of_ev(ev)
-    assert 0 <= label < 2**16
-    assert 0 <= port < 2**16
-    assert addressing.ev_of_packet(label | upper_label_bits << 16, port) == ev
-
-
 # --- routes -------------------------------------------------------------------------------------
 
 
