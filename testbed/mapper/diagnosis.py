@@ -8,7 +8,7 @@ from itertools import compress
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.mapper.evidence import Floats
+from testbed.mapper.evidence import Floats, in_favour
 from testbed.mapper.inference import Culprit, Incidence, accuse
 from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
@@ -20,11 +20,11 @@ WINDOW_ROUNDS = (4, 32, 512)
 """Lengths of the windows, in rounds: a dead link shows in the first, a grey one in the last."""
 
 RELIEF = 9.2
-"""A culprit is well again when as many probes crossed it without loss as would, were it still as
-ill, have one chance in 10,000 (nats)."""
+"""A culprit is well again when what became of the newest probes across it is 10,000 times likelier
+if it is well than if it is still as ill (nats)."""
 
-LEAST_RELIEF = 4
-"""Probes without loss that it takes at the least."""
+MOST_LOST = 0.9
+"""A culprit counts as losing so much at the most: it takes four probes to show that it is well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Diagnosis:
             if not directions_of(self._topology, suspect) & named:
                 found[suspect] = culprit  # nobody takes its place: only relief lifts an accusation
         for culprit in tuple(found.values()):
-            if self._is_relieved(culprit):
+            if self._is_well(culprit.suspect, culprit.loss, found.values()):
                 self._forget(culprit, now_ns)
                 del found[culprit.suspect]
         lifted = [
@@ -124,16 +124,20 @@ class Diagnosis:
                 self._incidence,
                 self._counted(paths[recent]),
                 self._counted(paths[recent], lost[recent]),
+                self._standing,
             )
             explained = self._all_directions(one.suspect for each in found.values() for one in each)
             for link, own in _by_link(culprits).items():
                 if link in found:
-                    found[link] = self._clearer(found[link], own)
+                    others = [one for each in found.values() for one in each]
+                    found[link] = self._clearer(found[link], own, others)
                 elif not self._all_directions(one.suspect for one in own) & explained:
                     found[link] = own
         return {one.suspect: one for each in found.values() for one in each}
 
-    def _clearer(self, before: list[Culprit], longer: list[Culprit]) -> list[Culprit]:
+    def _clearer(
+        self, before: list[Culprit], longer: list[Culprit], others: Iterable[Culprit]
+    ) -> list[Culprit]:
         """A link or a direction of it, whichever has the stronger evidence.
 
         How much is lost is what the shorter window says: the longer one may begin before the fault.
@@ -146,15 +150,12 @@ class Diagnosis:
             SuspectKind.DIRECTION,
             SuspectKind.LINK,
         )
-        if widened and self._other_is_well(shorter, clearer.loss):
-            return before
+        if widened:
+            (name,) = set(directions_of_link(shorter.suspect.link)) - {shorter.suspect.name}
+            other = Suspect(SuspectKind.DIRECTION, name)
+            if self._is_well(other, clearer.loss, others):
+                return before
         return [replace(clearer, loss=shorter.loss)]
-
-    def _other_is_well(self, one_way: Culprit, loss: float) -> bool:
-        """Whether probes cross the other direction of an ill one's link without loss."""
-        name = one_way.suspect.name
-        (other,) = set(directions_of_link(one_way.suspect.link)) - {name}
-        return self._are_well(self._crossing(other) - self._crossing(name), loss)
 
     def _all_directions(self, suspects: Iterable[Suspect]) -> frozenset[str]:
         return frozenset().union(*(directions_of(self._topology, one) for one in suspects))
@@ -169,24 +170,26 @@ class Diagnosis:
             number for number, crossed in enumerate(self._directions) if crossed & directions
         )
 
-    def _is_relieved(self, culprit: Culprit) -> bool:
-        """Whether probes have crossed it without loss for long enough."""
-        return self._are_well(self._crossing(culprit.suspect.name), culprit.loss)
+    def _is_well(self, suspect: Suspect, loss: float, accused: Iterable[Culprit]) -> bool:
+        """Whether the newest probes across it are likelier if it loses nothing than if that share.
 
-    def _are_well(self, crossing: frozenset[int], loss: float) -> bool:
-        """Whether the newest probes on these paths came through, more than such a loss allows."""
-        wanted = max(RELIEF / loss, LEAST_RELIEF)
-        well = 0
+        What others that are accused explain says little: neither a loss on their paths, that it is
+        ill, nor an arrival where it shares no direction with them, that they are not.
+        """
+        own = directions_of(self._topology, suspect)
+        others = self._incidence.log_delivery(
+            (one.suspect, one.loss)
+            for one in accused
+            if not directions_of(self._topology, one.suspect) & own
+        )
+        passed = self._incidence.counts[self._incidence.suspects.index(suspect)]
+        arrived, lost = in_favour(passed, min(loss, MOST_LOST), others)
         # newest first; outcomes come nearly, not quite, in the order of sending
         order = np.argsort(np.array(self._times), kind="stable")[::-1]
-        for i in order:
-            if self._paths[i] in crossing:
-                if self._lost[i]:
-                    return False
-                well += 1
-                if well >= wanted:
-                    return True
-        return False
+        paths, are_lost = np.array(self._paths)[order], np.array(self._lost)[order]
+        says = np.where(are_lost, lost[paths], arrived[paths]).cumsum()
+        decided = np.flatnonzero(np.abs(says) >= RELIEF)
+        return bool(decided.size and says[decided[0]] > 0)
 
     def _forget(self, culprit: Culprit, now_ns: int) -> None:
         """What was lost on its link while it was ill says nothing about now."""

@@ -28,7 +28,7 @@ class Evidence:
 
     def healthy(self) -> Floats:
         """Log of every path's delivery where nothing is ill."""
-        return np.full(len(self.sent), np.log1p(-BACKGROUND))
+        return healthy(len(self.sent))
 
     def likelihood(self, log_delivery: Floats) -> float:
         """The log-likelihood (nats) of every path's delivery."""
@@ -54,6 +54,26 @@ class Evidence:
             gains += (passed == times) @ (self.lost[lossy, np.newaxis] * more)
         best = gains.argmax(axis=1)
         return LOSSES[best], gains[np.arange(len(on)), best]
+
+
+def healthy(paths: int) -> Floats:
+    """Log of every path's delivery where nothing is ill."""
+    return np.full(paths, np.log1p(-BACKGROUND))
+
+
+def in_favour(passed: Floats, loss: float, log_delivery: Floats) -> tuple[Floats, Floats]:
+    """How much likelier a suspect's being well makes what became of one probe on each path (nats).
+
+    Args:
+        passed: how often each path passes it.
+        loss: what it would lose, were it ill.
+        log_delivery: of every path, without it.
+
+    Returns:
+        Of a probe that arrived, and of one that was lost.
+    """
+    ill = log_delivery + passed * np.log1p(-loss)
+    return log_delivery - ill, _log_loss(log_delivery) - _log_loss(ill)
 
 
 def _log_loss(log_delivery: Floats) -> Floats:

@@ -7,19 +7,21 @@ taken in, then the next, as long as each raises it by `EVIDENCE` or more. The fi
 blamed for what several did together, as a T0 for a dead link and a lossy port of its: whoever then
 explains that better takes its place, and one that the others make superfluous is acquitted. So a
 silent T1 is one culprit, not all its link directions, and a link that loses one packet in a hundred
-is told from its neighbours by the paths it is not on.
+is told from its neighbours by the paths it is not on. Who stands accused already is not looked for
+again: the search begins with those, or the little evidence of a short while might be explained by
+one switch as well as by the two links that long evidence has named.
 
 (Maximum likelihood for link loss: Caceres et al., IEEE Trans. Inf. Theory 45(7), 1999; grey links
 in a data centre: NetBouncer, NSDI 2019. The stepwise search and its thresholds are ours.)
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from testbed.mapper.evidence import Evidence, Floats
+from testbed.mapper.evidence import Evidence, Floats, healthy
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.suspects import Suspect, SuspectKind, suspects_on
 
@@ -32,6 +34,10 @@ much evidence as two links that are ill at the same time."""
 
 AMBIGUITY = 3.0
 """By how much (nats) a culprit must explain the losses better than any other suspect would."""
+
+STANDING = AMBIGUITY - EVIDENCE
+"""Instead of `OF_SWITCH`, of a switch that stands accused: it gives way to a link only where that
+explains more by as much as an accusation takes."""
 
 MAX_CULPRITS = 64
 
@@ -89,8 +95,17 @@ class Incidence:
         np.add.at(found, tuple(np.array(self._entries, dtype=int).reshape(-1, 2).T), 1.0)
         return found
 
+    def log_delivery(self, culprits: Iterable[tuple[Suspect, float]]) -> Floats:
+        """Log of every path's delivery where each of these loses so much, and nobody else."""
+        found = healthy(len(self))
+        for suspect, loss in culprits:
+            found = found + self.counts[self.suspects.index(suspect)] * np.log1p(-loss)
+        return found
 
-def accuse(incidence: Incidence, sent: Floats, lost: Floats) -> tuple[Culprit, ...]:
+
+def accuse(
+    incidence: Incidence, sent: Floats, lost: Floats, standing: Collection[Suspect] = ()
+) -> tuple[Culprit, ...]:
     """The fewest culprits that explain what was lost, the strongest evidence first.
 
     Where two suspects explain it about equally well neither is accused yet; but a link is, before
@@ -100,24 +115,31 @@ def accuse(incidence: Incidence, sent: Floats, lost: Floats) -> tuple[Culprit, .
         incidence: the paths and who is on them.
         sent: probes on each path whose fate is known.
         lost: how many of those were lost.
+        standing: who was accused before. They are not accused again without evidence, but nobody
+            else is of what they explain.
     """
     if not lost.any():
         return ()
     probed = np.flatnonzero(sent)
     evidence = Evidence(sent[probed], lost[probed])
-    rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost)
+    rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost, standing)
     suspects = [incidence.suspects[row] for row in rows]
-    search = _Search(suspects, incidence.counts[rows][:, probed], evidence)
+    search = _Search(suspects, incidence.counts[rows][:, probed], evidence, standing)
     search.run()
     return tuple(sorted(search.clear_culprits(), key=lambda one: -one.gain))
 
 
-def _distinct(suspects: Sequence[Suspect], counts: Floats, lost: Floats) -> list[int]:
-    """Suspects with a lost probe; of those that no path tells apart only the plainest one."""
+def _distinct(
+    suspects: Sequence[Suspect], counts: Floats, lost: Floats, standing: Collection[Suspect]
+) -> list[int]:
+    """Suspects with a lost probe; of those that no path tells apart one: standing, or plainest."""
     plainness = (SuspectKind.LINK, SuspectKind.DIRECTION, SuspectKind.SWITCH)
+
+    def rank(row: int) -> tuple[bool, int]:
+        return suspects[row] not in standing, plainness.index(suspects[row].kind)
+
     found: dict[bytes, int] = {}
-    on_lost = np.flatnonzero(counts @ (lost > 0))
-    for row in sorted(on_lost.tolist(), key=lambda row: plainness.index(suspects[row].kind)):
+    for row in sorted(np.flatnonzero(counts @ (lost > 0)).tolist(), key=rank):
         found.setdefault((counts[row] > 0).tobytes(), row)
     return list(found.values())
 
@@ -125,14 +147,25 @@ def _distinct(suspects: Sequence[Suspect], counts: Floats, lost: Floats) -> list
 class _Search:
     """Looks for the suspects that together explain the evidence; each goes by its number."""
 
-    def __init__(self, suspects: Sequence[Suspect], counts: Floats, evidence: Evidence) -> None:
-        """Begin with nobody; `counts` says how often each path (column) passes each suspect."""
+    def __init__(
+        self,
+        suspects: Sequence[Suspect],
+        counts: Floats,
+        evidence: Evidence,
+        standing: Collection[Suspect],
+    ) -> None:
+        """Begin with who stands accused.
+
+        `counts` says how often each path (column) passes each suspect.
+        """
         self._suspects = suspects
         self._counts = counts
         self._evidence = evidence
-        self._losses: dict[int, float] = {}
+        self._standing = frozenset(i for i, one in enumerate(suspects) if one in standing)
+        self._losses = self._fitted(dict.fromkeys(self._standing, 0.0))
         self._are_switches = np.array([one.kind is SuspectKind.SWITCH for one in suspects])
-        self._prices = np.where(self._are_switches, OF_SWITCH, 0.0)
+        stand = np.array([one in standing for one in suspects], dtype=bool)
+        self._prices = np.where(self._are_switches, np.where(stand, STANDING, OF_SWITCH), 0.0)
 
     def run(self) -> None:
         """Add whoever explains most of what is left, then see whether others do better."""
@@ -141,6 +174,7 @@ class _Search:
             self._add()
             self._exchange()
             self._split()
+            self._join()
             self._acquit()
             if before == self._losses.keys():
                 return
@@ -176,22 +210,56 @@ class _Search:
                 self._put(likely)
 
     def _split(self) -> None:
-        """Put links in the place of a switch that was blamed for what several of them did."""
+        """Put links in the place of a switch that was blamed for what several of them did.
+
+        One that stands accused gives way to what would be an accusation by itself.
+        """
         for number in [one for one in self._losses if self._are_switches[one]]:
             whole = self._losses
             self._losses = self._without(number)
             self._add(switches=False)
             more = self._likelihood(self._losses) - self._likelihood(whole)
-            if more < AMBIGUITY:
+            if more < (EVIDENCE if number in self._standing else AMBIGUITY):
                 self._losses = whole
 
+    def _join(self) -> None:
+        """Put a switch in the place of links of it, the way back from `_split`.
+
+        Where they take every path over the switch with them it has to explain what they do about as
+        well; otherwise it has to explain more, by what an accusation takes.
+        """
+        for number in np.flatnonzero(self._are_switches).tolist():
+            switch = self._suspects[number]
+            links = [one for one in self._losses if self._suspects[one].ends_at(switch)]
+            if number in self._losses or len(links) <= 1:  # one: that is _exchange's
+                continue
+            covered = np.all(self._counts[links].any(axis=0) >= (self._counts[number] > 0))
+            rest = {one: loss for one, loss in self._losses.items() if one not in links}
+            joined = self._fitted({**rest, number: 0.0})
+            more = self._likelihood(joined) - self._likelihood(self._losses)
+            if more > (-AMBIGUITY if covered else EVIDENCE):
+                self._losses = joined
+
     def _acquit(self) -> None:
-        """Let go of those without whom the evidence is about as likely."""
+        """Let go of those without whom the evidence is about as likely.
+
+        Of those that stood accused before only who shares directions with another.
+        """
         for number in tuple(self._losses):
+            if number in self._standing and not self._is_part(number):
+                continue
             others = self._fitted(self._without(number))
             more = self._likelihood(self._losses) - self._likelihood(others)
             if more < EVIDENCE + self._prices[number]:
                 self._losses = others
+
+    def _is_part(self, number: int) -> bool:
+        """Whether another culprit has directions of it: its switch, its link, a direction of it."""
+        own = self._suspects[number]
+        others = (self._suspects[one] for one in self._losses if one != number)
+        return any(
+            own.link == other.link or own.ends_at(other) or other.ends_at(own) for other in others
+        )
 
     def _likely(self, gains: Floats) -> list[int]:
         """Those that raise the likelihood about as much as the best, which comes first."""

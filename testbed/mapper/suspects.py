@@ -30,6 +30,10 @@ class Suspect:
         """The link's name, of a direction too; of a switch its own."""
         return link_of(self.name) if self.kind is SuspectKind.DIRECTION else self.name
 
+    def ends_at(self, switch: "Suspect") -> bool:
+        """Whether it is a link, or a direction of one, of this switch."""
+        return self.kind is not SuspectKind.SWITCH and switch.name in self.link.split("--")
+
 
 def suspects_on(path: ProbePath) -> Iterator[Suspect]:
     """Everything that could lose a probe on its way; what it passes twice comes twice."""
