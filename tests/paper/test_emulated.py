@@ -38,15 +38,6 @@ def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: P
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
 
 
-def test_a_run_is_slowed_down_at_least_as_much_as_its_figure_needs(tmp_path: Path) -> None:
-    figures = chosen(["5", "6-7"])
-    flaps, transceiver = (figure.variants[-1] for figure in figures)
-    for form, dilations in (("emulated", (30_000, 20_000)), ("simulated", (10_000, 10_000))):
-        for variant, dilation in zip((flaps, transceiver), dilations, strict=True):
-            made = order(variant, tmp_path, cast("Form", form), machine=TWO_CORES[0])
-            assert made.scenario.topology.dilation == dilation
-
-
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
 def test_every_figure_is_emulated_but_those_of_hundreds_of_hosts(figure: PaperFigure) -> None:
     expected: Form = "simulated" if figure.large else "emulated"

@@ -13,7 +13,7 @@ from testbed.model.faults import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
-from testbed.paper.checks import Check, at_least, at_most
+from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.failover import FAILOVER
 from testbed.paper.figure import FORMS, PaperFigure, Variant
 from testbed.paper.fitting import MAX_PACKET_HOPS
@@ -241,6 +241,13 @@ def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Pat
     assert "; ".join(reasons) in as_markdown([row])
 
 
+def test_what_is_told_as_equal_says_so_beside_a_figure_that_looks_ahead(tmp_path: Path) -> None:
+    met = ahead("stall", (1.0, 1.1), (1.05, 1.2), unit="RTT")
+    assert met.value >= met.low
+    html = render([_row(tmp_path, (met,), ("a" * 40, "a" * 40), "trusted")])
+    assert f'<td class="n missed">{met.measured}<small>equal</small></td>' in html
+
+
 @dataclass(frozen=True)
 class Known:
     """A machine of which this load and this lateness are known at a dilation of 10,000."""
@@ -275,7 +282,8 @@ def test_runs_are_slowed_down_until_the_machine_carries_them(
 
 
 @pytest.mark.parametrize(
-    ("name", "dilation"), [("job-undisturbed", 10_000), ("job-transceiver-flaps", 20_000)]
+    ("name", "dilation"),
+    [("job-undisturbed", 10_000), ("job-transceiver-flaps", 20_000), ("job-fabric-flaps", 30_000)],
 )
 def test_where_faults_are_measured_runs_are_slowed_down_on_any_machine(
     name: str, dilation: float, tmp_path: Path
