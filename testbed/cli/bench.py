@@ -77,7 +77,7 @@ def _measured(part: "Part", setting: "Setting") -> "list[Figure]":
 def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
     from rich.table import Table
 
-    table = Table(pad_edge=False)
+    table = Table()
     table.add_column("part")
     table.add_column("figure", style="cyan")
     for heading in ("median", "min", "max", "samples", "target", "holds"):

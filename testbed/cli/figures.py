@@ -151,7 +151,7 @@ def _what_they_take(picked: "Sequence[PaperFigure]", planned: "Plan") -> "Table"
 
     from testbed.paper.making import in_words
 
-    table = Table(pad_edge=False)
+    table = Table()
     table.add_column("figure", style="cyan")
     table.add_column("what")
     table.add_column("how")
@@ -195,7 +195,7 @@ def _table(picked: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "T
     """Every check of every figure, and the state of each figure."""
     from rich.table import Table
 
-    table = Table(pad_edge=False)
+    table = Table()
     table.add_column("figure", style="cyan")
     table.add_column("how")
     table.add_column("what")

@@ -37,8 +37,6 @@ def protocol(
             draw_sequence(happens(), title, directory / f"protocol-{name}.png")
         draw_states(transitions(dialogue.everything()), directory / "protocol-ev-states.png")
     except OSError as error:
-        what = "a directory to write to"
-        raise InputError(
-            [Problem("--output", str(directory), what, error.strerror or "")]
-        ) from None
+        what = f"a directory to write to ({error.strerror})"
+        raise InputError([Problem("--output", str(directory), what)]) from None
     stdout().print(f"wrote {directory}/protocol-*.png")

@@ -67,5 +67,5 @@ def _write(topology: "Topology", output: Path) -> None:
 
             draw(topology, output)
     except OSError as error:
-        what = "a file to write"
-        raise InputError([Problem("--output", str(output), what, error.strerror or "")]) from None
+        what = f"a file to write ({error.strerror})"
+        raise InputError([Problem("--output", str(output), what)]) from None

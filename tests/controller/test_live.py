@@ -45,6 +45,9 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
                 assert links.carrier(FABRIC_LINK) == (False, False)
             with Client.of(tmp_path) as client, pytest.raises(InputError, match="fault 1 is in f"):
                 client.inject({"kind": "cut", "target": "p0_t1_1"})
+            with Client.of(tmp_path) as client, pytest.raises(InputError) as wrong:
+                client.inject({"kind": "cut", "target": "p0_t1_7"})
+            assert wrong.value.problems[0].where == "fault.target", "as it was typed, no line"
             with Client.of(tmp_path) as client:
                 healed = client.heal(1)
                 assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
