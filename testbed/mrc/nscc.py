@@ -8,7 +8,8 @@ begins with those of uet-htsim, the public simulator of Ultra Ethernet, whose NS
 - ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
 - ECN, delay below target: no change, the spray reacts;
 - quick adapt: after a loss, a trim or an extreme delay, and if little was achieved in the last
-  RTT, the window becomes what was achieved; what was in flight then is not held against it.
+  RTT, the window becomes what was achieved; what was in flight then is not held against it, nor
+  does it ask for another (where uet-htsim looks at ECN, a delay above target tells congestion too).
 
 MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never shows as ECN:
 delay alone must bound its queue and share it. So these rules are ours, the first two after Swift
@@ -201,8 +202,8 @@ class Nscc:
         if not stale:
             self._average(delay_ns, acked)
         congested = ecn or delay_ns >= target_ns
-        if self._quick_adapt(now_ns, extreme=delay_ns > profile.qa_threshold) or (
-            stale and congested
+        if (stale and congested) or self._quick_adapt(
+            now_ns, extreme=delay_ns > profile.qa_threshold
         ):
             self._forget_increase()
             return
@@ -222,12 +223,15 @@ class Nscc:
         self._adapt = True
         stale = self._to_ignore > 0
         self._to_ignore = max(0, self._to_ignore - lost)
-        if trimmed and not stale:  # a queue at its trimming threshold, about one BDP
+        if stale:
+            self._forget_increase()
+            return
+        if trimmed:  # a queue at its trimming threshold, about one BDP
             self._average(profile.base_rtt, lost)
             self._no_longer_idle()
         if self._quick_adapt(now_ns, extreme=False):
             self._forget_increase()
-        elif not stale and (trimmed or not profile.trimming):
+        elif trimmed or not profile.trimming:
             self._bound(self._window - lost)
 
     def on_penalty(self, penalty: int, *, restore: bool) -> None:

@@ -160,6 +160,19 @@ def test_quick_adapt_takes_what_was_achieved_and_forgives_what_was_in_flight() -
     assert nscc.window == 9 * MSS
 
 
+def test_what_was_in_flight_asks_for_no_other_quick_adapt() -> None:
+    """Trims of a window sent before it come for round trips: each adapt would take less of less."""
+    nscc = Nscc(PROFILE)
+    nscc.on_sack(MSS, RTT_NS, ecn=False, now_ns=1)
+    nscc.on_sack(9 * MSS, RTT_NS, ecn=False, now_ns=2)
+    in_flight = nscc.window
+    nscc.on_loss(MSS, trimmed=True, now_ns=1 + 2 * RTT_NS)
+    assert nscc.window == 9 * MSS
+    for trim in range(in_flight // MSS):
+        nscc.on_loss(MSS, trimmed=True, now_ns=(4 + trim) * RTT_NS)
+        assert nscc.window == 9 * MSS
+
+
 def test_quick_adapt_keeps_out_when_enough_was_achieved_or_it_is_off() -> None:
     for profile, achieved in ((PROFILE, PROFILE.max_cwnd // 4), (None, MSS)):
         nscc = Nscc(profile or replace(PROFILE, disable_qa=True))
