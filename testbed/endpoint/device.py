@@ -165,7 +165,7 @@ class Device(Closing):
         if dst is None or dst == self.host:
             raise ValueError(f"no other NIC of {topology.name} has the address {peer.hex()}")
         evs = choose_evs(topology, self.host, dst, evs=None, backups=None, seed=self._seed)
-        return Reach(ev_entries(evs), topology.path_rtt_ns(self.host, dst))
+        return Reach(ev_entries(evs), topology.path_rtt_ns(self.host, dst, serialised=False))
 
 
 def open_device() -> Device:

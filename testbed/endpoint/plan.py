@@ -52,6 +52,7 @@ class EndpointPlan:
         longest_bytes: the longest message of any flow.
         seed: of the run: chooses content and the order of EVs.
         raw_directory: where records go while the run lasts.
+        serialised: whether a lone packet takes the time of its bits at every hop.
     """
 
     topology: Topology
@@ -62,3 +63,4 @@ class EndpointPlan:
     longest_bytes: int
     seed: int
     raw_directory: Path
+    serialised: bool

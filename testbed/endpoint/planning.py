@@ -15,8 +15,14 @@ from testbed.model.transport import Roce, Tcp
 from testbed.mrc.constants import FIRST_QPN
 
 
-def plan_endpoints(scenario: Scenario, raw_directory: Path) -> dict[Node, EndpointPlan]:
-    """The queue pairs of every pair of hosts that exchange data, both ends of each."""
+def plan_endpoints(
+    scenario: Scenario, raw_directory: Path, *, serialised: bool = False
+) -> dict[Node, EndpointPlan]:
+    """The queue pairs of every pair of hosts that exchange data, both ends of each.
+
+    `serialised` says whether links hand a packet on when its last bit has left, as real ones do;
+    the kernel's hand it on with its first.
+    """
     topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
     numbers = {(flow.src, flow.dst, flow.lane): flow.number for flow in flows_of(scenario)}
     qpn: dict[Node, count[int]] = defaultdict(lambda: count(FIRST_QPN))
@@ -46,6 +52,7 @@ def plan_endpoints(scenario: Scenario, raw_directory: Path) -> dict[Node, Endpoi
             longest_bytes=scenario.longest_bytes,
             seed=seed,
             raw_directory=raw_directory,
+            serialised=serialised,
         )
         for host, own in qps.items()
     }

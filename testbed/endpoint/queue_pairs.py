@@ -14,7 +14,7 @@ from testbed.endpoint.kernel.opening import open_stream
 from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.plan import EndpointPlan, QpPlan
 from testbed.model.addressing import Path, ev_for_path, nic_address
-from testbed.model.topology import PAYLOAD_MTU, Node, Topology
+from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.model.transport import Mptcp, Mrc, Roce, Tcp
 from testbed.mrc import (
     Arrival,
@@ -165,7 +165,7 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
         ecn_skip=parameters.ecn_skip,
         go_back=parameters.repair == "go-back",
     )
-    nscc = _nscc(topology, plan.host, qp.peer) if parameters.congestion == "nscc" else None
+    nscc = _nscc(plan, qp.peer) if parameters.congestion == "nscc" else None
     return QueuePair(config, memory, nscc)
 
 
@@ -193,11 +193,12 @@ def _open_roce(
     return roce.QueuePair(config, memory)
 
 
-def _nscc(topology: Topology, host: Node, peer: Node) -> Nscc:
+def _nscc(plan: EndpointPlan, peer: Node) -> Nscc:
+    topology = plan.topology
     return Nscc(
         CcProfile.derive(
             base_rtt_ns=topology.propagation_rtt_ns,
-            path_rtt_ns=topology.path_rtt_ns(host, peer),
+            path_rtt_ns=topology.path_rtt_ns(plan.host, peer, serialised=plan.serialised),
             rate_bps=topology.planes * topology.port_rate_bps,
             mss=PAYLOAD_MTU,
             trimming=topology.queue.last_hop.trim is not None,

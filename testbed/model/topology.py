@@ -289,16 +289,19 @@ class Topology(_Model):
         """Emulated round trip over a T1 without any queueing, in ns."""
         return 2 * self.one_way_ns(3)
 
-    def path_rtt_ns(self, a: Node, b: Node) -> int:
+    def path_rtt_ns(self, a: Node, b: Node, *, serialised: bool) -> int:
         """Emulated round trip between two hosts when nothing waits, in ns.
 
-        Propagation, and a full packet's serialisation at every hop, one way: what acknowledges it
-        is small.
+        Propagation, and where `serialised` a full packet's serialisation at every hop, one way:
+        what acknowledges it is small. Kernel links are not: HTB lets a lone packet pass at once.
         """
         local = self.rack(a) == self.rack(b)
-        rates = [self.port_rate] * 2 + [self.t0_t1_rate] * (0 if local else 2)
-        bits = self.wire_bytes * 8 * 10**9 * self.dilation
-        return 2 * self.one_way_ns(1 if local else 3) + round(sum(bits / rate for rate in rates))
+        rtt_ns = 2 * self.one_way_ns(1 if local else 3)
+        if serialised:
+            rates = [self.port_rate] * 2 + [self.t0_t1_rate] * (0 if local else 2)
+            bits = self.wire_bytes * 8 * 10**9 * self.dilation
+            rtt_ns += round(sum(bits / rate for rate in rates))
+        return rtt_ns
 
     @property
     def wire_bytes(self) -> int:

@@ -125,7 +125,9 @@ class Simulation:
         self._files = ExitStack()
         by_address: dict[bytes, Host] = {}
         block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))
-        for node, plan in plan_endpoints(scenario, raw or Path()).items():
+        for node, plan in plan_endpoints(
+            scenario, raw or Path(), serialised=timing is Timing.REAL
+        ).items():
             tables = self._files.enter_context(Tables(raw, node.name))
             host = Host(plan, block, self.engine, self.fabric, by_address, tables)
             self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host

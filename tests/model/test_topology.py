@@ -91,6 +91,22 @@ def test_rates_are_divided_and_times_multiplied_by_the_dilation() -> None:
     assert TINY.bdp_packets == pytest.approx(38.5, abs=0.1)
 
 
+def test_a_path_takes_its_serialisation_only_where_links_do() -> None:
+    topology = ODD.model_copy(update={"fabric_rate": 25 * 10**9})
+    (near, far) = (
+        next(host for host in topology.hosts[1:] if (topology.rack(host) == 0) is local)
+        for local in (True, False)
+    )
+    first = topology.hosts[0]
+    packet_ns = topology.wire_bytes * 8 * 10**9 * topology.dilation / topology.port_rate
+    slow_ns = packet_ns * topology.port_rate / (25 * 10**9)
+    for host, switches, hops_ns in ((near, 1, 2 * packet_ns), (far, 3, 2 * (packet_ns + slow_ns))):
+        propagation_ns = 2 * topology.one_way_ns(switches)
+        assert topology.path_rtt_ns(first, host, serialised=False) == propagation_ns
+        serialised_ns = topology.path_rtt_ns(first, host, serialised=True)
+        assert serialised_ns == pytest.approx(propagation_ns + hops_ns, abs=1)
+
+
 def test_a_fabric_link_has_its_own_rate() -> None:
     topology = ODD.model_copy(update={"fabric_rate": 25 * 10**9})
     assert topology.rate_bps(topology.fabric_link(0, 0, 0)) == 2_500_000
