@@ -15,6 +15,7 @@ from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
 from testbed.results.metrics import WARM_UP_RTTS, jain
 from testbed.sim import Outcome, Simulation
+from testbed.sim.link import Timing
 
 NS_PER_S = 1_000_000_000
 SAMPLES_PER_RTT = 16
@@ -102,9 +103,9 @@ class Measured:
         return sum(flow.bytes_lost + flow.bytes_corrupted for flow in self.outcome.flows)
 
 
-def measure(scenario: Scenario) -> Measured:
+def measure(scenario: Scenario, timing: Timing = Timing.REAL) -> Measured:
     """Simulate a scenario and look at its flows, last hops and EVs 16 times a round trip."""
-    simulation = Simulation(scenario)
+    simulation = Simulation(scenario, timing=timing)
     engine, topology = simulation.engine, scenario.topology
     rtt_ns, bdp = topology.propagation_rtt_ns, topology.bdp_bytes
     plans = [

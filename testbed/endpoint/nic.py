@@ -96,11 +96,13 @@ class Nic(Closing):
         Raises:
             LookupError: no host of the fabric has the address `peer`.
         """
-        ev, dscp, header, payload, trailer, _, _, ecn = datagram
+        ev, dscp, header, payload, trailer, _, _, ecn, transmission = datagram
         carrier = self._carriers.to(peer, ev, dscp, ecn)
         inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
-        self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
+        wait_ns = self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
+        if transmission is not None:
+            transmission.wait_ns = wait_ns
         self._sockets.send(outer, header, payload, trailer)
         return carrier.plane
 

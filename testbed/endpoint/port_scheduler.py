@@ -27,9 +27,11 @@ class PortScheduler:
         self._lead_ns = (1 + ceil(round_ns / self._packet_ns)) * self._packet_ns
         self._free_ns = [0.0] * ports
 
-    def sent(self, port: int, wire_bytes: int, now_ns: int) -> None:
-        """Take note of a packet handed to a port."""
-        self._free_ns[port] = max(self._free_ns[port], now_ns) + wire_bytes * self._ns_per_byte
+    def sent(self, port: int, wire_bytes: int, now_ns: int) -> int:
+        """Take note of a packet handed to a port; returns how long it waits there, in ns."""
+        begins_ns = max(self._free_ns[port], now_ns)
+        self._free_ns[port] = begins_ns + wire_bytes * self._ns_per_byte
+        return int(begins_ns - now_ns)
 
     def room(self, now_ns: int) -> int:
         """How many full packets the ports together may still be given."""

@@ -237,7 +237,7 @@ class Traffic:
         control_bytes = data = 0
         for datagram in connection.qp.transmit(now_ns, room):
             plane = launch(datagram, peer, now_ns)
-            ev, _, header, payload, trailer, seq, retransmitted, _ = datagram
+            ev, _, header, payload, trailer, seq, retransmitted, _, _ = datagram
             if seq is None:
                 control_bytes += _OUTER_BYTES + len(header) + len(trailer)
                 continue

@@ -6,6 +6,7 @@ Named tuples, as what is made for each packet: to make a frozen dataclass takes 
 from typing import Final, NamedTuple
 
 from testbed.mrc.constants import ECT0
+from testbed.mrc.transmission import Transmission
 
 new: Final = tuple.__new__
 """`new(T, fields)` makes a named tuple of all its fields in half the time that `T(...)` takes."""
@@ -16,7 +17,8 @@ class Datagram(NamedTuple):
 
     The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
     sends header, payload and trailer behind it. `seq` and `retransmitted` are for recorders; `seq`
-    is None for everything but data. `ecn` is the outer header's ECN field.
+    is None for everything but data. `ecn` is the outer header's ECN field. `transmission`, where
+    there is one, is to be told how long the packet waits for its port.
     """
 
     ev: int
@@ -27,6 +29,7 @@ class Datagram(NamedTuple):
     seq: int | None = None
     retransmitted: bool = False
     ecn: int = ECT0
+    transmission: Transmission | None = None
 
     @property
     def is_data(self) -> bool:

@@ -26,9 +26,8 @@ from heapq import heappop, heappush
 from typing import Final
 
 from testbed.mrc.constants import NEVER
-from testbed.mrc.message import Message
-from testbed.mrc.path import Path
 from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.transmission import Transmission
 
 _REORDER_SHIFT: Final = 2
 """A quarter of the base RTT, as RFC 8985's first reorder window is of the minimum RTT."""
@@ -59,49 +58,6 @@ class LossReason(StrEnum):
     OVERTAKEN = "overtaken"
     SILENT = "silent EV"
     TIMEOUT = "timeout"
-
-
-class Transmission:
-    """One sending of one data packet.
-
-    `order` counts what the queue pair sends; `previous` is the transmission that this one repeats;
-    `done` says that it is no longer in flight: acknowledged or taken for lost.
-    """
-
-    __slots__ = (
-        "done",
-        "length",
-        "message",
-        "offset",
-        "order",
-        "path",
-        "previous",
-        "sent_ns",
-        "seq",
-        "suspected",
-    )
-
-    def __init__(
-        self,
-        seq: int,
-        message: Message,
-        offset: int,
-        length: int,
-        path: Path,
-        order: int,
-        sent_ns: int,
-        previous: "Transmission | None",
-    ) -> None:
-        self.seq = seq
-        self.message = message
-        self.offset = offset
-        self.length = length
-        self.path = path
-        self.order = order
-        self.sent_ns = sent_ns
-        self.previous = previous
-        self.done = False
-        self.suspected = False
 
 
 class WindowedMaximum:

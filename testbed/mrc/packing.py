@@ -3,8 +3,8 @@
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECT0, Opcode
 from testbed.mrc.datagram import Datagram, new
-from testbed.mrc.loss import Transmission
 from testbed.mrc.psn import wrap_msn, wrap_psn
+from testbed.mrc.transmission import Transmission
 from testbed.mrc.wire import encode_write
 
 
@@ -49,4 +49,4 @@ def pack(
         dscp,
         immediate,
     )
-    return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0))
+    return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission))

@@ -18,7 +18,7 @@ from testbed.mrc.counters import Counters
 from testbed.mrc.datagram import Datagram
 from testbed.mrc.ev import EvEngine
 from testbed.mrc.events import Event, Lost, Spurious
-from testbed.mrc.loss import LossDetector, LossReason, Transmission
+from testbed.mrc.loss import LossDetector, LossReason
 from testbed.mrc.message import Completion, CompletionStatus, Message
 from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
 from testbed.mrc.packing import pack
@@ -30,6 +30,7 @@ from testbed.mrc.reverse import ReversePaths
 from testbed.mrc.rtt import RttEstimator
 from testbed.mrc.scoreboard import Scoreboard
 from testbed.mrc.send_queue import SendQueue
+from testbed.mrc.transmission import Transmission
 
 _REMEMBER_LOSSES: Final = 1024
 """So many transmissions taken for lost are kept, to be known again if they were late. Ours."""
@@ -191,7 +192,7 @@ class Requester:
                 and self._timestamp(transmission.sent_ns) == sack.tx_timestamp
             ):
                 if previous is None:
-                    rtt_ns = now_ns - transmission.sent_ns
+                    rtt_ns = now_ns - transmission.sent_ns - transmission.wait_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None and sack is not None:

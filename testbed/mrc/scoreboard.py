@@ -2,7 +2,7 @@
 
 from heapq import heappop, heappush
 
-from testbed.mrc.loss import Transmission
+from testbed.mrc.transmission import Transmission
 
 
 class Scoreboard:

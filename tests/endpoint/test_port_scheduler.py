@@ -21,6 +21,14 @@ def test_what_was_sent_takes_room_until_the_wire_has_carried_it() -> None:
     assert ports.room(2 * PACKET_NS) == 2
 
 
+def test_a_packet_waits_for_those_before_it_at_its_port() -> None:
+    ports = PortScheduler(2, RATE_BPS, PACKET, PACKET_NS)
+    assert ports.sent(0, PACKET, 0) == 0
+    assert ports.sent(1, PACKET, 0) == 0
+    assert ports.sent(0, PACKET, PACKET_NS // 4) == PACKET_NS * 3 // 4
+    assert ports.sent(0, PACKET, 5 * PACKET_NS) == 0
+
+
 def test_a_port_does_not_save_up_room_while_idle() -> None:
     ports = PortScheduler(1, RATE_BPS, PACKET, PACKET_NS)
     ports.sent(0, PACKET, 0)

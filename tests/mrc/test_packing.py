@@ -4,11 +4,11 @@ import pytest
 
 from testbed.mrc import decode
 from testbed.mrc.constants import Opcode
-from testbed.mrc.loss import Transmission
 from testbed.mrc.message import Message
 from testbed.mrc.packets import Write
 from testbed.mrc.packing import pack
 from testbed.mrc.path import Path
+from testbed.mrc.transmission import Transmission
 
 from .harness import RKEY, VA, Network, make_profile
 

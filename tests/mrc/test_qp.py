@@ -346,6 +346,23 @@ def test_transmit_heeds_its_limit_of_data_and_lets_control_packets_go() -> None:
     assert [datagram.is_data for datagram in qp.transmit(0, 100)] == [True] * (16 - 3)
 
 
+@pytest.mark.parametrize("wait_ns", [0, 7 * MS])
+def test_a_round_trip_begins_on_the_wire(wait_ns: int) -> None:
+    """What a packet waits for its own NIC's port is no delay of the fabric."""
+    network = Network(make_profile(backups=0))
+    sender, receiver = network.qps
+    base_ns = sender.rtt.base_ns
+    sender.post_write(0, memoryview(b"data"), VA, RKEY)
+    (data,) = sender.transmit(0, 10)
+    assert data.transmission is not None
+    data.transmission.wait_ns = wait_ns
+    receiver.receive(decode(data.join()), Arrival(0, 0, wait_ns + base_ns))
+    for answer in receiver.transmit(wait_ns + base_ns, 0):
+        if isinstance(sack := decode(answer.join()), Sack):
+            sender.receive(sack, Arrival(0, 0, wait_ns + 3 * base_ns))
+    assert sender.rtt.smoothed_ns == base_ns + 2 * base_ns // 8
+
+
 def test_packets_of_another_peer_are_ignored() -> None:
     network = Network(make_profile())
     network.qps[0].post_write(0, memoryview(b"data"), VA, RKEY)

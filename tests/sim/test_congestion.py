@@ -1,5 +1,7 @@
 """What NSCC and the spray make of a full fabric, an incast and a shared path, in virtual time."""
 
+from statistics import mean
+
 import pytest
 
 from testbed.bench.congestion import (
@@ -19,6 +21,7 @@ from testbed.loading import load_scenario
 from testbed.model.queue import Queue, Queues
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.sim.link import Timing
 
 S = 1_000_000_000
 
@@ -60,6 +63,28 @@ def test_an_incast_is_shared_and_its_queue_is_short(seed: int) -> None:
     assert measured.dropped == 0
     assert sum(flow.packets_lost for flow in measured.outcome.flows) == 0
     assert measured.condemned == 0
+
+
+@pytest.mark.parametrize("timing", Timing)
+def test_whoever_sends_elsewhere_too_has_its_share_of_an_incast(timing: Timing) -> None:
+    """h4 fills its NIC for the victim; what waits there is no delay of the queue that all share.
+
+    Nor have near senders (h1 to h3) less than far ones, whose links take longer, or do not.
+    """
+    measured = measure(load_scenario("incast").model_copy(update={"seed": 1}), timing)
+    assert_all_arrived(measured)
+    assert measured.jain >= FAIR
+    share = {
+        (flow.src, flow.dst): share
+        for flow, share in zip(measured.outcome.flows, measured.shares, strict=True)
+    }
+    assert share["h4", "h0"] >= 0.8
+    assert share["h4", "h1"] >= 0.95
+    near, far = (
+        mean(share[sender, "h0"] for sender in senders)
+        for senders in (("h1", "h2", "h3"), ("h5", "h6", "h7"))
+    )
+    assert near == pytest.approx(far, rel=0.15)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
