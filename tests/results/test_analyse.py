@@ -183,8 +183,9 @@ def test_what_a_run_recorded_is_escaped(tmp_path: Path) -> None:
             pairs=ONE_WAY,
         ),
         Plan(stops_at=4.1, pairs=ONE_WAY),
+        Plan(failures=(Failure("h1--p1_t0_0", detect=None),), duration=5.0, pairs=ONE_WAY),
     ],
-    ids=["no fault", "never noticed", "no effect", "overlapping", "ends early"],
+    ids=["no fault", "never noticed", "no effect", "overlapping", "ends early", "beside the flow"],
 )
 def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
     generate(tmp_path / "run", plan)
@@ -192,7 +193,9 @@ def test_every_kind_of_run_gets_its_report(tmp_path: Path, plan: Plan) -> None:
     page = Page((tmp_path / "run" / "report.html").read_text())
     assert summary.verdict in page.text
     drawn = len(list((tmp_path / "run" / "figures").glob("failover_*.svg")))
-    assert drawn == sum(fault.effective_s is not None for fault in summary.faults)
+    assert drawn == sum(fault.flows_affected > 0 for fault in summary.faults)
+    noticed = any(flow.evs_detected for fault in summary.faults for flow in fault.flows)
+    assert ("left the active set and send no more" in page.text) == noticed
     assert "nan" not in re.findall(r"\bnan\b", page.text.lower())
 
 

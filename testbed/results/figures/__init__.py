@@ -18,7 +18,7 @@ from testbed.results.summary import FaultSummary, FlowFault, Summary
 
 MAX_EV_FIGURES = 2
 MAX_FAILOVERS = 4
-"""Faults drawn packet by packet: of many the ones that stalled a flow longest."""
+"""Faults drawn packet by packet: of those that affected a flow the ones that stalled it longest."""
 
 __all__ = ["Drawing", "draw_all"]
 
@@ -28,8 +28,8 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     by_flow = {one.flow.flow: one for one in tables}
     effective = [fault for fault in summary.faults if fault.flows]
     worst = sorted(
-        ((fault, _worst_flow(fault)) for fault in effective),
-        key=lambda one: (one[1].affected, one[1].stall_ms or 0),
+        ((fault, _worst_flow(fault)) for fault in effective if fault.flows_affected),
+        key=lambda one: one[1].stall_ms or 0,
         reverse=True,
     )[:MAX_FAILOVERS]
     worst.sort(key=lambda one: one[0].index)
@@ -46,8 +46,12 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
 
 
 def _worst_flow(fault: FaultSummary) -> FlowFault:
-    """The flow that stalled longest, of those that the fault affected if any."""
-    return max(fault.flows, key=lambda flow: (flow.affected, flow.stall_ms or 0))
+    """The flow that stalled longest, of those that lost packets to the fault if any did.
+
+    A stall by itself may be no more than a while in which nothing was to be sent.
+    """
+    affected = (flow for flow in fault.flows if flow.affected)
+    return max(affected, key=lambda flow: (flow.packets_lost > 0, flow.stall_ms or 0))
 
 
 def _for_ev_states(

@@ -162,4 +162,6 @@ def _mark(axes: Axes, t: float, label: str, row: float) -> None:
         va="center",
         fontsize=7,
         color=style.VERMILLION,
+        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4},
+        zorder=6,
     )

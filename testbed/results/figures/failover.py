@@ -56,15 +56,21 @@ def draw(
 
 
 def _caption(fault: FaultSummary, effect: FlowFault) -> str:
+    left = (
+        f"{effect.evs_detected} of them left the active set and send no more until probes are "
+        "answered; a backup of the plane takes the turn of each, while there are any."
+        if effect.evs_detected
+        else "None of them left the active set."
+    )
     return (
         "Above: each packet of one flow by its sequence number. Dots on the left edge of the band "
         "are packets being sent, dots on the right edge the same packets being placed, half a "
-        "round trip later. A cross is a packet that the dead link swallowed; the thin line leads "
-        "to its retransmission (triangle) on another path, and on to its placement. The black line "
-        "is the in-order delivered point: where it is flat the application waits, although bytes "
-        "keep being placed. Below: the same packets by EV, for the paths of the plane concerned; "
-        f"the row of {fault.target} (▶) stops sending when its EV leaves the active set, and a "
-        f"backup takes its turn. {effect.packets_exposed} packets were sent into the fault."
+        "round trip later. A cross is a packet that was lost; the thin line leads to its "
+        "retransmission (triangle), and on to its placement. The black line is the in-order "
+        "delivered point: where it is flat the application waits, although bytes may keep being "
+        "placed. Below: the same packets by EV, for the planes concerned; "
+        f"▶ marks paths through {fault.target}. {left} {effect.packets_exposed} packets were sent "
+        f"into the fault; {effect.packets_lost} were lost to it, those under way among them."
     )
 
 
@@ -111,7 +117,7 @@ def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.Da
 def _sequence(
     axes: Axes, data: RunData, flow: FlowTables, packets: pl.DataFrame, start: float
 ) -> None:
-    first = packets.filter(pl.col("t") >= start)["seq"].min()
+    first = packets.filter((pl.col("t") >= start) & ~pl.col("retransmitted"))["seq"].min()
     zero = first if isinstance(first, int) else 0
     dots: dict[str, Any] = {"linestyle": "none", "rasterized": packets.height > RASTER_ABOVE}
 

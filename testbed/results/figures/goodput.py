@@ -172,7 +172,8 @@ def _around_fault(
     axes.plot(x, allowed, color=style.BLACK, linestyle=(0, (4, 2)))
     healed = np.inf if fault.healed_s is None else fault.healed_s
     style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
-    marks(axes, effect, data, height=0.42, step=0.17)
+    if effect.affected:  # or what is marked would be a chance dip
+        marks(axes, effect, data, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
     axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
     if first:
