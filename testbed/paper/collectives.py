@@ -214,7 +214,7 @@ def _all_to_all(runs: Runs) -> tuple[Check, ...]:
 
 FEW_FLOWS = (
     "a rack of two has few flows to others, which one QP each puts unevenly on 2 uplinks; 16 QPs "
-    "even that out. With 16 hosts in racks of four it is 0.70 at 4 MiB, 0.83 at 16 (docs/paper.md)"
+    "even that out. With 16 hosts in racks of four it is 0.70 at 4 MiB, 0.86 at 16 (docs/paper.md)"
 )
 """Why more QPs help RoCE's all-to-all here."""
 
