@@ -5,7 +5,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from testbed.controller.plan import OPENFLOW_PORT, ControllerPlan
+from testbed.controller.plan import OPENFLOW_PORT
 from testbed.controller.process import ControllerProcess
 from testbed.fabric import requests
 from testbed.fabric.netlink import Netlink
@@ -29,17 +29,13 @@ def try_ryu() -> str | None:
     topology = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
     with tempfile.TemporaryDirectory(prefix="controller-") as scratch:
         directory = Path(scratch)
-        controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
         try:
-            controller.get_ready()
-            controller.wait_for("ready", _TIMEOUT_S)
-            _connect(time.monotonic() + _TIMEOUT_S)
-            controller.stop()
+            with ControllerProcess.idle(topology, directory, _TIMEOUT_S) as controller:
+                _connect(time.monotonic() + _TIMEOUT_S)
+                controller.stop()
         except RunFailedError as error:
             said = (directory / "controller.log").read_text().splitlines()
             return said[-1] if said else str(error)
-        finally:
-            controller.kill()
     return None
 
 

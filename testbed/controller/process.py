@@ -73,6 +73,27 @@ class ControllerProcess:
         os.close(theirs)
         return cls(process, Channel(answers, ours), log, plan.run_directory)
 
+    @classmethod
+    @contextmanager
+    def idle(cls, topology: Topology, directory: Path, timeout_s: float = 15.0) -> Iterator[Self]:
+        """One that has no timeline and no wires, ready, while the block runs; killed at its end.
+
+        Args:
+            topology: the fabric of this sandbox.
+            directory: where its log, its socket and the records of the faults are.
+            timeout_s: how long it may take to get ready.
+
+        Raises:
+            RunFailedError: it did not get ready in time, or has ended.
+        """
+        controller = cls.start(ControllerPlan(topology, (), (), directory), directory)
+        try:
+            controller.get_ready()
+            controller.wait_for("ready", timeout_s)
+            yield controller
+        finally:
+            controller.kill()
+
     @property
     def pid(self) -> int:
         """Its PID."""
@@ -245,11 +266,6 @@ def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
         topology: the fabric.
         directory: where the socket, the log and the records of the faults are.
     """
-    controller = ControllerProcess.start(ControllerPlan(topology, (), (), directory), directory)
-    try:
-        controller.get_ready()
-        controller.wait_for("ready")
+    with ControllerProcess.idle(topology, directory) as controller:
         controller.begin(time.monotonic_ns(), {})
         yield
-    finally:
-        controller.kill()
