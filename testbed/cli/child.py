@@ -8,11 +8,14 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from testbed.model.errors import RunFailedError, TestbedError
 
 Progress = Callable[[str, float], None]
+
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a run (`running.py`)."""
 
 
 def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
@@ -23,14 +26,18 @@ def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
         RunFailedError: it ended in any other way.
     """
     reader, writer = os.pipe()
+    # What a signal raises in a function that Python calls around a fork (logging has some) is only
+    # printed: it would be lost, and logging's lock kept. So signals wait until the fork is over.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     pid = os.fork()
     if not pid:
         os.close(reader)
-        _work(work, writer)
+        _work(work, writer, before)
     os.close(writer)
     ended: TestbedError | None = None
     try:
         with os.fdopen(reader, "rb") as said:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
             while True:
                 try:
                     message = pickle.load(said)  # noqa: S301 - written by our own child
@@ -51,10 +58,13 @@ def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
         raise RunFailedError(f"the run's process ended early (wait status {status:#x})")
 
 
-def _work(work: Callable[[Progress], object], writer: int) -> None:
-    """Do the work as the child; never returns."""
+def _work(
+    work: Callable[[Progress], object], writer: int, signals: Collection[int | signal.Signals]
+) -> None:
+    """Do the work as the child, with these signals blocked; never returns."""
     status = 1
     try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
         with os.fdopen(writer, "wb", buffering=0) as out:
             try:
                 work(lambda what, done: _tell(out.write, (what, done)))

@@ -81,7 +81,10 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
         thread.start()
         with raw_socket(SENDER, socket.IPPROTO_RAW) as sender:
             expected = send(sender, bad)
-            time.sleep(0.2)
+            deadline = time.monotonic() + 5
+            while sum(endpoint._traffic._demux.refused().values()) < expected.total():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
             untouched = bytes(memory)
             for _ in range(2):
                 data, to = on_the_wire(write_bytes(good), DSCP.trimmable)
