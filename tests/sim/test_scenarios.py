@@ -37,6 +37,9 @@ LONG_S = {
 QUIET_S = 3
 """What has no fault shows in this time what it shows."""
 
+EVEN_S = {"incast": 10}
+"""But its flows, which all begin with full windows, take longer to share evenly."""
+
 STRETCHED = {"transceiver-flap": 0.6, "grey-plane": 0.6}
 """All times of these are so many times as long; as long as they are in a soak only."""
 
@@ -51,7 +54,7 @@ def _shortened(name: str) -> Scenario:
     shorter_s = SHORTER_S if soak else SHORTER_S | LONG_S
     if name not in shorter_s and scenario.timeline:
         return scenario
-    duration = shorter_s.get(name, QUIET_S) * 10**9
+    duration = (shorter_s | EVEN_S).get(name, QUIET_S) * 10**9
     timeline = tuple(
         fault.model_copy(update={"times": None})
         for fault in scenario.timeline
