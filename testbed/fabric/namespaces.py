@@ -8,7 +8,7 @@ iproute2 finds them and nobody outside does.
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -35,6 +35,10 @@ AUTOGROUP = Path("/proc/self/autogroup")
 NICENESS = -10
 """What makes the network goes before ordinary programs of the machine, which shall not look like
 it: endpoints, the controller, Open vSwitch, propagation delay."""
+
+_HELD_BACK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""What ends a command. What such a signal's handler raises in a function that Python calls around a
+fork (logging has some) is only printed: it would be lost, and logging's lock kept."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -81,12 +85,20 @@ def start_sandbox(first_process: Callable[[], int]) -> int:
 
     Returns the PID, as seen from here, of the process that waits for it and ends with its status
     (128 + the signal's number if one killed it). SIGTERM to that process ends the sandbox and
-    everything in it in order; killing it, or this one, ends it as well.
+    everything in it in order; killing it, or this one, ends it as well. Signals that end the caller
+    wait until the fork is over; then they end what was forked, too.
     """
     parent = os.getpid()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     waiter = os.fork()
     if not waiter:
-        _leave(lambda: _hold_sandbox(parent, first_process))
+        _leave(lambda: _hold_sandbox(parent, before, first_process))
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    except BaseException:
+        os.kill(waiter, signal.SIGTERM)
+        os.waitpid(waiter, 0)
+        raise
     return waiter
 
 
@@ -103,8 +115,11 @@ def _leave(function: Callable[[], int]) -> NoReturn:
         os._exit(status)
 
 
-def _hold_sandbox(parent: int, first_process: Callable[[], int]) -> int:
+def _hold_sandbox(
+    parent: int, signals: Collection[int | signal.Signals], first_process: Callable[[], int]
+) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
     die_with_parent(parent)
     os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)

@@ -1,6 +1,8 @@
-"""Processes of a sandbox go before the machine's other programs, in whatever session those are."""
+"""A sandbox's start and end; its processes go before others, in whatever session those are."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -22,3 +24,35 @@ def test_going_first_counts_for_the_sandbox_and_for_no_other_session() -> None:
     assert niceness == -5
     assert session.endswith("nice -5\n")
     assert (os.getpriority(os.PRIO_PROCESS, 0), AUTOGROUP.read_text()) == ours
+
+
+_INTERRUPTED = """
+import os, signal, time
+from testbed.fabric.namespaces import start_sandbox
+
+def first_process():
+    time.sleep(60)
+    return 0
+
+parent = os.getpid()
+os.register_at_fork(before=lambda: os.getpid() == parent and os.kill(parent, signal.SIGINT))
+try:
+    start_sandbox(first_process)
+except KeyboardInterrupt:
+    try:
+        os.waitpid(-1, 0)
+    except ChildProcessError:
+        print("ended, and nothing is left")
+"""
+
+
+def test_an_interrupt_that_falls_into_the_fork_ends_what_was_forked() -> None:
+    """What a handler raises there is otherwise printed by Python, and lost."""
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("ended, and nothing is left\n", "")
