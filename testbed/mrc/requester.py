@@ -175,6 +175,7 @@ class Requester:
         if sack is not None and not sack.probe_reply:
             trigger = cack + sack.ack_psn_offset
         rtt_ns: int | None = None
+        fabric_ns: int | None = None
         acked_bytes = 0
         delivered: list[Transmission] = []
         for transmission in acked:
@@ -192,7 +193,8 @@ class Requester:
                 and self._timestamp(transmission.sent_ns) == sack.tx_timestamp
             ):
                 if previous is None:
-                    rtt_ns = now_ns - transmission.sent_ns - transmission.wait_ns
+                    rtt_ns = now_ns - transmission.sent_ns
+                    fabric_ns = rtt_ns - transmission.wait_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None and sack is not None:
@@ -201,7 +203,7 @@ class Requester:
         self._detector.delivered(delivered, now_ns)
         self._retry.progressed(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
-        self._congestion.on_sack(acked_bytes, rtt_ns, ecn=ecn, now_ns=now_ns)
+        self._congestion.on_sack(acked_bytes, fabric_ns, ecn=ecn, now_ns=now_ns)
         self._queue.acknowledged(self._scoreboard.oldest_seq)
 
     def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:

@@ -11,9 +11,10 @@ class Transmission:
     `done` says that it is no longer in flight: acknowledged or taken for lost.
 
     `wait_ns` is for the I/O layer to set: how long after `sent_ns` the NIC's port will begin to
-    send it. That wait is the sender's own and no part of the round trip, which begins on the wire:
-    NICs take their timestamps there, and Swift (Kumar et al., SIGCOMM 2020, section 3) counts no
-    delay before it as the fabric's.
+    send it. That wait is the sender's own and tells congestion control nothing, whose round trip
+    begins on the wire: NICs take their timestamps there, and Swift (Kumar et al., SIGCOMM 2020,
+    section 3) counts no delay before it as the fabric's. When an answer is due is another question:
+    loss detection and timeouts count from `sent_ns`, with the wait.
     """
 
     __slots__ = (

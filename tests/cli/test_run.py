@@ -106,7 +106,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     def play(experiment: Experiment = _records, summary: Summary | None = None) -> None:
         monkeypatch.setattr(
             "testbed.experiment.run_experiment",
-            lambda scenario, directory, progress, _captured, _hold: experiment(
+            lambda scenario, directory, progress, *_, **_options: experiment(
                 scenario, directory, progress
             ),
         )
@@ -362,7 +362,12 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
     play()
 
     def run(
-        scenario: Scenario, directory: Path, progress: Progress, captured: list[str], _hold: object
+        scenario: Scenario,
+        directory: Path,
+        progress: Progress,
+        captured: list[str],
+        _hold: object,
+        **_options: object,
     ) -> None:
         asked.extend(captured)
         _records(scenario, directory, progress)

@@ -347,9 +347,16 @@ def test_transmit_heeds_its_limit_of_data_and_lets_control_packets_go() -> None:
 
 
 @pytest.mark.parametrize("wait_ns", [0, 7 * MS])
-def test_a_round_trip_begins_on_the_wire(wait_ns: int) -> None:
-    """What a packet waits for its own NIC's port is no delay of the fabric."""
-    network = Network(make_profile(backups=0))
+def test_congestion_control_hears_of_round_trips_from_the_wire_on(wait_ns: int) -> None:
+    """What a packet waits for its own port is no delay of the fabric, but delays its answer."""
+    heard: list[int | None] = []
+
+    class Listener(FixedWindow):
+        def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+            heard.append(rtt_ns)
+            super().on_sack(acked, rtt_ns, ecn=ecn, now_ns=now_ns)
+
+    network = Network(make_profile(backups=0), congestion=lambda: Listener(1 << 20))
     sender, receiver = network.qps
     base_ns = sender.rtt.base_ns
     sender.post_write(0, memoryview(b"data"), VA, RKEY)
@@ -360,7 +367,8 @@ def test_a_round_trip_begins_on_the_wire(wait_ns: int) -> None:
     for answer in receiver.transmit(wait_ns + base_ns, 0):
         if isinstance(sack := decode(answer.join()), Sack):
             sender.receive(sack, Arrival(0, 0, wait_ns + 3 * base_ns))
-    assert sender.rtt.smoothed_ns == base_ns + 2 * base_ns // 8
+    assert heard == [3 * base_ns]
+    assert sender.rtt.smoothed_ns == base_ns + (2 * base_ns + wait_ns) // 8
 
 
 def test_packets_of_another_peer_are_ignored() -> None:
