@@ -14,6 +14,7 @@ from testbed.paper.throughput import rate, sliding
 from testbed.results.delivery import Floats
 from testbed.results.fault_metrics import FlowTables, run_end
 from testbed.results.figures import style
+from testbed.results.metrics import jain
 
 VICTIM = ("h11", "h1")
 BEGIN_RTTS = 20.0
@@ -101,13 +102,31 @@ def _worst_dip(run: Run) -> float:
     return float(_course(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
 
 
+def _wandering(run: Run) -> str:
+    """Why shares may differ at the end, with what they come to in the run as a whole."""
+    begin, end = BEGIN_RTTS * run.data.base_rtt_s, run_end(run.data)
+    whole = [
+        sum(rate(run, flow, begin, end) for flow in _flows(run, src, "h0")) for src in _sources(run)
+    ]
+    return (
+        "shares wander by a tenth in tens of round trips, of which the last quarter of a run is a "
+        f"moment: of the whole run Jain's index is {jain(whole):.3f}"
+    )
+
+
 def _measure(runs: Runs) -> tuple[Check, ...]:
     mrc, one, many = (runs[name] for name in PANELS)
     shares = [_rate(mrc, _flows(mrc, src, "h0")) for src in _sources(mrc)]
     paused = at_most("RoCE's victim with 16 QPs, at its lowest", _worst_dip(many), 0.25, "{:.0%}")
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
-        at_least("MRC's smallest share over its largest", min(shares) / max(shares), 0.8, "{:.2f}"),
+        at_least(
+            "MRC's smallest share over its largest",
+            min(shares) / max(shares),
+            0.8,
+            "{:.2f}",
+            _wandering(mrc),
+        ),
         between("RoCE's victim with 1 QP", _victim(one), 0.6, 0.9, "{:.0%}"),
         *([paused] if many.data.topology.pause is not None else []),
     )
