@@ -8,14 +8,12 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 
+from testbed.fabric.forking import fork
 from testbed.model.errors import RunFailedError, TestbedError
 
 Progress = Callable[[str, float], None]
-
-_HELD_BACK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a run (`running.py`)."""
 
 
 def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
@@ -26,18 +24,15 @@ def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
         RunFailedError: it ended in any other way.
     """
     reader, writer = os.pipe()
-    # What a signal raises in a function that Python calls around a fork (logging has some) is only
-    # printed: it would be lost, and logging's lock kept. So signals wait until the fork is over.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
-    pid = os.fork()
+    pid, let_signals_through = fork()
     if not pid:
         os.close(reader)
-        _work(work, writer, before)
+        _work(work, writer, let_signals_through)
     os.close(writer)
     ended: TestbedError | None = None
     try:
         with os.fdopen(reader, "rb") as said:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            let_signals_through()
             while True:
                 try:
                     message = pickle.load(said)  # noqa: S301 - written by our own child
@@ -59,12 +54,12 @@ def in_child(work: Callable[[Progress], object], progress: Progress) -> None:
 
 
 def _work(
-    work: Callable[[Progress], object], writer: int, signals: Collection[int | signal.Signals]
+    work: Callable[[Progress], object], writer: int, let_signals_through: Callable[[], None]
 ) -> None:
-    """Do the work as the child, with these signals blocked; never returns."""
+    """Do the work as the child; never returns."""
     status = 1
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+        let_signals_through()
         with os.fdopen(writer, "wb", buffering=0) as out:
             try:
                 work(lambda what, done: _tell(out.write, (what, done)))

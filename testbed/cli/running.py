@@ -11,6 +11,7 @@ import typer
 
 from testbed.cli.clean import is_complete, remove
 from testbed.cli.screen import say_error
+from testbed.fabric.forking import ENDING
 from testbed.model.errors import (
     InputError,
     LateError,
@@ -23,7 +24,6 @@ from testbed.model.errors import (
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MANIFEST = "manifest.json"
 """What is known before anything has run."""
 
@@ -76,7 +76,7 @@ def signals_stop() -> Iterator[None]:
     def stop(number: int, _: FrameType | None) -> NoReturn:
         raise _Stopped(number)
 
-    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield

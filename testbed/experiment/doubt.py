@@ -32,6 +32,8 @@ class Doubt:
         self._samples += (one for one in new if one.t_ns >= self._t0_ns)
         recorded = (self._directory / FAULTS).read_text().splitlines()
         faults = [FaultRecord.model_validate_json(line) for line in recorded]
-        for _, reason in late_for_good(self._samples, faults, self._base_rtt_ns):
+        found = next(iter(late_for_good(self._samples, faults, self._base_rtt_ns)), None)
+        if found is not None:
+            _, reason = found
             after_s = (self._samples[-1].t_ns - self._t0_ns) / 1e9
             raise LateError(f"ended after {after_s:.0f} s, as it could not be trusted: {reason}")

@@ -8,10 +8,12 @@ iproute2 finds them and nobody outside does.
 import ctypes
 import os
 import signal
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
+
+from testbed.fabric.forking import fork
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWPID = 0x2000_0000
@@ -35,10 +37,6 @@ AUTOGROUP = Path("/proc/self/autogroup")
 NICENESS = -10
 """What makes the network goes before ordinary programs of the machine, which shall not look like
 it: endpoints, the controller, Open vSwitch, propagation delay."""
-
-_HELD_BACK = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""What ends a command. What such a signal's handler raises in a function that Python calls around a
-fork (logging has some) is only printed: it would be lost, and logging's lock kept."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,12 +87,11 @@ def start_sandbox(first_process: Callable[[], int]) -> int:
     wait until the fork is over; then they end what was forked, too.
     """
     parent = os.getpid()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
-    waiter = os.fork()
+    waiter, let_signals_through = fork()
     if not waiter:
-        _leave(lambda: _hold_sandbox(parent, before, first_process))
+        _leave(lambda: _hold_sandbox(parent, let_signals_through, first_process))
     try:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        let_signals_through()
     except BaseException:
         os.kill(waiter, signal.SIGTERM)
         os.waitpid(waiter, 0)
@@ -116,10 +113,10 @@ def _leave(function: Callable[[], int]) -> NoReturn:
 
 
 def _hold_sandbox(
-    parent: int, signals: Collection[int | signal.Signals], first_process: Callable[[], int]
+    parent: int, let_signals_through: Callable[[], None], first_process: Callable[[], int]
 ) -> int:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+    let_signals_through()
     die_with_parent(parent)
     os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
     unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from testbed.fabric.forking import ENDING
 from testbed.fabric.namespaces import start_sandbox
 
 _CHUNK = 1 << 14
@@ -45,14 +46,12 @@ class _Ended(BaseException):
 
 @contextmanager
 def _signals_end() -> Iterator[None]:
-    heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
     def end(number: int, _: FrameType | None) -> NoReturn:
-        for one in heard:  # it is ending: `timeout`, and who is impatient, send more than one
+        for one in ENDING:  # it is ending: `timeout`, and who is impatient, send more than one
             signal.signal(one, signal.SIG_IGN)
         raise _Ended(number)
 
-    before = {number: signal.signal(number, end) for number in heard}
+    before = {number: signal.signal(number, end) for number in ENDING}
     try:
         yield
     finally:

@@ -161,10 +161,10 @@ class _Search:
         self._suspects = suspects
         self._counts = counts
         self._evidence = evidence
-        self._standing = frozenset(i for i, one in enumerate(suspects) if one in standing)
+        stand = np.array([one in standing for one in suspects], dtype=bool)
+        self._standing = frozenset(np.flatnonzero(stand).tolist())
         self._losses = self._fitted(dict.fromkeys(self._standing, 0.0))
         self._are_switches = np.array([one.kind is SuspectKind.SWITCH for one in suspects])
-        stand = np.array([one in standing for one in suspects], dtype=bool)
         self._prices = np.where(self._are_switches, np.where(stand, STANDING, OF_SWITCH), 0.0)
 
     def run(self) -> None:
