@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from testbed.results.capacity import AttainableRate
 from testbed.results.delivery import Delivery, Floats, longest_gap
@@ -22,6 +23,10 @@ RECOVERY_PACKETS = 200
 
 RECOVERY_HOLD_RTTS = 1.0
 """... and must stay there for so long, so that one burst does not pass for recovery."""
+
+DIP_RTTS = 0.25
+"""A time below the mark that is shorter does not count: what an event loop picks up a little late
+takes goodput below it for hundredths of an RTT, long after the fault, too."""
 
 RECOVERY_STEPS_PER_RTT = 100
 
@@ -194,10 +199,11 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     """Seconds until goodput is back at 95% of what the surviving capacity allows.
 
     Goodput is averaged over the last RECOVERY_PACKETS packets' time, and compared with what the
-    links in service allowed in that time. From the first time that it is below the mark (not
-    before half an RTT: until then arrivals are packets that crossed the link in time), the first
-    time that it is not, and stays so for RECOVERY_HOLD_RTTS, is the recovery. So its own
-    averaging, up to RECOVERY_PACKETS packets' time, is part of it, and it is never flattered.
+    links in service allowed in that time. Times below the mark that are shorter than DIP_RTTS do
+    not count. From the first time that it is below the mark (not before half an RTT: until then
+    arrivals are packets that crossed the link in time), the first time that it is not, and stays so
+    for RECOVERY_HOLD_RTTS, is the recovery. So its own averaging, up to RECOVERY_PACKETS packets'
+    time, is part of it, and it is never flattered.
     While nothing is in service that could carry the flow, it is below the mark.
     0 if goodput never fell below the mark while the fault was in force: what comes after healing
     is the return to service, not recovery. None if it did not come back by `until`.
@@ -211,9 +217,9 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     width = max(RECOVERY_PACKETS * packet_bits / surviving, rtt)
     good = _share(flow, now - width, now) >= RECOVERED_SHARE
     good &= flow.attainable.bits(now - width, now) > 0
-    below = np.flatnonzero(~good)
     if not now.size:
         return None
+    below = _lasting(~good, round(DIP_RTTS * RECOVERY_STEPS_PER_RTT))
     if not below.size or now[below[0]] > during.end:
         return 0.0
     hold = round(RECOVERY_HOLD_RTTS * RECOVERY_STEPS_PER_RTT)
@@ -221,6 +227,15 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     ends = np.flatnonzero(np.diff(below, append=len(now) + hold) > hold)
     last = below[ends[0]]
     return float(now[last + 1] - during.start) if last + 1 < len(now) else None
+
+
+def _lasting(true: NDArray[np.bool_], least: int) -> NDArray[np.intp]:
+    """Where it is true for so many steps on end, or at the end, where it may go on being so."""
+    places = np.flatnonzero(true)
+    spells = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+    return np.concatenate(
+        [s for s in spells if len(s) >= least or true.size - 1 in s] or [places[:0]]
+    )
 
 
 def _share(flow: FlowTables, start: Floats, end: Floats) -> Floats:

@@ -11,7 +11,7 @@ import pytest
 
 from testbed.results.ev_states import Span, returned
 from testbed.results.metrics import flow_tables, summarise
-from testbed.results.run_data import load_run
+from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import FlowFault, Summary
 
 from .synthetic import LINK, PAYLOAD, Failure, Plan, Truth, generate
@@ -406,16 +406,33 @@ def test_a_stumble_before_the_fault_can_show_is_not_the_dip(
 ) -> None:
     """Arrivals held up for 15 ms just after the fault are the machine's doing, not recovery."""
     measure(Plan())
-    data = load_run(tmp_path / "run")
-    t = pl.col("t")
-    held = data.tables["arrivals"].with_columns(
-        t=pl.when(t.is_between(4.0, 4.015)).then(4.015).otherwise(t)
-    )
-    stumbled = replace(data, tables={**data.tables, "arrivals": held})
-    summary = summarise(stumbled, flow_tables(stumbled))
+    summary = _with_arrivals_held(load_run(tmp_path / "run"), 4.0, 4.015)
     for flow in summary.faults[0].flows:
         assert flow.recovery_ms is not None
         assert flow.recovery_ms > 200
+
+
+def _with_arrivals_held(data: RunData, since: float, until: float) -> Summary:
+    """What a run comes to when an event loop stood still: all of that time arrives at its end."""
+    t = pl.col("t")
+    held = data.tables["arrivals"].with_columns(
+        t=pl.when(t.is_between(since, until)).then(until).otherwise(t)
+    )
+    stumbled = replace(data, tables={**data.tables, "arrivals": held})
+    return summarise(stumbled, flow_tables(stumbled))
+
+
+@pytest.mark.parametrize(("held_s", "opens"), [(0.04, False), (0.1, True)])
+def test_only_what_stays_below_the_mark_for_a_quarter_of_a_round_trip_opens_a_dip(
+    measure: Measure, tmp_path: Path, *, held_s: float, opens: bool
+) -> None:
+    """A late moment of the machine, long after a fault that goodput did not feel."""
+    failure = Failure("h0--p2_t0_0", at=2.0, until=4.0)
+    summary, _ = measure(Plan(failures=(failure,), duration=7.0))
+    late = _with_arrivals_held(load_run(tmp_path / "run"), 3.0, 3.0 + held_s)
+    assert summary.faults[0].recovery_ms == 0
+    assert late.faults[0].recovery_ms is not None
+    assert (late.faults[0].recovery_ms > 1000) is opens
 
 
 def test_a_dip_after_healing_is_not_the_fault_s_recovery(measure: Measure, tmp_path: Path) -> None:

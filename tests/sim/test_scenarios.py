@@ -30,7 +30,7 @@ LONG_S = {
     "chaos-long": 280,
     "clustermapper": 12,
     "clustermapper-long": 20,
-    "degraded-links": 5,
+    "degraded-links": 10,
 }
 """These take longest: in full in a soak only; of their faults most have struck by then."""
 
