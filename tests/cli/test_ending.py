@@ -31,6 +31,36 @@ def _marked(mark: str) -> list[str]:
     return found
 
 
+LOADED = (sys.executable, "-X", "importtime", "-m", "testbed", "paths", "clos-tiny", "h0", "h1")
+"""Python tells of each module that it has imported: of typer's first long before the last."""
+
+
+def _interrupted_while_it_is_loaded(*command: str) -> tuple[int, str, str]:
+    """Exit status of a command, and what it says."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as loading:
+        assert loading.stdout is not None
+        assert loading.stderr is not None
+        for line in loading.stderr:
+            if "typer" in line:
+                break
+        loading.send_signal(signal.SIGINT)
+        told = [line for line in loading.stderr if not line.startswith("import time:")]
+        return loading.wait(), loading.stdout.read(), "".join(told)
+
+
+def test_ctrl_c_while_the_command_line_is_loaded_ends_it_without_a_word() -> None:
+    assert _interrupted_while_it_is_loaded(*LOADED) == (-signal.SIGINT, "", "")
+
+
+def test_ctrl_c_that_is_ignored_stays_so() -> None:
+    """As behind nohup, or in a shell's background."""
+    ignoring = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+    status, said, told = _interrupted_while_it_is_loaded(*ignoring, *LOADED)
+    assert (status, told) == (0, "")
+    assert "carrier address" in said
+
+
 @pytest.mark.root
 @pytest.mark.e2e
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
