@@ -54,6 +54,9 @@ CALIBRATION = 5
 
 _DILATION_STEP = 100
 
+_TIMES = 10
+"""Shares are told in percent up to so many times the whole."""
+
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
@@ -110,6 +113,11 @@ class Capacity:
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
+def _share(share: float) -> str:
+    """How a share of something is told: `94% of`, and `1,005 times` where it is far beyond all."""
+    return f"{share:.0%} of" if share < _TIMES else f"{share:,.0f} times"
+
+
 def _further_queue_pairs(scenario: Scenario) -> dict["Node", int]:
     """How many queue pairs each host has beyond the first, which is part of a packet's cost."""
     ends: dict[Node, set[tuple[Node, int]]] = defaultdict(set)
@@ -129,12 +137,14 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     dilation = capacity.fitting_dilation(scenario)
     if load > WARN_LOAD:
         flows = len(scenario.flows)
-        fits = max(int(flows * AIM_LOAD / load), 1)
-        what = f"{flows} flows take about {load:.0%} of this machine's {capacity.cpus} CPUs"
-        remedy = f"{fits} of them would fit, or all with dilation: {dilation} (auto finds it)"
+        take = f"{flows} flows take" if flows > 1 else "its only flow takes"
+        what = f"{take} about {_share(load)} this machine's {capacity.cpus} CPUs"
+        fits = int(flows * AIM_LOAD / load)
+        some = f"{fits} of them would fit, or all with dilation: {dilation}"
+        remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
     elif late > LAG_RTT:
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
-        what = f"this machine's timers make delays late by {late:.0%} of a round trip of {rtt}"
+        what = f"this machine's timers make delays late by {_share(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
     else:
         return None

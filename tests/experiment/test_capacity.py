@@ -157,6 +157,26 @@ def test_far_too_much_is_refused_unless_forced() -> None:
     assert judge_load(scenario, MEASURED, force=True) is not None
 
 
+def test_what_is_beyond_all_bounds_is_told_in_times() -> None:
+    """At full speed, where not even one flow of eight fits."""
+    with pytest.raises(MachineError, match="8 flows take about 3,775 times") as many:
+        judge_load(_permutation(dilation=1.0), MEASURED, force=False)
+    fitting = MEASURED.fitting_dilation(_permutation())
+    assert many.value.remedy.startswith(f"dilation: {fitting} would fit (auto finds it);")
+    late = replace(MEASURED, endpoint_ns=0, link_ns=0, lag_ns=2e6)
+    with pytest.raises(MachineError, match="late by 153 times a round trip of"):
+        judge_load(_permutation(dilation=1.0), late, force=False)
+
+
+def test_one_flow_too_many_is_not_told_that_one_would_fit() -> None:
+    scenario = _permutation(dilation=200.0)
+    one_way = {"pairs": (("h0", "h4"),), "bidirectional": False}
+    one = scenario.model_copy(update={"workload": scenario.workload.model_copy(update=one_way)})
+    with pytest.raises(MachineError, match="its only flow takes about") as refused:
+        judge_load(one, MEASURED, force=False)
+    assert "of them" not in refused.value.remedy
+
+
 def test_what_was_measured_is_kept_in_the_cache_and_nowhere_else(cache: Path) -> None:
     assert kept() is None
     place = keep(MEASURED)
