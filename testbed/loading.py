@@ -57,6 +57,7 @@ def load_scenario(
     name_or_path: str,
     dilation: Dilation = nominal,
     settings: Mapping[str, Any] = MappingProxyType({}),
+    swept: Mapping[str, Any] = MappingProxyType({}),
 ) -> Scenario:
     """Load a scenario and its topology: one of the project's by name, or a YAML file by path.
 
@@ -66,14 +67,16 @@ def load_scenario(
     Args:
         name_or_path: the scenario.
         dilation: asked where it is `auto`.
-        settings: values by key path (`transport.evs`) that stand in place of the file's.
+        settings: values by key path (`transport.evs`) that stand in place of the file's: `--set`.
+        swept: the same of one case of a `--sweep`, in place of those.
 
     Raises:
         InputError: there is none of that name, or it is wrong, or its parts do not fit.
     """
     document = read_document(find_scenario(name_or_path))
-    for path, value in settings.items():
-        document = _set(document, path, value)
+    for option, values in (("--set", settings), ("--sweep", swept)):
+        for path, value in values.items():
+            document = _set(document, path, value, option)
     data, found = dict(document.data), list[Problem]()
     try:
         data["topology"] = _topology_of_scenario(document)
@@ -89,12 +92,12 @@ def load_scenario(
     return scenario
 
 
-def _set(document: Document, path: str, value: Any) -> Document:
+def _set(document: Document, path: str, value: Any, option: str) -> Document:
     """Change a key; of a topology that is only named, one of its own."""
     name = document.data.get("topology")
     if path.startswith("topology.") and isinstance(name, str):
         document = replace(document, data={**document.data, "topology": {_BASE: name}})
-    return changed(document, path, value, "--set")
+    return changed(document, path, value, option)
 
 
 def is_auto(topology: object) -> bool:

@@ -79,7 +79,7 @@ def run(
     held_up = hold_of(hold=hold, limit=hold_for, several=several)
 
     def load(case: "Settings") -> "Scenario":
-        return _checked(name, settings | case, seed, links, force=force)
+        return _checked(name, settings, case, seed, links, force=force)
 
     def execute(
         scenario: "Scenario",
@@ -122,14 +122,20 @@ def run(
 
 
 def _checked(
-    name: str, settings: "Settings", seed: int | None, pcap: list[str], *, force: bool
+    name: str,
+    settings: "Settings",
+    swept: "Settings",
+    seed: int | None,
+    pcap: list[str],
+    *,
+    force: bool,
 ) -> "Scenario":
     """Load a scenario and check all that can be before anything is built."""
     from testbed.experiment.footprint import require_room
     from testbed.loading import load_scenario
     from testbed.model.checks import remarks
 
-    scenario = load_scenario(name, _dilation, settings)
+    scenario = load_scenario(name, _dilation, settings, swept)
     if seed is not None:
         require_seed(seed)
         scenario = scenario.model_copy(update={"seed": seed})

@@ -59,7 +59,7 @@ def simulate(
     settings, swept = settings_of(set_), sweep_of(sweep)
 
     def load(case: "Settings") -> "Scenario":
-        return _checked(name, settings | case, seed)
+        return _checked(name, settings, case, seed)
 
     if repeat > 1 or swept or into is not None:
         plan = plan_of(load({}), simulated=True, settings=settings, sweep=swept, repeat=repeat)
@@ -82,11 +82,11 @@ def simulate(
     raise typer.Exit(exit_status(summary))
 
 
-def _checked(name: str, settings: "Settings", seed: int | None) -> "Scenario":
+def _checked(name: str, settings: "Settings", swept: "Settings", seed: int | None) -> "Scenario":
     from testbed.loading import load_scenario, nominal
     from testbed.model.checks import buffer_bytes, remarks
 
-    scenario = load_scenario(name, nominal, settings)
+    scenario = load_scenario(name, nominal, settings, swept)
     if seed is not None:
         require_seed(seed)
         scenario = scenario.model_copy(update={"seed": seed})
