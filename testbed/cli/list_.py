@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import say_columns, say_json, stdout
 
 
 def list_(as_json: Json = False) -> None:
@@ -22,7 +22,8 @@ def list_(as_json: Json = False) -> None:
         table.add_column(overflow="fold")
         for one in found:
             table.add_row(one["name"], one["description"])
-        stdout().print(table, "")
+        say_columns(table)
+        stdout().print()
 
 
 def _described(directory: Path) -> list[dict[str, str]]:

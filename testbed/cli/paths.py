@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import say_columns, say_json
 
 if TYPE_CHECKING:
     from testbed.model.topology import Node, Topology
@@ -34,7 +34,7 @@ def paths(
     table.columns[0].style = "cyan"
     for one in found:
         table.add_row(one["path"], f"{one['ev']:#010x}", one["carrier"], " ".join(one["links"]))
-    stdout().print(table)
+    say_columns(table)
 
 
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":

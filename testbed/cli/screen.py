@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 _UNLIMITED = 1000
 """Columns where no terminal limits them: a line a row, for grep."""
@@ -23,6 +24,15 @@ def stdout() -> "Console":
 
     width = None if sys.stdout.isatty() else _UNLIMITED
     return Console(highlight=False, markup=False, width=width)
+
+
+def say_columns(table: "Table") -> None:
+    """Print a table that has no lines between its columns; rows end where their text does."""
+    console = stdout()
+    with console.capture() as shown:
+        console.print(table)
+    for row in shown.get().splitlines():
+        print(row.rstrip())  # noqa: T201 - as it is: laid out above
 
 
 def stderr() -> "Console":

@@ -6,7 +6,7 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.paths import hosts_named
-from testbed.cli.screen import say_error, say_json, stdout
+from testbed.cli.screen import say_columns, say_error, say_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -173,7 +173,7 @@ def _show(
         if found is not None:
             row.append(_captured(hop, captured, delivered=found.delivered))
         table.add_row(*row)
-    stdout().print(table)
+    say_columns(table)
 
 
 def _captured(hop: "Hop", captured: "dict[str, Seen]", *, delivered: bool) -> str:

@@ -47,10 +47,19 @@ def test_list_names_and_describes_everything(call: Call) -> None:
     for one in listed["scenarios"] + listed["topologies"]:
         assert one["description"]
         assert re.search(
-            rf"^{re.escape(one['name'])} +{re.escape(one['description'])} *$",
+            rf"^{re.escape(one['name'])} +{re.escape(one['description'])}$",
             plain.out,
             re.MULTILINE,
         )
+
+
+@pytest.mark.parametrize(
+    "command", [("list",), ("paths", "clos-tiny", "h0", "h1"), ("trace", "clos-tiny", "h0", "h1")]
+)
+def test_columns_leave_no_blanks_behind_them(call: Call, command: tuple[str, ...]) -> None:
+    rows = call(*command).out.splitlines()
+    assert len(rows) > 3
+    assert not [row for row in rows if row != row.rstrip()]
 
 
 @pytest.mark.parametrize("command", [(), ("fault",)])
