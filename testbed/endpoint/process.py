@@ -120,9 +120,9 @@ class Endpoint:
         if now >= self._next_bin_ns:
             self._next_bin_ns = now + self._bin_ns
             self._traffic.sample(now)
+            self._tables.flush()
         if now >= self._health.due_ns:
             self._health.write(now, {"raw_socket": self._nic.overflowed})
-            self._tables.flush()
 
     # --- the parent's words -------------------------------------------------------------------
 

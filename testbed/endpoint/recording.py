@@ -48,7 +48,7 @@ class Tables:
         self.operations = appender(records.OPERATIONS)
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the kernel: it outlives this process."""
+        """Hand everything recorded so far to the kernel: a process that is killed leaves it."""
         for recorder in self._recorders:
             recorder.flush()
 

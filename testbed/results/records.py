@@ -277,7 +277,9 @@ class Recorder:
         return self._words[word]
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the kernel."""
+        """Hand everything recorded so far to the kernel: it outlives the process."""
+        if not self._buffer:
+            return
         view = memoryview(bytes(self._buffer))
         self._buffer.clear()
         while view:
