@@ -100,9 +100,8 @@ class Nic(Closing):
         carrier = self._carriers.to(peer, ev, dscp, ecn)
         inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
-        wait_ns = self._ports.sent(carrier.plane, ETHERNET_HEADER + len(outer) + inner, now)
-        if transmission is not None:
-            transmission.wait_ns = wait_ns
+        size = ETHERNET_HEADER + len(outer) + inner
+        self._ports.sent(carrier.plane, size, now, transmission)
         self._sockets.send(outer, header, payload, trailer)
         return carrier.plane
 

@@ -150,9 +150,7 @@ class Host(Event):
         route = way.route
         packet = Packet(datagram, route, way.deliver)
         self.launched += 1
-        wait_ns = self._ports.sent(way.plane, packet.size, now_ns)
-        if datagram.transmission is not None:
-            datagram.transmission.wait_ns = wait_ns
+        self._ports.sent(way.plane, packet.size, now_ns, datagram.transmission)
         route[0].offer(now_ns, packet)
         return way.plane
 
