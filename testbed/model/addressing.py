@@ -14,7 +14,8 @@ not fit in 16 bits. The whole carrier is unique all the same, and names one path
 
 An entropy value (EV) is 32 bits. Its lower half selects the path and travels in the outer flow
 label, its upper half travels in the UDP source port. (Independent implementers of OCP MRC 1.0
-disagree on which half goes where; this module is the only place that decides it.)
+disagree on which half goes where. Only this module says how the path is read from its half; where
+the halves stand in an inner packet, `EV_LABEL_MASK` in `mrc/constants.py` says.)
 """
 
 import re

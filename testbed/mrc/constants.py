@@ -18,6 +18,11 @@ ENDPOINT_QPN: Final = 2
 FIRST_QPN: Final = 16
 """Queue pairs are numbered from here; what lies below is reserved, as `ENDPOINT_QPN`. Ours."""
 
+EV_PORT_SHIFT: Final = 16
+EV_LABEL_MASK: Final = (1 << EV_PORT_SHIFT) - 1
+"""An EV's halves: the upper one is the UDP source port, the lower one, which names the path, stands
+in the flow label. Sources disagree on the order."""
+
 DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
 

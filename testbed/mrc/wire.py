@@ -3,9 +3,8 @@
 An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. Layouts are OCP MRC 1.0's
 as independent implementers describe them; what they leave open is decided here:
 
-- *EV halves*: the low 16 bits (the path) travel in the low 16 bits of the flow label, the high 16
-  bits in the UDP source port. Sources disagree on the order. The inner flow label repeats the
-  outer one, so that a receiver that sees only the inner packet still knows the EV.
+- *EV halves* (`EV_LABEL_MASK`): the inner flow label repeats the outer one, so that a receiver that
+  sees only the inner packet still knows the EV.
 - *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0. Every WRITE of ours has one, and
   one without is refused: its timestamp is what tells transmissions of a packet apart.
 - What follows the BTH of other packets than WRITEs: `control.py`.
@@ -25,6 +24,8 @@ from testbed.mrc.constants import (
     BTH_BYTES,
     DEFAULT_PKEY,
     ECT0,
+    EV_LABEL_MASK,
+    EV_PORT_SHIFT,
     FLAG_ACK_REQUEST,
     FLAG_RETRANSMITTED,
     FLAG_TIMESTAMP,
@@ -64,7 +65,7 @@ _COVERED_WRITE: Final = Struct("!8s" + _BASE_FORMAT[1:] + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
 
-_UDP_NEXT_HEADER: Final = 17
+UDP_NEXT_HEADER: Final = 17
 _HOP_LIMIT: Final = 64
 _FTYPE_TIMESTAMP: Final = 1
 _TIMESTAMPED: Final = FLAG_TIMESTAMP << 24
@@ -144,13 +145,13 @@ def encode_write(
         flags |= FLAG_RETRANSMITTED
     word8 = flags << 24 | psn
     header = _WRITE.pack(
-        0x60000000 | dscp << 22 | ECT0 << 20 | ev & 0xFFFF,
+        0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
         length,
-        _UDP_NEXT_HEADER,
+        UDP_NEXT_HEADER,
         _HOP_LIMIT,
         source,
         destination,
-        ev >> 16,
+        ev >> EV_PORT_SHIFT,
         ROCE_UDP_PORT,
         length,
         0,
@@ -171,11 +172,11 @@ def encode_write(
         _ONES,
         _MASKED_WORD,
         length,
-        _UDP_NEXT_HEADER,
+        UDP_NEXT_HEADER,
         _MASKED_HOP_LIMIT,
         source,
         destination,
-        ev >> 16,
+        ev >> EV_PORT_SHIFT,
         ROCE_UDP_PORT,
         length,
         _MASKED_CHECKSUM,
@@ -207,25 +208,46 @@ def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
     """Return the header of a control packet and its trailer (the iCRC)."""
     opcode, qpn, psn, extension = encode_extension(packet)
     length = UDP_BYTES + BTH_BYTES + len(extension) + ICRC_BYTES
-    base = BASE.pack(
-        0x60000000 | dscp << 22 | ECT0 << 20 | packet.ev & 0xFFFF,
+    base = encode_base(
+        packet.source, packet.destination, packet.ev, dscp, length, opcode, 0, qpn, psn
+    )
+    header = base + extension
+    return header, icrc(header, b"").to_bytes(4, "little")
+
+
+def encode_base(
+    source: bytes,
+    destination: bytes,
+    ev: int,
+    dscp: int,
+    length: int,
+    opcode: int,
+    flags: int,
+    word4: int,
+    word8: int,
+) -> bytes:
+    """Return the headers that every inner packet begins with, RoCE's too.
+
+    `length` is that of the UDP datagram; `flags` is byte 1 of the BTH, which has the pad count, and
+    the words are those from its bytes 4 and 8 on.
+    """
+    return BASE.pack(
+        0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
         length,
-        _UDP_NEXT_HEADER,
+        UDP_NEXT_HEADER,
         _HOP_LIMIT,
-        packet.source,
-        packet.destination,
-        packet.ev >> 16,
+        source,
+        destination,
+        ev >> EV_PORT_SHIFT,
         ROCE_UDP_PORT,
         length,
         0,
         opcode,
-        0,
+        flags,
         DEFAULT_PKEY,
-        qpn,
-        psn,
+        word4,
+        word8,
     )
-    header = base + extension
-    return header, icrc(header, b"").to_bytes(4, "little")
 
 
 def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
@@ -260,11 +282,11 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
     ) = BASE.unpack_from(packet)
     if word >> 28 != 6:  # noqa: PLR2004 - the version is the protocol's name
         raise DecodeError(DecodeReason.NOT_IPV6)
-    if next_header != _UDP_NEXT_HEADER:
+    if next_header != UDP_NEXT_HEADER:
         raise DecodeError(DecodeReason.NOT_UDP)
     if port != ROCE_UDP_PORT:
         raise DecodeError(DecodeReason.WRONG_PORT)
-    ev = source_port << 16 | word & 0xFFFF
+    ev = source_port << EV_PORT_SHIFT | word & EV_LABEL_MASK
     qpn = word4 & 0xFFFFFF
     if trimmed:
         return _decode_trimmed(packet, source, destination, ev, qpn, opcode, word8)

@@ -26,8 +26,8 @@ from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
     AETH_BYTES,
     BTH_BYTES,
-    DEFAULT_PKEY,
-    ECT0,
+    EV_LABEL_MASK,
+    EV_PORT_SHIFT,
     ICRC_BYTES,
     IMMDT_BYTES,
     IPV6_BYTES,
@@ -36,11 +36,9 @@ from testbed.mrc.constants import (
     UDP_BYTES,
 )
 from testbed.mrc.packets import Buffer
-from testbed.mrc.wire import BASE, icrc
+from testbed.mrc.wire import BASE, UDP_NEXT_HEADER, encode_base, icrc
 
 _RETH: Final = Struct("!QII")
-_UDP_NEXT_HEADER: Final = 17
-_HOP_LIMIT: Final = 64
 _NAK: Final = 0b011 << 5
 _MSN_MASK: Final = 0xFFFFFF
 
@@ -140,20 +138,14 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
         opcode, becn, extension = Opcode.CNP, BECN, bytes(CNP_RESERVED_BYTES)
     pad = -len(payload) & 3
     length = UDP_BYTES + BTH_BYTES + len(extension) + len(payload) + pad + ICRC_BYTES
-    base = BASE.pack(
-        0x60000000 | dscp << 22 | ECT0 << 20 | packet.ev & 0xFFFF,
-        length,
-        _UDP_NEXT_HEADER,
-        _HOP_LIMIT,
+    base = encode_base(
         packet.source,
         packet.destination,
-        packet.ev >> 16,
-        ROCE_UDP_PORT,
+        packet.ev,
+        dscp,
         length,
-        0,
         opcode,
         pad << 4,
-        DEFAULT_PKEY,
         becn << 24 | packet.qpn,
         flags << 24 | psn,
     )
@@ -171,7 +163,7 @@ def _checked(packet: Buffer) -> tuple[Any, ...]:
     word, length, next_header, port, udp_length = *fields[:3], *fields[7:9]
     if word >> 28 != 6:  # noqa: PLR2004 - the version is the protocol's name
         raise DecodeError(DecodeReason.NOT_IPV6)
-    if next_header != _UDP_NEXT_HEADER:
+    if next_header != UDP_NEXT_HEADER:
         raise DecodeError(DecodeReason.NOT_UDP)
     if port != ROCE_UDP_PORT:
         raise DecodeError(DecodeReason.WRONG_PORT)
@@ -193,7 +185,7 @@ def decode(packet: Buffer) -> Packet:
     fields = _checked(packet)
     word, _, _, _, source, destination, source_port = fields[:7]
     opcode, flags, _, word4, word8 = fields[10:]
-    ev = source_port << 16 | word & 0xFFFF
+    ev = source_port << EV_PORT_SHIFT | word & EV_LABEL_MASK
     body = packet[BASE.size : -ICRC_BYTES]
     qpn, psn = word4 & 0xFFFFFF, word8 & 0xFFFFFF
     if opcode in _WRITES:
