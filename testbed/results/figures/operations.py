@@ -1,6 +1,5 @@
 """How long each operation of the workload took: over the run, and as a distribution."""
 
-import numpy as np
 import polars as pl
 
 from testbed.results.figures import fault_rows, style
@@ -21,7 +20,9 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         own = operations.filter(pl.col("kind") == one.kind)
         ends = own["end"].to_numpy()
         ms = (ends - own["start"].to_numpy()) * 1e3
-        course.plot(ends, ms, "o-", color=style.BLUE, markersize=3, linewidth=0.8)
+        one_after_another = one.kind != "transfer"  # those of a connection matrix go side by side
+        line = "-" if one_after_another else ""
+        course.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
         for fault in fault_rows.struck(summary):
             healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
             style.shade(course, fault.effective_s or 0.0, healed)
@@ -29,8 +30,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         course.set_ylim(0, ms.max() * 1.15)
         course.set_ylabel(f"{one.kind} (ms)")
         course.set_xlabel("when it ended, from the start of the run (s)")
-        ordered = np.sort(ms)
-        spread.step(ordered, np.arange(1, ordered.size + 1) / ordered.size, color=style.BLUE)
+        spread.ecdf(ms, color=style.BLUE)
         spread.set_xlim(0, ms.max() * 1.15)
         spread.set_ylim(0, 1.02)
         spread.set_xlabel("completion time (ms)")
