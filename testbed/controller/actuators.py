@@ -132,7 +132,7 @@ class OpenFlowActuator:
         self,
         wires: Sequence[Wire],
         session: "SessionSource",
-        purge_datapath: Callable[[], None],
+        purge_datapath: Callable[[], bool],
         links: LinkControl,
         clock: Clock,
     ) -> None:
@@ -141,7 +141,7 @@ class OpenFlowActuator:
         Args:
             wires: every wire of the run.
             session: gives the present connection to the switch.
-            purge_datapath: makes the switch forget forwarding decisions, if it keeps any.
+            purge_datapath: makes the switch forget forwarding decisions; whether it keeps any.
             links: reads carrier at the nodes' ends, and puts their routes back.
             clock: the clock.
         """
@@ -191,12 +191,13 @@ class OpenFlowActuator:
         was_cut, swallowed = state.cut, state.swallows
         state.cut, state.swallows = _on_wire(wanted)  # also what a new switch would get
         after_ns, routes = self._clock.now_ns(), 0
-        session.commit(_drops(session, wire, swallowed, state.swallows))
-        self._purge_datapath()
+        by_ns = session.commit(_drops(session, wire, swallowed, state.swallows))
+        if self._purge_datapath():
+            by_ns = self._clock.now_ns()
         if was_cut and not state.cut:
             session.commit(session.power(wire, up=True))
             routes = self._links.restore(link)
-        by_ns = self._clock.now_ns()
+            by_ns = self._clock.now_ns()
         if state.cut and not was_cut:
             session.commit(session.power(wire, up=False))
             self._await_carrier_loss(link)

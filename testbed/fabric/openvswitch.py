@@ -416,14 +416,15 @@ class DecisionCache:
             raise RunFailedError(f"ovs-vswitchd tells no limit of flows: {answer}")
         self.is_used = any(int(limit) for limit in limits)
 
-    def purge(self) -> None:
-        """Have the flow tables hold for every later packet; nothing to do where none are kept.
+    def purge(self) -> bool:
+        """Have the flow tables hold for every later packet; whether anything had to be done.
 
         Raises:
             RunFailedError: ovs-vswitchd refused or did not answer in time.
         """
         if self.is_used:
             _command(self._run_directory, "revalidator/purge")
+        return self.is_used
 
 
 def _command(run_directory: Path, method: str, timeout_s: float = 2.0) -> str:

@@ -27,18 +27,20 @@ class FakeSwitch:
         self.forwarded = [0, 0]
         self.table = {(PATCH_PRIORITY, 1): 5, (PATCH_PRIORITY, 2): 5}
         self.port_status_ns: dict[int, int] = {}
+        self.keeps_decisions = True
 
     def actuator(self) -> OpenFlowActuator:
         """An actuator that has only this."""
         fake: Any = self
         return OpenFlowActuator(WIRES, lambda: fake, self.purge, fake, self.clock)
 
-    def purge(self) -> None:
+    def purge(self) -> bool:
         """Take time for it."""
         self.asked.append("purge")
         self.clock.time_ns += 1_000_000
+        return self.keeps_decisions
 
-    def commit(self, messages: list[str]) -> None:
+    def commit(self, messages: list[str]) -> int:
         """Change what flows there are."""
         self.asked += messages
         for message in messages:
@@ -49,6 +51,7 @@ class FakeSwitch:
                 self.table.pop((DROP_PRIORITY, int(port)), None)
             if message in {"up", "down"}:
                 self.up = message == "up"
+        return self.clock.time_ns
 
     def flows(self) -> dict[tuple[int, int], int]:
         """The flows there are."""
@@ -106,6 +109,13 @@ def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSw
     effect = switch.actuator().apply(FABRIC_LINK, BLACKHOLE)
     assert switch.asked == ["drop 1", "drop 2", "purge", "count"]
     assert effect.by_ns - effect.after_ns >= 1_000_000
+
+
+def test_where_none_are_kept_a_blackhole_is_effective_at_the_barrier(switch: FakeSwitch) -> None:
+    """What comes after its reply is no part of it."""
+    switch.keeps_decisions = False
+    effect = switch.actuator().apply(FABRIC_LINK, BLACKHOLE)
+    assert effect.by_ns - effect.after_ns < 1_000_000 <= switch.clock.time_ns - effect.by_ns
 
 
 def test_a_cut_is_effective_before_its_ports_are_down(switch: FakeSwitch) -> None:
