@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
 
 from testbed.mrc import (
@@ -24,6 +22,7 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import EndpointOp
+from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -86,7 +85,11 @@ class Sent:
     datagram: Datagram
 
 
-class Network:
+Flying = tuple[int, bytes, Arrival, bool]
+"""The side that it flies to, its bytes, how it arrives, whether it was trimmed."""
+
+
+class Network(VirtualTime[Flying]):
     """Side 0 and side 1, joined by one `PathModel` per EV and, if rated, one port per plane."""
 
     def __init__(
@@ -105,6 +108,7 @@ class Network:
         congestion: Callable[[], CongestionControl] | None = None,
         **options: object,
     ) -> None:
+        super().__init__()
         self.rng = Random(seed)
         self.paths = paths if paths is not None else {}
         for entry in profile.entries:
@@ -112,7 +116,6 @@ class Network:
         self.port_bps = port_bps
         self.port_queue_ns = port_queue_ns
         self.port_free: dict[tuple[int, int], int] = {}
-        self.now_ns = 0
         self.sent: list[Sent] = []
         self.events: tuple[list[Event], list[Event]] = ([], [])
         self.completions: tuple[list[Completion], list[Completion]] = ([], [])
@@ -141,33 +144,16 @@ class Network:
             )
             qps.append(QueuePair(config, memory, congestion() if congestion else None))
         self.qps = (qps[0], qps[1])
-        self._heap: list[tuple[int, int, int, bytes, Arrival, bool]] = []
-        self._ties = count()
         self._plane = {entry.ev: entry.plane for entry in profile.entries}
         self._burst = burst
 
-    def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Run to `until_ns`, or until `done`, or until nothing more can happen."""
-        while True:
-            for side in (0, 1):
-                self._transmit(side)
-            if done():
-                return
-            times = [deadline for qp in self.qps if (deadline := qp.next_deadline()) is not None]
-            if self._heap:
-                times.append(self._heap[0][0])
-            if not times:
-                return
-            now_ns = max(self.now_ns, min(times))
-            if now_ns > until_ns:
-                self.now_ns = until_ns
-                return
-            self.now_ns = now_ns
-            while self._heap and self._heap[0][0] <= now_ns:
-                self._deliver()
+    def turn(self) -> Iterable[int | None]:
+        for side in (0, 1):
+            self._transmit(side)
+        return [qp.next_deadline() for qp in self.qps]
 
-    def _deliver(self) -> None:
-        _, _, side, data, arrival, trimmed = heappop(self._heap)
+    def arrive(self, _: int, flying: Flying) -> None:
+        side, data, arrival, trimmed = flying
         try:
             packet = decode(memoryview(data), trimmed=trimmed)
         except DecodeError:
@@ -219,10 +205,7 @@ class Network:
             dscp = self.dscp.trimmed_lasthop if path.trim_last_hop else self.dscp.trimmed
             data = data[:68]
         elif rng.random() < path.corrupt:
-            bit = rng.randrange(len(data) * 8)
-            flipped = bytearray(data)
-            flipped[bit >> 3] ^= 1 << (bit & 7)
-            data = bytes(flipped)
+            data = flipped(data, rng)
         ecn = 3 if rng.random() < path.mark else 2
         copies = 2 if rng.random() < path.duplicate else 1
         for _ in range(copies):
@@ -230,7 +213,7 @@ class Network:
             if path.jitter_ns:
                 at_ns += rng.randrange(path.jitter_ns)
             arrival = Arrival(ecn, dscp, at_ns)
-            heappush(self._heap, (at_ns, next(self._ties), 1 - side, data, arrival, trimmed))
+            self.under_way(at_ns, (1 - side, data, arrival, trimmed))
 
     def data_sent(self, side: int = 0) -> Iterable[Sent]:
         return (sent for sent in self.sent if sent.side == side and sent.datagram.is_data)

@@ -5,10 +5,8 @@ way, then in the switch's port to the receiver, the last hop: a data packet that
 `trim_bytes` there loses its payload; control packets and trimmed headers go first. No ECN.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from heapq import heappop, heappush
-from itertools import count
 
 from testbed.mrc import (
     Arrival,
@@ -26,6 +24,7 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.wire import TRIMMED_BYTES
+from tests.virtual_time import VirtualTime
 
 from .harness import MS, OUTER_BYTES, RKEY, VA, S
 
@@ -52,7 +51,11 @@ class Flow:
         return size * 8 * S / (end_ns - start_ns)
 
 
-class Star:
+Flying = tuple[int, Datagram, bool]
+"""The host that it flies to, the packet, whether it has passed the last hop's queue."""
+
+
+class Star(VirtualTime[Flying]):
     """`flows` are (source, destination) hosts; `congestion` makes the window of each."""
 
     def __init__(
@@ -65,7 +68,7 @@ class Star:
         base_rtt_ns: int = 130 * MS,
         trim_bdp: float = 1.5,
     ) -> None:
-        self.now_ns = 0
+        super().__init__()
         self.port_bps = port_bps
         self.delay_ns = base_rtt_ns // 2
         self.bdp = port_bps * base_rtt_ns / 8 / S
@@ -78,8 +81,6 @@ class Star:
         self._up: dict[tuple[int, int], int] = {}
         self._down: dict[tuple[int, int], int] = {}
         self._priority: dict[tuple[int, int], int] = {}
-        self._heap: list[tuple[int, int, int, Datagram, bool]] = []
-        self._ties = count()
         self._body = memoryview(bytes(64 * MTU))
         self._qps: dict[int, tuple[int, int, QueuePair]] = {}
         self.flows: list[Flow] = []
@@ -108,29 +109,16 @@ class Star:
         for _ in range(messages):
             flow.sender.post_write(0, self._body, VA, RKEY)
 
-    def run(self, until_ns: int) -> None:
-        while True:
-            times: list[int] = []
-            for local, peer, qp in self._qps.values():
-                deadline = self._transmit(local, peer, qp)
-                if deadline is not None:
-                    times.append(deadline)
-            times += [entry[0] for entry in self._heap[:1]]
-            now_ns = max(self.now_ns, min(times))
-            if now_ns > until_ns:
-                self.now_ns = until_ns
-                return
-            self.now_ns = now_ns
-            while self._heap and self._heap[0][0] <= now_ns:
-                self._deliver()
-            for flow in self.flows:
-                flow.sender.events()
-                flow.placed += [
-                    (event.time_ns, event.size)
-                    for event in flow.receiver.events()
-                    if isinstance(event, Placed)
-                ]
-                self.load(flow, len(flow.sender.poll_cq()))
+    def turn(self) -> Iterable[int | None]:
+        for flow in self.flows:
+            flow.sender.events()
+            flow.placed += [
+                (event.time_ns, event.size)
+                for event in flow.receiver.events()
+                if isinstance(event, Placed)
+            ]
+            self.load(flow, len(flow.sender.poll_cq()))
+        return [self._transmit(local, peer, qp) for local, peer, qp in self._qps.values()]
 
     def _transmit(self, local: int, peer: int, qp: QueuePair) -> int | None:
         while True:
@@ -157,10 +145,10 @@ class Star:
             self.swallowed += 1
             return
         at_ns = departure + self.delay_ns
-        heappush(self._heap, (at_ns, next(self._ties), destination, datagram, False))
+        self.under_way(at_ns, (destination, datagram, False))
 
-    def _deliver(self) -> None:
-        at_ns, _, host, datagram, arrived = heappop(self._heap)
+    def arrive(self, at_ns: int, flying: Flying) -> None:
+        host, datagram, arrived = flying
         if not arrived:
             self._last_hop(at_ns, host, datagram)
             return
@@ -182,7 +170,7 @@ class Star:
             if waiting_ns <= self.trim_ns:
                 leave_ns = now_ns + waiting_ns + self._wire_ns(len(datagram.payload) + 96)
                 self._down[port] = leave_ns
-                heappush(self._heap, (leave_ns, next(self._ties), host, datagram, True))
+                self.under_way(leave_ns, (host, datagram, True))
                 return
             self.trimmed += 1
             header = datagram.join()[:TRIMMED_BYTES]
@@ -195,4 +183,4 @@ class Star:
         leave_ns = now_ns + waiting_ns + self._wire_ns(size)
         self._priority[port] = leave_ns
         self._down[port] = max(self._down.get(port, 0), now_ns) + self._wire_ns(size)
-        heappush(self._heap, (leave_ns, next(self._ties), host, datagram, True))
+        self.under_way(leave_ns, (host, datagram, True))

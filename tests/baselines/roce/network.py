@@ -4,10 +4,8 @@ Every path has a delay and may lose, repeat, delay or mark; with a rate, all dat
 in one queue that marks above a backlog.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from itertools import count
 from random import Random
 
 from testbed.baselines.roce import DcqcnProfile, QueuePair, RoceConfig, decode
@@ -20,6 +18,7 @@ from testbed.mrc import (
     MemoryRegion,
     MemoryTable,
 )
+from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -49,7 +48,11 @@ class Way:
     """Transmissions of data to lose, counted over the path from 0."""
 
 
-class Network:
+Flying = tuple[int, bytes, Arrival]
+"""The side that it flies to, its bytes, how it arrives."""
+
+
+class Network(VirtualTime[Flying]):
     """`pairs` queue pairs from side 0 to side 1."""
 
     def __init__(
@@ -63,10 +66,11 @@ class Network:
         memory_bytes: int = 1 << 20,
         **options: object,
     ) -> None:
+        super().__init__()
         self.rng = Random(seed)
         self.ways = ways if ways is not None else {0: Way(), 1: Way()}
         self.rate_bps, self.mark_bytes = rate_bps, mark_bytes
-        self.now_ns = self.free_ns = 0
+        self.free_ns = 0
         self.sent: list[tuple[int, int, Datagram]] = []
         self.events: list[list[Event]] = []
         self.completions: list[list[Completion]] = []
@@ -101,28 +105,14 @@ class Network:
             self.buffers.append(buffer)
             self.events.append([])
             self.completions.append([])
-        self._heap: list[tuple[int, int, int, bytes, Arrival]] = []
-        self._ties = count()
 
-    def run(self, until_ns: int, done: Callable[[], bool] = lambda: False) -> None:
-        """Run to `until_ns`, or until `done`, or until nothing more can happen."""
-        while True:
-            for number in range(len(self.qps)):
-                self._transmit(number)
-            times = [d for qp in self.qps if (d := qp.next_deadline()) is not None]
-            times += [entry[0] for entry in self._heap[:1]]
-            if done() or not times:
-                return
-            now_ns = max(self.now_ns, min(times))
-            if now_ns > until_ns:
-                self.now_ns = until_ns
-                return
-            self.now_ns = now_ns
-            while self._heap and self._heap[0][0] <= now_ns:
-                self._deliver()
+    def turn(self) -> Iterable[int | None]:
+        for number in range(len(self.qps)):
+            self._transmit(number)
+        return [qp.next_deadline() for qp in self.qps]
 
-    def _deliver(self) -> None:
-        _, _, side, data, arrival = heappop(self._heap)
+    def arrive(self, _: int, flying: Flying) -> None:
+        side, data, arrival = flying
         try:
             packet = decode(memoryview(data))
         except DecodeError:
@@ -160,11 +150,8 @@ class Network:
         if dropped or start_ns <= departure_ns < end_ns or rng.random() < way.loss:
             return
         if rng.random() < way.corrupt:
-            bit = rng.randrange(len(data) * 8)
-            flipped = bytearray(data)
-            flipped[bit >> 3] ^= 1 << (bit & 7)
-            data = bytes(flipped)
+            data = flipped(data, rng)
         for _ in range(2 if rng.random() < way.duplicate else 1):
             at_ns = departure_ns + way.delay_ns
             arrival = Arrival(ecn, datagram.dscp, at_ns)
-            heappush(self._heap, (at_ns, next(self._ties), 1 - side, data, arrival))
+            self.under_way(at_ns, (1 - side, data, arrival))
