@@ -12,8 +12,8 @@ from testbed.cli.holding import ended_by_ctrl_c, hold_of
 from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, NoFigures, Pcap, Results
-from testbed.cli.running import require_seed, signals_stop, told_what_is_kept
-from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
+from testbed.cli.running import scenario_given, signals_stop, told_what_is_kept
+from testbed.cli.screen import progress_shown, say_warning
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -24,7 +24,7 @@ from testbed.cli.series import (
     settings_of,
     sweep_of,
 )
-from testbed.cli.summary import exit_status, show
+from testbed.cli.summary import end_with
 from testbed.model.errors import InputError, MachineError, Problem
 
 if TYPE_CHECKING:
@@ -113,12 +113,7 @@ def run(
         if held_up is not None:
             say_how(directory.path, scenario.topology)
         summary = execute(scenario, directory, told, held_up)
-    if as_json:
-        run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
-        say_json({**run, "summary": summary.model_dump(mode="json")})
-    else:
-        show(summary, directory, stdout(), drawn=not no_figures)
-    raise typer.Exit(exit_status(summary))
+    end_with(summary, directory, drawn=not no_figures, as_json=as_json)
 
 
 def _checked(
@@ -132,15 +127,8 @@ def _checked(
 ) -> "Scenario":
     """Load a scenario and check all that can be before anything is built."""
     from testbed.experiment.footprint import require_room
-    from testbed.loading import load_scenario
-    from testbed.model.checks import remarks
 
-    scenario = load_scenario(name, _dilation, settings, swept)
-    if seed is not None:
-        require_seed(seed)
-        scenario = scenario.model_copy(update={"seed": seed})
-    for remark in remarks(scenario):
-        say_warning(f"{name}: {remark}")
+    scenario = scenario_given(name, _dilation, settings, swept, seed)
     _require_links(scenario, pcap)
     _require_no_pause(scenario)
     require_room(scenario)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from testbed.cli.clean import is_complete, remove
-from testbed.cli.screen import say_error
+from testbed.cli.screen import say_error, say_warning
 from testbed.fabric.forking import ENDING
 from testbed.model.errors import (
     InputError,
@@ -22,7 +22,10 @@ from testbed.model.errors import (
 )
 
 if TYPE_CHECKING:
+    from testbed.loading import Dilation
+    from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+    from testbed.results.series import Settings
 
 _MANIFEST = "manifest.json"
 """What is known before anything has run."""
@@ -49,6 +52,26 @@ def require_seed(seed: int) -> None:
 
     if not 0 <= seed <= MAX_SEED:
         raise InputError([Problem("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")])
+
+
+def scenario_given(
+    name: str, dilation: "Dilation", settings: "Settings", swept: "Settings", seed: int | None
+) -> "Scenario":
+    """Load a scenario with what the command line has instead of the file's; warn of what is odd.
+
+    Raises:
+        InputError: there is none of that name, or it or what was given is wrong.
+    """
+    from testbed.loading import load_scenario
+    from testbed.model.checks import remarks
+
+    scenario = load_scenario(name, dilation, settings, swept)
+    if seed is not None:
+        require_seed(seed)
+        scenario = scenario.model_copy(update={"seed": seed})
+    for remark in remarks(scenario):
+        say_warning(f"{name}: {remark}")
+    return scenario
 
 
 def require_memory(needed: int) -> None:

@@ -9,8 +9,13 @@ import typer
 from testbed.cli.child import Progress
 from testbed.cli.locking import held
 from testbed.cli.options import Json, NoFigures, Results
-from testbed.cli.running import require_memory, require_seed, signals_stop, told_what_is_kept
-from testbed.cli.screen import progress_shown, say_json, say_warning, stdout
+from testbed.cli.running import (
+    require_memory,
+    scenario_given,
+    signals_stop,
+    told_what_is_kept,
+)
+from testbed.cli.screen import progress_shown
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -21,7 +26,7 @@ from testbed.cli.series import (
     settings_of,
     sweep_of,
 )
-from testbed.cli.summary import exit_status, show
+from testbed.cli.summary import end_with
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
@@ -74,24 +79,14 @@ def simulate(
         progress_shown() as progress,
     ):
         summary = simulated(scenario, directory, progress)
-    if as_json:
-        run = {"run": str(directory.path), "exit_status": int(exit_status(summary))}
-        say_json({**run, "summary": summary.model_dump(mode="json")})
-    else:
-        show(summary, directory, stdout(), drawn=not no_figures)
-    raise typer.Exit(exit_status(summary))
+    end_with(summary, directory, drawn=not no_figures, as_json=as_json)
 
 
 def _checked(name: str, settings: "Settings", swept: "Settings", seed: int | None) -> "Scenario":
-    from testbed.loading import load_scenario, nominal
-    from testbed.model.checks import buffer_bytes, remarks
+    from testbed.loading import nominal
+    from testbed.model.checks import buffer_bytes
 
-    scenario = load_scenario(name, nominal, settings, swept)
-    if seed is not None:
-        require_seed(seed)
-        scenario = scenario.model_copy(update={"seed": seed})
-    for remark in remarks(scenario):
-        say_warning(f"{name}: {remark}")
+    scenario = scenario_given(name, nominal, settings, swept, seed)
     require_memory(buffer_bytes(scenario))
     return scenario
 

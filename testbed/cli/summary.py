@@ -1,8 +1,11 @@
 """A run's summary as tables, and the exit status that it means."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
+import typer
+
+from testbed.cli.screen import say_json, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -27,6 +30,19 @@ def exit_status(summary: "Summary") -> ExitStatus:
     if not summary.as_expected:
         return ExitStatus.FAILED
     return ExitStatus.AS_EXPECTED
+
+
+def end_with(
+    summary: "Summary", directory: "RunDirectory", *, drawn: bool, as_json: bool
+) -> NoReturn:
+    """Show a run that has been made, to people or to a program, and end the command."""
+    status = exit_status(summary)
+    if as_json:
+        run = {"run": str(directory.path), "exit_status": int(status)}
+        say_json({**run, "summary": summary.model_dump(mode="json")})
+    else:
+        show(summary, directory, stdout(), drawn=drawn)
+    raise typer.Exit(status)
 
 
 def show(
