@@ -90,12 +90,12 @@ class _Auto:
 
 
 def _load(scenario: "Scenario") -> str:
-    from testbed.experiment.capacity import kept
+    from testbed.experiment.capacity import kept, show_share
 
     capacity = kept()
     if capacity is None:
         return "not known: the first run measures what this machine carries"
-    return f"about {capacity.load(scenario):.0%} of this machine's {capacity.cpus} CPUs"
+    return f"about {show_share(capacity.load(scenario))} this machine's {capacity.cpus} CPUs"
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:

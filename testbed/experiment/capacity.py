@@ -113,7 +113,7 @@ class Capacity:
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
-def _share(share: float) -> str:
+def show_share(share: float) -> str:
     """How a share of something is told: `94% of`, and `1,005 times` where it is far beyond all."""
     return f"{share:.0%} of" if share < _TIMES else f"{share:,.0f} times"
 
@@ -138,13 +138,13 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     if load > WARN_LOAD:
         flows = len(scenario.flows)
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
-        what = f"{take} about {_share(load)} this machine's {capacity.cpus} CPUs"
+        what = f"{take} about {show_share(load)} this machine's {capacity.cpus} CPUs"
         fits = int(flows * AIM_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
     elif late > LAG_RTT:
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
-        what = f"this machine's timers make delays late by {_share(late)} a round trip of {rtt}"
+        what = f"this machine's timers make delays late by {show_share(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
     else:
         return None
