@@ -22,6 +22,9 @@ MAX_VALUES = 100_000
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
 
+REQUEST = "request"
+"""What messages call what came in no file."""
+
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -36,32 +39,45 @@ def key_path(parent: str, key: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a YAML file holds.
+    """What a YAML file holds, or a request.
 
     Attributes:
-        file: where it was read from.
+        file: where it was read from; None where it came with a request.
         data: mappings, lists, text, numbers, booleans and None.
         lines: the line of every part, by key path; the whole is "".
         texts: every part as the user wrote it, shortened, by key path.
         origins: where parts come from that the file does not have, by key path.
     """
 
-    file: Path
+    file: Path | None
     data: Any
     lines: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def directory(self) -> Path:
+        """Where the files that it names are looked for first."""
+        return self.file.parent if self.file else Path()
+
     def where(self, path: str) -> str:
-        """File, line and key path of a part; the line of what encloses it if it is missing."""
+        """File, line and key path of a part; the line of what encloses it if it is missing.
+
+        Of a request the key path alone: who sent it knows of no file.
+        """
         for changed, origin in self.origins.items():
             if path == changed or path.startswith((f"{changed}.", f"{changed}[")):
                 return f"{origin}: {path}"
         known = path
         while known not in self.lines and known:
             known = known[: max(known.rfind("."), known.rfind("["), 0)]
-        place = f"{self.file}:{self.lines.get(known, 1)}"
-        return f"{place}: {path}" if path else place
+        return _place(self.file, self.lines.get(known, 1), path)
+
+
+def _place(file: Path | None, line: int, path: str) -> str:
+    if file is None:
+        return path or REQUEST
+    return f"{file}:{line}: {path}" if path else f"{file}:{line}"
 
 
 def changed(document: Document, path: str, value: Any, origin: str) -> Document:
@@ -176,7 +192,7 @@ class _Reader:
             if key.tag != _MERGE and name in given:
                 self.problems.append(
                     Problem(
-                        f"{self.document.file}:{line}: {key_path(path, name)}",
+                        _place(self.document.file, line, key_path(path, name)),
                         f"the key {name} a second time",
                         f"it once (the first is on line {given[name]})",
                         "remove one of the two",
@@ -242,17 +258,18 @@ def read_document(file: Path) -> Document:
     return parse_document(file, text)
 
 
-def parse_document(file: Path, text: str) -> Document:
-    """Read YAML, or JSON, that holds one mapping; `file` is what messages call it.
+def parse_document(file: Path | None, text: str) -> Document:
+    """Read YAML, or JSON, that holds one mapping, of a file or of a request (None).
 
     Raises:
         InputError: it is neither, or holds a key twice.
     """
+    name = REQUEST if file is None else str(file)
     try:
         return _parse(file, text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"{file}:{mark.line + 1}:{mark.column + 1}" if mark else str(file)
+        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
         found = f"no YAML ({' '.join(filter(None, (error.context, error.problem)))})"
         remedy = "check indentation, colons and brackets there and on the line before"
         if "'\\t'" in found:
@@ -260,13 +277,13 @@ def parse_document(file: Path, text: str) -> Document:
         raise InputError([Problem(place, found, "YAML", remedy)]) from None
     except yaml.YAMLError as error:
         found = f"no YAML ({' '.join(str(error).split())})"
-        raise InputError([Problem(str(file), found, "YAML")]) from None
+        raise InputError([Problem(name, found, "YAML")]) from None
     except RecursionError:
         found = "lists or mappings nested without end"
-        raise InputError([Problem(str(file), found, "YAML of a few levels")]) from None
+        raise InputError([Problem(name, found, "YAML of a few levels")]) from None
 
 
-def _parse(file: Path, text: str) -> Document:
+def _parse(file: Path | None, text: str) -> Document:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
@@ -280,5 +297,5 @@ def _parse(file: Path, text: str) -> Document:
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
         remedy = "begin with a copy of one that ships: testbed list"
-        raise InputError([Problem(str(file), found, expected, remedy)])
+        raise InputError([Problem(REQUEST if file is None else str(file), found, expected, remedy)])
     return Document(file, data, reader.document.lines, reader.document.texts)

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from testbed.documents import Document, changed, key_path, parse_document, read_document
+from testbed.documents import REQUEST, Document, changed, key_path, parse_document, read_document
 from testbed.matrices import read_matrix
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, RefusedValueError
@@ -129,7 +129,7 @@ def _names_matrix(workload: object) -> bool:
 
 
 def _matrix_of_scenario(document: Document) -> list[dict[str, Any]]:
-    file = document.file.parent / document.data["workload"]["matrix"]
+    file = document.directory / document.data["workload"]["matrix"]
     if not file.is_file():
         where, expected = (
             document.where("workload.matrix"),
@@ -170,8 +170,8 @@ def load_fault(text: str, topology: Topology) -> Fault:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         remedy = 'such as {"kind": "cut", "target": "p0"}'
-        raise InputError([Problem("request", str(error), "a fault in JSON", remedy)]) from None
-    document = parse_document(Path("request"), f'{{"fault": {text}\n}}')
+        raise InputError([Problem(REQUEST, str(error), "a fault in JSON", remedy)]) from None
+    document = parse_document(None, f'{{"fault": {text}\n}}')
     entry = document.data["fault"]
     if isinstance(entry, dict):
         ends_itself = entry.get("kind") == "kill" or "count" in entry
@@ -266,7 +266,7 @@ def _topology_data(document: Document, where: str, name_or_path: str) -> dict[st
     """The right topology that a scenario names there."""
     place = document.where(where)
     try:
-        file = _find(name_or_path, "topology", TOPOLOGIES, document.file.parent)
+        file = _find(name_or_path, "topology", TOPOLOGIES, document.directory)
     except InputError as error:
         raise InputError([replace(one, where=place) for one in error.problems]) from None
     if not file.exists():

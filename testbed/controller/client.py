@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import socket
-from dataclasses import replace
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -109,13 +108,8 @@ class Client(Closing):
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             raise RunFailedError(str(answer.get("error", answer)))
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise InputError([_as_typed(Problem(**one)) for one in answer["errors"]])
+            raise InputError([Problem(**one) for one in answer["errors"]])
         return answer
-
-
-def _as_typed(problem: Problem) -> Problem:
-    """A problem by the fault's key alone: who typed it knows of no request and no line."""
-    return replace(problem, where=problem.where.removeprefix("request:1: "))
 
 
 # --- on the loopback --------------------------------------------------------------------------

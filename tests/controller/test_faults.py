@@ -20,11 +20,15 @@ from testbed.model.errors import RunFailedError
 from testbed.model.faults import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 from tests.controller.traffic import LinkTraffic
+from tests.fabric.flood import until
 from tests.sandbox import run_in_sandbox
 
 MS = 1_000_000
 LATE_NS = 150 * MS
 """How late a busy machine may be."""
+
+AFTER_NS = 100 * MS
+"""For so long it is looked, after a fault has healed, that nothing is lost any more."""
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +48,30 @@ class Running:
     traffic: LinkTraffic
     directory: Path
 
-    def play(self, until: str, timeout_s: float = 8) -> list[dict[str, Any]]:
-        """Begin the timeline 50 ms from now; what the controller says, until it says this."""
-        self.controller.begin(time.monotonic_ns() + 50 * MS, {})
-        return self.listen(until, timeout_s)
+    def play(self, saying: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+        """Begin the timeline 50 ms from now; what the controller says, until it says this.
 
-    def listen(self, until: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+        It has begun then, even if there is nothing in it.
+        """
+        t0_ns = time.monotonic_ns() + 50 * MS
+        self.controller.begin(t0_ns, {})
+        said = self.listen(saying, timeout_s)
+        time.sleep(max(0, t0_ns - time.monotonic_ns()) / 1e9)
+        return said
+
+    def listen(self, saying: str, timeout_s: float = 8) -> list[dict[str, Any]]:
         """What the controller says, until it says this."""
         said: list[dict[str, Any]] = []
         deadline = time.monotonic() + timeout_s
-        while not any(until in message for message in said):
-            assert time.monotonic() < deadline, f"no '{until}' but {said}"
+        while not any(saying in message for message in said):
+            assert time.monotonic() < deadline, f"no '{saying}' but {said}"
             said += self.controller.receive(0.2)
         return said
+
+    def await_traffic(self, since_ns: int) -> None:
+        """Wait for what `assert_silence` wants to see arrive after a fault has healed."""
+        enough_ns = since_ns + AFTER_NS
+        assert until(lambda: min(one[-1] for one in self.traffic.sent) > enough_ns)
 
     def faults(self) -> list[dict[str, Any]]:
         """Read what `faults.jsonl` says now."""
@@ -97,8 +112,8 @@ def assert_silence(run: Running, record: dict[str, Any]) -> None:
     before = record["effective_after_ns"] - 20 * MS
     assert run.traffic.lost_between(before - 80 * MS, before) == (0, 0)
     after = record["healed_ns"]
-    assert run.traffic.lost_between(after, after + 100 * MS) == (0, 0)
-    assert min(run.traffic.arrived_between(after, after + 100 * MS)) > 20
+    assert run.traffic.lost_between(after, after + AFTER_NS) == (0, 0)
+    assert min(run.traffic.arrived_between(after, after + AFTER_NS)) > 20
 
 
 @pytest.mark.root
@@ -115,7 +130,7 @@ def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: 
     def inside() -> None:
         with running(tmp_path, timeline, wires) as run:
             said = run.play("done")
-            time.sleep(0.2)
+            run.await_traffic(run.faults()[-1]["healed_ns"])
             if run.switch:
                 assert run.switch.packet_drops() == {"w0a": 0, "w0b": 0}
                 run.switch.check()
@@ -152,12 +167,12 @@ def test_a_switch_that_restarts_gets_its_flows_and_its_faults_back(tmp_path: Pat
             run.play("fault")
             assert run.switch
             os.kill(run.switch.pid, signal.SIGKILL)
-            time.sleep(0.1)
+            os.waitid(os.P_PID, run.switch.pid, os.WEXITED | os.WNOWAIT)
             with pytest.raises(RunFailedError, match="ovs-vswitchd ended"):
                 run.switch.check()
             run.switch.start_vswitchd()
             run.listen("done")
-            time.sleep(0.2)
+            run.await_traffic(run.faults()[-1]["healed_ns"])
             run.controller.stop()
         (record,) = run.faults()
         assert_silence(run, record)
@@ -175,10 +190,9 @@ def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
         with running(tmp_path, (), (FABRIC_LINK,)) as run:
             run.controller.kill()
             since = time.monotonic_ns()
-            time.sleep(0.5)
-            until = time.monotonic_ns()
-        assert run.traffic.lost_between(since, until) == (0, 0)
-        assert min(run.traffic.arrived_between(since, until)) > 300
+            end = since + 60_000 * MS
+            assert until(lambda: min(run.traffic.arrived_between(since, end)) > 300)
+        assert run.traffic.lost_between(since, end) == (0, 0)
         with pytest.raises(RunFailedError, match="ended with -9"):
             run.controller.stop()
 

@@ -83,7 +83,7 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
         with running(tmp_path, (), ()) as run:
             status, answer = asked("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
             assert status == 400
-            assert answer["errors"][0]["where"] == "request:1: fault.target"
+            assert answer["errors"][0]["where"] == "fault.target", "no file, no line"
             assert "did you mean p0_t1_" in answer["errors"][0]["remedy"]
             assert asked("POST", "/faults", "{")[0] == 400
             assert asked("POST", "/faults", "3")[0] == 400
@@ -94,7 +94,6 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
             blackhole = json.dumps({"kind": "blackhole", "target": FABRIC_LINK})
             assert asked("POST", "/faults", blackhole)[0] == 409, "it has not begun"
             run.play("done")
-            time.sleep(0.1)
             assert asked("POST", "/faults", blackhole)[0] == 201
             status, answer = asked("POST", "/faults", blackhole)
             assert status == 409, "not a second one that nothing could prove"
@@ -159,7 +158,6 @@ def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
     def inside() -> None:
         with running(tmp_path, (), ()) as run:
             run.play("done")
-            time.sleep(0.1)
             with Client.of(tmp_path) as client:
                 told = client.inject({"kind": "kill", "target": "controller"})
             assert (told["index"], told["effective_ns"], told["error"]) == (0, None, None)

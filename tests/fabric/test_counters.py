@@ -10,6 +10,7 @@ from testbed.model.addressing import Path
 from testbed.model.topology import Topology
 from tests.sandbox import run_in_sandbox
 
+from .flood import until
 from .packets import encapsulated, raw_socket
 
 pytestmark = pytest.mark.root
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.root
 def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) -> None:
     """Ten packets on one path: ten on its four directions and three SIDs."""
     one, other = tiny.hosts
+    way = ("h0>p1_t0_0", "p1_t0_0>p1_t1_0", "p1_t1_0>p1_t0_1", "p1_t0_1>h1")
 
     def act() -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
         with Fabric(tiny) as fabric, fabric.counters() as counters:
@@ -25,7 +27,7 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
                 for _ in range(10):
                     sender.sendto(data, (to, 0))
-            time.sleep(0.2)
+            assert until(lambda: counters.directions()[way[-1]].packets == 10)
             found = counters.directions()
             return (
                 {name: (v.packets, v.bytes) for name, v in found.items() if v.packets},
@@ -33,7 +35,6 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
             )
 
     directions, sids = run_in_sandbox(act)
-    way = ("h0>p1_t0_0", "p1_t0_0>p1_t1_0", "p1_t1_0>p1_t0_1", "p1_t0_1>h1")
     assert directions == dict.fromkeys(way, (10, 10 * (14 + 40 + 40 + 1000)))
     assert sids == {"p1_t0_0": 10, "p1_t1_0": 10, "p1_t0_1": 10}
 
