@@ -121,7 +121,8 @@ apt_install() {
 }
 
 has_header() { [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]; }
-has_libbpf() { ldconfig -p | grep -q 'libbpf\.so\.1 '; }
+# Not by a pipe to grep -q, which closes it early: pipefail would take ldconfig's SIGPIPE for a miss.
+has_libbpf() { [[ $(ldconfig -p) == *'libbpf.so.1 '* ]]; }
 
 # Why nothing can be installed; empty if apt can be used.
 obstacle() {

@@ -14,9 +14,12 @@ from tests.sandbox import run_in_sandbox
 pytestmark = pytest.mark.patient
 
 ROOT = Path(__file__).parents[2]
-BUILD = """
+DEFINED = """
 source <(sed '/^install_packages$/,$d' "$0")  # all that it defines, without doing it
-has_header() { :; }
+"""
+BUILD = f"""
+{DEFINED}
+has_header() {{ :; }}
 build_link_model
 """
 CLANG = {
@@ -50,6 +53,18 @@ def test_a_build_that_works_replaces_it(tmp_path: Path) -> None:
     done = _setup(tmp_path, "works")
     assert "could not" not in done.stderr
     assert (tmp_path / "testbed/fabric/bpf" / link_model.OBJECT.name).read_text() == "new\n"
+
+
+@pytest.mark.parametrize(("listed", "status"), [("libbpf.so.1 (libc6)", 0), ("libc.so.6", 1)])
+def test_libbpf_is_found_however_much_else_ldconfig_lists(
+    tmp_path: Path, listed: str, status: int
+) -> None:
+    """More than a pipe holds, behind what is looked for."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts/setup.sh", tmp_path / "scripts")
+    much = f"ldconfig() {{ echo '{listed}'; printf 'libother.so (libc6)\\n%.0s' {{1..9999}}; }}"
+    command = ["bash", "-c", f"{DEFINED}\n{much}\nhas_libbpf", str(tmp_path / "scripts/setup.sh")]
+    assert subprocess.run(command, check=False).returncode == status
 
 
 @pytest.mark.root
