@@ -44,8 +44,9 @@ NSCC = Variant(
 
 
 _SHRINKS = (
-    "a QP has one window for all its paths, which marks and delay of the slow links shrink, while "
-    "the load moves off them too slowly; with a window that stays it follows"
+    "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
+    "trims on the slow ones, and packets late there that are taken for lost, shrink; with a window "
+    "that stays it follows"
 )
 """Why throughput falls below what slow links leave, with NSCC."""
 
