@@ -15,6 +15,10 @@ Two brakes keep congestion, which without trimming looks like path death, from e
 condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
 `max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
 How many answers bring an EV back is told in `ev_trust.py`.
+
+An engine that is not adaptive sprays blindly: the rotation goes round whatever happens, and a
+packet that was lost takes its next EV like any other, which may be the one that it was lost on.
+Nothing is probed. Only administrative orders change what it uses.
 """
 
 from random import Random
@@ -38,12 +42,16 @@ class EvEngine:
     """EV states, the rotation, and the background probes of one queue pair.
 
     `events` receives an `EvChanged` for every change of state or role.
+
+    Attributes:
+        adaptive: whether what is learnt of a path changes its use.
     """
 
     def __init__(
         self, profile: EvProfile, rtt: RttEstimator, rng: Random, events: list[Event]
     ) -> None:
         self._profile = profile
+        self.adaptive: Final = profile.adaptive
         self._rtt = rtt
         self._events = events
         self._paths: dict[int, Path] = {}
@@ -76,8 +84,11 @@ class EvEngine:
         """Return the EV for the next data packet, or None if no EV may carry data.
 
         A SKIP EV that the rotation passes becomes GOOD again, at most one in a call. With `avoid`,
-        an EV of another path is preferred, then another EV of the same path, then any.
+        an EV of another path is preferred, then another EV of the same path, then any; a blind
+        sprayer avoids nothing.
         """
+        if avoid is not None and not self.adaptive:
+            avoid = None
         planes = self._planes
         restored: Path | None = None
         same_path: Path | None = None
@@ -142,7 +153,7 @@ class EvEngine:
     def skip(self, ev: int, reason: str, now_ns: int) -> None:
         """Pass over `ev` once: congestion was seen on it."""
         path = self._paths.get(ev)
-        if not self._profile.adaptive:
+        if not self.adaptive:
             return
         if path is not None and path.state is EvState.GOOD and path.slot is not None:
             self._change(path, EvState.SKIP, reason, now_ns)
@@ -160,7 +171,7 @@ class EvEngine:
             Whether this condemned it.
         """
         path = self._paths.get(ev)
-        if path is None or path.state is EvState.DENIED or not self._profile.adaptive:
+        if path is None or path.state is EvState.DENIED or not self.adaptive:
             return False
         path.blamed += 1
         elsewhere = self._trust.lost(path, now_ns)
@@ -198,11 +209,15 @@ class EvEngine:
             path.deadline_ns = NEVER
 
     def allow(self, ev: int, now_ns: int) -> None:
-        """Lift a denial: the EV must answer probes before it carries data again."""
+        """Lift a denial: the EV must answer probes first, which a blind sprayer does not send."""
         path = self._paths[ev]
-        if path.state is EvState.DENIED:
-            self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
-            self._schedule(path, now_ns)
+        if path.state is not EvState.DENIED:
+            return
+        if not self.adaptive:
+            self._rehabilitate(path, "allowed", now_ns)
+            return
+        self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
+        self._schedule(path, now_ns)
 
     def set_down(self, planes: frozenset[int], now_ns: int) -> list[int]:
         """Take these planes, and no others, out of use: their ports are down.
@@ -212,7 +227,7 @@ class EvEngine:
         EVs of the planes that newly went down.
         """
         gone: list[int] = []
-        if not self._profile.adaptive:
+        if not self.adaptive:
             return gone
         for number, plane in self._plane_of.items():
             if plane.down == (number in planes):
@@ -327,7 +342,7 @@ class EvEngine:
             self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
 
     def _schedule(self, path: Path, at_ns: int) -> None:
-        if self._plane_of[path.plane].down:
+        if self._plane_of[path.plane].down or not self.adaptive:
             path.deadline_ns = NEVER
             return
         path.deadline_ns = at_ns

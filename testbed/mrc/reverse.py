@@ -11,6 +11,9 @@ packet, an answer to a reliability probe always does, and a reverse EV without f
 used: overlapping SACKs then survive the death of either. Nor does an EV become a reverse EV whose
 round trip is an eighth of the base RTT longer than that of another plane's: its SACKs would make
 packets look late.
+
+A blind sprayer has no reverse EVs, as nothing that is learnt of a path changes its use: it probes
+none, and each of its SACKs goes back on the EV of the packet that it answers.
 """
 
 from dataclasses import dataclass
@@ -61,7 +64,7 @@ class ReversePaths:
 
     def proved(self, ev: int, rtt_ns: int, now_ns: int) -> None:
         """A packet of ours on `ev` has reached the peer and was answered after `rtt_ns`."""
-        if ev not in self._engine:
+        if ev not in self._engine or not self._engine.adaptive:
             return
         slower_ns = self._rtt.base_ns >> _SLOWER_SHIFT
         fresh = [proof.rtt_ns for proof in self._proofs.values() if self._is_fresh(proof, now_ns)]
@@ -95,7 +98,7 @@ class ReversePaths:
     def data_came(self, now_ns: int) -> None:
         """Data has come in: inbound is active for an RTT."""
         self._inbound_until_ns = now_ns + self._rtt.smoothed_ns
-        if self._probe_at_ns == NEVER:
+        if self._probe_at_ns == NEVER and self._engine.adaptive:
             self._probe_at_ns = now_ns
 
     @property

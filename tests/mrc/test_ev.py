@@ -378,6 +378,33 @@ def test_retransmissions_avoid_the_path() -> None:
     assert {path.ev for path in (bench.engine.pick(0, lost) for _ in range(6)) if path} == {1}
 
 
+def test_a_blind_sprayer_goes_round_whatever_happens() -> None:
+    bench = started(make_profile(adaptive=False))
+    rotation = bench.picks(12)
+    lost = bench.engine[rotation[3]]
+    bench.engine.skip(lost.ev, "ECN", bench.now_ns)
+    assert not bench.blame(lost.ev)
+    again = [bench.engine.pick(bench.now_ns, lost) for _ in range(12)]
+    assert [path.ev for path in again if path is not None] == rotation
+    assert bench.engine.set_down(frozenset({lost.plane}), bench.now_ns) == []
+    bench.live(20)
+    assert bench.picks(12) == rotation
+    assert not bench.probed
+    assert not bench.events
+
+
+def test_a_blind_sprayer_uses_what_is_allowed_again_at_once() -> None:
+    bench = started(make_profile(adaptive=False))
+    rotation = bench.picks(12)
+    bench.engine.deny(rotation[0], bench.now_ns)
+    bench.live(2)
+    assert rotation[0] not in bench.picks(48)
+    bench.engine.allow(rotation[0], bench.now_ns)
+    bench.engine.allow(rotation[0], bench.now_ns)
+    assert set(bench.picks(12)) == set(rotation)
+    assert not bench.probed
+
+
 def test_a_denied_ev_is_not_even_probed() -> None:
     bench = started(make_profile())
     bench.engine.deny(1, bench.now_ns)

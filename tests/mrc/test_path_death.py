@@ -17,10 +17,12 @@ DEATH_NS = 2 * S
 MESSAGE = 1 << 15
 
 
-def loaded_network(seed: int, cwnd_packets: int = 160, messages: int = 600) -> Network:
+def loaded_network(
+    seed: int, cwnd_packets: int = 160, messages: int = 600, *, adaptive: bool = True
+) -> Network:
     """A network whose side 0 writes for about five seconds."""
     network = Network(
-        make_profile(),
+        make_profile(adaptive=adaptive),
         seed=seed,
         port_bps=10e6,
         base_rtt_ns=BASE_RTT_NS,
@@ -70,3 +72,21 @@ def test_one_path(seed: int, ways: str) -> None:
     after = [s for s in sent.values() if s.time_ns > condemned[0].time_ns]
     planes = [sum(1 for s in after if s.datagram.ev & 7 == plane) for plane in range(4)]
     assert max(planes) - min(planes) < 0.05 * sum(planes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_blind_sprayer_loses_packets_again_on_the_path_that_lost_them(seed: int) -> None:
+    """One in as many as there are paths: its repair takes the next EV, the dead one in its turn."""
+    network = loaded_network(seed, adaptive=False)
+    dead_ev = 1 | 1 << 3
+    network.paths[dead_ev].dead = [(DEATH_NS, 60 * S)]
+    finish(network)
+    lost = [event for event in network.events[0] if isinstance(event, Lost)]
+    assert {event.ev for event in lost} == {dead_ev}
+    assert network.qps[1].counters.duplicates == 0
+    twice = len(lost) - len({event.seq for event in lost})
+    repeated = [s.datagram.ev for s in network.data_sent() if s.datagram.retransmitted]
+    assert repeated.count(dead_ev) == twice
+    assert 0.2 / 12 < twice / len(repeated) < 3 / 12
+    assert not any(isinstance(event, EvChanged) for event in network.events[0])
+    assert network.qps[0].counters.ev_probes == network.qps[1].counters.ev_probes == 0

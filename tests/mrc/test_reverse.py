@@ -20,10 +20,11 @@ from .test_qp import RTT_NS, check_success, write_all
 class Bench:
     """Reverse paths over two planes, each with EVs 0 + plane, 8 + plane, ..."""
 
-    def __init__(self, planes: int = 2) -> None:
+    def __init__(self, planes: int = 2, *, adaptive: bool = True) -> None:
         self.events: list[Event] = []
         rtt = RttEstimator(RTT_NS)
-        self.engine = EvEngine(make_profile(planes), rtt, Random(1), self.events)
+        profile = make_profile(planes, adaptive=adaptive)
+        self.engine = EvEngine(profile, rtt, Random(1), self.events)
         self.paths = ReversePaths(self.engine, rtt, Random(1))
 
     def sacks(self, mirrored: int, now_ns: int) -> list[int]:
@@ -110,6 +111,16 @@ def test_while_data_goes_out_nothing_is_probed() -> None:
     for now_ns in range(0, 5 * RTT_NS, RTT_NS // 10):
         bench.paths.data_came(now_ns)
         assert bench.paths.due_probe(now_ns, outbound=True) is None
+
+
+def test_a_blind_sprayer_mirrors_everything_and_probes_nothing() -> None:
+    bench = Bench(adaptive=False)
+    bench.paths.proved(17, RTT_NS, 0)
+    assert bench.paths.evs() == {}
+    assert bench.sacks(9, 0) == [9, 9, 9, 9]
+    bench.paths.data_came(0)
+    assert bench.paths.deadline_ns == NEVER
+    assert bench.paths.due_probe(RTT_NS, outbound=False) is None
 
 
 def test_an_answered_probe_makes_the_reverse_ev_and_only_once() -> None:
