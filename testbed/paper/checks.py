@@ -91,8 +91,7 @@ def ahead(
     reference: Sequence[float],
     other: Sequence[float],
     *,
-    unit: str,
-    why_not: str = "",
+    unit: str = "",
 ) -> Check:
     """Check that one is ahead of another in what is the better the less there is of it.
 
@@ -104,14 +103,13 @@ def ahead(
         what: what is compared.
         reference: what should be ahead, with each seed.
         other: what it is compared with.
-        unit: of all of them.
-        why_not: the reason where it is not ahead, as far as one was found.
+        unit: of all of them, if they have one.
     """
     one, two = _resolved(reference), _resolved(other)
     equal = ""
     if min(two) - max(one) < RESOLUTION and min(one) - max(two) < RESOLUTION:
-        equal = f"equal: {_range(two)} beside {_range(one)} {unit}"
-    return Check(what, relative(one, two), 1.0, inf, "{:.2f}", why_not, equal)
+        equal = f"equal: {_range(two)} beside {_range(one)} {unit}".rstrip()
+    return Check(what, relative(one, two), 1.0, inf, "{:.2f}", equal=equal)
 
 
 def not_behind(what: str, reference: Sequence[float], other: Sequence[float]) -> Check:

@@ -371,6 +371,7 @@ CASES: Mapping[str, Case] = {
         _failover,
         (
             ("longest stall.*: blind", {"blind": (1.3, 10, 5)}),
+            ("deficit.*: blind", {"blind": (5, 10, 0.3), "go-back": (1.0, 1.0, 0.1)}),
             ("overdue.*: TCP, cubic", {"tcp": (5, 1, 5)}),
             ("", {"mrc": (inf, 30, inf)}),
         ),
@@ -380,6 +381,9 @@ CASES: Mapping[str, Case] = {
         (
             ("a dead link, blind", {"dead-link-blind": 0.9}),
             ("a dead link", {"dead-link-mrc": 1.6}),
+            ("a dead link, (blind spraying|go-back-N): deficit", {"dead-link-mrc": 1.5}),
+            ("two flows on an EV", {"same-ev-no-skip": 1.0}),
+            ("incast.*p99", {"ablation-incast": 1.5}),
             ("two flows on an EV", {"same-ev-no-skip": 0.9}),
             ("incast, no trimming", {"ablation-incast-no-trim": 0.9}),
             ("incast, go-back-N", {"ablation-incast-go-back": 0.9}),

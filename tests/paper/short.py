@@ -64,7 +64,7 @@ EXPECTED: Mapping[str, Answer] = {
     "19b": "no",
     "19c": "yes",
     "permutation": "yes",
-    "failover": "no",
+    "failover": "yes",
     "ablation": "yes",
 }
 """What the table says of each figure, in the simulator."""
