@@ -196,9 +196,10 @@ ABLATION = PaperFigure(
     ours="Each mechanism is switched off where it acts: blind spraying, go-back-N and no backups "
     "(12 EVs, none standing by, instead of 12 and 4) where a link dies as in the failover; no ECN "
     "skip where two flows meet on an EV as in figure 14; no trimming and go-back-N under figure "
-    "18's incast. In what a mechanism is there to save (the deficit of a dead link, the time of the "
-    "slower flow, the 99th percentile of a message's time) every run without it must cost more than "
-    "any of MRC. In all else MRC may be equal; it must not be behind by more than it varies itself.",
+    "18's incast. In what a mechanism is there to save (the deficit of a dead link, the slower "
+    "flow's time, the 99th percentile of a message's time) every run without it must cost more "
+    "than any of MRC. In all else MRC may be equal; it must not be behind by more than it varies "
+    "itself.",
     variants=tuple(
         variant for trial in TRIALS for variant in (trial.whole, *trial.without.values())
     ),
