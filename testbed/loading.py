@@ -171,7 +171,8 @@ def load_fault(text: str, topology: Topology) -> Fault:
     except (ValueError, RecursionError) as error:
         remedy = 'such as {"kind": "cut", "target": "p0"}'
         raise InputError([Problem(REQUEST, str(error), "a fault in JSON", remedy)]) from None
-    document = parse_document(None, f'{{"fault": {text}\n}}')
+    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
+    document = parse_document(None, f'{{"fault": {spaced}\n}}')
     entry = document.data["fault"]
     if isinstance(entry, dict):
         ends_itself = entry.get("kind") == "kill" or "count" in entry

@@ -83,7 +83,8 @@ class LiveControl:
                 return self._inject(request)
             case "GET" | "DELETE", _ if number:
                 return self._one(method, int(number))
-        return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, "GET, POST or DELETE")
+        expected = "GET or DELETE of one fault" if number else "GET or POST of /faults"
+        return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, expected)
 
     def _inject(self, request: Mapping[str, Any]) -> _Answer:
         if "CONTENT_LENGTH" not in request:

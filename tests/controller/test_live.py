@@ -194,6 +194,8 @@ class Failing:
     ("request_", "status", "told"),
     [
         ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults"}, 411, "Content-Length"),
+        ({"REQUEST_METHOD": "DELETE", "PATH_INFO": "/faults"}, 405, "GET or POST of /faults"),
+        ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults/3"}, 405, "GET or DELETE of one"),
         ({"REQUEST_METHOD": "GET", "PATH_INFO": f"/faults/{'9' * 5000}"}, 404, "/faults/N"),
         ({"REQUEST_METHOD": "GET", "PATH_INFO": "/faults/\u0663"}, 404, "/faults/N"),
     ],
@@ -243,9 +245,12 @@ def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
         json.dumps({"kind": "flap", "target": FABRIC_LINK, "period": "1 s", "count": 3}), TINY
     )
     assert flap.until == 3 * 10**9
+    assert load_fault(json.dumps(CUT, indent="\t"), TINY) == found
     for text in ("kind: cut", "{kind: cut}", "[" * 60_000, ""):
         with pytest.raises(InputError, match="JSON"):
             load_fault(text, TINY)
+    with pytest.raises(InputError, match=r"^fault\.kind: found the key kind a second time"):
+        load_fault('{"kind": "cut", "kind": "loss", "target": "p0"}', TINY)
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
             load_fault(json.dumps(CUT | wrong), TINY)
