@@ -19,6 +19,7 @@ from .made_up import (
     LINE_BPS,
     RTT_S,
     SECONDS,
+    Steps,
     collective,
     faults_of,
     flow,
@@ -157,13 +158,15 @@ def _collectives(number: str, usual: Mapping[str, float], **wrong: float) -> Run
     return {one.name: collective(shares[one.name.split("m-", 1)[1]]) for one in figure.variants}
 
 
-def _incast(
-    mrc: float = 1.0, one: float = 0.72, many: float = 0.1, smallest: float = 1 / 7
-) -> Runs:
+EVEN: Steps = ((0, 1 / 7),)
+"""What each of seven senders has of a port."""
+
+
+def _incast(mrc: float = 1.0, one: float = 0.72, many: float = 0.1, smallest: Steps = EVEN) -> Runs:
     runs = {}
     for name, victim in (("mrc", mrc), ("roce-1", one), ("roce-16", many)):
-        shares = [1 / 7] * 6 + [smallest if name == "mrc" else 1 / 7]
-        senders = [flow(f"h{4 + i}", "h0", [(0, share)]) for i, share in enumerate(shares)]
+        rates = [EVEN] * 6 + [smallest if name == "mrc" else EVEN]
+        senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
         data = {"topology": scenario_of(f"incast-{name}").topology}
         runs[f"incast-{name}"] = run(*senders, flow("h11", "h1", [(0, victim)]), data=data)
     return runs
@@ -344,7 +347,7 @@ CASES: Mapping[str, Case] = {
         _incast,
         (
             ("MRC's victim", {"mrc": 0.8}),
-            ("smallest share", {"smallest": 0.1}),
+            ("smallest share", {"smallest": ((0, 0.1),)}),
             ("with 1 QP", {"one": 1.0}),
             ("with 16 QPs", {"many": 0.6}),
         ),

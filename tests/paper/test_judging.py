@@ -59,6 +59,11 @@ def test_what_is_as_the_paper_saw_it_holds(number: str) -> None:
     assert outcome.holds == "yes"
 
 
+def test_an_incast_is_fair_that_is_uneven_only_in_its_first_bursts_and_for_a_moment() -> None:
+    moments = ((0, 0.01), (2, 1 / 7), (12, 0.1))
+    assert _judged("18", CASES["18"].runs(smallest=moments)).holds == "yes"
+
+
 @pytest.mark.parametrize(("number", "claim", "wrong"), WRONG)
 def test_a_claim_that_fails_makes_the_row_a_no(
     number: str, claim: str, wrong: Mapping[str, Any]
