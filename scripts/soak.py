@@ -118,7 +118,7 @@ def main() -> int:
         _show(part.cells)
     for name in wanted:
         if name not in done:
-            done[name] = _matrix() if name == MATRIX else _scenario(name, asked.results)
+            done[name] = _matrix(directory) if name == MATRIX else _scenario(name, asked.results)
             _write(directory, wanted, done)
             _show(done[name].cells)
     until = began + asked.minutes * 60
@@ -212,13 +212,17 @@ def _measure_machine() -> None:
         sys.stderr.write(complained)
 
 
-def _matrix() -> Part:
-    """Every kind of fault on every target, a second each."""
+def _matrix(directory: Path) -> Part:
+    """Every kind of fault on every target, a second each; what a failure said is kept."""
     began = time.monotonic()
     status, said, complained = _run([sys.executable, *MATRIX_TESTS], {"TESTBED_SOAK": "1"})
     fine = status == ExitStatus.AS_EXPECTED
     verdict = "passed" if fine else "FAILED"
     why = _last_line(said or complained)
+    if not fine:
+        log = directory / "soak-faults.log"
+        log.write_text(said + complained)
+        why = f"{why}: see {log}"
     return Part(MATRIX, fine, 1, _since(began), verdict, why, commit=_commit())
 
 
@@ -235,7 +239,7 @@ def _scenario(name: str, results: str, tries: int = 1) -> Part:
         return Part(name, False, tries, seconds, "FAILED", why, disturbed, commit=_commit())
     integrity = summary["integrity"]
     failed = [one for one in summary["expectations"] if not one["holds"]]
-    reasons = [f"{one['figure']} {one['value']}, not {one['bound']}" for one in failed]
+    reasons = [f"{one['figure']} {_shown(one['value'])}, not {one['bound']}" for one in failed]
     return Part(
         name,
         status == ExitStatus.AS_EXPECTED and not disturbed,
@@ -263,6 +267,10 @@ def _worst(faults: Sequence[dict[str, Any]]) -> tuple[str, ...]:
     )
     lost = sum(one["packets_lost"] for one in struck)
     return (f"{len(struck)}", *times, f"{lost:,}", _most(struck, "residual_loss", "{:.3%}"))
+
+
+def _shown(value: float | None) -> str:
+    return "none" if value is None else f"{value:.4g}"
 
 
 def _most(faults: Sequence[dict[str, Any]], figure: str, shape: str) -> str:

@@ -78,6 +78,8 @@ class PaperFigure:
         cannot_show: what of it emulation cannot show; empty if there is nothing of its own.
         seeds: with how many seeds its runs are made at least.
         emulated_seeds: with which ones it is emulated instead, where no more are asked for.
+        not_emulated: names of runs that are simulated for it only, each with the reason: such as
+            that another figure has them emulated, with one seed.
         measure_seeds: judges the runs of all seeds at once, in place of `measure`: where they
             have to be compared.
         draw_seeds: draws the runs of all seeds at once, in place of `draw`.
@@ -95,13 +97,18 @@ class PaperFigure:
     cannot_show: str = ""
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
+    not_emulated: Mapping[str, str] = field(default_factory=dict)
     measure_seeds: Callable[[Sequence[Runs]], tuple[Check, ...]] | None = None
     draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
 
     def variants_in(self, form: Form) -> tuple[Variant, ...]:
         """The runs that can be made in a form."""
-        return tuple(variant for variant in self.variants if not variant.excluded(form))
+        return tuple(one for one in self.variants if not self._why_not(one, form))
+
+    def _why_not(self, variant: Variant, form: Form) -> str:
+        own = self.not_emulated.get(variant.name, "") if form == "emulated" else ""
+        return variant.excluded(form) or own
 
     def seeds_in(self, form: Form, asked: int) -> Sequence[int]:
         """The seeds that its runs are made with in a form, where so many are asked for."""
@@ -112,7 +119,7 @@ class PaperFigure:
 
     def excluded(self, form: Form) -> tuple[str, ...]:
         """Why some of its runs cannot be made in a form, each reason once."""
-        reasons = (variant.excluded(form) for variant in self.variants)
+        reasons = (self._why_not(variant, form) for variant in self.variants)
         return tuple(dict.fromkeys(filter(None, reasons)))
 
     @property
