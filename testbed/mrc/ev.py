@@ -18,7 +18,9 @@ How many answers bring an EV back is told in `ev_trust.py`.
 
 An engine that is not adaptive sprays blindly: the rotation goes round whatever happens, and a
 packet that was lost takes its next EV like any other, which may be the one that it was lost on.
-Nothing is probed. Only administrative orders change what it uses.
+Each round of a plane has an order of its own, as in uet-htsim's oblivious spraying: in a fixed one
+losses, SACKs and what is sent again keep step with it, and miss the dead EV for ever, or hit it each
+time. Nothing is probed. Only administrative orders change what it uses.
 """
 
 from random import Random
@@ -53,6 +55,7 @@ class EvEngine:
         self._profile = profile
         self.adaptive: Final = profile.adaptive
         self._rtt = rtt
+        self._rng: Final = rng
         self._events = events
         self._paths: dict[int, Path] = {}
         planes: dict[int, Plane] = {}
@@ -98,7 +101,11 @@ class EvEngine:
             slots = plane.slots
             for _ in range(len(slots)):
                 path = slots[plane.cursor].occupant
-                plane.cursor = (plane.cursor + 1) % len(slots)
+                plane.cursor += 1
+                if plane.cursor == len(slots):
+                    plane.cursor = 0
+                    if not self.adaptive:
+                        self._rng.shuffle(slots)
                 if path is None:
                     continue
                 if path.state is EvState.SKIP:
