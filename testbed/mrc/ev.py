@@ -18,9 +18,9 @@ How many answers bring an EV back is told in `ev_trust.py`.
 
 An engine that is not adaptive sprays blindly: the rotation goes round whatever happens, and a
 packet that was lost takes its next EV like any other, which may be the one that it was lost on.
-Each round of a plane has an order of its own, as in uet-htsim's oblivious spraying: in a fixed one
-losses, SACKs and what is sent again keep step with it, and miss the dead EV for ever, or hit it each
-time. Nothing is probed. Only administrative orders change what it uses.
+Each round of a plane has an order of its own, as in uet-htsim's oblivious spraying: with a fixed
+one losses, SACKs and what is sent again keep step, and never meet a dead EV again, or each time.
+Nothing is probed. Only administrative orders change what it uses.
 """
 
 from random import Random
@@ -90,8 +90,8 @@ class EvEngine:
         an EV of another path is preferred, then another EV of the same path, then any; a blind
         sprayer avoids nothing.
         """
-        if avoid is not None and not self.adaptive:
-            avoid = None
+        if not self.adaptive:
+            return self._pick_blindly()
         planes = self._planes
         restored: Path | None = None
         same_path: Path | None = None
@@ -101,11 +101,7 @@ class EvEngine:
             slots = plane.slots
             for _ in range(len(slots)):
                 path = slots[plane.cursor].occupant
-                plane.cursor += 1
-                if plane.cursor == len(slots):
-                    plane.cursor = 0
-                    if not self.adaptive:
-                        self._rng.shuffle(slots)
+                plane.cursor = (plane.cursor + 1) % len(slots)
                 if path is None:
                     continue
                 if path.state is EvState.SKIP:
@@ -121,6 +117,21 @@ class EvEngine:
         if restored is not None and (same_path is None or restored.path_key != same_path.path_key):
             return restored
         return same_path
+
+    def _pick_blindly(self) -> Path | None:
+        planes = self._planes
+        for _ in range(len(planes)):
+            plane = planes[self._turn]
+            self._turn = (self._turn + 1) % len(planes)
+            slots = plane.slots
+            for _ in range(len(slots)):
+                if plane.cursor == 0:
+                    self._rng.shuffle(slots)
+                path = slots[plane.cursor].occupant
+                plane.cursor = (plane.cursor + 1) % len(slots)
+                if path is not None:
+                    return path
+        return None
 
     def pick_for_probe(self, now_ns: int, avoid: Path | None = None) -> Path | None:
         """Return an EV for a reliability probe: one that carries data, else any that may."""
