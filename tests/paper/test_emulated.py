@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from testbed.experiment.capacity import Capacity
-from testbed.paper.collectives import LOSSES, PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.collectives import PAPERS_LEAST_MIB, SIZES_MIB
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import REPEAT_S, estimate_s
@@ -34,7 +34,7 @@ TWO_CORES = (
 def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: Path) -> None:
     planned = plan(chosen([]), tmp_path, ("emulated",), machine=machine)
     assert {one.form for one in planned.due} == {"emulated"}
-    assert estimate_s(planned.due)["emulated"] <= REPEAT_S
+    assert estimate_s(planned.due)["emulated"] <= 0.9 * REPEAT_S  # some are made again
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
 
 
@@ -80,7 +80,9 @@ def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -
     assert judged == ({PAPERS_LEAST_MIB} if form == "emulated" else {4, 16})
     with style():
         drawing = figure.draw(runs)
-    assert len(drawing.axes) == (len(LOSSES) if number == "16" else 1)
+    losses = {one.name.rpartition("-loss-")[2] for one in figure.variants_in(form) if one.may_stall}
+    assert len(losses) == {("16", "simulated"): 2, ("16", "emulated"): 1}.get((number, form), 0)
+    assert len(drawing.axes) == 1 + len(losses)
 
 
 @pytest.mark.parametrize(
