@@ -24,9 +24,9 @@ RECOVERY_PACKETS = 200
 RECOVERY_HOLD_RTTS = 1.0
 """... and must stay there for so long, so that one burst does not pass for recovery."""
 
-DIP_RTTS = 0.25
-"""A time below the mark that is shorter does not count: what an event loop picks up a little late
-takes goodput below it for hundredths of an RTT, long after the fault, too."""
+FELT_RTTS = 3.0
+"""Goodput falls because of a fault within so long of its effect, or of a loss on a path through it.
+What falls later, where nothing was lost, is a late moment of the machine."""
 
 RECOVERY_STEPS_PER_RTT = 100
 
@@ -158,14 +158,13 @@ def effect(
     left = first_departures(through, during.earliest, end)
     sent_in = flow.transmissions.filter(pl.col("ev").is_in(list(through)))
     exposed = sent_in.filter(pl.col("t").is_between(during.earliest, end))
-    lost = flow.losses.filter(
-        pl.col("ev").is_in(list(through))
-        & pl.col("sent_t").is_between(start - data.base_rtt_s, end)
-        & ~pl.col("spurious")
+    losses = flow.losses.filter(pl.col("ev").is_in(list(through)))
+    lost = losses.filter(
+        pl.col("sent_t").is_between(start - data.base_rtt_s, end) & ~pl.col("spurious")
     )
     sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
     detected = min(left.values(), default=np.inf)
-    recovered = recovery(data, flow, during, until)
+    recovered = recovery(data, flow, losses, during, until)
     back = None if recovered is None else start + recovered
     tail = (during.end if back is None else back) + DEFICIT_TAIL_RTTS * data.base_rtt_s
     last_sent = exposed.filter(pl.col("t") >= start)["t"].max()
@@ -195,15 +194,17 @@ def effect(
     )
 
 
-def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> float | None:
+def recovery(
+    data: RunData, flow: FlowTables, losses: pl.DataFrame, during: Window, until: float
+) -> float | None:
     """Seconds until goodput is back at 95% of what the surviving capacity allows.
 
     Goodput is averaged over the last RECOVERY_PACKETS packets' time, and compared with what the
-    links in service allowed in that time. Times below the mark that are shorter than DIP_RTTS do
-    not count. From the first time that it is below the mark (not before half an RTT: until then
-    arrivals are packets that crossed the link in time), the first time that it is not, and stays so
-    for RECOVERY_HOLD_RTTS, is the recovery. So its own averaging, up to RECOVERY_PACKETS packets'
-    time, is part of it, and it is never flattered.
+    links in service allowed in that time. From the first time that it falls below the mark (not
+    before half an RTT: until then arrivals are packets that crossed the link in time; and within
+    FELT_RTTS of the fault or of a loss), the first time that it is not, and stays so for
+    RECOVERY_HOLD_RTTS, is the recovery. So its own averaging, up to RECOVERY_PACKETS packets' time,
+    is part of it, and it is never flattered.
     While nothing is in service that could carry the flow, it is below the mark.
     0 if goodput never fell below the mark while the fault was in force: what comes after healing
     is the return to service, not recovery. None if it did not come back by `until`.
@@ -219,7 +220,8 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     good &= flow.attainable.bits(now - width, now) > 0
     if not now.size:
         return None
-    below = _lasting(~good, round(DIP_RTTS * RECOVERY_STEPS_PER_RTT))
+    felt = np.sort(np.append(losses["t"].to_numpy(), during.start))
+    below = _felt(np.flatnonzero(~good), now, felt, FELT_RTTS * rtt)
     if not below.size or now[below[0]] > during.end:
         return 0.0
     hold = round(RECOVERY_HOLD_RTTS * RECOVERY_STEPS_PER_RTT)
@@ -229,12 +231,16 @@ def recovery(data: RunData, flow: FlowTables, during: Window, until: float) -> f
     return float(now[last + 1] - during.start) if last + 1 < len(now) else None
 
 
-def _lasting(true: NDArray[np.bool_], least: int) -> NDArray[np.intp]:
-    """Where it is true for so many steps on end, or at the end, where it may go on being so."""
-    places = np.flatnonzero(true)
-    spells = np.split(places, np.flatnonzero(np.diff(places) > 1) + 1)
+def _felt(below: NDArray[np.intp], now: Floats, felt: Floats, within: float) -> NDArray[np.intp]:
+    """Of the points below the mark, the spells that begin so soon after something was felt."""
+    spells = np.split(below, np.flatnonzero(np.diff(below) > 1) + 1)
+
+    def is_felt(begins: float) -> bool:
+        before = felt[felt <= begins]
+        return bool(before.size and begins - before[-1] <= within)
+
     return np.concatenate(
-        [s for s in spells if len(s) >= least or true.size - 1 in s] or [places[:0]]
+        [one for one in spells if one.size and is_felt(now[one[0]])] or [below[:0]]
     )
 
 
