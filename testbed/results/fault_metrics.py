@@ -233,15 +233,10 @@ def recovery(
 
 def _felt(below: NDArray[np.intp], now: Floats, felt: Floats, within: float) -> NDArray[np.intp]:
     """Of the points below the mark, the spells that begin so soon after something was felt."""
-    spells = np.split(below, np.flatnonzero(np.diff(below) > 1) + 1)
-
-    def is_felt(begins: float) -> bool:
-        before = felt[felt <= begins]
-        return bool(before.size and begins - before[-1] <= within)
-
-    return np.concatenate(
-        [one for one in spells if one.size and is_felt(now[one[0]])] or [below[:0]]
-    )
+    first = np.flatnonzero(np.diff(below, prepend=-2) > 1)
+    begins = now[below[first]]
+    soon = begins - felt[np.searchsorted(felt, begins, side="right") - 1] <= within
+    return below[np.repeat(soon, np.diff(first, append=below.size))]
 
 
 def _share(flow: FlowTables, start: Floats, end: Floats) -> Floats:
