@@ -80,6 +80,10 @@ def _place(file: Path | None, line: int, path: str) -> str:
     return f"{file}:{line}: {path}" if path else f"{file}:{line}"
 
 
+def _name(file: Path | None) -> str:
+    return REQUEST if file is None else str(file)
+
+
 def changed(document: Document, path: str, value: Any, origin: str) -> Document:
     """A document with another value at a key path, which `origin` gave.
 
@@ -264,7 +268,7 @@ def parse_document(file: Path | None, text: str) -> Document:
     Raises:
         InputError: it is neither, or holds a key twice.
     """
-    name = REQUEST if file is None else str(file)
+    name = _name(file)
     try:
         return _parse(file, text)
     except yaml.MarkedYAMLError as error:
@@ -297,5 +301,5 @@ def _parse(file: Path | None, text: str) -> Document:
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
         remedy = "begin with a copy of one that ships: testbed list"
-        raise InputError([Problem(REQUEST if file is None else str(file), found, expected, remedy)])
+        raise InputError([Problem(_name(file), found, expected, remedy)])
     return Document(file, data, reader.document.lines, reader.document.texts)

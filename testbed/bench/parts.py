@@ -11,6 +11,7 @@ from testbed.bench.agreement import agreement
 from testbed.bench.bring_up import bring_up, scale
 from testbed.bench.change import change
 from testbed.bench.congestion import incast, shared_path
+from testbed.bench.core import core
 from testbed.bench.delay import delay
 from testbed.bench.dilation import dilation
 from testbed.bench.failover import failover
@@ -53,6 +54,7 @@ PARTS: Mapping[str, Part] = {
     "change": Part("how soon a change of a link holds", change, 5),
     "faults": Part("how soon the controller's faults hold, and heal", faults, 5),
     "packet-rate": Part("one queue pair beside a C program", packet_rate),
+    "core": Part("CPU time of a packet in the transport core alone", core, 5, root=False),
     "delay": Part("packets against the propagation delay of their path", delay, 3),
     "permutation": Part("8 hosts at full rate: load, goodput, trust", permutation, 3),
     "failover": Part("silent link failures over seeds", failover),

@@ -31,6 +31,8 @@ SOCKET = "control.sock"
 
 MAX_BODY = 1 << 16
 
+_WHICH = "testbed fault list RUN, or GET /faults, shows which there are"
+
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 log = logging.getLogger("testbed.controller.live")
@@ -105,12 +107,13 @@ class LiveControl:
     def _one(self, method: str, index: int) -> _Answer:
         record = self._faults.records().get(index)
         if record is None:
-            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault")
+            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault", _WHICH)
         if method == "GET":
             return HTTPStatus.OK, record.as_json()
         healed = self._faults.heal(index)
         if healed is None:
-            return _error(HTTPStatus.CONFLICT, f"fault {index}", "one that is in force and heals")
+            expected = "one that is in force and heals"
+            return _error(HTTPStatus.CONFLICT, f"fault {index}", expected, _WHICH)
         return _told(healed, HTTPStatus.OK)
 
 
@@ -120,8 +123,8 @@ def _told(record: FaultRecord, status: HTTPStatus) -> _Answer:
     return status, record.as_json()
 
 
-def _error(status: HTTPStatus, found: str, expected: str) -> _Answer:
-    return _refused(status, Problem("request", found, expected))
+def _error(status: HTTPStatus, found: str, expected: str, remedy: str = "") -> _Answer:
+    return _refused(status, Problem("request", found, expected, remedy))
 
 
 def _refused(status: HTTPStatus, *problems: Problem) -> _Answer:

@@ -44,7 +44,11 @@ NAMES = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "stri
 
 
 def _as_list(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, list | tuple):
+        raise RefusedValueError("a name or a list of names, of what it strikes (docs/faults.md)")
+    return value
 
 
 Targets = Annotated[

@@ -56,7 +56,7 @@ class Sender:
 
 EVS = 128
 """Of a QP: the paper has 128 to 256. They share the fabric's 16 paths; with one EV a path each loss
-would cost a QP a sixteenth of its EVs, and 1% loss half of its rate (docs/paper.md)."""
+would cost a QP a sixteenth of its EVs, and 1% loss half of its rate (docs/paper-studies.md)."""
 
 MRC = Sender(
     "mrc",
@@ -198,7 +198,7 @@ SMALL_CHUNKS = (
 KEEPS_MORE = (
     "a loss takes an EV away for some round trips, so that their number decides: at 16 MiB MRC "
     f"keeps 82% with {EVS}, as the paper's QPs have, 52% with 16 and 29% with 8; a third takes 8 "
-    "to 12, or 32 where every link loses (docs/paper.md)"
+    "to 12, or 32 where every link loses (docs/paper-studies.md)"
 )
 """Why figure 16 may differ from the paper's, in the checks concerned."""
 
@@ -223,7 +223,8 @@ def _all_to_all(runs: Runs) -> tuple[Check, ...]:
 
 FEW_FLOWS = (
     "a rack of two has few flows to others, which one QP each puts unevenly on 2 uplinks; 16 QPs "
-    "even that out. With 16 hosts in racks of four it is 0.70 at 4 MiB, 0.86 at 16 (docs/paper.md)"
+    "even that out. With 16 hosts in racks of four it is 0.70 at 4 MiB, 0.86 at 16 "
+    "(docs/paper-studies.md)"
 )
 """Why more QPs help RoCE's all-to-all here."""
 

@@ -22,9 +22,13 @@ BEGIN_RTTS = 20.0
 STEADY_SHARE = 0.25
 """Rates are taken in so much of a run, its end."""
 
+MRC_SECONDS = {"simulated": 60, "emulated": 24}
+"""How long MRC runs, as dilated: its shares wander by a tenth in tens of round trips, and are
+compared over all of a run but its beginning, so the longer the better (docs/paper-studies.md)."""
+
 DCQCN_SECONDS = 200
 """How long RoCE with one QP runs, as dilated: the bursts of the first moment cut the victim's rate,
-too, and DCQCN needs up to 15 ms of real time to bring it back (docs/paper.md)."""
+too, and DCQCN needs up to 15 ms of real time to bring it back (docs/paper-studies.md)."""
 
 UNPAUSED_SECONDS = 60
 """The same without pauses, which make the most of those cuts: 6 ms of real time are enough."""
@@ -104,8 +108,8 @@ def _worst_dip(run: Run) -> float:
 def _smallest_of_largest(run: Run) -> float:
     """How evenly the senders share, in all that comes after the first bursts.
 
-    Shares wander by a tenth in tens of round trips. A quarter of a run is a moment of that, where
-    the paper's figure has seconds: so all of the run counts, which is as long as there is.
+    Shares wander by a tenth in tens of round trips, where the paper's figure has seconds: so all
+    of the run counts, which is as long as there is.
     """
     begin, end = BEGIN_RTTS * run.data.base_rtt_s, run_end(run.data)
     shares = [
@@ -165,13 +169,19 @@ INCAST = PaperFigure(
     saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
     "with many QPs it has dips of 75%",
     ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
-    "incast. 1.2 ms of real time; for RoCE with 1 QP 20 ms, emulated 6 ms, of which the last "
-    "quarter counts; how MRC shares is judged from 20 base RTTs on. Only the simulator has "
-    "priority flow control. With 1 QP the hash decides how many of the seven share a link with the "
-    "victim, 1.75 on average, and each takes a seventh: so there are five seeds at least; emulated "
+    "incast. MRC runs for 6 ms of real time, emulated 2.4 ms; RoCE with 1 QP for 20 ms, emulated 6 "
+    "ms; with 16 QPs for 1.2 ms. The last quarter counts; how MRC shares is judged from 20 base "
+    "RTTs on. Only the simulator has priority flow control. With 1 QP the hash decides how many of "
+    "the seven share a link with the victim, 1.75 on average, and each takes a seventh: so there "
+    "are five seeds at least; emulated "
     "one, with two that do.",
     variants=(
-        Variant("incast-mrc", "incast-victim"),
+        Variant(
+            "incast-mrc",
+            "incast-victim",
+            {"duration": f"{MRC_SECONDS['simulated']} s"},
+            emulated=lambda _: {"duration": f"{MRC_SECONDS['emulated']} s"},
+        ),
         Variant(
             "incast-roce-1",
             "incast-victim-roce",

@@ -22,6 +22,9 @@ PAPER_LINE_GBPS = 390.0
 """Of 400: 97.5%, more than is payload in our packets (96.6%), so that it counts headers."""
 
 PLACES = {"local": "T0-local", "cross": "cross-T1"}
+"""Where the two hosts of a write are: below one T0, or in two racks."""
+
+SLOWED = {"local": 3.0, "cross": 1.0}
 """Below one T0 a round trip takes a third of one between racks: a moment in which the machine is
 late weighs three times as much, so it is made as long."""
 
@@ -35,8 +38,8 @@ def _write(place: str, what: str) -> Variant:
         "message_size": "2 B" if small else "32 KiB",
         "depth": 1 if small else 64,
     }
-    slowed = 3.0 if place == "local" else 1.0
-    return Variant(f"write-{what}-{place}", "write", {"workload": workload}, slowed=slowed)
+    changes = {"workload": workload}
+    return Variant(f"write-{what}-{place}", "write", changes, slowed=SLOWED[place])
 
 
 def _latency_us(run: Run) -> float:

@@ -90,7 +90,7 @@ def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
 FULLEST_LINK = (
     f"the ring is as slow as its fullest link: the hash puts {SHARING} of a rack's 8 flows on one, "
     "which leaves each a third of its rate, and RoCE takes two thirds of that, as with 8 hosts; "
-    "half is a link that two share (docs/paper.md)"
+    "half is a link that two share (docs/paper-studies.md)"
 )
 """Why RoCE with 1 QP is slower than the paper's."""
 
@@ -180,8 +180,8 @@ SCALE: tuple[PaperFigure, ...] = (
         measure=_judge_all_reduce,
         draw=_draw_all_reduce,
         cannot_show="small buffers: with 12 MiB a step of the ring takes longer than its chunk "
-        "(docs/paper.md); and switches store and forward, which takes four times as long on a port "
-        "of 100 Gb/s.",
+        "(docs/paper-studies.md); and switches store and forward, which takes four times as long "
+        "on a port of 100 Gb/s.",
         caption="Bus bandwidth as nccl-tests defines it. Dashed: the rate of a host's ports, "
         "headers included. Where no all-reduce was completed within the run: what was placed.",
         large=True,

@@ -56,8 +56,9 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
                 assert client.heal(0)["proof"]["until_end"]["carrier"] is True
             with Client.of(tmp_path) as client, pytest.raises(InputError, match="in force"):
                 client.heal(0)
-            with Client.of(tmp_path) as client, pytest.raises(InputError, match="number"):
+            with Client.of(tmp_path) as client, pytest.raises(InputError, match="number") as none:
                 client.heal(7)
+            assert "testbed fault list RUN" in none.value.problems[0].remedy
             with Client.of(tmp_path) as client:
                 assert [one["kind"] for one in client.faults()] == ["blackhole", "cut"]
             run.controller.stop()
@@ -251,6 +252,8 @@ def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
             load_fault(text, TINY)
     with pytest.raises(InputError, match=r"^fault\.kind: found the key kind a second time"):
         load_fault('{"kind": "cut", "kind": "loss", "target": "p0"}', TINY)
+    with pytest.raises(InputError, match="found 3, expected a name or a list of names"):
+        load_fault(json.dumps(CUT | {"target": 3}), TINY)
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
             load_fault(json.dumps(CUT | wrong), TINY)

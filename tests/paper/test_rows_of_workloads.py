@@ -54,9 +54,9 @@ def _lasting(figure: PaperFigure, seconds: Mapping[str, float]) -> tuple[Variant
 
 
 def _incast(figure: PaperFigure) -> PaperFigure:
-    """Figure 18; RoCE with one QP, which takes long to settle, for as long as the others."""
+    """Figure 18; MRC and RoCE with one QP, which take long to settle, for as long as the third."""
     mrc, one, many = figure.variants
-    return replace(figure, variants=(mrc, replace(one, changes={}), many))
+    return replace(figure, variants=(replace(mrc, changes={}), replace(one, changes={}), many))
 
 
 def _failover(figure: PaperFigure) -> PaperFigure:

@@ -1,0 +1,142 @@
+"""What a packet costs in the transport core alone: no sockets, no kernel, caches hot.
+
+One queue pair writes to another one in this process, round by round, a round trip apart.
+"""
+
+import time
+from collections import Counter
+
+from testbed import fast
+from testbed.bench.figure import Figure
+from testbed.bench.setting import Setting
+from testbed.model.topology import PAYLOAD_MTU
+from testbed.mrc import (
+    Arrival,
+    EndpointRequest,
+    EvEntry,
+    EvProfile,
+    MemoryRegion,
+    MemoryTable,
+    Packet,
+    QpConfig,
+    QueuePair,
+    decode,
+    respond,
+)
+from testbed.mrc.constants import ECT0
+
+PLANES, PATHS = 4, 4
+"""Of the EVs, one each."""
+
+ROUND = 16
+"""Packets of a round, which fill the window; two SACKs answer them."""
+
+WARMING, ROUNDS = 100, 2_000
+"""Rounds that do not count (an EV's outer header is made at its first use), and that do."""
+
+RTT_NS = 1_000_000
+MESSAGE_ROUNDS = 16
+ADDRESSES = (bytes(15) + b"\1", bytes(15) + b"\2")
+RKEY, VA = 1, 0
+
+STEPS = (
+    REQUESTER := "requester: choose EV, encode, iCRC",
+    DECODE := "decode, iCRC",
+    RESPONDER := "responder: place, note, events",
+    SACKS := "SACKs: make, encode, decode, take in",
+)
+
+
+def core(setting: Setting) -> list[Figure]:
+    """Time each step of a data packet of PAYLOAD_MTU bytes."""
+    found = []
+    for repeat in range(setting.repeats):
+        setting.progress(f"transport core {repeat + 1}/{setting.repeats}")
+        found.append(packet_ns())
+    how = "as built" if fast.is_built() else "as Python"
+    return [
+        Figure(f"core {how}, {step}", "us/packet", tuple(one[step] / 1e3 for one in found))
+        for step in STEPS
+    ]
+
+
+def packet_ns() -> dict[str, float]:
+    """CPU time of each step, in ns per data packet."""
+    sender, receiver = _queue_pair(0), _queue_pair(1)
+    payload = memoryview(bytes(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU))
+    laps, before = _Laps(), 0
+    for number in range(WARMING + ROUNDS):
+        if number == WARMING:
+            laps, before = _Laps(), sender.counters.data_sent
+        sent_ns = number * RTT_NS
+        placed_ns, known_ns = sent_ns + RTT_NS // 2, sent_ns + RTT_NS
+        if number % MESSAGE_ROUNDS == 0:
+            sender.post_write(number, payload, VA, RKEY)
+        laps.begin()
+        datagrams = sender.transmit(sent_ns, ROUND)
+        laps.end(REQUESTER)
+        on_the_wire = [one.join() for one in datagrams]  # sendmmsg's work
+        laps.begin()
+        packets = [decode(one) for one in on_the_wire]
+        laps.end(DECODE)
+        laps.begin()
+        arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)
+        for packet in packets:
+            _hand_over(packet, receiver, sender, arrival)
+        receiver.events()
+        laps.end(RESPONDER)
+        laps.begin()
+        for sack in receiver.transmit(placed_ns, 0):
+            arrival = Arrival(sack.ecn, sack.dscp, known_ns)
+            _hand_over(decode(sack.join()), sender, receiver, arrival)
+        sender.events()
+        sender.poll_cq()
+        laps.end(SACKS)
+    count = sender.counters.data_sent - before
+    return {step: laps.spent_ns[step] / count for step in STEPS}
+
+
+def _hand_over(packet: Packet, there: QueuePair, back: QueuePair, arrival: Arrival) -> None:
+    """Give a packet to the queue pair that it is for, or the answer to who asks for one."""
+    if isinstance(packet, EndpointRequest):
+        answer = respond(packet, there.config.dscp)
+        back.receive(decode(answer.join()), arrival)
+    else:
+        there.receive(packet, arrival)
+
+
+class _Laps:
+    """CPU time of this thread by what it was spent on."""
+
+    def __init__(self) -> None:
+        self.spent_ns = Counter[str]()
+        self._began_ns = 0
+
+    def begin(self) -> None:
+        self._began_ns = time.thread_time_ns()
+
+    def end(self, step: str) -> None:
+        self.spent_ns[step] += time.thread_time_ns() - self._began_ns
+
+
+def _queue_pair(side: int) -> QueuePair:
+    """One end of the connection, with memory for a message."""
+    memory = MemoryTable()
+    room = bytearray(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU)
+    memory.register(MemoryRegion(RKEY, VA, memoryview(room)))
+    evs = (
+        EvEntry(ev=plane | path << 3, plane=plane, path_key=(plane, path), active=True)
+        for path in range(PATHS)
+        for plane in range(PLANES)
+    )
+    config = QpConfig(
+        qpn=16 + side,
+        peer_qpn=17 - side,
+        local_address=ADDRESSES[side],
+        peer_address=ADDRESSES[1 - side],
+        ev_profile=EvProfile(tuple(evs)),
+        base_rtt_ns=RTT_NS,
+        cwnd=ROUND * PAYLOAD_MTU,
+        mtu=PAYLOAD_MTU,
+    )
+    return QueuePair(config, memory)
