@@ -134,17 +134,30 @@ def agreement(setting: Setting) -> list[Figure]:
 
     Of an invalid run there is no figure: the table tells of it, and so does the first figure.
     """
-    setting.progress("what this machine carries")
-    capacity = calibrate(lambda _what, _done: None)
-    compared = [_compare(fitted(scenario, capacity), setting) for scenario in scenarios()]
-    (setting.pictures / TABLE).write_text(table(compared))
-    judged = [one for one in compared if one.judged]
-    figures = [at_least("emulated runs that are not invalid", "", [len(judged)], len(compared))]
-    for one in judged:
-        figures.append(at_most(f"goodput off, {one.name}", "", [one.goodput_off], AGREES))
-        if one.recovery_off is not None:
-            figures.append(at_most(f"recovery off, {one.name}", "", [one.recovery_off], AGREES))
-    return figures
+    rounds = []
+    for _ in range(setting.repeats):
+        setting.progress("what this machine carries")
+        capacity = calibrate(lambda _what, _done: None)
+        rounds.append([_compare(fitted(scenario, capacity), setting) for scenario in scenarios()])
+    of_each = list(zip(*rounds, strict=True))
+    (setting.pictures / TABLE).write_text(table([one for runs in of_each for one in runs]))
+    judged = [sum(one.judged for one in of_one) for of_one in rounds]
+    return [
+        at_least("emulated runs that are not invalid", "", judged, len(of_each)),
+        *(figure for runs in of_each for figure in _differences(runs)),
+    ]
+
+
+def _differences(runs: Sequence[Compared]) -> Iterator[Figure]:
+    """By how much the two differ in one scenario, a sample for each round."""
+    judged = [one for one in runs if one.judged]
+    if not judged:
+        return
+    name = judged[0].name
+    yield at_most(f"goodput off, {name}", "", [one.goodput_off for one in judged], AGREES)
+    recovery = [one.recovery_off for one in judged if one.recovery_off is not None]
+    if recovery:
+        yield at_most(f"recovery off, {name}", "", recovery, AGREES)
 
 
 def _compare(scenario: Scenario, setting: Setting) -> Compared:

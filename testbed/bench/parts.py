@@ -65,6 +65,6 @@ PARTS: Mapping[str, Part] = {
     "shared-path": Part("two flows that meet on one T1, simulated", shared_path, 1, root=False),
     "robustness": Part("mutated packets and random schedules", robustness, 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", simulator, 3, root=False),
-    "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 1),
+    "agreement": Part("ten scenarios, emulated and simulated; a table", agreement, 3),
     "leaf-spine": Part("a permutation of 1024 hosts, simulated", leaf_spine, 1, root=False),
 }

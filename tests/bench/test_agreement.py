@@ -1,11 +1,17 @@
 """What is compared of the two fabrics, and how it is told."""
 
 import math
+from pathlib import Path
 
+import pytest
+
+from testbed.bench import agreement
 from testbed.bench.agreement import Compared, Told, scenarios, table
 from testbed.bench.runs import fitted
+from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.faults import Blackhole
+from testbed.model.scenario import Scenario
 
 US = 1_000
 
@@ -59,3 +65,26 @@ def test_a_scenario_is_as_many_round_trips_long_at_the_dilation_that_is_carried(
     assert isinstance(told, Blackhole)
     assert (told.at, told.for_) == (round(fault.at * factor), round(fault.for_ * factor))
     assert told.target == fault.target
+
+
+def test_every_round_is_a_sample_of_its_scenario(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """But an invalid run; the table has all."""
+    told = [Told(0.8, 4.0, "trusted"), Told(0.5, 4.0, "invalid"), Told(1.0, 2.0, "trusted")]
+    emulated = iter(told)
+
+    def compare(scenario: Scenario, _setting: Setting) -> Compared:
+        return Compared(scenario.name, 1, next(emulated), Told(1.0, 2.0, "trusted"), 1)
+
+    one = next(scenarios())
+    capacity = Capacity(endpoint_ns=US, link_ns=US, cpus=8)
+    monkeypatch.setattr(agreement, "calibrate", lambda _: capacity)
+    monkeypatch.setattr(agreement, "scenarios", lambda: iter([one]))
+    monkeypatch.setattr(agreement, "_compare", compare)
+    valid, goodput, recovery = agreement.agreement(Setting(3, tmp_path, lambda _: None))
+    assert valid.samples == (1, 0, 1)
+    assert goodput.samples == (0.25, 0.0)
+    assert recovery.samples == (0.5, 0.0)
+    rows = (tmp_path / "bench" / agreement.TABLE).read_text().splitlines()[2:]
+    assert len(rows) == len(told)
