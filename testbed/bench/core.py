@@ -9,19 +9,18 @@ from collections import Counter
 from testbed import fast
 from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
+from testbed.model.addressing import Path, ev_for_path
 from testbed.model.topology import PAYLOAD_MTU
 from testbed.mrc import (
     Arrival,
-    EndpointRequest,
+    Demux,
     EvEntry,
     EvProfile,
     MemoryRegion,
     MemoryTable,
-    Packet,
     QpConfig,
     QueuePair,
     decode,
-    respond,
 )
 from testbed.mrc.constants import ECT0
 
@@ -63,6 +62,8 @@ def core(setting: Setting) -> list[Figure]:
 def packet_ns() -> dict[str, float]:
     """CPU time of each step, in ns per data packet."""
     sender, receiver = _queue_pair(0), _queue_pair(1)
+    demux = Demux(sender.config.local_address, sender.config.dscp)
+    demux.add(sender)
     payload = memoryview(bytes(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU))
     laps, before = _Laps(), 0
     for number in range(WARMING + ROUNDS):
@@ -82,27 +83,19 @@ def packet_ns() -> dict[str, float]:
         laps.begin()
         arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)
         for packet in packets:
-            _hand_over(packet, receiver, sender, arrival)
+            receiver.receive(packet, arrival)
         receiver.events()
         laps.end(RESPONDER)
         laps.begin()
         for sack in receiver.transmit(placed_ns, 0):
-            arrival = Arrival(sack.ecn, sack.dscp, known_ns)
-            _hand_over(decode(sack.join()), sender, receiver, arrival)
+            answer = demux.receive(sack.join(), Arrival(sack.ecn, sack.dscp, known_ns))
+            if answer is not None:  # to a probe of the path that SACKs take
+                receiver.receive(decode(answer.datagram.join()), arrival)
         sender.events()
         sender.poll_cq()
         laps.end(SACKS)
     count = sender.counters.data_sent - before
     return {step: laps.spent_ns[step] / count for step in STEPS}
-
-
-def _hand_over(packet: Packet, there: QueuePair, back: QueuePair, arrival: Arrival) -> None:
-    """Give a packet to the queue pair that it is for, or the answer to who asks for one."""
-    if isinstance(packet, EndpointRequest):
-        answer = respond(packet, there.config.dscp)
-        back.receive(decode(answer.join()), arrival)
-    else:
-        there.receive(packet, arrival)
 
 
 class _Laps:
@@ -125,8 +118,8 @@ def _queue_pair(side: int) -> QueuePair:
     room = bytearray(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU)
     memory.register(MemoryRegion(RKEY, VA, memoryview(room)))
     evs = (
-        EvEntry(ev=plane | path << 3, plane=plane, path_key=(plane, path), active=True)
-        for path in range(PATHS)
+        EvEntry(ev_for_path(Path(plane, t1)), plane, path_key=(plane, t1), active=True)
+        for t1 in range(PATHS)
         for plane in range(PLANES)
     )
     config = QpConfig(

@@ -22,7 +22,7 @@ BEGIN_RTTS = 20.0
 STEADY_SHARE = 0.25
 """Rates are taken in so much of a run, its end."""
 
-MRC_SECONDS = {"simulated": 60, "emulated": 24}
+MRC_SECONDS, MRC_EMULATED_SECONDS = 60, 24
 """How long MRC runs, as dilated: its shares wander by a tenth in tens of round trips, and are
 compared over all of a run but its beginning, so the longer the better (docs/paper-studies.md)."""
 
@@ -179,8 +179,8 @@ INCAST = PaperFigure(
         Variant(
             "incast-mrc",
             "incast-victim",
-            {"duration": f"{MRC_SECONDS['simulated']} s"},
-            emulated=lambda _: {"duration": f"{MRC_SECONDS['emulated']} s"},
+            {"duration": f"{MRC_SECONDS} s"},
+            emulated=lambda _: {"duration": f"{MRC_EMULATED_SECONDS} s"},
         ),
         Variant(
             "incast-roce-1",
