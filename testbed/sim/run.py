@@ -115,8 +115,7 @@ class Simulation:
             InputError: the timeline holds a fault that only real processes can have, or the
                 transport is the kernel's.
         """
-        _require_links(scenario)
-        _require_model(scenario)
+        require_simulated(scenario)
         self.scenario = scenario
         self._raw = raw
         self.engine = Engine()
@@ -361,6 +360,16 @@ def simulate(
     collect(raw, directory, outcome.t0_ns)
     shutil.rmtree(raw)
     return outcome
+
+
+def require_simulated(scenario: Scenario) -> None:
+    """Check that a scenario needs neither processes nor the kernel's own transports.
+
+    Raises:
+        InputError: it does.
+    """
+    _require_links(scenario)
+    _require_model(scenario)
 
 
 def _require_links(scenario: Scenario) -> None:
