@@ -59,7 +59,7 @@ fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU p
 
 .PHONY: slow
 slow: ## remove what `make fast` has built
-	rm -f testbed/*.so testbed/*/*.so
+	find testbed -name "*.so" -delete
 
 .PHONY: setup
 setup: ## install what is missing: system packages (root), .venv; the others do this first
@@ -67,5 +67,5 @@ setup: ## install what is missing: system packages (root), .venv; the others do 
 
 .PHONY: clean
 clean: slow ## remove .venv, .setup and caches; results stay
-	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis testbed/fabric/bpf/*.bpf.o
+	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis testbed/fabric/link_model/bpf/*.bpf.o
 	find testbed tests -name __pycache__ -prune -exec rm -rf {} +

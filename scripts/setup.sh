@@ -166,7 +166,7 @@ install_packages() {
 # ---- the link model ----------------------------------------------------------------------------
 
 build_link_model() {
-  local sources=testbed/fabric/bpf object=testbed/fabric/bpf/linkmodel.bpf.o
+  local sources=testbed/fabric/link_model/bpf object=testbed/fabric/link_model/bpf/linkmodel.bpf.o
   if [[ $object -nt $sources/linkmodel.bpf.c && $object -nt $sources/linkmodel.h ]]; then return; fi
   if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then return; fi # told above
   say "building the link model"

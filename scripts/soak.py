@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.model.errors import ExitStatus
-from testbed.model.names import did_you_mean
+from testbed.model.fabric.names import did_you_mean
 from testbed.results.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]

@@ -8,11 +8,19 @@ from pathlib import Path
 from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
-_ENDPOINT = ("carriers", "mmsg", "nic", "port_scheduler", "sockets", "traffic")
-"""What of the endpoint every packet goes through, between kernel and core."""
-
-_SIMULATOR = ("engine", "host", "link", "packet")
-"""What of the simulator every packet goes through at every hop."""
+_AROUND_THE_CORE = (
+    "endpoint/carriers",
+    "endpoint/mmsg",
+    "endpoint/nic",
+    "endpoint/sockets",
+    "host/port_scheduler",
+    "host/traffic",
+    "sim/engine",
+    "sim/host",
+    "sim/link",
+    "sim/packet",
+)
+"""What every packet goes through beside the core: in the endpoint, and at each simulated hop."""
 
 
 def sources() -> list[Path]:
@@ -20,9 +28,8 @@ def sources() -> list[Path]:
 
     The packages themselves stay Python: built, they would not find a module that is not.
     """
-    core = sorted(path for path in _PACKAGE.glob("mrc/*.py") if path.name != "__init__.py")
-    endpoint = [_PACKAGE / "endpoint" / f"{module}.py" for module in _ENDPOINT]
-    return core + endpoint + [_PACKAGE / "sim" / f"{module}.py" for module in _SIMULATOR]
+    core = sorted(path for path in _PACKAGE.glob("mrc/**/*.py") if path.name != "__init__.py")
+    return core + [_PACKAGE / f"{module}.py" for module in _AROUND_THE_CORE]
 
 
 def _built() -> list[Path]:

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import pytest
 
-from testbed.fabric.namespaces import start_sandbox
+from testbed.sandbox.namespaces import start_sandbox
 
 T = TypeVar("T")
 

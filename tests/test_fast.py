@@ -16,7 +16,7 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a core of two modules is, built with endpoint and simulator a second after."""
     monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     directory = tmp_path / "mrc"
-    for package in ("mrc", "endpoint", "sim"):
+    for package in ("mrc", "endpoint", "host", "sim"):
         (tmp_path / package).mkdir()
     for module in ("wire.py", "qp.py"):
         (directory / module).touch()

@@ -9,8 +9,8 @@ from collections import Counter
 from testbed import fast
 from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
-from testbed.model.addressing import Path, ev_for_path
-from testbed.model.topology import PAYLOAD_MTU
+from testbed.model.fabric.addressing import Path, ev_for_path
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     Arrival,
     Demux,

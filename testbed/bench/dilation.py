@@ -8,8 +8,8 @@ from testbed.bench.failover import seeded
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import run_until_trusted
 from testbed.bench.setting import Setting
-from testbed.loading import load_scenario
-from testbed.model.topology import NOMINAL_DILATION
+from testbed.files.loading import load_scenario
+from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import FaultSummary, Summary
 
@@ -81,7 +81,7 @@ def _value(fault: FaultSummary, measure: str) -> float:
 
 
 def _draw(runs: _Runs, directory: Path, place: Path) -> None:
-    from testbed.results.figures.style import (  # noqa: PLC0415 - Polars starts threads
+    from testbed.results.report.figures.style import (  # noqa: PLC0415 - Polars starts threads
         BLUE,
         GREEN,
         ORANGE,
@@ -114,7 +114,7 @@ def _goodput(axes: "Axes", directory: Path, colour: str, label: str) -> None:
     """The first flow's goodput over the last half RTT, as a share of what the fabric allows."""
     import numpy as np  # noqa: PLC0415 - with what draws
 
-    from testbed.results.metrics import flow_tables  # noqa: PLC0415
+    from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415
     from testbed.results.run_data import load_run  # noqa: PLC0415
 
     data = load_run(directory)

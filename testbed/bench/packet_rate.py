@@ -20,19 +20,20 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.planning import plan_endpoints
 from testbed.experiment.layout import RAW
 from testbed.experiment.processes import hear_all, start_endpoint
-from testbed.fabric import namespaces, shaping
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.netlink import Netlink
-from testbed.model.addressing import nic_address
+from testbed.fabric.link_model import shaping
+from testbed.fabric.netlink.socket import Netlink
+from testbed.host.planning import plan_endpoints
 from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.mrc.constants import DscpClasses
+from testbed.sandbox import namespaces
 
 RATIO = 0.25
 """Of the C program's rate, from the readable source."""

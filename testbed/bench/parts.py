@@ -6,26 +6,26 @@ The largest fabrics come last: the kernel is busy for a while after them, taking
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from testbed.bench.accounts import accounts
-from testbed.bench.agreement import agreement
-from testbed.bench.bring_up import bring_up, scale
-from testbed.bench.change import change
-from testbed.bench.congestion import incast, shared_path
 from testbed.bench.core import core
-from testbed.bench.delay import delay
 from testbed.bench.dilation import dilation
+from testbed.bench.fabric.accounts import accounts
+from testbed.bench.fabric.bring_up import bring_up, scale
+from testbed.bench.fabric.change import change
+from testbed.bench.fabric.delay import delay
+from testbed.bench.fabric.faults import faults
+from testbed.bench.fabric.link_model import ceiling, link_model
+from testbed.bench.fabric.rate import rate
 from testbed.bench.failover import failover
-from testbed.bench.faults import faults
 from testbed.bench.figure import Figure
-from testbed.bench.leaf_spine import leaf_spine
-from testbed.bench.link_model import ceiling, link_model
-from testbed.bench.localisation import localisation
 from testbed.bench.packet_rate import packet_rate
 from testbed.bench.permutation import permutation
-from testbed.bench.rate import rate
 from testbed.bench.robustness import robustness
 from testbed.bench.setting import Setting
-from testbed.bench.simulator import simulator
+from testbed.bench.simulated.agreement import agreement
+from testbed.bench.simulated.congestion import incast, shared_path
+from testbed.bench.simulated.leaf_spine import leaf_spine
+from testbed.bench.simulated.localisation import localisation
+from testbed.bench.simulated.simulator import simulator
 
 
 @dataclass(frozen=True, slots=True)

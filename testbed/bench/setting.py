@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.experiment.wakeful import cpus_awake
-from testbed.fabric.namespaces import start_sandbox
 from testbed.model.errors import RunFailedError
+from testbed.sandbox.namespaces import start_sandbox
 
 
 @dataclass(frozen=True, slots=True)

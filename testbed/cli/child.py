@@ -10,8 +10,8 @@ import signal
 import traceback
 from collections.abc import Callable
 
-from testbed.fabric.forking import fork
 from testbed.model.errors import RunFailedError, TestbedError
+from testbed.sandbox.forking import fork
 
 Progress = Callable[[str, float], None]
 

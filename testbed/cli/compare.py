@@ -26,8 +26,8 @@ def compare(
 
     Differences are from the first.
     """
-    from testbed.results.comparison import groups_of
-    from testbed.results.comparison_report import write_comparison
+    from testbed.results.analysis.comparison import groups_of
+    from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user
 
     groups = groups_of(runs)

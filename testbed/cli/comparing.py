@@ -7,15 +7,15 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from testbed.results.comparison import Group, Row
+    from testbed.results.analysis.comparison import Group, Row
 
 
 def show_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "Console") -> None:
     """Print medians with their intervals; differences that are sure are marked."""
     from rich.table import Table
 
-    from testbed.results.comparison_report import shown
-    from testbed.results.estimates import CONFIDENCE, MIN_SAMPLES
+    from testbed.results.analysis.estimates import CONFIDENCE, MIN_SAMPLES
+    from testbed.results.report.comparison_report import shown
 
     table = Table()
     table.add_column("figure", style="cyan")

@@ -9,7 +9,7 @@ from testbed.cli.options import Json
 from testbed.cli.screen import say_json, stderr, stdout
 
 if TYPE_CHECKING:
-    from testbed.model.topology import Topology
+    from testbed.model.fabric.topology import Topology
 
 Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
@@ -97,7 +97,7 @@ def _pairs(words: list[str]) -> dict[str, Any]:
     Raises:
         InputError: a word is no such pair, or says what another has said.
     """
-    from testbed.documents import parse_value
+    from testbed.files.documents import parse_value
     from testbed.model.errors import InputError, Problem
 
     found: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from testbed.cli.options import Json
 from testbed.cli.screen import say_columns, say_json
 
 if TYPE_CHECKING:
-    from testbed.model.topology import Node, Topology
+    from testbed.model.fabric.topology import Node, Topology
 
 
 def paths(
@@ -23,7 +23,7 @@ def paths(
     """
     from rich.table import Table
 
-    from testbed.loading import load_topology
+    from testbed.files.loading import load_topology
 
     fabric = load_topology(topology)
     found = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
@@ -54,7 +54,7 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
 
 
 def _paths(topology: "Topology", src: "Node", dst: "Node") -> list[dict[str, Any]]:
-    from testbed.model import addressing
+    from testbed.model.fabric import addressing
 
     return [
         {

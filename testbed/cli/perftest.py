@@ -8,7 +8,7 @@ from testbed.perftest import options
 from testbed.perftest.parameters import Parameters, Tool
 
 if TYPE_CHECKING:
-    from testbed.model.topology import Node, Topology
+    from testbed.model.fabric.topology import Node, Topology
 
 Fabric = Annotated[str, typer.Argument(help="A topology's name or file.")]
 Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The host that calls.")]
@@ -62,7 +62,7 @@ def _measure(
     topology: str, src: str | None, dst: str | None, parameters: Parameters, *extra: str
 ) -> None:
     from testbed.fabric.capabilities import require
-    from testbed.loading import load_topology
+    from testbed.files.loading import load_topology
     from testbed.perftest.pair import measure
 
     fabric = load_topology(topology)

@@ -11,7 +11,6 @@ import typer
 
 from testbed.cli.clean import is_complete, remove
 from testbed.cli.screen import say_error, say_warning
-from testbed.fabric.forking import ENDING
 from testbed.model.errors import (
     InputError,
     LateError,
@@ -20,9 +19,10 @@ from testbed.model.errors import (
     RunFailedError,
     TestbedError,
 )
+from testbed.sandbox.forking import ENDING
 
 if TYPE_CHECKING:
-    from testbed.loading import Dilation
+    from testbed.files.loading import Dilation
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
     from testbed.results.series import Settings
@@ -62,7 +62,7 @@ def scenario_given(
     Raises:
         InputError: there is none of that name, or it or what was given is wrong.
     """
-    from testbed.loading import load_scenario
+    from testbed.files.loading import load_scenario
     from testbed.model.checks import remarks
 
     scenario = load_scenario(name, dilation, settings, swept)

@@ -60,7 +60,7 @@ def settings_of(options: list[str] | None) -> dict[str, Any]:
     Raises:
         InputError: one is not KEY=VALUE.
     """
-    from testbed.documents import parse_value
+    from testbed.files.documents import parse_value
 
     return {key: parse_value(text, "--set") for key, text in _pairs("--set", options)}
 
@@ -71,7 +71,7 @@ def sweep_of(options: list[str] | None) -> dict[str, list[Any]]:
     Raises:
         InputError: one is not KEY=A,B,...
     """
-    from testbed.documents import parse_value
+    from testbed.files.documents import parse_value
 
     return {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", options)}
 
@@ -227,8 +227,8 @@ def _time_left(series: "Series") -> str:
 
 
 def _report(plan: "Plan", series: "Series", directory: Path, *, as_json: bool) -> None:
-    from testbed.results.comparison import groups_of
-    from testbed.results.comparison_report import write_comparison
+    from testbed.results.analysis.comparison import groups_of
+    from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import RunDirectory
 
     failed = [one for one in series.done if one.error is not None]

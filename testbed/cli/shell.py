@@ -13,7 +13,7 @@ from testbed.cli.options import Pcap
 from testbed.cli.screen import stderr
 
 if TYPE_CHECKING:
-    from testbed.model.topology import Topology
+    from testbed.model.fabric.topology import Topology
 
 
 def shell(
@@ -31,8 +31,8 @@ def shell(
     from testbed.controller.process import faults_by_hand
     from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
-    from testbed.fabric.shell import run_shell
-    from testbed.loading import load_topology
+    from testbed.fabric.mininet.shell import run_shell
+    from testbed.files.loading import load_topology
     from testbed.results.run_directory import give_to_user
 
     fabric = load_topology(topology)

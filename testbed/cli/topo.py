@@ -8,7 +8,7 @@ import typer
 from testbed.cli.screen import stdout
 
 if TYPE_CHECKING:
-    from testbed.model.topology import Topology
+    from testbed.model.fabric.topology import Topology
 
 _KINDS = (".png", ".svg", ".dot", ".mmd")
 
@@ -30,7 +30,7 @@ def topo(
 ) -> None:
     """Draw a fabric: planes side by side, T1s above T0s above hosts."""
     from testbed.drawings.text import compact
-    from testbed.loading import load_topology
+    from testbed.files.loading import load_topology
 
     fabric = load_topology(topology)
     _require_drawable(fabric, topology)

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from ipaddress import IPv6Network
 
     from testbed.fabric.live_trace import LiveTrace, Seen
-    from testbed.model.addressing import Path
-    from testbed.model.topology import Node, Topology
-    from testbed.model.walk import Hop
+    from testbed.model.fabric.addressing import Path
+    from testbed.model.fabric.topology import Node, Topology
+    from testbed.model.fabric.walk import Hop
 
 
 def trace(
@@ -38,8 +38,8 @@ def trace(
     And what each node does with it. With --live a real packet crosses a real fabric, and every port
     that it leaves by is compared. Exit status: 0, or 1 where that differs from the model.
     """
-    from testbed.loading import load_topology
-    from testbed.model.walk import walk
+    from testbed.files.loading import load_topology
+    from testbed.model.fabric.walk import walk
 
     fabric = load_topology(topology)
     sender, receiver = hosts_named(fabric, SRC=src, DST=dst)
@@ -64,8 +64,8 @@ def _way(
     Raises:
         InputError: they name none.
     """
-    from testbed.model.addressing import ev_for_path, path_of_ev, paths
     from testbed.model.errors import InputError, Problem
+    from testbed.model.fabric.addressing import ev_for_path, path_of_ev, paths
 
     if path is not None and ev is not None:
         raise InputError([Problem("--ev", ev, "nothing beside --path: each names the path")])
@@ -98,7 +98,7 @@ def _expected(hops: "Sequence[Hop]", ev: int) -> "list[Seen]":
     from socket import IPPROTO_IPV6
 
     from testbed.fabric.live_trace import Seen
-    from testbed.model.addressing import flow_label_of_ev
+    from testbed.model.fabric.addressing import flow_label_of_ev
 
     return [
         Seen(hop.port.name, str(hop.leaves), hop.hop_limit, IPPROTO_IPV6, flow_label_of_ev(ev))

@@ -11,8 +11,8 @@ from testbed.cli.screen import say_json, say_warning, stdout
 
 if TYPE_CHECKING:
     from testbed.model.errors import Remark
+    from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
-    from testbed.model.topology import Topology
 
 
 def validate(
@@ -22,7 +22,7 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Check a scenario or a topology, without root."""
-    from testbed.loading import find_scenario, find_topology, load_scenario, load_topology
+    from testbed.files.loading import find_scenario, find_topology, load_scenario, load_topology
     from testbed.model.checks import remarks
     from testbed.model.errors import ExitStatus, InputError
 
@@ -54,8 +54,8 @@ def validate(
 
 def _kind(name: str) -> str:
     """Whether a name or file stands for a topology, going by what only a topology has."""
-    from testbed.documents import read_document
-    from testbed.loading import SCENARIOS, TOPOLOGIES, files_in, is_path
+    from testbed.files.documents import read_document
+    from testbed.files.loading import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.model.errors import InputError
 
     if not is_path(name):
@@ -77,7 +77,7 @@ class _Auto:
 
     def __call__(self, scenario: "Scenario") -> float:
         from testbed.experiment.capacity import kept
-        from testbed.loading import nominal
+        from testbed.files.loading import nominal
 
         capacity = kept()
         if capacity is None:

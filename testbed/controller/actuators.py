@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.controller.timeline import Clock
-from testbed.fabric.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS
-from testbed.fabric.openvswitch import Wire, forwarded_packets
+from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS
+from testbed.fabric.openvswitch.daemons import Wire, forwarded_packets
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import OPENFLOW
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.names import directions_of
+from testbed.model.fabric.names import directions_of
+from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.kinds import OPENFLOW
 
 if TYPE_CHECKING:  # they bring Ryu
     from testbed.controller.openflow import Session, SessionSource
@@ -78,7 +78,7 @@ class LinkState:
 
 
 class LinkControl(Protocol):
-    """What this module uses of the fabric's control over links; see fabric/link_control.py."""
+    """What this module uses of `fabric/link_model/link_control.py`."""
 
     def open(self, link: str) -> None:
         """Make ready for a fault on a link."""

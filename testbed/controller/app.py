@@ -35,11 +35,11 @@ from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import FaultLog, FaultRecord, StepRecord
 from testbed.controller.timeline import wait_until
-from testbed.fabric.openvswitch import DecisionCache
+from testbed.fabric.openvswitch.daemons import DecisionCache
 from testbed.model.errors import Problem, TestbedError
-from testbed.model.faults import CONTROLLER, FAULTS, Fault, Happening, happening
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.names import link_of
+from testbed.model.fabric.names import link_of
+from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.kinds import CONTROLLER, FAULTS, Fault, Happening, happening
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""

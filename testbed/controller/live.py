@@ -21,10 +21,10 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from testbed.controller.records import FaultRecord
-from testbed.loading import load_fault
+from testbed.files.loading import load_fault
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults import Fault
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import Fault
 
 SOCKET = "control.sock"
 """Its name in the run's directory."""

@@ -20,10 +20,10 @@ import sys
 from testbed.controller import _ryu
 from testbed.controller.channel import Channel
 from testbed.controller.plan import ControllerPlan
-from testbed.fabric import requests
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.namespaces import go_first
-from testbed.fabric.netlink import Netlink
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.socket import Netlink
+from testbed.sandbox.namespaces import go_first
 
 APP = "testbed.controller.app"
 

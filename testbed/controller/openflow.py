@@ -7,7 +7,7 @@ from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
-from testbed.fabric.openvswitch import Wire
+from testbed.fabric.openvswitch.daemons import Wire
 from testbed.model.errors import RunFailedError
 
 REPLY_TIMEOUT_S = 2.0

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from testbed.controller.records import FaultRecord
 from testbed.model.errors import Problem
-from testbed.model.faults import Happening
+from testbed.model.faults.kinds import Happening
 from testbed.model.units import show_duration
 
 

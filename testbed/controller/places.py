@@ -12,8 +12,8 @@ from testbed.controller.actuators import (
     LinkState,
     OpenFlowActuator,
 )
-from testbed.model.impairment import WHOLE, Impairment, InForce
-from testbed.model.names import directions_of, link_of
+from testbed.model.fabric.names import directions_of, link_of
+from testbed.model.faults.impairment import WHOLE, Impairment, InForce
 
 Lock = AbstractContextManager[Any]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from testbed.fabric.layout import Layout
-from testbed.fabric.openvswitch import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
-from testbed.model.faults import Happening
-from testbed.model.names import link_of
-from testbed.model.topology import Topology
+from testbed.fabric.openvswitch.daemons import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
+from testbed.model.fabric.names import link_of
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import Happening
 
 OPENFLOW_PORT = 6653
 """TCP port of OpenFlow (IANA). Each run has a loopback of its own, so one number serves all."""

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from testbed.controller.plan import OPENFLOW_PORT
 from testbed.controller.process import ControllerProcess
-from testbed.fabric import requests
-from testbed.fabric.netlink import Netlink
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.socket import Netlink
 from testbed.model.errors import RunFailedError
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 _TIMEOUT_S = 60.0
 """For a machine that is busy with other things: a controller that ends says so at once."""

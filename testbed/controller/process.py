@@ -17,10 +17,10 @@ from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import amend
-from testbed.fabric.namespaces import die_with_parent, name_process
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import CONTROLLER, FAULTS
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import CONTROLLER, FAULTS
+from testbed.sandbox.namespaces import die_with_parent, name_process
 
 NAME = "controller"
 """What its process is called."""

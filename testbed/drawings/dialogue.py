@@ -27,9 +27,9 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import ECN_CE, ECT0, DscpClasses, EndpointOp, EvMark, NackReason
-from testbed.mrc.packets import EndpointResponse, Nack, Sack, Write
-from testbed.mrc.psn import unwrap_psn
-from testbed.mrc.wire import TRIMMED_BYTES
+from testbed.mrc.wire.codec import TRIMMED_BYTES
+from testbed.mrc.wire.packets import EndpointResponse, Nack, Sack, Write
+from testbed.mrc.wire.psn import unwrap_psn
 
 RTT_NS = 130_800_000
 PACE_NS = RTT_NS // 16

@@ -7,9 +7,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from testbed.model.topology import Link, Node, Tier, Topology
+from testbed.model.fabric.topology import Link, Node, Tier, Topology
 from testbed.model.units import show_rate
-from testbed.results.figures.style import GREY, PLANES, PNG_DPI, YELLOW, style
+from testbed.results.report.figures.style import GREY, PLANES, PNG_DPI, YELLOW, style
 
 HEIGHT = {Tier.HOST: 0.0, Tier.T0: 1.5, Tier.T1: 3.0}
 SWITCH_PITCH = 1.0

@@ -12,7 +12,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from testbed.drawings.dialogue import REQUESTER, RTT_NS, Crossing, Fate, Trace
 from testbed.mrc import EvChanged, EvState
-from testbed.results.figures.style import (
+from testbed.results.report.figures.style import (
     BLUE,
     GREEN,
     GREY,

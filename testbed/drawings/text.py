@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from testbed.model.topology import Link, Node, Tier, Topology
+from testbed.model.fabric.topology import Link, Node, Tier, Topology
 from testbed.model.units import show_rate
 
 _GAP = "   "

@@ -5,8 +5,8 @@ from ipaddress import IPv6Address
 from struct import Struct
 from typing import Final
 
-from testbed.model import addressing
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric import addressing
+from testbed.model.fabric.topology import Node, Topology
 from testbed.mrc.constants import ECT0
 
 HOP_LIMIT: Final = 64

@@ -19,17 +19,17 @@ from ipaddress import IPv6Address
 from random import SystemRandom
 
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.ev_entries import ev_entries
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.fabric.closing import Closing
-from testbed.fabric.namespaces import NICENESS, TOPOLOGY_FILE
-from testbed.model.addressing import host_of_nic, nic_address
+from testbed.host.ev_entries import ev_entries
 from testbed.model.errors import MachineError
-from testbed.model.ev_set import choose_evs
-from testbed.model.topology import PAYLOAD_MTU, Node, Topology
+from testbed.model.fabric.addressing import host_of_nic, nic_address
+from testbed.model.fabric.ev_set import choose_evs
+from testbed.model.fabric.topology import PAYLOAD_MTU, Node, Topology
 from testbed.mrc import NEVER
 from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, Reach, WorkCompletion
+from testbed.sandbox.namespaces import NICENESS, TOPOLOGY_FILE
 
 TICKS_PER_RTT = 256
 """A device wakes at most this often per base RTT: often enough to measure latency by it."""

@@ -1,9 +1,9 @@
 """A host's NIC: datagrams out on their EVs' paths, arrivals in when they are due.
 
 Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
-delay of the path that it took (told by how many switches lowered its hop limit), and what faults
-add to it (fabric/slow_links.py). So nobody has to wait for packets, only for times, and wakes a few
-hundred times a second.
+delay of its path (the hop limit tells how many switches it crossed) plus what faults add
+(fabric/link_model/slow_links.py). So nobody has to wait for packets, only for times, and wakes a
+few hundred times a second.
 """
 
 from bisect import insort
@@ -14,14 +14,14 @@ from typing import Final
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
-from testbed.endpoint.port_scheduler import PortScheduler
 from testbed.endpoint.sockets import HostSockets
 from testbed.fabric.closing import Closing
-from testbed.fabric.slow_links import SlowLinks
-from testbed.model.addressing import nic_address
-from testbed.model.topology import ETHERNET_HEADER, Node, Topology
+from testbed.fabric.link_model.slow_links import SlowLinks
+from testbed.host.port_scheduler import PortScheduler
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
 from testbed.mrc import Arrival, Datagram
-from testbed.mrc.datagram import new
+from testbed.mrc.wire.datagram import new
 
 POLLS_PER_DELAY: Final = 8
 """The socket is drained at least this often per propagation delay, so that nothing comes late."""

@@ -13,11 +13,11 @@ import socket
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.health import HealthLog
 from testbed.endpoint.nic import Nic
-from testbed.endpoint.plan import MAX_MESSAGE, EndpointPlan
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.endpoint.recording import Tables
-from testbed.endpoint.traffic import Traffic, slot_bytes
-from testbed.model.topology import PAYLOAD_MTU
+from testbed.host.plan import MAX_MESSAGE, EndpointPlan
+from testbed.host.recording import Tables
+from testbed.host.traffic import Traffic, slot_bytes
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT = 40

@@ -15,9 +15,9 @@ from typing import Any
 
 from testbed.endpoint.device import Device
 from testbed.fabric.closing import Closing
-from testbed.model.addressing import ordinary_address
 from testbed.model.errors import InputError, Problem
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import ordinary_address
+from testbed.model.fabric.topology import Node, Topology
 from testbed.mrc import MemoryRegion
 from testbed.mrc.verbs import Destination, QueuePair
 

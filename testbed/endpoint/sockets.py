@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from testbed.endpoint.mmsg import Inbox, Outbox
-from testbed.mrc.datagram import new
+from testbed.mrc.wire.datagram import new
 
 SO_TIMESTAMPNS: Final = 35
 SO_SNDBUFFORCE: Final = 32

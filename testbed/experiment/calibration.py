@@ -9,9 +9,9 @@ from typing import Any
 
 from testbed.experiment.capacity import Capacity
 from testbed.experiment.outside import record_experiment
+from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 from testbed.model.units import parse_duration
 from testbed.model.workload import WriteBw
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 
 from testbed.controller.probe import try_ryu
 from testbed.experiment.footprint import available_memory
-from testbed.fabric import capabilities, openvswitch, tun
+from testbed.fabric import capabilities
 from testbed.fabric.capabilities import Attempt, Finding
+from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.ordinary import tun
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from testbed.model.errors import LateError
-from testbed.model.faults import FAULTS
+from testbed.model.faults.kinds import FAULTS
+from testbed.results.analysis.lateness import late_for_good
 from testbed.results.json_records import FaultRecord, HealthSample
-from testbed.results.lateness import late_for_good
 
 
 class Doubt:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from testbed.model.checks import buffer_bytes
 from testbed.model.errors import MachineError
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 from testbed.model.units import show_size
 
 NODE_BYTES = 200_000

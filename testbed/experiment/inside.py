@@ -13,8 +13,6 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.outcome import flow_outcomes, host_counts
-from testbed.endpoint.planning import plan_endpoints
 from testbed.experiment import base_rtt
 from testbed.experiment.doubt import Doubt
 from testbed.experiment.hold import HELD, Hold
@@ -24,13 +22,15 @@ from testbed.experiment.processes import Child, hear_all, hear_within, start_end
 from testbed.experiment.progress import Progress
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
-from testbed.fabric.counters import Counters
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model import LinkModel
-from testbed.fabric.openvswitch import OpenVSwitch
+from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.link_model import LinkModel
+from testbed.fabric.openvswitch.daemons import OpenVSwitch
+from testbed.host.outcome import flow_outcomes, host_counts
+from testbed.host.planning import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan
-from testbed.model.faults import happenings
-from testbed.model.names import link_of
+from testbed.model.fabric.names import link_of
+from testbed.model.faults.kinds import happenings
 from testbed.model.scenario import Scenario
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path

@@ -11,8 +11,8 @@ from pathlib import Path
 from testbed import fast
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
-from testbed.fabric import link_model
-from testbed.fabric.openvswitch import Availability
+from testbed.fabric.link_model import link_model
+from testbed.fabric.openvswitch.daemons import Availability
 from testbed.model.scenario import Scenario
 
 PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoint.plan import MAX_MESSAGE, EndpointPlan
 from testbed.endpoint.process import run_endpoint
-from testbed.fabric.namespaces import die_with_parent, enter_netns, go_first, name_process
+from testbed.host.plan import MAX_MESSAGE, EndpointPlan
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.mapper.process import run_mapper
 from testbed.model.errors import RunFailedError
+from testbed.sandbox.namespaces import die_with_parent, enter_netns, go_first, name_process
 
 
 @dataclass(slots=True)

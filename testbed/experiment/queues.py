@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from testbed.fabric.link_model import LinkModel
-from testbed.model.topology import Tier, Topology
+from testbed.fabric.link_model.link_model import LinkModel
+from testbed.model.fabric.topology import Tier, Topology
 from testbed.results.records import Recorder
 
 SAMPLES_PER_RTT = 16

@@ -18,15 +18,19 @@ from pathlib import Path
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, TC_H_ROOT
 
-from testbed.fabric import libbpf, link_model, namespaces, requests, routes, shaping, tun
+from testbed.fabric import routes
 from testbed.fabric.layout import SID_DEVICE
-from testbed.fabric.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
-from testbed.fabric.netlink import Netlink
-from testbed.fabric.requests import Interface
-from testbed.model.addressing import Role, locator, usid
+from testbed.fabric.link_model import libbpf, link_model, shaping
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
+from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.socket import Netlink
+from testbed.fabric.ordinary import tun
 from testbed.model.errors import MachineError, TestbedError
-from testbed.model.shape import Shape
-from testbed.model.topology import LINK_MTU
+from testbed.model.fabric.addressing import Role, locator, usid
+from testbed.model.fabric.shape import Shape
+from testbed.model.fabric.topology import LINK_MTU
+from testbed.sandbox import namespaces
 
 _NODE = "probe"
 _TUN = "probe-tun"

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from testbed.fabric import namespaces
 from testbed.fabric.closing import Closing
 from testbed.model.errors import RunFailedError
-from testbed.model.topology import ETHERNET_HEADER, LINK_MTU, Link, Port
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Link, Port
+from testbed.sandbox import namespaces
 
 ETH_P_ALL = 3
 SO_ATTACH_FILTER = 26

@@ -9,19 +9,22 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.fabric import link_model, namespaces, offload, requests, routes, shaping
-from testbed.fabric.counters import Counters
+from testbed.fabric import offload, routes
 from testbed.fabric.layout import Layout, receive_cpu
-from testbed.fabric.link_model import LinkModel, Programs
-from testbed.fabric.net import FabricNet
-from testbed.fabric.netlink import Netlink, Request
-from testbed.fabric.nodes import NamespaceNode, write_sysctl
-from testbed.fabric.requests import Interface
+from testbed.fabric.link_model import link_model, shaping
+from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.link_model import LinkModel, Programs
+from testbed.fabric.mininet.net import FabricNet
+from testbed.fabric.mininet.nodes import NamespaceNode, write_sysctl
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.sweep import sweep
 from testbed.fabric.verify import verify, wait_until_up
 from testbed.model.errors import MachineError
-from testbed.model.shape import Shape, shape_of
-from testbed.model.topology import LINK_MTU, Link, Node, Port, Tier, Topology
+from testbed.model.fabric.shape import Shape, shape_of
+from testbed.model.fabric.topology import LINK_MTU, Link, Node, Port, Tier, Topology
+from testbed.sandbox import namespaces
 
 SYSFS = Path("/run/sys")
 """A node's view of /sys is mounted below, in the sandbox's own /run."""

@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address
 from typing import Any
 
-from testbed.fabric import namespaces
 from testbed.fabric.capture import Frame, PortCapture
 from testbed.fabric.fabric import Fabric
-from testbed.model.addressing import Path, carrier, flow_label_of_ev, nic_address
 from testbed.model.errors import RunFailedError, TestbedError
-from testbed.model.topology import ETHERNET_HEADER, Node, Topology
-from testbed.model.walk import HOP_LIMIT
+from testbed.model.fabric.addressing import Path, carrier, flow_label_of_ev, nic_address
+from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.fabric.walk import HOP_LIMIT
+from testbed.sandbox import namespaces
 
 IPPROTO_NONE = 59
 ARRIVAL_S = 1.0

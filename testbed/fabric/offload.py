@@ -8,7 +8,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from testbed.fabric import namespaces
+from testbed.sandbox import namespaces
 
 SIOCETHTOOL = 0x8946
 ETHTOOL_STXCSUM = 0x17

@@ -17,10 +17,10 @@ from typing import Any
 from pyroute2.netlink.rtnl import RTM_GETADDR, RTM_GETNEIGH, RTM_GETROUTE
 from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL
 
-from testbed.fabric import requests
-from testbed.fabric.forms import Form
 from testbed.fabric.layout import Layout
-from testbed.fabric.messages import (
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.forms import Form
+from testbed.fabric.netlink.messages import (
     NEXT_CSID,
     SEG6_IPTUN_MODE_ENCAP_RED,
     SEG6_LOCAL_ACTION_END,
@@ -29,9 +29,9 @@ from testbed.fabric.messages import (
     NeighbourMessage,
     RouteMessage,
 )
-from testbed.fabric.netlink import Netlink, Request
-from testbed.model.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
-from testbed.model.topology import Node, Port
+from testbed.fabric.netlink.socket import Netlink, Request
+from testbed.model.fabric.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
+from testbed.model.fabric.topology import Node, Port
 
 RT_TABLE_LOCAL = 255
 """The kernel's own table of the addresses that it holds."""

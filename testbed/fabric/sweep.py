@@ -16,13 +16,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv6Address
 
-from testbed.fabric import namespaces
-from testbed.fabric.counters import Counters
 from testbed.fabric.layout import Layout
-from testbed.fabric.nodes import NamespaceNode
-from testbed.model.addressing import Path, carrier, links_of_path, nic_address, paths
+from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.mininet.nodes import NamespaceNode
 from testbed.model.errors import RunFailedError
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import Path, carrier, links_of_path, nic_address, paths
+from testbed.model.fabric.topology import Node, Topology
+from testbed.sandbox import namespaces
 
 IPPROTO_NONE = 59
 HOP_LIMIT = 64

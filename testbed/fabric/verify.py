@@ -9,10 +9,10 @@ from pyroute2.netlink.rtnl import RTM_GETLINK
 
 from testbed.fabric import routes
 from testbed.fabric.layout import Layout
-from testbed.fabric.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
-from testbed.fabric.netlink import Netlink, attributes
+from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
+from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.errors import RunFailedError
-from testbed.model.topology import LINK_MTU, Node, Port
+from testbed.model.fabric.topology import LINK_MTU, Node, Port
 
 IFLA_OPERSTATE = 16
 IF_OPER_UP = 6

@@ -12,12 +12,12 @@ import zlib
 from collections.abc import Iterator
 from ipaddress import IPv6Address
 
-from testbed.fabric import namespaces
 from testbed.mapper.prober import Probe
-from testbed.model.addressing import nic_address
-from testbed.model.topology import Node, Topology
-from testbed.model.walk import HOP_LIMIT
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.walk import HOP_LIMIT
 from testbed.mrc import DscpClasses
+from testbed.sandbox import namespaces
 
 PORT = 49_573
 """UDP port of the probes: of the dynamic range, ours to choose."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from testbed.mapper.diagnosis import Diagnosis, Finding
 from testbed.mapper.prober import Outcome, Probe, Prober
 from testbed.mapper.suspects import directions_of
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 TIMEOUT_RTTS = 2
 """A probe that took longer than this many round trips is lost. Over six links it is under way for

@@ -12,9 +12,9 @@ from testbed.mapper.evidence import Floats, in_favour
 from testbed.mapper.inference import Culprit, Incidence, accuse
 from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
-from testbed.model.names import directions_of as directions_of_link
-from testbed.model.targets import expand
-from testbed.model.topology import Topology
+from testbed.model.fabric.names import directions_of as directions_of_link
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.targets import expand
 
 WINDOW_ROUNDS = (4, 32, 512)
 """Lengths of the windows, in rounds: a dead link shows in the first, a grey one in the last."""

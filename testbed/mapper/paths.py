@@ -16,8 +16,8 @@ from ipaddress import IPv6Address
 from itertools import pairwise
 from random import Random
 
-from testbed.model.addressing import itinerary
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import itinerary
+from testbed.model.fabric.topology import Node, Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from testbed.mapper.paths import ProbePath, probe_round, probes_per_round
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.plan import MAX_MESSAGE
+from testbed.host.plan import MAX_MESSAGE
 from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.results import records

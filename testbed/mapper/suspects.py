@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from testbed.mapper.paths import ProbePath
-from testbed.model.names import link_of
-from testbed.model.targets import expand
-from testbed.model.topology import Tier, Topology
+from testbed.model.fabric.names import link_of
+from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.faults.targets import expand
 
 
 class SuspectKind(StrEnum):

@@ -9,13 +9,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from testbed.model.addressing import paths
 from testbed.model.errors import Problem, Remark, few
-from testbed.model.ev_set import backups_per_plane, ev_count
-from testbed.model.fault_checks import fault_problems, fault_remarks
-from testbed.model.names import did_you_mean, link_named, node_named, searchable
+from testbed.model.fabric.addressing import paths
+from testbed.model.fabric.ev_set import backups_per_plane, ev_count
+from testbed.model.fabric.names import did_you_mean, link_named, node_named, searchable
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node, Topology
 from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import show_duration, show_size
 from testbed.model.workload import Incast, Permutation, WriteBw

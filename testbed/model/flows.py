@@ -4,8 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from math import isclose
 
+from testbed.model.fabric.topology import Node, Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node, Topology
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between racks, and within one."""

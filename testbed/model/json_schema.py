@@ -6,8 +6,8 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaSerializer, core_schema
 
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

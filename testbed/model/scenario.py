@@ -6,9 +6,9 @@ from pydantic import Field
 
 from testbed.model.clustermapper import Clustermapper
 from testbed.model.expect import Expect
-from testbed.model.faults import Fault
+from testbed.model.fabric.topology import NAME_PATTERN, Topology
+from testbed.model.faults.kinds import Fault
 from testbed.model.kinds import Part
-from testbed.model.topology import NAME_PATTERN, Topology
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RunTime, parse_duration
 from testbed.model.workload import Workload

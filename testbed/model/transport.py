@@ -1,18 +1,18 @@
 """How hosts send: the transports that a scenario can choose, each with its parameters.
 
 A transport is a class here, which says what can be set and which EVs its queue pairs use, and a
-case in `endpoint/queue_pairs.py`, which opens them.
+case in `host/queue_pairs.py`, which opens them.
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from testbed.model.addressing import ev_for_path, ordinary_path
-from testbed.model.ecmp import HashedFlow
-from testbed.model.ev_set import Ev, choose_evs
+from testbed.model.fabric.addressing import ev_for_path, ordinary_path
+from testbed.model.fabric.ecmp import HashedFlow
+from testbed.model.fabric.ev_set import Ev, choose_evs
+from testbed.model.fabric.topology import Node, Topology
 from testbed.model.kinds import ByKind, Part
-from testbed.model.topology import Node, Topology
 from testbed.model.units import Duration, parse_duration
 
 Qps = Annotated[

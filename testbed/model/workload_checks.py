@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from testbed.model.errors import Problem
-from testbed.model.names import node_named
-from testbed.model.topology import Tier, Topology
+from testbed.model.fabric.names import node_named
+from testbed.model.fabric.topology import Tier, Topology
 from testbed.model.workload import (
     Collective,
     Connections,

@@ -5,13 +5,13 @@ addressed to the endpoint itself (QPN 2); a `Demux` does it all for what arrives
 layer owns sockets, clocks and outer headers.
 """
 
-from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.nscc import CcProfile, Nscc
+from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import NEVER, DscpClasses
 from testbed.mrc.counters import Counters
-from testbed.mrc.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev_profile import EvEntry, EvProfile
+from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.events import (
     EvChanged,
     Event,
@@ -23,11 +23,11 @@ from testbed.mrc.events import (
 )
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
-from testbed.mrc.nscc import CcProfile, Nscc
-from testbed.mrc.packets import DecodeError, DecodeReason, EndpointRequest, Packet
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.state import QpState, QpStateError
-from testbed.mrc.wire import decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
+from testbed.mrc.wire.packets import DecodeError, DecodeReason, EndpointRequest, Packet
 
 __all__ = [
     "NEVER",

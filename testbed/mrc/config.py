@@ -12,7 +12,7 @@ from testbed.mrc.constants import (
     MAX_MPR,
     DscpClasses,
 )
-from testbed.mrc.ev_profile import EvProfile
+from testbed.mrc.ev.profile import EvProfile
 
 _MAX_24_BITS: Final = (1 << 24) - 1
 

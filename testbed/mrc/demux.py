@@ -10,10 +10,10 @@ from typing import Final
 
 from testbed.mrc.constants import DscpClasses, EndpointOp
 from testbed.mrc.counters import REFUSALS
-from testbed.mrc.datagram import Arrival, Outbound
-from testbed.mrc.packets import Buffer, DecodeError, DecodeReason, EndpointRequest
 from testbed.mrc.qp import QueuePair, respond
-from testbed.mrc.wire import decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.datagram import Arrival, Outbound
+from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, EndpointRequest
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"

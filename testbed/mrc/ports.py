@@ -10,8 +10,8 @@ changes nothing.
 
 from typing import Final
 
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.rtt import RttEstimator
 
 PORTS: Final = 32
 """Bits of a port status update's mask (OCP MRC 1.0)."""

@@ -7,17 +7,24 @@ has arrived, then `transmit`, sends what that returns, and comes back no later t
 
 from random import Random
 
-from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.nscc import PENALTY_UNIT
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, EndpointOp
 from testbed.mrc.counters import Counters
-from testbed.mrc.datagram import Arrival, Datagram
-from testbed.mrc.ev import EvEngine
+from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, EvState
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
-from testbed.mrc.nscc import PENALTY_UNIT
-from testbed.mrc.packets import (
+from testbed.mrc.ports import PortStatus
+from testbed.mrc.requester import Requester
+from testbed.mrc.responder import Responder
+from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
+from testbed.mrc.wire.codec import encode
+from testbed.mrc.wire.datagram import Arrival, Datagram
+from testbed.mrc.wire.packets import (
     Ack,
     Control,
     EndpointRequest,
@@ -29,13 +36,6 @@ from testbed.mrc.packets import (
     TrimmedWrite,
     Write,
 )
-from testbed.mrc.ports import PortStatus
-from testbed.mrc.requester import Requester
-from testbed.mrc.responder import Responder
-from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
-from testbed.mrc.wire import encode
 
 
 def _seal(packet: Control, dscp: int) -> Datagram:

@@ -3,8 +3,9 @@
 from collections import deque
 from typing import Final
 
-from testbed.mrc.cc import CongestionControl
 from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.congestion.window import CongestionControl
 from testbed.mrc.constants import (
     MPR_UNIT,
     NEVER,
@@ -15,22 +16,28 @@ from testbed.mrc.constants import (
     NackReason,
 )
 from testbed.mrc.counters import Counters
-from testbed.mrc.datagram import Datagram
-from testbed.mrc.ev import EvEngine
+from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Lost, Spurious
-from testbed.mrc.loss import LossDetector, LossReason
 from testbed.mrc.message import Completion, CompletionStatus, Message
-from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse, Nack, ReliabilityProbe, Sack
-from testbed.mrc.packing import pack
-from testbed.mrc.path import Path
 from testbed.mrc.ports import PortStatus
-from testbed.mrc.psn import unwrap_psn, wrap_psn
-from testbed.mrc.retry import Remedy, RetryTimer
-from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.scoreboard import Scoreboard
-from testbed.mrc.send_queue import SendQueue
-from testbed.mrc.transmission import Transmission
+from testbed.mrc.recovery.loss import LossDetector, LossReason
+from testbed.mrc.recovery.retry import Remedy, RetryTimer
+from testbed.mrc.recovery.scoreboard import Scoreboard
+from testbed.mrc.recovery.send_queue import SendQueue
+from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.wire.datagram import Datagram
+from testbed.mrc.wire.packets import (
+    Ack,
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    ReliabilityProbe,
+    Sack,
+)
+from testbed.mrc.wire.packing import pack
+from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 _REMEMBER_LOSSES: Final = 1024
 """So many transmissions taken for lost are kept, to be known again if they were late. Ours."""

@@ -15,13 +15,13 @@ from testbed.mrc.constants import (
     Opcode,
 )
 from testbed.mrc.counters import Counters
-from testbed.mrc.datagram import new
+from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
 from testbed.mrc.message import ReceiveCompletion
-from testbed.mrc.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
-from testbed.mrc.psn import unwrap_msn, unwrap_psn, wrap_psn
-from testbed.mrc.reverse import ReversePaths
+from testbed.mrc.wire.datagram import new
+from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.psn import unwrap_msn, unwrap_psn, wrap_psn
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1

@@ -27,8 +27,9 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
-from testbed.mrc.cc import CongestionControl, FixedWindow
 from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.nscc import CcProfile, Nscc
+from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
@@ -36,16 +37,15 @@ from testbed.mrc.constants import (
     FIRST_QPN,
     DscpClasses,
 )
-from testbed.mrc.datagram import Arrival, Outbound
 from testbed.mrc.demux import Demux
-from testbed.mrc.ev_profile import EvEntry, EvProfile
+from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.events import Event
 from testbed.mrc.memory import MemoryRegion, MemoryTable
 from testbed.mrc.message import CompletionStatus
-from testbed.mrc.nscc import CcProfile, Nscc
-from testbed.mrc.packets import Buffer
 from testbed.mrc.qp import QueuePair as Core
 from testbed.mrc.state import QpState, QpStateError, may_become
+from testbed.mrc.wire.datagram import Arrival, Outbound
+from testbed.mrc.wire.packets import Buffer
 
 _FIRST_VA: Final = 0x7000_0000_0000
 _VA_ALIGNMENT: Final = 1 << 21

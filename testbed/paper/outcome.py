@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.runs import STATES, Order, Run, verdict
-from testbed.results.figures.style import save, style
+from testbed.results.report.figures.style import save, style
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import State, Summary
 

@@ -89,7 +89,9 @@ class Row:
 def render(rows: Sequence[Row]) -> str:
     """The report as HTML."""
     environment = Environment(
-        loader=ChoiceLoader([PackageLoader("testbed.paper"), PackageLoader("testbed.results")]),
+        loader=ChoiceLoader(
+            [PackageLoader("testbed.paper"), PackageLoader("testbed.results.report")]
+        ),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

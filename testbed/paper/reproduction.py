@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
-from testbed.model.names import did_you_mean
+from testbed.model.fabric.names import did_you_mean
 from testbed.paper.figure import FORMS, Form, PaperFigure
 from testbed.paper.fitting import Machine
 from testbed.paper.making import REPEAT_S, Progress, make

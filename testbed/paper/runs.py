@@ -9,17 +9,17 @@ from typing import Any
 
 import yaml
 
-from testbed.documents import read_document
-from testbed.loading import SCENARIOS, load_scenario
+from testbed.files.documents import read_document
+from testbed.files.loading import SCENARIOS, load_scenario
 from testbed.model.scenario import Scenario
 from testbed.paper.figure import FIRST_SEED, Form, Variant
 from testbed.paper.fitting import Machine, factor_for, packet_hops
-from testbed.results.fault_metrics import FlowTables
-from testbed.results.metrics import flow_tables
+from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.analysis.metrics import flow_tables
+from testbed.results.analysis.verdict import FINDINGS
 from testbed.results.run_data import RunData, load_run
 from testbed.results.run_directory import SUMMARY, give_to_user
 from testbed.results.summary import State, Summary
-from testbed.results.verdict import FINDINGS
 
 PAPER_SCENARIOS = SCENARIOS / "paper"
 

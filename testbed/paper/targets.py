@@ -5,9 +5,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.loading import load_topology
-from testbed.model.addressing import Path
-from testbed.model.topology import Topology
+from testbed.files.loading import load_topology
+from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Transport
 
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbed.fabric import namespaces
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.ordinary import OrdinaryTraffic
+from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.errors import TestbedError
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.topology import Node, Topology
 from testbed.perftest.parameters import Parameters
+from testbed.sandbox import namespaces
 
 
 def measure(

@@ -12,7 +12,7 @@ from statistics import fmean, median, pstdev
 from typing import Self, TypeAlias
 
 from testbed.endpoint.device import LATE_RTTS
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.topology import Node, Topology
 from testbed.perftest.parameters import Parameters
 
 BEARABLE = 0.02

@@ -20,8 +20,8 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
         InputError: the directory is not that of a run, or a file in it is damaged.
     """
     # Loading them takes a second, which a command that analyses nothing should not wait for.
-    from testbed.results.junit import junit  # noqa: PLC0415
-    from testbed.results.metrics import flow_tables, summarise  # noqa: PLC0415
+    from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
+    from testbed.results.report.junit import junit  # noqa: PLC0415
     from testbed.results.run_data import load_run  # noqa: PLC0415
     from testbed.results.run_directory import SUMMARY, RunDirectory  # noqa: PLC0415
 
@@ -30,8 +30,8 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
     summary = summarise(data, tables)
     run = RunDirectory(run_directory)
     if drawn:
-        from testbed.results.figures import draw_all  # noqa: PLC0415
-        from testbed.results.report import render  # noqa: PLC0415
+        from testbed.results.report.figures import draw_all  # noqa: PLC0415
+        from testbed.results.report.run_report import render  # noqa: PLC0415
 
         drawings = draw_all(data, tables, summary)
         run.write("report.html", render(data, summary, drawings))

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from testbed.model.impairment import Impairment
+from testbed.model.faults.impairment import Impairment
 
 NS = 1_000_000_000
 

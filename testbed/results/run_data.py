@@ -9,12 +9,12 @@ from typing import Any
 import polars as pl
 from pydantic import ValidationError
 
-from testbed.model.addressing import Path as FabricPath
-from testbed.model.addressing import directions_of_path, path_of_ev
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults import CONTROLLER, FAULTS
+from testbed.model.fabric.addressing import Path as FabricPath
+from testbed.model.fabric.addressing import directions_of_path, path_of_ev
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import CONTROLLER, FAULTS
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 from testbed.results.json_records import NS, FaultRecord, FlowRecord, HealthSample, RunRecord
 from testbed.results.records import TABLES
 

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from testbed.model.addressing import links_of_path, path_of_ev
-from testbed.model.impairment import Impairment
-from testbed.model.names import direction_named
-from testbed.model.shape import shape_of
-from testbed.model.topology import Link, Node, Port, Topology
+from testbed.model.fabric.addressing import links_of_path, path_of_ev
+from testbed.model.fabric.names import direction_named
+from testbed.model.fabric.shape import shape_of
+from testbed.model.fabric.topology import Link, Node, Port, Topology
+from testbed.model.faults.impairment import Impairment
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection, Timing

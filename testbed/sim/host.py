@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from testbed.endpoint.plan import EndpointPlan
-from testbed.endpoint.port_scheduler import PortScheduler
-from testbed.endpoint.recording import Tables
-from testbed.endpoint.traffic import Traffic
-from testbed.model.addressing import path_of_ev
+from testbed.host.plan import EndpointPlan
+from testbed.host.port_scheduler import PortScheduler
+from testbed.host.recording import Tables
+from testbed.host.traffic import Traffic
+from testbed.model.fabric.addressing import path_of_ev
 from testbed.mrc import NEVER, Arrival, Datagram
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric

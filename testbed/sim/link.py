@@ -1,9 +1,10 @@
 """One direction of a link: the sending port with its two queues, and the wire behind it.
 
-It decides as the emulation's link model does (testbed/fabric/bpf/linkmodel.bpf.c): a packet sees
-the bytes before it in its own queue, what is in service among them; it is trimmed, dropped or
-marked by them as it comes; priority classes go first; faults sit on the wire, so that a lost packet
-has used its share of the link, and what waits when a blackhole begins is swallowed as it leaves.
+It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c): a
+packet sees the bytes before it in its own queue, what is in service among them; it is trimmed,
+dropped or marked by them as it comes; priority classes go first; faults sit on the wire, so that a
+lost packet has used its share of the link, and what waits when a blackhole begins is swallowed as
+it leaves.
 
 What the emulation has not: a fabric may pause (priority flow control, IEEE 802.1Qbb). A direction
 knows what has come over it and waits at the next switch, whatever port it is for; where that is too
@@ -18,9 +19,9 @@ from math import ceil
 from random import Random
 from typing import Final
 
-from testbed.model.addressing import flow_label_of_ev
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.shape import Shape
+from testbed.model.fabric.addressing import flow_label_of_ev
+from testbed.model.fabric.shape import Shape
+from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.mrc import NEVER, DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine, Event

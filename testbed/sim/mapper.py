@@ -6,7 +6,7 @@ from itertools import pairwise
 from testbed.mapper.clustermapper import Clustermapper
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.prober import Probe
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Final
 
-from testbed.model.topology import ETHERNET_HEADER
+from testbed.model.fabric.topology import ETHERNET_HEADER
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0, IPV6_BYTES
-from testbed.mrc.wire import TRIMMED_BYTES
+from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.sim.engine import Event
 
 if TYPE_CHECKING:

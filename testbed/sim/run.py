@@ -11,19 +11,19 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from testbed.endpoint.outcome import FlowOutcome, flow_outcomes, host_counts
-from testbed.endpoint.planning import plan_endpoints
-from testbed.endpoint.recording import Tables
-from testbed.endpoint.traffic import slot_bytes
+from testbed.host.outcome import FlowOutcome, flow_outcomes, host_counts
+from testbed.host.planning import plan_endpoints
+from testbed.host.recording import Tables
+from testbed.host.traffic import slot_bytes
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
-from testbed.model.addressing import nic_address
 from testbed.model.errors import InputError, Problem
-from testbed.model.faults import FAULTS, Happening, Step, happenings
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.names import direction_named
+from testbed.model.fabric.topology import PAYLOAD_MTU, Node
+from testbed.model.faults.impairment import InForce
+from testbed.model.faults.kinds import FAULTS, Happening, Step, happenings
 from testbed.model.flows import flows_of
-from testbed.model.impairment import InForce
-from testbed.model.names import direction_named
 from testbed.model.scenario import Scenario
-from testbed.model.topology import PAYLOAD_MTU, Node
 from testbed.model.transport import Mptcp, Tcp
 from testbed.results import records
 from testbed.results.records import Recorder, collect, raw_path

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from testbed.model import workload as model
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 from testbed.workloads.phases import Compute, Exchange, Phases
 from testbed.workloads.program import End, Program
 from testbed.workloads.transfers import Transfer, Transfers

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import agreement
-from testbed.bench.agreement import Compared, Told, scenarios, table
 from testbed.bench.runs import fitted
 from testbed.bench.setting import Setting
+from testbed.bench.simulated import agreement
+from testbed.bench.simulated.agreement import Compared, Told, scenarios, table
 from testbed.experiment.capacity import Capacity
-from testbed.model.faults import Blackhole
+from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
 
 US = 1_000

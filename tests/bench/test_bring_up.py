@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import bring_up, stock
-from testbed.bench.bring_up import Built, per_link
+from testbed.bench.fabric import bring_up, stock
+from testbed.bench.fabric.bring_up import Built, per_link
 from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
-from testbed.fabric import namespaces, requests
-from testbed.fabric.netlink import Netlink
-from testbed.fabric.requests import Interface
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.socket import Netlink
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import accounts, robustness
+from testbed.bench import robustness
 from testbed.bench.claims import ROOT, Claim, figures
+from testbed.bench.fabric import accounts
 from testbed.bench.setting import Setting
 
 TEST = """\

@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.bench import core
-from testbed.model.topology import PAYLOAD_MTU
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import QueuePair
 
 

@@ -5,7 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import delay, runs
+from testbed.bench import runs
+from testbed.bench.fabric import delay
 from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.loading import load_scenario
+from testbed.files.loading import load_scenario
 from testbed.model.workload import Connections
 
 from .conftest import Call

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric import link_model, namespaces, tun
+from testbed.fabric.link_model import link_model
+from testbed.fabric.ordinary import tun
 from testbed.model.errors import ExitStatus
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.patient

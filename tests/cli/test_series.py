@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.child import in_child
-from testbed.loading import load_scenario
+from testbed.files.loading import load_scenario
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
 
 from .conftest import Call

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric import namespaces, tun
-from testbed.loading import load_topology
+from testbed.fabric.ordinary import tun
+from testbed.files.loading import load_topology
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 from .conftest import Call

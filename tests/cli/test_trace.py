@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric.live_trace import LiveTrace, Seen
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.topology import Node, Topology
 
 from .conftest import Call
 

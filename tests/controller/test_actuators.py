@@ -8,8 +8,8 @@ from testbed.controller import actuators
 from testbed.controller.actuators import FaultError, LinkState, OpenFlowActuator
 from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
-from testbed.fabric.openvswitch import wires_of
-from testbed.model.impairment import Impairment
+from testbed.fabric.openvswitch.daemons import wires_of
+from testbed.model.faults.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from testbed.controller import ControllerPlan, ControllerProcess
-from testbed.fabric import openvswitch
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.openvswitch import OpenVSwitch, available
+from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import Fault
+from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 from tests.controller.traffic import LinkTraffic
 from tests.fabric.flood import until

@@ -17,10 +17,10 @@ import pytest
 from testbed.controller.client import Client, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.records import FaultRecord
-from testbed.fabric.link_control import LinkControl
-from testbed.loading import load_fault
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.files.loading import load_fault
 from testbed.model.errors import ExitStatus, InputError, Problem
-from testbed.model.faults import Fault
+from testbed.model.faults.kinds import Fault
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox

@@ -20,13 +20,13 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed.controller.plan import choose_wires
-from testbed.fabric import link_model
-from testbed.fabric.link_model import LinkModel
-from testbed.fabric.openvswitch import available
-from testbed.model import addressing
-from testbed.model.faults import Fault
-from testbed.model.impairment import WHOLE, Impairment, together
-from testbed.model.names import link_of
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.link_model import LinkModel
+from testbed.fabric.openvswitch.daemons import available
+from testbed.model.fabric import addressing
+from testbed.model.fabric.names import link_of
+from testbed.model.faults.impairment import WHOLE, Impairment, together
+from testbed.model.faults.kinds import Fault
 from tests.controller.test_faults import MS, running
 from tests.controller.test_plan import TINY, fault, struck
 from tests.controller.traffic import PathTraffic

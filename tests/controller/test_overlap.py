@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from testbed.controller.overlap import in_the_way
 from testbed.controller.records import FaultRecord
-from testbed.model.faults import Fault, Happening, happening
+from testbed.model.faults.kinds import Fault, Happening, happening
 from tests.controller.test_plan import FABRIC_LINK, NIC_LINK, TINY, fault, struck
 
 S = 10**9

@@ -5,8 +5,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from testbed.controller.plan import ControllerPlan, choose_wires
-from testbed.model.faults import Fault, Happening, happenings
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.kinds import Fault, Happening, happenings
 
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
 FABRIC_LINK = "p0_t0_0--p0_t1_1"

@@ -20,7 +20,7 @@ from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.records import FaultLog, FaultRecord
 from testbed.model.errors import RunFailedError
-from testbed.model.faults import CONTROLLER, FAULTS
+from testbed.model.faults.kinds import CONTROLLER, FAULTS
 from tests.controller.test_plan import TINY
 from tests.sandbox import run_in_sandbox
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import ClassVar, Self
 
-from testbed.model.addressing import directions_of_path, ev_for_path, flow_label_of_ev, paths
-from testbed.model.topology import Link, Topology
+from testbed.model.fabric.addressing import directions_of_path, ev_for_path, flow_label_of_ev, paths
+from testbed.model.fabric.topology import Link, Topology
 from tests.fabric.packets import HEADER, encapsulated, in_node, raw_socket
 
 ETHERTYPE = 0x88B5  # IEEE 802: for local experiments

@@ -23,9 +23,9 @@ from testbed.drawings.dialogue import (
 )
 from testbed.drawings.protocol import draw_states, states_figure, transitions
 from testbed.mrc import EvChanged, Event, EvState
-from testbed.mrc.ev import EvEngine
-from testbed.mrc.rtt import RttEstimator
-from testbed.results.figures.style import style
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.ev.engine import EvEngine
+from testbed.results.report.figures.style import style
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from testbed.experiment import run_experiment
-from testbed.fabric import openvswitch
-from testbed.fabric.openvswitch import Availability
-from testbed.loading import load_scenario
+from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.openvswitch.daemons import Availability
+from testbed.files.loading import load_scenario
 from testbed.results.analyse import analyse
 from tests.e2e.conftest import CommandLine, need_trust
 

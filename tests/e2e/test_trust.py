@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric import link_model, namespaces
+from testbed.fabric.link_model import link_model
 from testbed.model.errors import ExitStatus
+from testbed.sandbox import namespaces
 from tests.e2e.conftest import TINY, CommandLine, wait_until_running
 from tests.e2e.test_kill import assert_all_gone, descendants
 from tests.sandbox import run_in_sandbox

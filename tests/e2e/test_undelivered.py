@@ -5,7 +5,7 @@ import json
 import pytest
 
 from testbed.model.errors import ExitStatus
-from testbed.results.verdict import NOT_DELIVERED
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from tests.e2e.conftest import UNDRAWN, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]

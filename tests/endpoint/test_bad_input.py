@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from testbed.endpoint.carriers import Carriers
-from testbed.endpoint.planning import plan_endpoints
 from testbed.endpoint.process import Endpoint
 from testbed.fabric.fabric import Fabric
-from testbed.model.addressing import nic_address
+from testbed.host.planning import plan_endpoints
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import PAYLOAD_MTU, Topology
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.workloads.messages import REGION_VA, rkey_of

@@ -6,12 +6,12 @@ from ipaddress import IPv6Address
 import pytest
 
 from testbed.endpoint.carriers import HOP_LIMIT, Carriers
-from testbed.model import addressing
-from testbed.model.ev_set import choose_evs
-from testbed.model.topology import Topology
+from testbed.model.fabric import addressing
+from testbed.model.fabric.ev_set import choose_evs
+from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import IPV6_BYTES
-from testbed.mrc.packets import ReliabilityProbe
-from testbed.mrc.wire import encode
+from testbed.mrc.wire.codec import encode
+from testbed.mrc.wire.packets import ReliabilityProbe
 
 TOPOLOGY = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=2)
 DSCP = 18

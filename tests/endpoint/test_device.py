@@ -7,8 +7,8 @@ import pytest
 
 from testbed.endpoint.device import LATE_RTTS, Device
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Arrival, CompletionStatus, Nscc
 from testbed.mrc.verbs import QueuePair, WorkCompletion
 from tests.fabric.packets import in_node

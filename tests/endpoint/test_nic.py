@@ -8,7 +8,7 @@ import pytest
 from testbed.endpoint.carriers import HOP_LIMIT
 from testbed.endpoint.nic import MAX_SWITCHES, Nic, delays_ns
 from testbed.endpoint.sockets import Received
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 TOPOLOGY = Topology(
     name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2, dilation=1000

@@ -1,9 +1,9 @@
 """A port is given no more than it can nearly send."""
 
-from testbed.endpoint.port_scheduler import PortScheduler
+from testbed.host.port_scheduler import PortScheduler
+from testbed.mrc.ev.path import Path
 from testbed.mrc.message import Message
-from testbed.mrc.path import Path
-from testbed.mrc.transmission import Transmission
+from testbed.mrc.recovery.transmission import Transmission
 
 RATE_BPS = 8_000_000  # 1 byte a microsecond
 PACKET = 4000

@@ -7,11 +7,11 @@ from ipaddress import IPv6Address
 import pytest
 
 from testbed.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
-from testbed.fabric import requests
-from testbed.fabric.namespaces import create_netns, enter_netns
-from testbed.fabric.netlink import Netlink
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.socket import Netlink
 from testbed.mrc import DecodeError, decode
-from testbed.mrc.packets import DecodeReason
+from testbed.mrc.wire.packets import DecodeReason
+from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox

@@ -12,11 +12,11 @@ from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device import Device
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
-from testbed.model.topology import PAYLOAD_MTU, Topology
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
 from testbed.mrc.constants import EndpointOp, Opcode
-from testbed.mrc.packets import Ack, EndpointRequest, ReliabilityProbe
-from testbed.mrc.wire import encode
+from testbed.mrc.wire.codec import encode
+from testbed.mrc.wire.packets import Ack, EndpointRequest, ReliabilityProbe
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
 

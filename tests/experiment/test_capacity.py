@@ -21,11 +21,11 @@ from testbed.experiment.capacity import (
     keep,
     kept,
 )
-from testbed.loading import load_scenario
+from testbed.files.loading import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.results.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.analysis.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 pytestmark = pytest.mark.patient
 

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.experiment import footprint
 from testbed.experiment.footprint import fabric_bytes, require_room, require_room_for_fabric
-from testbed.loading import load_scenario, load_topology
+from testbed.files.loading import load_scenario, load_topology
 from testbed.model.errors import MachineError
 
 MIB = 1 << 20

@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Self
 
 from testbed.endpoint.carriers import Carriers
-from testbed.fabric import namespaces
-from testbed.model.addressing import nic_address
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import Node, Topology
 from testbed.mrc.constants import Opcode
-from testbed.mrc.wire import encode_write
+from testbed.mrc.wire.codec import encode_write
+from testbed.sandbox import namespaces
 
 from .packets import in_node, raw_socket
 

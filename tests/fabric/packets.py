@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address
 
-from testbed.fabric import namespaces
-from testbed.model.addressing import Path, carrier, nic_address
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import Path, carrier, nic_address
+from testbed.model.fabric.topology import Node, Topology
+from testbed.sandbox import namespaces
 
 HEADER = struct.Struct(">IHBB16s16s")
 ETH_P_ALL = 3

@@ -10,8 +10,8 @@ import pytest
 
 from testbed.fabric.capture import LinkCapture, PortCapture
 from testbed.fabric.fabric import Fabric
-from testbed.model.addressing import Path, address, carrier_usids
-from testbed.model.topology import ETHERNET_HEADER, Topology
+from testbed.model.fabric.addressing import Path, address, carrier_usids
+from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, encapsulated, raw_socket

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from testbed.fabric import link_model
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.link_model import LinkModel
-from testbed.model.addressing import Path, ev_for_path, paths
-from testbed.model.impairment import Impairment
-from testbed.model.topology import Node, Topology
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.link_model.link_model import LinkModel
+from testbed.model.fabric.addressing import Path, ev_for_path, paths
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.faults.impairment import Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.packets import DecodeError
-from testbed.mrc.wire import decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.packets import DecodeError
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, send

@@ -6,8 +6,8 @@ import time
 import pytest
 
 from testbed.fabric.fabric import Fabric
-from testbed.model.addressing import Path
-from testbed.model.topology import Topology
+from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 
 from .flood import until

@@ -15,14 +15,15 @@ from pathlib import Path as FilePath
 import pytest
 from pyroute2.netlink.rtnl import RTM_DELNEIGH, RTM_DELROUTE
 
-from testbed.fabric import namespaces, requests
 from testbed.fabric.fabric import SYSFS, Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.messages import SEG6_LOCAL_ACTION_END, NeighbourMessage, RouteMessage
-from testbed.fabric.netlink import Request
-from testbed.model.addressing import LINK_LOCAL, Path, address, carrier_usids, paths
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.messages import SEG6_LOCAL_ACTION_END, NeighbourMessage, RouteMessage
+from testbed.fabric.netlink.socket import Request
 from testbed.model.errors import RunFailedError
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import LINK_LOCAL, Path, address, carrier_usids, paths
+from testbed.model.fabric.topology import Node, Topology
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket

@@ -5,11 +5,16 @@ from typing import Any
 
 import pytest
 
-from testbed.fabric import requests
-from testbed.fabric.forms import Form
-from testbed.fabric.messages import AddressMessage, LinkMessage, NeighbourMessage, RouteMessage
-from testbed.fabric.netlink import Request
-from testbed.fabric.requests import Interface
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.forms import Form
+from testbed.fabric.netlink.messages import (
+    AddressMessage,
+    LinkMessage,
+    NeighbourMessage,
+    RouteMessage,
+)
+from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.socket import Request
 
 ONE = Interface("p0_t0_0-u1", 1001, "02:00:00:00:10:01", 7)
 OTHER = Interface("p0_t1_1-d0", 2002, "02:00:00:00:20:02", 1234)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from testbed.fabric.layout import Layout, receive_cpu
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 
 def test_every_interface_has_its_own_index_and_a_name_that_linux_takes(

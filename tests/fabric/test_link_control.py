@@ -6,10 +6,10 @@ import time
 import pytest
 
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.model.addressing import Path
-from testbed.model.names import directions_of
-from testbed.model.topology import Topology
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.names import directions_of
+from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 
 from .packets import arrives, encapsulated, raw_socket

@@ -6,15 +6,16 @@ import time
 
 import pytest
 
-from testbed.fabric import link_model, namespaces
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.model.addressing import Path, ev_for_path
-from testbed.model.impairment import PPM, WHOLE, Impairment
-from testbed.model.topology import Topology
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.fabric.addressing import Path, ev_for_path
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import PPM, WHOLE, Impairment
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.packets import DecodeError
-from testbed.mrc.wire import decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.packets import DecodeError
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until

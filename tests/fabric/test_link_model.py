@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 
 from testbed.experiment.machine import softnet_drops
-from testbed.fabric import link_model
-from testbed.fabric.counters import _queues
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.link_model import DIRECTION
-from testbed.fabric.netlink import Netlink
-from testbed.model.addressing import Path
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.counters import _queues
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.link_model.link_model import DIRECTION
+from testbed.fabric.netlink.socket import Netlink
 from testbed.model.errors import MachineError
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.shape import shape_of
-from testbed.model.topology import Topology
+from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.shape import shape_of
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.packets import TrimmedWrite, Write
-from testbed.mrc.wire import TRIMMED_BYTES, decode
+from testbed.mrc.wire.codec import TRIMMED_BYTES, decode
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until

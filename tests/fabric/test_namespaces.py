@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from testbed.fabric.namespaces import AUTOGROUP, go_first
+from testbed.sandbox.namespaces import AUTOGROUP, go_first
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root
@@ -28,7 +28,7 @@ def test_going_first_counts_for_the_sandbox_and_for_no_other_session() -> None:
 
 _INTERRUPTED = """
 import os, signal, time
-from testbed.fabric.namespaces import start_sandbox
+from testbed.sandbox.namespaces import start_sandbox
 
 def first_process():
     time.sleep(60)

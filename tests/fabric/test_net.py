@@ -11,9 +11,9 @@ import pytest
 from mininet.log import lg
 
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.net import ClosTopo, FabricCLI
-from testbed.model.topology import Topology
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.mininet.net import ClosTopo, FabricCLI
+from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 
 LINK = "p0_t0_0--p0_t1_0"

@@ -4,10 +4,11 @@ from ipaddress import IPv6Address, IPv6Network
 
 import pytest
 
-from testbed.fabric import requests, routes
-from testbed.fabric.messages import RouteMessage
-from testbed.fabric.namespaces import create_netns
-from testbed.fabric.netlink import Netlink, NetlinkError
+from testbed.fabric import routes
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.messages import RouteMessage
+from testbed.fabric.netlink.socket import Netlink, NetlinkError
+from testbed.sandbox.namespaces import create_netns
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.patient

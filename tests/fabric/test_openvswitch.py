@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric import openvswitch
-from testbed.fabric.openvswitch import DecisionCache, OpenVSwitch
+from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.openvswitch.daemons import DecisionCache, OpenVSwitch
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 

@@ -13,15 +13,16 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric import link_model
 from testbed.fabric.capture import PortCapture
-from testbed.fabric.counters import read_sid
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import Layout
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.nodes import write_sysctl
-from testbed.fabric.ordinary import OrdinaryTraffic, dt6_route, encap_route, inner_mtu
-from testbed.model.addressing import (
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.counters import read_sid
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.mininet.nodes import write_sysctl
+from testbed.fabric.ordinary.routes import OrdinaryTraffic, dt6_route, encap_route, inner_mtu
+from testbed.model.errors import RunFailedError
+from testbed.model.fabric.addressing import (
     DT6_USID,
     Path,
     address,
@@ -31,9 +32,8 @@ from testbed.model.addressing import (
     ordinary_address,
     paths,
 )
-from testbed.model.errors import RunFailedError
-from testbed.model.names import link_of
-from testbed.model.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.fabric.names import link_of
+from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, in_node

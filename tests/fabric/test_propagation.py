@@ -7,19 +7,19 @@ from contextlib import contextmanager
 
 import pytest
 
-from testbed.fabric import link_model
-from testbed.fabric.link_control import LinkControl
-from testbed.fabric.ordinary import OrdinaryTraffic
-from testbed.fabric.propagation import PropagationDelay
-from testbed.model.addressing import (
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.ordinary.propagation import PropagationDelay
+from testbed.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.model.fabric.addressing import (
     Path,
     directions_of_path,
     ev_for_path,
     ordinary_address,
     ordinary_carrier,
 )
-from testbed.model.impairment import Impairment
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.faults.impairment import Impairment
 from tests.sandbox import run_in_sandbox
 
 from .packets import raw_socket

@@ -10,7 +10,7 @@ import yaml
 
 from testbed.fabric import routes
 from testbed.fabric.layout import Layout
-from testbed.model.topology import Tier, Topology
+from testbed.model.fabric.topology import Tier, Topology
 
 GOLDEN = Path(__file__).parent / "golden"
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

@@ -7,13 +7,13 @@ from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric import link_model
-from testbed.fabric.counters import Counters, Direction
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.shaping import DEEPER
-from testbed.model.addressing import Path
-from testbed.model.shape import NIC_QUEUE_BDP, shape_of
-from testbed.model.topology import Topology
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.counters import Counters, Direction
+from testbed.fabric.link_model.shaping import DEEPER
+from testbed.model.fabric.addressing import Path
+from testbed.model.fabric.shape import NIC_QUEUE_BDP, shape_of
+from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 
 from .packets import encapsulated, raw_socket

@@ -5,14 +5,14 @@ import time
 import pytest
 
 from testbed.endpoint.clock import now_ns
-from testbed.fabric import link_model
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_control import LinkControl
+from testbed.fabric.link_model import link_model
+from testbed.fabric.link_model.link_control import LinkControl
 from testbed.mapper.agents import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
-from testbed.model.impairment import PPM, Impairment
-from testbed.model.names import directions_of
-from testbed.model.topology import Topology
+from testbed.model.fabric.names import directions_of
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import PPM, Impairment
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root

@@ -12,7 +12,7 @@ from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.prober import Prober
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of, suspects_on
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 SECOND = 1_000_000_000
 PERIOD = SECOND // 4

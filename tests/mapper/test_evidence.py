@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from testbed.mapper.evidence import LOSSES, Evidence
 from testbed.mapper.inference import Incidence
 from testbed.mapper.paths import probe_round
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 FABRIC = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
 INCIDENCE = Incidence()

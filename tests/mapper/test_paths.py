@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from testbed.mapper.paths import ProbePath, probe_round, probes_per_round
-from testbed.model.addressing import Path, carrier
-from testbed.model.topology import Topology
+from testbed.model.fabric.addressing import Path, carrier
+from testbed.model.fabric.topology import Topology
 
 FABRICS = [
     (4, 2, 4, 4),

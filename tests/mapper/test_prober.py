@@ -2,7 +2,7 @@
 
 from testbed.mapper.paths import probes_per_round
 from testbed.mapper.prober import Prober
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 
 PERIOD = 128_000_000
 TIMEOUT = 50_000_000

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from testbed.model import addressing
-from testbed.model.addressing import Path, Role
-from testbed.model.topology import Node, Tier, Topology
+from testbed.model.fabric import addressing
+from testbed.model.fabric.addressing import Path, Role
+from testbed.model.fabric.topology import Node, Tier, Topology
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 

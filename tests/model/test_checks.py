@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 
 from testbed.model.checks import buffer_bytes, problems, remarks
-from testbed.model.names import did_you_mean, link_named, node_named
+from testbed.model.fabric.names import did_you_mean, link_named, node_named
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Topology
 
 from .fabrics import ODD, REAL, topologies
 

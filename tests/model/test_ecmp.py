@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from testbed.loading import load_topology
-from testbed.model.addressing import Path, directions_of_path, paths
-from testbed.model.ecmp import HashedFlow, Move, Outage, outages_of
-from testbed.model.faults import Fault, happenings
+from testbed.files.loading import load_topology
+from testbed.model.fabric.addressing import Path, directions_of_path, paths
+from testbed.model.fabric.ecmp import HashedFlow, Move, Outage, outages_of
+from testbed.model.faults.kinds import Fault, happenings
 
 TOPOLOGY = load_topology("clos-1plane")
 HOSTS = TOPOLOGY.hosts

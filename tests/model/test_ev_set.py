@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.model.addressing import path_of_ev, paths
-from testbed.model.ev_set import Ev, choose_evs, ev_count
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.addressing import path_of_ev, paths
+from testbed.model.fabric.ev_set import Ev, choose_evs, ev_count
+from testbed.model.fabric.topology import Node, Topology
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 

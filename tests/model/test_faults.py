@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from testbed.model.faults import RAMP_STEPS, Fault, Happening, happenings
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.kinds import RAMP_STEPS, Fault, Happening, happenings
 
 CLOS = Topology(name="clos", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
 S, MS = 10**9, 10**6

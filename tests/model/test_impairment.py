@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.errors import RunFailedError
-from testbed.model.impairment import WHOLE, Impairment, InForce, together
+from testbed.model.faults.impairment import WHOLE, Impairment, InForce, together
 
 SHARES = st.floats(0, 1).map(lambda x: round(x, 3))
 

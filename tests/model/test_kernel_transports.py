@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.model.topology import Node, Topology
+from testbed.model.fabric.topology import Node, Topology
 from testbed.model.transport import Mptcp, Tcp
 from tests.model.fabrics import host_pairs, topologies
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from testbed.model.faults import Cut, Flap
+from testbed.model.faults.kinds import Cut, Flap
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

@@ -3,9 +3,9 @@
 import pytest
 from hypothesis import given
 
-from testbed.model.names import directions_of, link_of
-from testbed.model.targets import GROUPS, choose, expand, members
-from testbed.model.topology import Tier, Topology
+from testbed.model.fabric.names import directions_of, link_of
+from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.faults.targets import GROUPS, choose, expand, members
 
 from .fabrics import REAL, topologies
 

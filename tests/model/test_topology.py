@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from testbed.model.topology import FIRST_IFINDEX, Delay, Tier, Topology
+from testbed.model.fabric.topology import FIRST_IFINDEX, Delay, Tier, Topology
 
 from .fabrics import ODD, REAL, topologies
 

@@ -2,9 +2,9 @@ from itertools import pairwise
 
 from hypothesis import given
 
-from testbed.model import addressing
-from testbed.model.topology import Node, Topology
-from testbed.model.walk import walk
+from testbed.model.fabric import addressing
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.walk import walk
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 

@@ -16,8 +16,8 @@ from testbed.mrc.constants import (
     NackReason,
     Opcode,
 )
-from testbed.mrc.packets import Ack, Control, EndpointRequest, Nack, Sack, Write
-from testbed.mrc.wire import encode, icrc
+from testbed.mrc.wire.codec import encode, icrc
+from testbed.mrc.wire.packets import Ack, Control, EndpointRequest, Nack, Sack, Write
 
 from .test_wire import write_bytes
 

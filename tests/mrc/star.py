@@ -23,7 +23,7 @@ from testbed.mrc import (
     decode,
     respond,
 )
-from testbed.mrc.wire import TRIMMED_BYTES
+from testbed.mrc.wire.codec import TRIMMED_BYTES
 from tests.virtual_time import VirtualTime
 
 from .harness import MS, OUTER_BYTES, RKEY, VA, S

@@ -16,7 +16,7 @@ from testbed.mrc import (
     decode,
 )
 from testbed.mrc.constants import EndpointOp
-from testbed.mrc.packets import Ack, EndpointRequest, EndpointResponse
+from testbed.mrc.wire.packets import Ack, EndpointRequest, EndpointResponse
 
 from .bad_input import Bad, bad_packets, control_bytes, good_write
 from .harness import ADDRESSES, RKEY, VA, Network, PathModel, S, make_profile

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev import EvEngine
-from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.ev.engine import EvEngine
 
 from .harness import MS, make_profile
 

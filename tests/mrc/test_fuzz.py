@@ -26,8 +26,8 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import NackReason
-from testbed.mrc.packets import Ack, Nack, Write
-from testbed.mrc.wire import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
+from testbed.mrc.wire.codec import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
+from testbed.mrc.wire.packets import Ack, Nack, Write
 
 from .bad_input import control_bytes
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile

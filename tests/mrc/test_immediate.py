@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, MessageDelivered, ReceiveCompletion, decode
 from testbed.mrc.constants import Opcode
-from testbed.mrc.packets import Write
+from testbed.mrc.wire.packets import Write
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_schedules import path_models

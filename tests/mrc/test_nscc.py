@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.mrc import CcProfile, Nscc
-from testbed.results.metrics import jain
+from testbed.results.analysis.metrics import jain
 
 from .harness import MS, Network, S, make_profile
 from .star import Star

@@ -4,11 +4,11 @@ import pytest
 
 from testbed.mrc import decode
 from testbed.mrc.constants import Opcode
+from testbed.mrc.ev.path import Path
 from testbed.mrc.message import Message
-from testbed.mrc.packets import Write
-from testbed.mrc.packing import pack
-from testbed.mrc.path import Path
-from testbed.mrc.transmission import Transmission
+from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.wire.packets import Write
+from testbed.mrc.wire.packing import pack
 
 from .harness import RKEY, VA, Network, make_profile
 

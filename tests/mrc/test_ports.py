@@ -5,11 +5,11 @@ from itertools import pairwise
 import pytest
 
 from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER, EndpointOp
-from testbed.mrc.packets import EndpointRequest
 from testbed.mrc.ports import PortStatus
-from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.wire import decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.packets import EndpointRequest
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_ev import Bench, started

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, QpState, ReceiveCompletion
-from testbed.mrc.retry import Remedy, RetryTimer
-from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.recovery.retry import Remedy, RetryTimer
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc.psn import unwrap_msn, unwrap_psn, wrap_msn, wrap_psn
+from testbed.mrc.wire.psn import unwrap_msn, unwrap_psn, wrap_msn, wrap_psn
 
 
 @given(near=st.integers(0, 1 << 40), distance=st.integers(-(1 << 23), (1 << 23) - 1))

@@ -21,7 +21,7 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import EndpointOp, EvMark
-from testbed.mrc.packets import EndpointRequest, EndpointResponse, Sack, Write
+from testbed.mrc.wire.packets import EndpointRequest, EndpointResponse, Sack, Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 

@@ -5,14 +5,14 @@ from random import Random
 import pytest
 
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import EvMark, NackReason, Opcode
-from testbed.mrc.ev import EvEngine
+from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Placed
-from testbed.mrc.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
-from testbed.mrc.psn import unwrap_psn
 from testbed.mrc.responder import Responder
-from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.psn import unwrap_psn
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
 

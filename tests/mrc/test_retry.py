@@ -1,5 +1,5 @@
-from testbed.mrc.retry import Remedy, RetryTimer
-from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.recovery.retry import Remedy, RetryTimer
 
 from .harness import MS
 

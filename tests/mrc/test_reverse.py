@@ -7,11 +7,11 @@ from random import Random
 import pytest
 
 from testbed.mrc import Event, MessageDelivered, decode
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev import EvEngine
-from testbed.mrc.packets import EndpointRequest, Sack
-from testbed.mrc.reverse import ReversePaths
-from testbed.mrc.rtt import RttEstimator
+from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.reverse import ReversePaths
+from testbed.mrc.wire.packets import EndpointRequest, Sack
 
 from .harness import Network, S, make_profile
 from .test_qp import RTT_NS, check_success, write_all

@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.mrc.ev.path import Path
 from testbed.mrc.message import Message
-from testbed.mrc.path import Path
-from testbed.mrc.scoreboard import Scoreboard
-from testbed.mrc.transmission import Transmission
+from testbed.mrc.recovery.scoreboard import Scoreboard
+from testbed.mrc.recovery.transmission import Transmission
 
 MESSAGE = Message(0, 0, memoryview(b""), 0, 0)
 PATH = Path(0, 0, 0)

@@ -1,7 +1,7 @@
 """The send queue on its own: cutting, the bound on immediates, completing in order, failing."""
 
 from testbed.mrc import Completion, CompletionStatus
-from testbed.mrc.send_queue import SendQueue
+from testbed.mrc.recovery.send_queue import SendQueue
 
 MTU = 100
 

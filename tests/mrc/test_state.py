@@ -16,7 +16,7 @@ from testbed.mrc import (
     QueuePair,
 )
 from testbed.mrc.constants import Opcode
-from testbed.mrc.packets import Write
+from testbed.mrc.wire.packets import Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 from .test_qp import BODY, check_success, write_all

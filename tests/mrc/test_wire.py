@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
 from testbed.mrc.constants import NETH_BYTES, EndpointOp, EvMark, NackReason, Opcode
-from testbed.mrc.packets import (
+from testbed.mrc.wire.codec import (
+    TRIMMED_BYTES,
+    WRITE_HEADER_BYTES,
+    encode,
+    encode_write,
+    icrc,
+)
+from testbed.mrc.wire.packets import (
     Ack,
     Control,
     EndpointResponse,
@@ -19,13 +26,6 @@ from testbed.mrc.packets import (
     Sack,
     TrimmedWrite,
     Write,
-)
-from testbed.mrc.wire import (
-    TRIMMED_BYTES,
-    WRITE_HEADER_BYTES,
-    encode,
-    encode_write,
-    icrc,
 )
 
 u7 = st.integers(0, (1 << 7) - 1)

@@ -9,10 +9,10 @@ from typing import Any
 
 import polars as pl
 
-from testbed.model.topology import PAYLOAD_MTU
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.reproduction import chosen
 from testbed.paper.runs import Run
-from testbed.results.ev_states import Span
+from testbed.results.analysis.ev_states import Span
 
 from .made_up import (
     DILATION,

@@ -11,14 +11,14 @@ from typing import Any, cast
 import numpy as np
 import polars as pl
 
-from testbed.model.faults import Kill
+from testbed.model.faults.kinds import Kill
 from testbed.model.scenario import Scenario
 from testbed.paper.registry import FIGURES
 from testbed.paper.runs import Run, order
-from testbed.results.capacity import AttainableRate
-from testbed.results.delivery import Delivery
-from testbed.results.ev_states import Span
-from testbed.results.fault_metrics import FlowTables
+from testbed.results.analysis.capacity import AttainableRate
+from testbed.results.analysis.delivery import Delivery
+from testbed.results.analysis.ev_states import Span
+from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.json_records import FlowRecord
 
 RTT_S = 0.13

@@ -10,8 +10,8 @@ from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.outcome import Answer, Checked, Outcome
 from testbed.paper.reproduction import chosen
 from testbed.paper.runs import Run, order, verdict
-from testbed.results.figures.style import style
-from testbed.results.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import SUMMARY
 from testbed.sim import simulate

@@ -8,10 +8,10 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.paper.ablation import ABLATION
-from testbed.paper.failover import FAILOVER
+from testbed.paper.experiments.ablation import ABLATION
+from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.figure import PaperFigure
-from testbed.results.figures.style import style
+from testbed.results.report.figures.style import style
 
 from .cases import CASES
 

@@ -7,7 +7,8 @@ from typing import cast
 import pytest
 
 from testbed.experiment.capacity import Capacity
-from testbed.paper.collectives import PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.experiments.collectives import PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.experiments.throughput import bus_gbps
 from testbed.paper.figure import Form, PaperFigure
 from testbed.paper.fitting import MAX_LOAD
 from testbed.paper.making import REPEAT_S, estimate_s
@@ -16,9 +17,8 @@ from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
 from testbed.paper.reproduction import chosen, forms_of, plan
 from testbed.paper.runs import order, verdict
-from testbed.paper.throughput import bus_gbps
-from testbed.results.figures.style import style
-from testbed.results.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.results.analysis.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.results.report.figures.style import style
 
 from .made_up import SECONDS, collective
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.model.faults import EvLoss, Flap
+from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Training
 from testbed.paper.checks import Check, ahead, at_least, at_most
-from testbed.paper.failover import FAILOVER
+from testbed.paper.experiments.failover import FAILOVER
+from testbed.paper.experiments.scale import SHARING
 from testbed.paper.figure import FORMS, PaperFigure, Variant
 from testbed.paper.fitting import MAX_PACKET_HOPS
 from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
@@ -22,7 +23,6 @@ from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_markdown, render
 from testbed.paper.reproduction import chosen, forms_of, plan, reproduce
 from testbed.paper.runs import PAPER_SCENARIOS, order
-from testbed.paper.scale import SHARING
 from testbed.results.summary import State
 
 from .made_up import VARIANTS

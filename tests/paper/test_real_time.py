@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from testbed.paper.experiments.throughput import shade_faults
 from testbed.paper.reproduction import chosen
 from testbed.paper.runs import Run
-from testbed.paper.throughput import shade_faults
-from testbed.results.figures.style import new_figure
+from testbed.results.report.figures.style import new_figure
 
 from .made_up import SECONDS, run, steps
 

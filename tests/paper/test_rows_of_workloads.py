@@ -9,7 +9,7 @@ import pytest
 
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.registry import FIGURES
-from testbed.results.figures.style import new_figure
+from testbed.results.report.figures.style import new_figure
 
 from . import test_rows
 from .cases import CASES

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.errors import InputError
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
 from testbed.perftest.parameters import ALL_SIZES, Parameters, Tool
 from testbed.perftest.results import Bandwidth, Latency, Show, heading, lateness
 

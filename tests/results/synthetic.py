@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from testbed.model.addressing import links_of_path
-from testbed.model.ev_set import Ev, choose_evs
-from testbed.model.names import directions_of
+from testbed.model.fabric.addressing import links_of_path
+from testbed.model.fabric.ev_set import Ev, choose_evs
+from testbed.model.fabric.names import directions_of
+from testbed.model.fabric.topology import Node, Topology
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Node, Topology
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,

@@ -13,7 +13,7 @@ import pytest
 from testbed.model.errors import InputError
 from testbed.model.expect import Expect
 from testbed.results.analyse import analyse
-from testbed.results.report import facts, number, rate, render, size
+from testbed.results.report.run_report import facts, number, rate, render, size
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
 from testbed.results.summary import Expectation, Summary

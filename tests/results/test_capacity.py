@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from testbed.model.names import directions_of
-from testbed.model.topology import Topology
-from testbed.results.capacity import AttainableRate, surviving_fractions
+from testbed.model.fabric.names import directions_of
+from testbed.model.fabric.topology import Topology
+from testbed.results.analysis.capacity import AttainableRate, surviving_fractions
 from testbed.results.json_records import FlowRecord
 
 FABRIC = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.results.delivery import (
+from testbed.results.analysis.delivery import (
     delivered_point,
     delivery,
     longest_gap,

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.results.comparison_report import shown
-from testbed.results.estimates import (
+from testbed.results.analysis.estimates import (
     CONFIDENCE,
     MIN_SAMPLES,
     Estimate,
@@ -16,6 +15,7 @@ from testbed.results.estimates import (
     estimate,
     interval_meaning,
 )
+from testbed.results.report.comparison_report import shown
 
 _samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 

@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from testbed.model.expect import Expect
-from testbed.results.expectations import evaluate, figures
-from testbed.results.junit import junit
-from testbed.results.metrics import flow_tables, summarise
+from testbed.results.analysis.expectations import evaluate, figures
+from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.report.junit import junit
 from testbed.results.run_data import load_run
 from testbed.results.summary import Expectation, Summary
 

@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from testbed.results.link_metrics import mean_backlogs
+from testbed.results.analysis.link_metrics import mean_backlogs
 from testbed.results.records import QUEUES
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.results.ev_states import Span, returned
-from testbed.results.metrics import flow_tables, summarise
+from testbed.results.analysis.ev_states import Span, returned
+from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import FlowFault, Summary
 

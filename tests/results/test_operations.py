@@ -5,10 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.loading import load_scenario
+from testbed.files.loading import load_scenario
 from testbed.model.workload import AllReduce, AllToAll, SendRecv
+from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.json_records import RunRecord
-from testbed.results.operations import completed, summarise_operations
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.results.comparison import compare, groups_of
+from testbed.results.analysis.comparison import compare, groups_of
 from testbed.results.run_directory import SUMMARY
 from testbed.results.series import Done, Plan, Series, directory_name, load_series
 from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary

@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from testbed.results.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import flow_tables, summarise
+from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
-from testbed.results.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
 
 from .synthetic import NS, Failure, Plan, generate, ns
 

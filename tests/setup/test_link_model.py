@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric import link_model, namespaces
+from testbed.fabric.link_model import link_model
+from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.patient
@@ -30,9 +31,9 @@ CLANG = {
 
 def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
     """Build the link model of a copy, newer than its object, with a compiler of our own."""
-    bpf = tree / "testbed/fabric/bpf"
+    bpf = tree / "testbed/fabric/link_model/bpf"
     shutil.copytree(ROOT / "scripts", tree / "scripts")
-    shutil.copytree(ROOT / "testbed/fabric/bpf", bpf)
+    shutil.copytree(ROOT / "testbed/fabric/link_model/bpf", bpf)
     (bpf / link_model.OBJECT.name).write_text("stale\n")
     os.utime(bpf / link_model.OBJECT.name, (0, 0))
     (tree / "bin").mkdir()
@@ -46,13 +47,15 @@ def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
 def test_a_build_that_fails_leaves_no_object_of_other_sources(tmp_path: Path) -> None:
     done = _setup(tmp_path, "fails")
     assert "clang could not build the link model: links have a rate" in done.stderr
-    assert not (tmp_path / "testbed/fabric/bpf" / link_model.OBJECT.name).exists()
+    assert not (tmp_path / "testbed/fabric/link_model/bpf" / link_model.OBJECT.name).exists()
 
 
 def test_a_build_that_works_replaces_it(tmp_path: Path) -> None:
     done = _setup(tmp_path, "works")
     assert "could not" not in done.stderr
-    assert (tmp_path / "testbed/fabric/bpf" / link_model.OBJECT.name).read_text() == "new\n"
+    assert (
+        tmp_path / "testbed/fabric/link_model/bpf" / link_model.OBJECT.name
+    ).read_text() == "new\n"
 
 
 @pytest.mark.parametrize(("listed", "status"), [("libbpf.so.1 (libc6)", 0), ("libc.so.6", 1)])

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from testbed.model.shape import Shape
+from testbed.model.fabric.shape import Shape
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection

@@ -1,7 +1,7 @@
 """MRC with one of its mechanisms switched off: what is lost with it."""
 
-from testbed.loading import load_scenario
-from testbed.model.faults import Fault
+from testbed.files.loading import load_scenario
+from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.mrc import QueuePair

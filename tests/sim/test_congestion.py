@@ -4,7 +4,7 @@ from statistics import mean
 
 import pytest
 
-from testbed.bench.congestion import (
+from testbed.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
     SHORT_BDP,
@@ -15,10 +15,10 @@ from testbed.bench.congestion import (
     paths_used,
     shared_scenario,
 )
-from testbed.bench.leaf_spine import completions
-from testbed.bench.leaf_spine import permutation as permutation_of_all
-from testbed.loading import load_scenario
-from testbed.model.queue import Queue, Queues
+from testbed.bench.simulated.leaf_spine import completions
+from testbed.bench.simulated.leaf_spine import permutation as permutation_of_all
+from testbed.files.loading import load_scenario
+from testbed.model.fabric.queue import Queue, Queues
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.sim.link import Timing

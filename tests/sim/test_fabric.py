@@ -2,11 +2,11 @@
 
 import pytest
 
-from testbed.loading import load_topology
-from testbed.model.addressing import ev_for_path, paths
-from testbed.model.impairment import Impairment
-from testbed.model.shape import NEVER, NIC_QUEUE_BDP
-from testbed.model.topology import Topology
+from testbed.files.loading import load_topology
+from testbed.model.fabric.addressing import ev_for_path, paths
+from testbed.model.fabric.shape import NEVER, NIC_QUEUE_BDP
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric

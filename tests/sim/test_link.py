@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from testbed.model.shape import Shape
+from testbed.model.fabric.shape import Shape
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
 from testbed.sim.link import Counts, LinkDirection

@@ -1,8 +1,8 @@
 """The Clustermapper over the simulated fabric."""
 
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.topology import Topology
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from testbed.endpoint.planning import plan_endpoints
-from testbed.loading import load_scenario
-from testbed.model.addressing import links_of_path
-from testbed.model.faults import Fault
+from testbed.files.loading import load_scenario
+from testbed.host.planning import plan_endpoints
+from testbed.model.fabric.addressing import links_of_path
+from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
 from testbed.sim import Outcome, Simulation

@@ -7,15 +7,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.loading import load_scenario
-from testbed.model.faults import Blackhole, Cut, Delay
-from testbed.model.impairment import Impairment
+from testbed.files.loading import load_scenario
+from testbed.model.faults.impairment import Impairment
+from testbed.model.faults.kinds import Blackhole, Cut, Delay
+from testbed.model.faults.targets import expand
 from testbed.model.scenario import Scenario
-from testbed.model.targets import expand
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
+from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
-from testbed.results.verdict import NOT_DELIVERED
 from testbed.sim import Outcome, Simulation, simulate
 from testbed.sim.run import FaultOutcome
 

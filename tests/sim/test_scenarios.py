@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.loading import load_scenario
+from testbed.files.loading import load_scenario
 from testbed.model.scenario import Scenario
-from testbed.results.metrics import flow_tables, summarise
+from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
 from testbed.results.summary import Summary
 from testbed.sim import simulate

@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from testbed.model.impairment import WHOLE, Impairment
-from testbed.model.names import directions_of
+from testbed.model.fabric.names import directions_of
+from testbed.model.fabric.topology import Link, Topology
+from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.model.scenario import Scenario
-from testbed.model.topology import Link, Topology
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.mrc import Completion, QueuePair

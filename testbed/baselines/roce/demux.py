@@ -7,7 +7,7 @@ from testbed.baselines.roce.config import REFUSALS
 from testbed.baselines.roce.qp import QueuePair
 from testbed.baselines.roce.wire import decode
 from testbed.mrc import Arrival, DecodeError, DecodeReason
-from testbed.mrc.packets import Buffer
+from testbed.mrc.wire.packets import Buffer
 
 _UNKNOWN_QP: Final = "unknown_qp"
 

@@ -19,9 +19,9 @@ from testbed.mrc import (
     MemoryTable,
     ReceiveCompletion,
 )
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import ECN_CE
 from testbed.mrc.message import check_write
-from testbed.mrc.rtt import RttEstimator
 
 
 class QueuePair:

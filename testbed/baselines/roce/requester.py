@@ -7,10 +7,10 @@ from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
 from testbed.baselines.roce.dcqcn import NS_PER_S, Dcqcn
 from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
 from testbed.mrc import NEVER, Completion, CompletionStatus, Datagram, Event, Lost
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.message import Message
-from testbed.mrc.psn import unwrap_psn, wrap_psn
-from testbed.mrc.rtt import RttEstimator
-from testbed.mrc.send_queue import SendQueue
+from testbed.mrc.recovery.send_queue import SendQueue
+from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

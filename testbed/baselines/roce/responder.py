@@ -7,7 +7,7 @@ from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
 from testbed.baselines.roce.constants import Nak
 from testbed.baselines.roce.wire import FIRSTS, LASTS, Ack, Cnp, Reth, Write
 from testbed.mrc import AccessError, Event, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
-from testbed.mrc.psn import unwrap_psn, wrap_psn
+from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 
 @dataclass(slots=True)

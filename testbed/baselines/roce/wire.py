@@ -35,8 +35,8 @@ from testbed.mrc.constants import (
     ROCE_UDP_PORT,
     UDP_BYTES,
 )
-from testbed.mrc.packets import Buffer
-from testbed.mrc.wire import BASE, UDP_NEXT_HEADER, encode_base, icrc
+from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
+from testbed.mrc.wire.packets import Buffer
 
 _RETH: Final = Struct("!QII")
 _NAK: Final = 0b011 << 5

@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from testbed.endpoint.kernel.opening import protocol_of
-from testbed.fabric.tun import DEVICE, REMEDY
+from testbed.fabric.ordinary.tun import DEVICE, REMEDY
 from testbed.model.errors import MachineError
 from testbed.model.transport import Mptcp, Tcp, Transport
 

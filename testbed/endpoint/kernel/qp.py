@@ -16,7 +16,7 @@ from testbed.endpoint.kernel.frames import Frame, FrameReader
 from testbed.endpoint.kernel.info import Sample, sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
-from testbed.model.addressing import flow_label_of_ev
+from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.mrc import (
     Arrival,
     Completion,

@@ -8,10 +8,10 @@ from testbed.endpoint.kernel.opening import SEND_BUFFER_BDP, port_of
 from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
 from testbed.endpoint.kernel.tun import Tun
-from testbed.endpoint.plan import EndpointPlan
-from testbed.fabric.generic_netlink import GenericNetlink
-from testbed.fabric.netlink import Netlink
-from testbed.model.addressing import ordinary_address
+from testbed.fabric.netlink.generic import GenericNetlink
+from testbed.fabric.netlink.socket import Netlink
+from testbed.host.plan import EndpointPlan
+from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.transport import Mptcp, Tcp
 from testbed.mrc import Arrival
 

@@ -11,13 +11,14 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
-from testbed.fabric import requests, shaping
 from testbed.fabric.closing import Closing
-from testbed.fabric.netlink import Request
-from testbed.fabric.ordinary import inner_mtu
-from testbed.fabric.tun import open_tun
-from testbed.model.shape import NIC_QUEUE_BDP, Shape
-from testbed.model.topology import LINK_MTU, Topology
+from testbed.fabric.link_model import shaping
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.socket import Request
+from testbed.fabric.ordinary.routes import inner_mtu
+from testbed.fabric.ordinary.tun import open_tun
+from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
+from testbed.model.fabric.topology import LINK_MTU, Topology
 
 RTAX_RTO_MIN = 13
 """linux/rtnetlink.h. TCP heeds this metric only if the route locks it."""

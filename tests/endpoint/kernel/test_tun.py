@@ -7,10 +7,10 @@ import time
 import pytest
 
 from testbed.endpoint.kernel.tun import Tun
-from testbed.fabric.namespaces import create_netns, enter_netns
-from testbed.fabric.netlink import Netlink
-from testbed.loading import load_topology
-from testbed.model.addressing import ordinary_address
+from testbed.fabric.netlink.socket import Netlink
+from testbed.files.loading import load_topology
+from testbed.model.fabric.addressing import ordinary_address
+from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root

@@ -1,0 +1,244 @@
+"""How long a fabric takes to be built, proven and taken down; how others compare; how it grows."""
+
+import os
+import resource
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from testbed.bench.fabric import stock
+from testbed.bench.figure import Figure, at_least, at_most, not_measured
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.socket import Netlink
+from testbed.files.loading import load_topology
+from testbed.model.fabric.topology import FIRST_IFINDEX, LINK_MTU, Topology
+from testbed.results.run_directory import give_to_user
+from testbed.sandbox import namespaces
+
+UP_S = 3.0
+DOWN_S = 0.5
+FASTER_THAN_MININET = 10.0
+SLOWER_THAN_BATCHES = 3.0
+
+LARGEST_UP_S = 15.0
+LARGEST_DOWN_S = 2.0
+LEAST_R2 = 0.98
+"""Of a straight line through time or memory over links: 1 is a line."""
+
+SLOWER_PER_LINK = 1.5
+"""Time of a link in the largest fabric over that in the one of a quarter of its links: 1 where
+time is linear, 4 where it is quadratic, which R² hardly tells."""
+
+SIZES = ((4, 2, 4, 4), (4, 2, 8, 8), (8, 2, 8, 8), (8, 4, 8, 8), (8, 8, 8, 8))
+"""Planes, T0s and T1s of a plane, hosts of a T0: 64 to 1024 links, the last with 64 hosts."""
+
+QUARTER = 2
+"""Of these the one that has a quarter of the largest one's links."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What one fabric took.
+
+    Attributes:
+        links: how many it has.
+        up_s: seconds until it forwarded.
+        proven_s: the same until every route was read back and every link had carried a packet.
+        down_s: seconds until its last process was gone, and with it all that a next run could meet.
+        given_back_s: seconds until the kernel had taken down its namespaces too, which it does
+            behind the scenes.
+        memory_bytes: of the kernel and of the process that built it.
+    """
+
+    links: int
+    up_s: float
+    proven_s: float
+    down_s: float
+    given_back_s: float
+    memory_bytes: int
+
+
+def bring_up(setting: Setting) -> list[Figure]:
+    """The default fabric, in a new sandbox each time; stock Mininet and iproute2 beside it."""
+    topology = load_topology("clos-4plane")
+    missing = stock.mininet_missing()
+    ours, batches, mininet = [], [], []
+    for repeat in range(setting.repeats):
+        setting.progress(f"bring-up {repeat + 1}/{setting.repeats}")
+        ours.append(_build(topology))
+        batches.append(in_sandbox(lambda: stock.batches_up_s(topology)))
+        if not missing:
+            mininet.append(in_sandbox(lambda: stock.mininet_up_s(topology)))
+    name, up = topology.name, [one.up_s for one in ours]
+    figures = [
+        Figure(f"{name} up and routed", "s", tuple(up)),
+        at_most(f"{name} up, verified, swept", "s", [one.proven_s for one in ours], UP_S),
+        at_most(f"{name} down", "s", [one.down_s for one in ours], DOWN_S),
+        Figure(f"{name} given back by the kernel", "s", tuple(one.given_back_s for one in ours)),
+        Figure("its bare objects by ip -batch and tc -batch", "s", tuple(batches)),
+        at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
+    ]
+    if mininet:
+        figures.append(
+            Figure("its nodes and links by stock Mininet with TCLink", "s", tuple(mininet))
+        )
+        figures.append(_faster(_ratios(mininet, up)))
+    else:
+        figures.append(not_measured(_faster([]), missing))
+    return figures
+
+
+def _faster(ratios: list[float]) -> Figure:
+    return at_least("Mininet's / ours", "", ratios, FASTER_THAN_MININET)
+
+
+def _ratios(over: list[float], under: list[float]) -> list[float]:
+    return [one / other for one, other in zip(over, under, strict=True)]
+
+
+def scale(setting: Setting) -> list[Figure]:
+    """Fabrics of five sizes, up to 64 hosts with 8 ports and over 1000 links, and their picture."""
+    sizes = []
+    for planes, t0s, t1s, hosts in SIZES:
+        topology = Topology(
+            name="scale", planes=planes, t0_per_plane=t0s, t1_per_plane=t1s, hosts_per_t0=hosts
+        )
+        built = []
+        for repeat in range(setting.repeats):
+            setting.progress(f"{len(topology.links)} links {repeat + 1}/{setting.repeats}")
+            built.append(_build(topology))
+        sizes.append(built)
+    _draw(sizes, setting.pictures / "scale.png")
+    largest = sizes[-1]
+    what = f"{largest[0].links} links"
+    return [
+        at_most(f"{what} up, verified, swept", "s", [b.proven_s for b in largest], LARGEST_UP_S),
+        at_most(f"{what} down", "s", [b.down_s for b in largest], LARGEST_DOWN_S),
+        Figure(f"{what} given back by the kernel", "s", tuple(b.given_back_s for b in largest)),
+        Figure(f"{what}, memory", "MB", tuple(b.memory_bytes / 1e6 for b in largest)),
+        at_least("time over links, R² of a line", "", [_r2(sizes, "proven_s")], LEAST_R2),
+        per_link(sizes[QUARTER], largest),
+        at_least("memory over links, R² of a line", "", [_r2(sizes, "memory_bytes")], LEAST_R2),
+    ]
+
+
+_HERE, _LAST = "here", "last"
+_GONE_STEP_S = 0.002
+
+
+def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
+    """What a link takes in a large fabric over what it takes in a smaller one, repeat by repeat."""
+    name = f"time of a link of {larger[0].links} / of {smaller[0].links}"
+    few, many = ([one.proven_s / one.links for one in size] for size in (smaller, larger))
+    return at_most(name, "", _ratios(many, few), SLOWER_PER_LINK)
+
+
+def _build(topology: Topology) -> Built:
+    def build() -> list[float]:
+        before = _used_bytes()
+        began = time.monotonic()
+        with Fabric(topology) as fabric:
+            up = time.monotonic()
+            fabric.verify()
+            fabric.sweep()
+            done = time.monotonic()
+            return [up - began, done - began, done, _used_bytes() - before]
+
+    _settle()
+    up_s, proven_s, done, memory = in_sandbox(build)
+    gone = time.monotonic()
+    given_back = in_sandbox(all_given_back)
+    return Built(len(topology.links), up_s, proven_s, gone - done, given_back - done, round(memory))
+
+
+def all_given_back() -> float:
+    """Wait until the kernel has taken down all namespaces let go before; tells when that was.
+
+    It does so in the order in which they were let go (the work queue `netns`,
+    net/core/net_namespace.c), so one that is made now and let go at once is the last. It takes the
+    end of a veth along. Needs a sandbox. Returns seconds of CLOCK_MONOTONIC.
+    """
+    own = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    last = namespaces.create_netns(_LAST)
+    with Netlink("sandbox") as netlink:
+        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", own)
+        there = Interface(_LAST, FIRST_IFINDEX + 1, "02:00:00:00:00:02", last)
+        netlink.send([requests.new_veth(here, there, LINK_MTU)])
+    namespaces.unmount(str(namespaces.NETNS_DIR / _LAST))
+    os.close(last)
+    os.close(own)
+    while _HERE in dict(socket.if_nameindex()).values():
+        time.sleep(_GONE_STEP_S)
+    return time.monotonic()
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+_SETTLED_BYTES = 1 << 20
+_SETTLE_STEP_S = 0.1
+_MOST_STEPS = 100
+
+
+def _used_bytes() -> int:
+    """Of the kernel's objects, on the whole machine, and of this process."""
+    known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    kernel = sum(int(known[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return kernel + pages * resource.getpagesize()
+
+
+def _settle() -> None:
+    """Wait until the kernel has given back what the fabric before this one took."""
+    before = _used_bytes()
+    for _ in range(_MOST_STEPS):
+        time.sleep(_SETTLE_STEP_S)
+        now = _used_bytes()
+        if abs(now - before) < _SETTLED_BYTES:
+            return
+        before = now
+
+
+# --- growth -----------------------------------------------------------------------------------
+
+
+def _r2(sizes: list[list[Built]], measure: str) -> float:
+    """How well the medians of a measure lie on a straight line over links: R²."""
+    import numpy as np  # noqa: PLC0415 - not before the sandboxes are forked
+
+    links = [built[0].links for built in sizes]
+    medians = [median(getattr(one, measure) for one in built) for built in sizes]
+    return float(np.corrcoef(links, medians)[0, 1] ** 2)
+
+
+def _draw(sizes: list[list[Built]], place: Path) -> None:
+    from testbed.results.report.figures.style import (  # noqa: PLC0415 - takes a second to load
+        PLANES,
+        PNG_DPI,
+        new_figure,
+        style,
+    )
+
+    panels = (
+        ("time to build (s)", (("up and routed", "up_s", 1), ("verified, swept", "proven_s", 1))),
+        ("memory (MB)", (("kernel and builder", "memory_bytes", 1e-6),)),
+    )
+    with style():
+        figure = new_figure(2.6)
+        for axes, (label, measures) in zip(figure.subplots(1, 2), panels, strict=True):
+            for colour, (name, measure, unit) in zip(PLANES, measures, strict=False):
+                points = [(b.links, getattr(b, measure) * unit) for built in sizes for b in built]
+                axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=3, alpha=0.5)
+                lines = [
+                    (built[0].links, median(getattr(b, measure) for b in built) * unit)
+                    for built in sizes
+                ]
+                axes.plot(*zip(*lines, strict=True), color=colour, label=name)
+            axes.set(xlabel="links", ylabel=label, xlim=(0, None), ylim=(0, None))
+            axes.legend(loc="upper left")
+        figure.savefig(place, dpi=PNG_DPI)
+    give_to_user(place)

@@ -1,0 +1,81 @@
+"""How soon a change through the link model's shared memory holds for every packet."""
+
+import socket
+import struct
+import time
+
+from testbed.bench.fabric.traffic import in_background, line, packet, receiver, sender
+from testbed.bench.figure import Figure, at_most
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.endpoint.clock import realtime_offset_ns
+from testbed.endpoint.sockets import SO_TIMESTAMPNS
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.link_model.link_control import LinkControl
+
+TARGET_MS = 1.0
+CHANGES = 20
+SETTLE_S = 0.01
+GAP_S = 50e-6
+"""Between two packets: a change cannot be seen to hold sooner than the next one."""
+
+_TIMESPEC = struct.Struct("@qq")
+
+
+def change(setting: Setting) -> list[Figure]:
+    """Blackhole the last link of a busy path, again and again."""
+    samples: list[float] = []
+    for repeat in range(setting.repeats):
+        setting.progress(f"change of a link {repeat + 1}/{setting.repeats}")
+        samples += in_sandbox(_changes_ms)
+    return [at_most("a change of a link, until every packet sees it", "ms", samples, TARGET_MS)]
+
+
+def _changes_ms() -> list[float]:
+    """From before the change is asked for to the last packet that the kernel still received."""
+    topology = line(10e9)
+    one, other = topology.hosts
+    data, to = packet(topology, one, other, inner_bytes=100)
+    with (
+        Fabric(topology) as fabric,
+        LinkControl(topology) as control,
+        sender(one) as out,
+        receiver(other) as arrivals,
+    ):
+        if fabric.link_model_missing is not None:
+            raise fabric.link_model_missing
+        link = topology.nic_link(other, 0).name
+        control.open(link)
+        arrivals.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        arrivals.setblocking(False)
+
+        def keep_sending() -> None:
+            while True:
+                out.sendto(data, to)
+                time.sleep(GAP_S)
+
+        found = []
+        with in_background(keep_sending):
+            for _ in range(CHANGES):
+                time.sleep(SETTLE_S)
+                offset_ns = realtime_offset_ns()
+                asked_ns = time.monotonic_ns()
+                control.blackhole(link, on=True)
+                time.sleep(SETTLE_S)
+                last_ns = _last_arrival_ns(arrivals) - offset_ns
+                found.append(max(last_ns - asked_ns, 0) / 1e6)
+                control.blackhole(link, on=False)
+    return found
+
+
+def _last_arrival_ns(arrivals: socket.socket) -> int:
+    """When the last packet that waits in a socket was received, CLOCK_REALTIME."""
+    last = 0
+    while True:
+        try:
+            _, ancillary, _, _ = arrivals.recvmsg(256, 64)
+        except BlockingIOError:
+            if not last:
+                raise TimeoutError("no packet arrived before the change") from None
+            return last
+        seconds, nanoseconds = _TIMESPEC.unpack_from(ancillary[0][2])
+        last = seconds * 1_000_000_000 + nanoseconds

@@ -1,0 +1,74 @@
+"""Whether packets take as long as the fabric's propagation delay says, from socket to transport."""
+
+from pathlib import Path
+
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.runs import carried, run_until_trusted
+from testbed.bench.setting import Setting
+from testbed.files.loading import load_topology
+from testbed.model.scenario import Scenario
+from testbed.model.workload import WriteBw
+from testbed.results.run_data import RunData, load_run
+
+PAIRS = (("h0", "h4"), ("h1", "h2"))
+"""One pair over a T1, one below the same T0s: both delays that there are."""
+
+MEDIAN_PERCENT, P99_PERCENT = 2.0, 5.0
+DURATION = "5 s"
+"""At the default dilation; as many round trips at any other."""
+
+
+def delay(setting: Setting) -> list[Figure]:
+    """Single packets on idle paths: what they took beside what they should have."""
+    scenario = carried(_scenario(), setting)
+    errors, trusted = [], []
+    for seed in range(1, setting.repeats + 1):
+        seeded = scenario.model_copy(update={"seed": seed})
+        what = f"propagation delay {seed}/{setting.repeats}"
+        summary = run_until_trusted(seeded, setting, what)[-1]  # the trusted one, or the last
+        trusted.append(summary.verdict == "trusted")
+        errors.append(_errors(setting.results / f"bench-{scenario.name}" / summary.run))
+    middle, high = zip(*errors, strict=True)
+    return [
+        Figure("dilation", "", (scenario.topology.dilation,)),
+        at_least("runs trusted", "", trusted, 1),
+        at_most("propagation delay off by, median, of a base RTT", "%", middle, MEDIAN_PERCENT),
+        at_most("propagation delay off by, p99, of a base RTT", "%", high, P99_PERCENT),
+    ]
+
+
+def _scenario() -> Scenario:
+    return Scenario(
+        name="delay",
+        topology=load_topology("clos-4plane"),
+        duration=DURATION,
+        workload=WriteBw(pairs=PAIRS, message_size="4 KiB"),
+    )
+
+
+def _errors(directory: Path) -> tuple[float, float]:
+    """Median and 99th percentile of the error, in percent of the base RTT that the model has."""
+    import polars as pl  # noqa: PLC0415 - starts threads, and runs are forked before
+
+    data = load_run(directory)
+    once = pl.col("retransmitted").not_()
+    sent = data.tables["transmissions"].filter(once, pl.col("t") > 0)
+    seen = data.tables["arrivals"].filter(once).select("flow", "seq", seen="t")
+    should_s = {flow.flow: _one_way_s(data, flow.src, flow.dst) for flow in data.run.flows}
+    error = (
+        sent.join(seen, on=["flow", "seq"])
+        .select(
+            (pl.col("seen") - pl.col("t") - pl.col("flow").replace_strict(should_s)).abs()
+            / (data.topology.propagation_rtt_ns / 1e9)
+            * 100
+        )
+        .to_series()
+    )
+    middle, high = error.median(), error.quantile(0.99)
+    return float(str(middle)), float(str(high))
+
+
+def _one_way_s(data: RunData, src: str, dst: str) -> float:
+    topology = data.topology
+    one, other = topology.nodes[src], topology.nodes[dst]
+    return topology.one_way_ns(1 if topology.rack(one) == topology.rack(other) else 3) / 1e9

@@ -1,0 +1,104 @@
+"""How soon a fault that the controller is asked for holds for every packet, and heals."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from testbed.bench.figure import Figure, at_most
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.controller.plan import ControllerPlan, choose_wires
+from testbed.controller.process import ControllerProcess
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
+from testbed.files.loading import load_topology
+from testbed.model.faults.kinds import FAULTS, Fault, happenings
+
+TOPOLOGY = "clos-4plane"
+TARGET_MS = 2.0
+EFFECT = "from call to effect"
+LASTING_MS, GAP_MS = 60, 60
+AT_ONCE: dict[str, dict[str, Any]] = {
+    "cut": {},
+    "blackhole": {},
+    "loss": {"probability": 0.1},
+    "corrupt": {"probability": 0.1},
+    "delay": {"extra": "1 us"},
+    "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
+    "flap": {"period": f"{LASTING_MS} ms"},
+}
+"""Kinds whose effect is a few stores, whatever they strike; a change of rate is slower."""
+
+TARGETS = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0", "p0_t0_0", "p0_t1_1", "p0")
+WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
+
+
+def faults(setting: Setting) -> list[Figure]:
+    """Play every kind that acts at once on links, switches and a plane, one after the other."""
+    struck = [(kind, target) for kind in AT_ONCE for target in TARGETS]
+    figures = _figures(setting, "on the links", struck, wires=False)
+    if available().datapath is not None:
+        wired = [(kind, wire) for kind in ("cut", "blackhole") for wire in WIRES]
+        figures += _figures(setting, "through Open vSwitch", wired, wires=True)
+    effects = [ms for one in figures if one.name.endswith(EFFECT) for ms in one.samples]
+    return [at_most(f"any fault, {EFFECT}", "ms", effects, TARGET_MS), *figures]
+
+
+def _figures(
+    setting: Setting, where: str, struck: list[tuple[str, str]], *, wires: bool
+) -> list[Figure]:
+    effects: list[float] = []
+    healings: list[float] = []
+    for repeat in range(setting.repeats):
+        setting.progress(f"faults {where} {repeat + 1}/{setting.repeats}")
+        played = in_sandbox(lambda: list(_play(struck, wires=wires)))
+        effects += [effect for effect, _ in played]
+        healings += [healing for _, healing in played]
+    return [
+        at_most(f"a fault {where}, {EFFECT}", "ms", effects, TARGET_MS),
+        Figure(f"a fault {where}, from call to healed", "ms", tuple(healings)),
+    ]
+
+
+def _play(struck: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float, float]]:
+    """The ms of each fault from when it was due, until it held and until its end was over."""
+    topology = load_topology(TOPOLOGY)
+    entries = [
+        {
+            "kind": kind,
+            "target": target,
+            "at": f"{100 + i * (LASTING_MS + GAP_MS)} ms",
+            "for": f"{LASTING_MS} ms",
+            **AT_ONCE[kind],
+        }
+        for i, (kind, target) in enumerate(struck)
+    ]
+    timeline = TypeAdapter(tuple[Fault, ...]).validate_python(entries)
+    happen = happenings(topology, timeline, 0, 1)
+    wired = choose_wires(happen, openvswitch=wires)
+    with ExitStack() as stack:
+        directory = Path(stack.enter_context(TemporaryDirectory(prefix="bench-faults-")))
+        plan = ControllerPlan(topology, happen, wired, directory)
+        controller = ControllerProcess.start(plan, directory)
+        fabric = stack.enter_context(Fabric(topology, wired))
+        controller.get_ready()
+        if wired:
+            switch = OpenVSwitch.start(plan.openflow_wires, directory)
+            stack.callback(switch.stop)
+            switch.connect(controller.wait_for("listening")["listening"])
+        controller.wait_for("ready")
+        fabric.sweep()
+        controller.begin(time.monotonic_ns(), {})
+        controller.wait_for("done", timeout_s=60)
+        controller.stop()
+        for line in (directory / FAULTS).read_text().splitlines():
+            one = json.loads(line)
+            yield (
+                (one["effective_ns"] - one["asked_ns"]) / 1e6,
+                (one["healed_ns"] - one["heal_asked_ns"]) / 1e6,
+            )

@@ -1,0 +1,173 @@
+"""What links cost: CPU time of a packet on each, and how many packet-hops the machine carries."""
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+
+from testbed.bench.fabric.traffic import Packet, in_background, line, packet, receiver, sender
+from testbed.bench.figure import Figure, at_most
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.layout import receive_cpu
+from testbed.fabric.link_model import link_model as model
+from testbed.fabric.link_model import shaping
+from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, Netlink
+from testbed.model.fabric.addressing import Path, ev_for_path
+from testbed.model.fabric.topology import Topology
+
+MODEL_TARGET_NS = 600
+TARGET_NS = 2000
+INNER_BYTES = 1000
+PACKETS = 1000
+BATCHES = 20
+BUFFER_BYTES = 1 << 27
+LINKS = 4
+"""On a path over a T1."""
+
+UNHINDERED_BPS = 100e9
+"""So fast that nothing ever waits."""
+
+CEILING_WARM_UP_S = 0.1
+CEILING_S = 0.5
+STAGES = ("with link model and pacing", "with pacing", "bare")
+
+
+def link_model(setting: Setting) -> list[Figure]:
+    """Send packets over four links as fast as one CPU can, with model and pacing and without.
+
+    Sender and every hop share one CPU, so that the time that passes is the CPU time of all; of
+    several batches the quickest counts, which nothing else has disturbed.
+    """
+    cost = _measured(setting, "cost of links", _per_link_ns)
+    whole, paced, bare = (cost[stage] for stage in STAGES)
+    return [
+        *(Figure(f"a packet on a link, {stage}", "ns", tuple(cost[stage])) for stage in STAGES),
+        at_most("the link model, per packet and link", "ns", _less(whole, paced), MODEL_TARGET_NS),
+        at_most("model and pacing, per packet and link", "ns", _less(whole, bare), TARGET_NS),
+    ]
+
+
+def ceiling(setting: Setting) -> list[Figure]:
+    """Full packets from a host of the default fabric on each CPU, each CPU in planes of its own."""
+    found = _measured(setting, "ceiling of the fabric", _hops_per_s)
+    return [
+        Figure(f"the whole fabric, {stage}", "packet-hops/s", tuple(found[stage]))
+        for stage in STAGES
+    ]
+
+
+def _measured(
+    setting: Setting, what: str, measure: Callable[[], list[float]]
+) -> dict[str, list[float]]:
+    rows = []
+    for repeat in range(setting.repeats):
+        setting.progress(f"{what} {repeat + 1}/{setting.repeats}")
+        rows.append(in_sandbox(measure))
+    return {
+        stage: list(column) for stage, column in zip(STAGES, zip(*rows, strict=True), strict=True)
+    }
+
+
+def _less(more: list[float], less: list[float]) -> list[float]:
+    return [one - other for one, other in zip(more, less, strict=True)]
+
+
+def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[float]:
+    """Measure on a fabric as it is, without the link model, and without queues either."""
+    with Fabric(topology) as fabric:
+        if fabric.link_model_missing is not None:
+            raise fabric.link_model_missing
+        fabric.verify()
+        found = [measure(fabric)]
+        model.PINNED.unlink()  # what counts from here on is the kernel
+        for request in (shaping.detach_model, shaping.detach):
+            for name, node in topology.nodes.items():
+                with Netlink.at(name) as netlink:
+                    netlink.send(request(port.ifindex) for port, _, _ in topology.adjacency[node])
+            found.append(measure(fabric))
+    return found
+
+
+# --- cost -------------------------------------------------------------------------------------
+
+
+def _per_link_ns() -> list[float]:
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    topology = line(UNHINDERED_BPS)
+    one, other = topology.hosts
+
+    def measure(_: Fabric) -> float:
+        data = packet(topology, one, other, inner_bytes=INNER_BYTES)
+        with sender(one) as out, receiver(other) as arrivals:
+            arrivals.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
+            best = min(_batch_ns(out, arrivals, data) for _ in range(BATCHES))
+        return best / (PACKETS * LINKS)
+
+    return _stages(topology, measure)
+
+
+def _batch_ns(out: socket.socket, arrivals: socket.socket, data: Packet) -> int:
+    send, (content, to) = out.sendto, data
+    start = time.perf_counter_ns()
+    for _ in range(PACKETS):
+        send(content, to)
+    took = time.perf_counter_ns() - start
+    arrivals.settimeout(1)
+    for _ in range(PACKETS):
+        arrivals.recv(len(content))  # TimeoutError: one was lost, and the figure means nothing
+    return took
+
+
+# --- ceiling ----------------------------------------------------------------------------------
+
+
+def _hops_per_s() -> list[float]:
+    topology = Topology(
+        name="ceiling", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4, dilation=1
+    )
+    cpus = sorted(os.sched_getaffinity(0))
+    half = len(topology.hosts) // 2
+    pairs = list(zip(topology.hosts[:half], topology.hosts[half:], strict=True))
+
+    def packets_for(number: int) -> tuple[socket.socket, list[Packet]]:
+        """What one CPU sends: on paths whose every hop is its own work, where there are such."""
+        one, other = pairs[number % len(pairs)]
+        paths = [Path(p, t1) for p in range(topology.planes) for t1 in range(topology.t1_per_plane)]
+        own = [
+            path
+            for path in paths
+            if receive_cpu(topology, topology.nic_link(one, path.plane), len(cpus)) == number
+        ]
+        evs = [ev_for_path(path) for path in own or paths]
+        return sender(one), [packet(topology, one, other, ev) for ev in evs]
+
+    def measure(fabric: Fabric) -> float:
+        with ExitStack() as stack:
+            counters = stack.enter_context(fabric.counters())
+            for host in topology.hosts:  # so that the kernel refuses nothing
+                stack.enter_context(receiver(host))
+
+            def arrived() -> int:
+                found = counters.directions()
+                hosts = {host.name for host in topology.hosts}
+                return sum(n.packets for way, n in found.items() if way.split(">")[1] in hosts)
+
+            for number, cpu in enumerate(cpus):
+                out, packets = packets_for(number)
+                stack.enter_context(out)
+                stack.enter_context(in_background(lambda o=out, p=packets: _flood(o, p), cpu))  # type: ignore[misc]
+            time.sleep(CEILING_WARM_UP_S)
+            start, before = time.monotonic_ns(), arrived()
+            time.sleep(CEILING_S)
+            end, after = time.monotonic_ns(), arrived()
+        return (after - before) * LINKS * 1e9 / (end - start)
+
+    return _stages(topology, measure)
+
+
+def _flood(out: socket.socket, packets: list[Packet]) -> None:
+    while True:
+        for content, to in packets:
+            out.sendto(content, to)

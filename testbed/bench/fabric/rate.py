@@ -1,0 +1,52 @@
+"""Whether links have the rate that they were given, on every link of a loaded path at once."""
+
+import math
+import time
+
+from testbed.bench.fabric.traffic import in_background, line, packet, sender
+from testbed.bench.figure import Figure, at_most
+from testbed.bench.setting import Setting, in_sandbox
+from testbed.fabric.fabric import Fabric
+
+RATES_MBPS = (10, 25, 50, 100, 200)
+TARGET_PERCENT = 1.0
+WARM_UP_S = 0.3
+PACKETS = 1000
+"""In a window of measurement: one packet more or less is 0.1%."""
+
+
+def rate(setting: Setting) -> list[Figure]:
+    """Full packets over the four links of a path at once, at several rates."""
+    figures = []
+    for mbps in RATES_MBPS:
+        samples = []
+        for repeat in range(setting.repeats):
+            setting.progress(f"rate of {mbps} Mbit/s {repeat + 1}/{setting.repeats}")
+            samples.append(in_sandbox(lambda: _worst_percent(mbps * 1e6)))  # noqa: B023 - at once
+        name = f"links of {mbps} Mbit/s, off their rate at worst"
+        figures.append(at_most(name, "%", samples, TARGET_PERCENT))
+    return figures
+
+
+def _worst_percent(rate_bps: float) -> float:
+    """How far the link is off its rate that is off furthest, in percent of it."""
+    topology = line(rate_bps)
+    one, other = topology.hosts
+    bytes_per_s = rate_bps / 8
+    window_s = PACKETS * topology.wire_bytes / bytes_per_s
+    count = math.ceil((window_s + 2 * WARM_UP_S) * bytes_per_s / topology.wire_bytes)
+    data, to = packet(topology, one, other)
+    with Fabric(topology) as fabric, sender(one) as out, fabric.counters() as counters:
+
+        def flood() -> None:
+            for _ in range(count):
+                out.sendto(data, to)
+
+        path = ("h0>p0_t0_0", "p0_t0_0>p0_t1_0", "p0_t1_0>p0_t0_1", "p0_t0_1>h1")
+        with in_background(flood):
+            time.sleep(WARM_UP_S)
+            start, before = time.monotonic_ns(), counters.directions()
+            time.sleep(window_s)
+            end, after = time.monotonic_ns(), counters.directions()
+        carried = [(after[way].bytes - before[way].bytes) * 1e9 / (end - start) for way in path]
+    return max(abs(found / bytes_per_s - 1) for found in carried) * 100

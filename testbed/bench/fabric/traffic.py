@@ -1,0 +1,85 @@
+"""Full packets from host to host, as fast as the kernel takes them: the load of measurements."""
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from testbed.endpoint.carriers import Carriers
+from testbed.fabric.netlink.socket import SO_SNDBUFFORCE
+from testbed.model.fabric.addressing import nic_address
+from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Node, Topology
+from testbed.mrc.constants import DscpClasses
+from testbed.sandbox import namespaces
+
+BUFFER_BYTES = 1 << 29
+_OUTER_BYTES = 40
+
+Packet = tuple[bytes, tuple[str, int]]
+"""An outer packet, whole, and the address to send it to."""
+
+
+def line(rate_bps: float, **changes: object) -> Topology:
+    """Two hosts with a T1 between them: a path of four links of one emulated rate."""
+    return Topology.model_validate(
+        {
+            "name": "line",
+            "planes": 1,
+            "t0_per_plane": 2,
+            "t1_per_plane": 1,
+            "hosts_per_t0": 1,
+            "dilation": 100e9 / rate_bps,
+            **changes,
+        }
+    )
+
+
+def packet(topology: Topology, src: Node, dst: Node, ev: int = 0, inner_bytes: int = 0) -> Packet:
+    """A packet of the class of data that is never trimmed; as long as a full one if not told."""
+    size = inner_bytes or HEADERS - _OUTER_BYTES + PAYLOAD_MTU
+    carrier = Carriers(topology, src).to(
+        nic_address(topology, dst).packed, ev, DscpClasses().no_trim
+    )
+    return carrier.outer_header(size) + bytes(size), carrier.address
+
+
+def sender(node: Node) -> socket.socket:
+    """A raw socket in a node that takes packets whole, and as many as are given to it."""
+    opened = _raw_socket(node, socket.IPPROTO_RAW)
+    opened.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
+    return opened
+
+
+def receiver(node: Node) -> socket.socket:
+    """A raw socket in a node that gets what arrives for its NIC, without the outer header."""
+    return _raw_socket(node, socket.IPPROTO_IPV6)
+
+
+def _raw_socket(node: Node, protocol: int) -> socket.socket:
+    fd = namespaces.open_netns(node.name)
+    try:
+        with namespaces.entered(fd):
+            return socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def in_background(job: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
+    """Run a function in a process of its own, on one CPU if told, until the end of the block."""
+    parent = os.getpid()
+    child = os.fork()
+    if not child:
+        try:
+            namespaces.die_with_parent(parent)
+            if cpu is not None:
+                os.sched_setaffinity(0, {cpu})
+            job()
+        finally:
+            os._exit(0)
+    try:
+        yield
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)

@@ -1,0 +1,103 @@
+"""A permutation over a leaf-spine of 1024 hosts at full speed, in the simulator.
+
+The fabric and the workload with which uet-htsim is often shown: 32 leaves and 32 spines, links of
+100 Gbit/s, every host sends 2 MB to another one. All of the fabric's capacity is asked for at once.
+"""
+
+import random
+import time
+
+from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.setting import Setting
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.model.workload import WriteBw
+from testbed.sim import Simulation
+
+WIDTH = 32
+"""Leaves, spines, and hosts of a leaf."""
+
+MESSAGE = "2 MB"
+SLOWEST = 1.18
+"""Of the ideal completion: what uet-htsim reaches with NSCC and REPS."""
+
+MILLION_HOPS = 5.0
+SAMPLE_NS = 250
+
+
+def permutation(width: int, seed: int) -> Scenario:
+    """Every host sends one message to another host, each to a different one."""
+    topology = Topology(
+        name=f"leaf-spine-{width * width}",
+        planes=1,
+        t0_per_plane=width,
+        t1_per_plane=width,
+        hosts_per_t0=width,
+        dilation=1.0,
+    )
+    order = [host.name for host in topology.hosts]
+    random.Random(seed).shuffle(order)  # noqa: S311 - repeatable
+    ring = zip(order, order[1:] + order[:1], strict=True)
+    return Scenario(
+        name=topology.name,
+        topology=topology,
+        seed=seed,
+        duration="100 us",  # less than the message takes: nobody posts a second one
+        workload=WriteBw(pairs=tuple(ring), bidirectional=False, message_size=MESSAGE, depth=1),
+        transport=Mrc(congestion="nscc"),
+    )
+
+
+def ideal_ns(scenario: Scenario) -> float:
+    """How long the message takes alone: its packets at line rate, and one packet's way."""
+    topology = scenario.topology
+    packets = -(-scenario.workload.longest_bytes(topology, 1) // PAYLOAD_MTU)
+    packet_ns = topology.wire_bytes * 8 * 10**9 / (topology.planes * topology.port_rate_bps)
+    return packets * packet_ns + topology.one_way_ns(3) + 3 * packet_ns
+
+
+def completions(scenario: Scenario) -> tuple[list[float], float]:
+    """Every flow's completion in ideal ones, in order, and million packet-hops a CPU minute."""
+    simulation = Simulation(scenario)
+    waiting = [
+        connection.checker
+        for host in simulation.hosts.values()
+        for connection in host.traffic.connections.values()
+        if connection.checker is not None
+    ]
+    done_ns: list[int] = []
+
+    def look(now_ns: int, _: object) -> None:
+        late = [checker for checker in waiting if checker.bytes_verified <= PAYLOAD_MTU]
+        done_ns.extend([now_ns] * (len(waiting) - len(late)))
+        waiting[:] = late
+        if waiting:
+            simulation.engine.at(now_ns + SAMPLE_NS, look)
+
+    simulation.engine.at(0, look)
+    began = time.process_time()
+    outcome = simulation.run()
+    minutes = (time.process_time() - began) / 60
+    if waiting:
+        raise RuntimeError(f"{len(waiting)} flows did not complete")
+    ideal = ideal_ns(scenario)
+    taken = [(at_ns - outcome.t0_ns) / ideal for at_ns in done_ns]
+    return taken, outcome.packet_hops / minutes / 1e6
+
+
+def leaf_spine(setting: Setting) -> list[Figure]:
+    """Simulate it; takes some minutes and 2.5 GB of memory."""
+    slowest, median, speed = [], [], []
+    for repeat in range(setting.repeats):
+        setting.progress(f"leaf-spine of {WIDTH * WIDTH} hosts {repeat + 1}/{setting.repeats}")
+        taken, hops = completions(permutation(WIDTH, repeat + 1))
+        slowest.append(taken[-1])
+        median.append(taken[len(taken) // 2])
+        speed.append(hops)
+    name = f"leaf-spine of {WIDTH * WIDTH}, 2 MB permutation"
+    return [
+        at_most(f"{name}: slowest flow / ideal", "", slowest, SLOWEST),
+        at_most(f"{name}: median flow / ideal", "", median, SLOWEST),
+        at_least(f"{name}: simulated", "million packet-hops/min", speed, MILLION_HOPS),
+    ]

@@ -1,0 +1,146 @@
+"""Cumulative counters of link directions and of SIDs, cheap enough to sample every 250 ms."""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS
+from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
+
+from testbed.fabric import routes
+from testbed.fabric.closing import Closing
+from testbed.fabric.layout import Layout
+from testbed.fabric.link_model import shaping
+from testbed.fabric.link_model.link_model import LinkModel
+from testbed.fabric.netlink.messages import QdiscMessage
+from testbed.fabric.netlink.socket import Netlink, attributes
+from testbed.model.fabric.topology import Node
+
+IFLA_STATS_LINK_64 = 1
+TCA_STATS2 = 7
+TCA_STATS_QUEUE = 3
+
+_STATS_MESSAGE = struct.Struct("=16x4xI4x")  # header, family and padding, ifindex, filter mask
+_LINK_STATS = struct.Struct("=8xQ8xQ24xQ")  # tx packets, tx bytes, tx dropped of rtnl_link_stats64
+_QDISC_MESSAGE = struct.Struct("=16x4xiII4x")  # header, family and padding, ifindex, handle, parent
+_QUEUE_STATS = struct.Struct("=4xII")  # qlen, backlog, drops
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """What one direction of a link has carried so far.
+
+    Attributes:
+        packets: packets that arrived at the far port; without the link model: that left.
+        bytes: their bytes, Ethernet header included.
+        dropped: packets lost on the way: by a full queue or a fault; without the link model also
+            by the kernel's own receive backlog.
+        marked: packets that got an ECN mark at the sending port.
+        trimmed: packets that lost their payload there.
+        backlog_bytes: what waits there now.
+    """
+
+    packets: int
+    bytes: int
+    dropped: int
+    marked: int
+    trimmed: int
+    backlog_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SidCount:
+    """What a switch's own SID has processed so far."""
+
+    packets: int
+    bytes: int
+    errors: int
+
+
+class Counters(Closing):
+    """Reads the counters of the fabric of this sandbox, from any process in it."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Open a socket in every namespace, and the link model if there is one."""
+        self._layout = layout
+        self._model = LinkModel.open(layout.topology)
+        self._netlinks = {node: Netlink.at(name) for name, node in layout.topology.nodes.items()}
+        self._names = {
+            near.ifindex: f"{near.node.name}>{far.node.name}"
+            for ports in layout.topology.adjacency.values()
+            for near, far, _ in ports
+        }
+
+    def close(self) -> None:
+        """Close the sockets."""
+        for netlink in self._netlinks.values():
+            netlink.close()
+
+    def directions(self) -> Mapping[str, Direction]:
+        """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
+        if self._model is not None:
+            counts = self._model.all_counts()
+            backlog = self._model.backlog_bytes().tolist()
+            return {
+                name: Direction(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, waiting)
+                for (name, n), waiting in zip(counts.items(), backlog, strict=True)
+            }
+        found: dict[str, Direction] = {}
+        for netlink in self._netlinks.values():
+            queues = _queues(netlink)
+            for ifindex, (packets, size, lost) in _link_stats(netlink).items():
+                if ifindex in self._names:
+                    waiting, dropped = queues.get(ifindex, (0, 0))
+                    found[self._names[ifindex]] = Direction(
+                        packets, size, lost + dropped, 0, 0, waiting
+                    )
+        return found
+
+    def sids(self) -> Mapping[Node, SidCount]:
+        """Read the counters of every switch's uN route."""
+        return {
+            switch: read_sid(self._netlinks[switch]) for switch in self._layout.topology.switches
+        }
+
+
+def read_sid(netlink: Netlink) -> SidCount:
+    """Read the counters of a switch's uN route: zeros where it has none."""
+    for message in routes.dump_routes(netlink):
+        encap = message.get_attr("RTA_ENCAP")
+        counters = encap.get_attr("SEG6_LOCAL_COUNTERS") if encap is not None else None
+        if counters is not None:
+            return SidCount(
+                *(
+                    counters.get_attr(f"SEG6_LOCAL_CNT_{one}")
+                    for one in ("PACKETS", "BYTES", "ERRORS")
+                )
+            )
+    return SidCount(0, 0, 0)
+
+
+def _link_stats(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
+    """Sent packets, sent bytes and packets lost in sending, by ifindex."""
+    request = ifstatsmsg()
+    request["filter_mask"] = 1 << IFLA_STATS_LINK_64 - 1
+    found = {}
+    for data, start, end in netlink.dump_raw(request, RTM_GETSTATS):
+        (ifindex,) = _STATS_MESSAGE.unpack_from(data, start)
+        for kind, first, _ in attributes(data, start + _STATS_MESSAGE.size, end):
+            if kind == IFLA_STATS_LINK_64:
+                found[ifindex] = _LINK_STATS.unpack_from(data, first)
+    return found
+
+
+def _queues(netlink: Netlink) -> dict[int, tuple[int, int]]:
+    """Bytes that wait in each interface's shaping and packets dropped by it, by ifindex."""
+    found = {}
+    for data, start, end in netlink.dump_raw(QdiscMessage(), RTM_GETQDISC):
+        ifindex, handle, _parent = _QDISC_MESSAGE.unpack_from(data, start)
+        if handle != shaping.HTB_HANDLE:
+            continue
+        for kind, first, last in attributes(data, start + _QDISC_MESSAGE.size, end):
+            if kind == TCA_STATS2:
+                for inner, where, _ in attributes(data, first, last):
+                    if inner == TCA_STATS_QUEUE:
+                        found[ifindex] = _QUEUE_STATS.unpack_from(data, where)
+    return found

@@ -1,0 +1,1 @@
+"""Mininet on the fabric: its nodes and links, and its prompt."""

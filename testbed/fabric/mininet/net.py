@@ -1,0 +1,111 @@
+"""The fabric as a Mininet network: its topology, its nodes and links, its prompt."""
+
+from mininet.cli import CLI
+from mininet.log import error
+from mininet.net import Mininet
+from mininet.topo import Topo
+
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.mininet.links import FabricIntf, FabricLink
+from testbed.fabric.mininet.nodes import FabricHost, FabricSwitch
+from testbed.model.fabric.addressing import ordinary_address
+from testbed.model.fabric.topology import Link, Topology
+
+
+class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped
+    r"""A multi-plane two-tier Clos fabric; here clos-tiny, two planes of two T0s and two T1s.
+
+               plane 0                          plane 1
+
+        p0_t1_0      p0_t1_1             p1_t1_0      p1_t1_1
+           |  \        /  |                 |  \        /  |
+           |    \    /    |                 |    \    /    |
+           |      ><      |                 |      ><      |
+           |    /    \    |                 |    /    \    |
+           |  /        \  |                 |  /        \  |
+        p0_t0_0      p0_t0_1             p1_t0_0      p1_t0_1
+           |            |                   |            |
+           |            '------------.      |            |
+           |                         |      |            |
+           |   .---------------------|------'            |
+           |   |                     |   .---------------'
+           |   |                     |   |
+           h0                        h1
+
+    A host has one port in every plane, each on the T0 of its rack; a T0 has one uplink to every
+    T1 of its plane. Planes meet only in the hosts.
+    """
+
+    def build(self, topology: Topology) -> None:
+        """Add the model's nodes and links."""
+        for host in topology.hosts:
+            self.addHost(host.name, ip=str(ordinary_address(topology, host, 0)))
+        for switch in topology.switches:
+            self.addSwitch(switch.name, inNamespace=True)
+        for link in topology.links.values():
+            lower, upper = link.ports
+            self.addLink(
+                lower.node.name,
+                upper.node.name,
+                intfName1=lower.name,
+                intfName2=upper.name,
+                addr1=lower.mac,
+                addr2=upper.mac,
+                params1={"ifindex": lower.ifindex, "address": _own_address(topology, link)},
+                params2={"ifindex": upper.ifindex},
+            )
+
+
+def _own_address(topology: Topology, link: Link) -> str:
+    """The host's address in the link's plane, which Mininet puts in the place of its name."""
+    return "" if link.is_fabric else str(ordinary_address(topology, link.lower.node, link.plane))
+
+
+class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
+    """The Mininet network of a fabric: every node in its namespace, links recorded.
+
+    Attributes:
+        topology: the model.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        """Make the nodes' namespaces. Needs a sandbox."""
+        self.topology = topology
+        self._link_control: LinkControl | None = None
+        Mininet.inited = True  # it would rewrite sysctls of the host otherwise
+        super().__init__(
+            topo=ClosTopo(topology),
+            host=FabricHost,
+            switch=FabricSwitch,
+            link=FabricLink,
+            intf=FabricIntf,
+            controller=None,
+        )
+
+    def configHosts(self) -> None:  # noqa: N802 - Mininet's name
+        """Configure nothing: the fabric does, for all nodes at once."""
+
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
+        """Set a link up or down, as Mininet's `link` asks; routes come back with it."""
+        if self._link_control is None:
+            self._link_control = LinkControl(self.topology)
+        names = {f"{src}--{dst}", f"{dst}--{src}"} & self.topology.links.keys()
+        if not names:
+            error(f"no link between {src} and {dst}\n")
+            return
+        change = self._link_control.restore if status == "up" else self._link_control.cut
+        change(names.pop())
+
+    def stop(self) -> None:
+        """End the nodes' shells and let go of their namespaces."""
+        if self._link_control is not None:
+            self._link_control.close()
+        super().stop()
+
+
+class FabricCLI(CLI):  # type: ignore[misc] # Mininet is untyped
+    """Mininet's prompt, which leaves no history file in the user's home."""
+
+    @classmethod
+    def initReadline(cls) -> None:  # noqa: N802 - Mininet's name
+        """Keep no history."""

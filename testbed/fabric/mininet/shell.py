@@ -1,0 +1,237 @@
+"""Mininet's prompt in a live fabric, with ordinary traffic on its paths."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from pathlib import Path
+
+from mininet.log import error, lg, output
+
+from testbed.fabric.capture import LinkCapture
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.mininet.net import FabricCLI, FabricNet
+from testbed.fabric.mininet.terminal import run_in_terminal
+from testbed.fabric.ordinary.propagation import PropagationDelay
+from testbed.fabric.ordinary.routes import OrdinaryTraffic
+from testbed.fabric.ordinary.tun import REMEDY
+from testbed.model.errors import TestbedError
+from testbed.model.fabric.addressing import paths
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.units import show_duration
+
+_INTERRUPTED = 130
+
+_NOT_HERE = {
+    "dpctl": "its switches are the kernel's: p0_t0_0 ip -6 route shows what one knows",
+    "iperf": "say iperf3 h0 h4",
+    "iperfudp": "say iperf3 h0 h4 -u",
+    "ports": "net names the ports and who is behind each",
+    "switch": "have it fail by a fault: testbed fault inject, from another terminal",
+}
+"""Mininet's commands that would hang, fail or do nothing in this fabric, and what to do instead."""
+
+
+class FabricShell(FabricCLI):
+    """Mininet's prompt, which also knows paths."""
+
+    doc_header = "Commands (help COMMAND tells more)"
+    helpStr = """
+A node's name and a command run it in that node; other hosts' names stand for their addresses:
+  h0 ping -c3 h4        h4 iperf3 -s -D        p0_t0_0 ip -6 route
+A program that draws on the terminal needs noecho: noecho h0 vi notes
+"""  # noqa: N815 - Mininet's name
+
+    def __init__(
+        self, net: FabricNet, ordinary: OrdinaryTraffic, delay: PropagationDelay | None
+    ) -> None:
+        """Read commands from standard input until it ends: a terminal, a pipe or a file."""
+        self._ordinary = ordinary
+        self._delay = delay
+        if os.isatty(0):
+            super().__init__(net)
+            return
+        # Mininet hands what it can read to the command that runs; the lines of a script are
+        # commands, each to be read after the one before has ended.
+        reader, silent = os.pipe()
+        with os.fdopen(reader) as keyboard:
+            super().__init__(net, stdin=keyboard, script=os.devnull)
+            for line in sys.stdin:
+                if self.onecmd(line):
+                    break
+        os.close(silent)
+
+    def do_path(self, line: str) -> None:
+        """Show the paths that packets take from one host to another, or choose one.
+
+        Usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3
+        It holds for SRC's packets to DST's address in the path's plane.
+        """
+        words = line.split()
+        hosts = [self._host(word) for word in words[:2]]
+        src, dst = (*hosts, None, None)[:2]
+        if src is None or dst is None or src == dst or len(words) > 3:  # noqa: PLR2004 - three words
+            error("usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3\n")
+            return
+        topology = self._ordinary.topology
+        if len(words) > 2:  # noqa: PLR2004 - the third word
+            known = {path.name: path for path in paths(topology, src, dst)}
+            if words[2] not in known:
+                error(f"no path {words[2]}: one of {' '.join(known)}\n")
+                return
+            self._ordinary.use_path(src, dst, known[words[2]])
+        for plane in range(topology.planes):
+            output(f"{self._ordinary.path(src, dst, plane).name} ")
+        output("\n")
+
+    def do_mptcp(self, line: str) -> None:
+        """Have MPTCP connections to and from hosts get a subflow in every plane.
+
+        Usage: mptcp HOST..., before the connections are made. A program that does not ask for
+        MPTCP itself is run by `mptcpize run`.
+        """
+        if not line:
+            error("usage: mptcp HOST..., such as: mptcp h0 h4\n")
+        for word in line.split():
+            host = self._host(word)
+            if host is None:
+                error(f"no host {word}\n")
+                return
+            self._ordinary.announce_planes(host)
+
+    def do_iperf3(self, line: str) -> None:
+        """Measure what TCP carries from one host to another.
+
+        Usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4
+        DST listens for this one measurement.
+        """
+        src, dst, options = (*line.split(maxsplit=2), "", "", "")[:3]
+        if self._host(src) is None or self._host(dst) is None or src == dst:
+            error("usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4\n")
+        elif shutil.which("iperf3") is None:
+            error("iperf3 is not installed: apt install iperf3\n")
+        else:
+            self.onecmd(f"{dst} iperf3 --server --one-off --daemon")
+            self.onecmd(f"{src} iperf3 --client {dst} {options}")
+
+    def do_source(self, line: str) -> bool:
+        """Read commands from a file.
+
+        Usage: source FILE
+        """
+        try:
+            lines = Path(line.strip()).read_text(encoding="utf-8").splitlines()
+        except (OSError, UnicodeError) as wrong:
+            error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
+            return False
+        return any(self.onecmd(one) for one in lines)
+
+    def get_names(self) -> list[str]:
+        """What the prompt knows, for `help` and for completion."""
+        return [one for one in super().get_names() if one.removeprefix("do_") not in _NOT_HERE]
+
+    def onecmd(self, line: str) -> bool:
+        """Carry out a line; what goes wrong is told, and the prompt goes on."""
+        instead = _NOT_HERE.get((line.split(maxsplit=1) or [""])[0])
+        if instead is not None:
+            error(f"not in this fabric; {instead}\n")
+            return False
+        if self._delay is not None and self._delay.ended():
+            error("what makes propagation delay has ended: no ordinary traffic arrives any more\n")
+        try:
+            return bool(super().onecmd(line))
+        except TestbedError as wrong:
+            error(f"{wrong}\n")
+            return False
+        finally:
+            sys.stdout.flush()
+
+    def _host(self, name: str) -> Node | None:
+        node = self._ordinary.topology.nodes.get(name)
+        return node if node in self._ordinary.topology.hosts else None
+
+
+Beside = Callable[[], AbstractContextManager[object]]
+"""What runs in the sandbox beside the prompt, begun once the fabric stands."""
+
+
+def run_shell(
+    topology: Topology,
+    pcaps: Mapping[str, Path],
+    say: Callable[[str], None],
+    beside: Beside = nullcontext,
+) -> int:
+    """Build a fabric, give the user its prompt, and return the exit status.
+
+    Args:
+        topology: the fabric.
+        pcaps: files to capture links to, by the links' names.
+        say: told what the user should know, a line at a time.
+        beside: entered in the sandbox, and left when the prompt ends.
+    """
+    return run_in_terminal(lambda: _first_process(topology, pcaps, say, beside))
+
+
+def _first_process(
+    topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None], beside: Beside
+) -> int:
+    lg.handlers[0].setStream(sys.stdout)
+    try:
+        with ExitStack() as stack:
+            fabric = stack.enter_context(Fabric(topology))
+            fabric.verify()
+            fabric.sweep()
+            ordinary = stack.enter_context(OrdinaryTraffic(topology))
+            ordinary.install()
+            delay = _propagation_delay(topology, stack, say)
+            stack.enter_context(beside())
+            for link, file in pcaps.items():
+                stack.callback(_stop, LinkCapture(topology.links[link], file), say)
+            if os.isatty(0):
+                say(_welcome(topology))
+            FabricShell(fabric.net, ordinary, delay)
+    except TestbedError as wrong:
+        say(f"error: {wrong}")
+        return wrong.exit_status
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    finally:
+        sys.stdout.flush()
+    return os.EX_OK
+
+
+def _propagation_delay(
+    topology: Topology, stack: ExitStack, say: Callable[[str], None]
+) -> PropagationDelay | None:
+    """Have ordinary traffic held until the stack unwinds; None where this machine cannot."""
+    try:
+        delay = stack.enter_context(PropagationDelay(topology))
+    except OSError as error:
+        say(f"ordinary traffic has no propagation delay here: {error}; remedy: {REMEDY}")
+        return None
+    stack.callback(_tell_lost, delay, say)
+    return delay
+
+
+def _tell_lost(delay: PropagationDelay, say: Callable[[str], None]) -> None:
+    lost = delay.lost()
+    if lost:
+        say(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")
+
+
+def _welcome(topology: Topology) -> str:
+    first, last = topology.hosts[0].name, topology.hosts[-1].name
+    return (
+        f"{topology.name}: {len(topology.hosts)} hosts, {len(topology.switches)} switches, "
+        f"{len(topology.links)} links. Time is dilated: a round trip takes "
+        f"{show_duration(topology.propagation_rtt_ns)}.\n"
+        f"Try: {first} ping -c3 {last}    path {first} {last}    pingall    net    help    "
+        "Ctrl-D ends it"
+    )
+
+
+def _stop(capture: LinkCapture, say: Callable[[str], None]) -> None:
+    lost = capture.stop()
+    also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
+    say(f"{capture.link.name}: {capture.file}{also}")

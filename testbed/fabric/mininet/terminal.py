@@ -1,0 +1,136 @@
+"""A sandbox with a terminal: Ctrl-C and Ctrl-D mean inside what they mean outside.
+
+A sandbox has no controlling terminal, as the caller's belongs to the caller's session. So it gets a
+pseudoterminal of its own, and the caller passes on what is typed and printed, byte by byte, as
+`script` and `ssh` do.
+"""
+
+import fcntl
+import os
+import select
+import signal
+import struct
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from testbed.sandbox.forking import ENDING
+from testbed.sandbox.namespaces import start_sandbox
+
+_CHUNK = 1 << 14
+_SIGNALLED = 128
+_STDIN, _STDOUT, _STDERR = range(3)
+
+
+def run_in_terminal(first_process: Callable[[], int]) -> int:
+    """Run a function as the first process of a sandbox and return its exit status.
+
+    Where standard input and output are a terminal the sandbox has one; otherwise it inherits them
+    as they are. SIGTERM and SIGHUP end it; so does SIGINT where it has no terminal of its own.
+    """
+    sys.stdout.flush()
+    with _signals_end():
+        if os.isatty(_STDIN) and os.isatty(_STDOUT):
+            return _relayed(first_process)
+        waiter = start_sandbox(first_process)
+        return _wait(waiter)
+
+
+class _Ended(BaseException):
+    """A signal ends the sandbox."""
+
+
+@contextmanager
+def _signals_end() -> Iterator[None]:
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        for one in ENDING:  # it is ending: `timeout`, and who is impatient, send more than one
+            signal.signal(one, signal.SIG_IGN)
+        raise _Ended(number)
+
+    before = {number: signal.signal(number, end) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _wait(waiter: int) -> int:
+    """Wait for a sandbox; a signal ends it, and is its status."""
+    try:
+        _, status = os.waitpid(waiter, 0)
+    except _Ended as ended:
+        os.kill(waiter, signal.SIGTERM)
+        os.waitpid(waiter, 0)
+        return _SIGNALLED + int(ended.args[0])
+    return os.waitstatus_to_exitcode(status)
+
+
+def _relayed(first_process: Callable[[], int]) -> int:
+    master, slave = os.openpty()
+    _copy_size(master)
+    resized = signal.signal(signal.SIGWINCH, lambda _number, _frame: _copy_size(master))
+    mode = termios.tcgetattr(_STDIN)
+    waiter = start_sandbox(lambda: _with_terminal(master, slave, first_process))
+    os.close(slave)
+    try:
+        tty.setraw(_STDIN)
+        _relay(master)
+    except _Ended as ended:
+        os.kill(waiter, signal.SIGTERM)
+        os.waitpid(waiter, 0)
+        return _SIGNALLED + int(ended.args[0])
+    finally:
+        termios.tcsetattr(_STDIN, termios.TCSAFLUSH, mode)
+        signal.signal(signal.SIGWINCH, resized)
+        os.close(master)
+    return _wait(waiter)
+
+
+def _with_terminal(master: int, slave: int, first_process: Callable[[], int]) -> int:
+    """Make the pseudoterminal this session's own; then be the first process."""
+    os.close(master)
+    os.setsid()
+    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+    for descriptor in (_STDIN, _STDOUT, _STDERR):
+        os.dup2(slave, descriptor)
+    os.close(slave)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGWINCH, signal.SIG_DFL)
+    return first_process()
+
+
+def _relay(master: int) -> None:
+    """Pass bytes both ways until the other side has closed the terminal."""
+    sources = [_STDIN, master]
+    while True:
+        ready, _, _ = select.select(sources, [], [])
+        if master in ready:
+            try:
+                data = os.read(master, _CHUNK)
+            except OSError:  # EIO: nobody has it open any more
+                return
+            if not data:
+                return
+            _write_all(_STDOUT, data)
+        if _STDIN in ready:
+            data = os.read(_STDIN, _CHUNK)
+            if data:
+                _write_all(master, data)
+            else:  # the caller's terminal hung up
+                sources.remove(_STDIN)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+def _copy_size(master: int) -> None:
+    """Tell the pseudoterminal the size of the caller's terminal."""
+    size = fcntl.ioctl(_STDIN, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+    fcntl.ioctl(master, termios.TIOCSWINSZ, size)

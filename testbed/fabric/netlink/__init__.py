@@ -1,0 +1,1 @@
+"""The kernel's network configuration over netlink: messages, sockets, requests."""

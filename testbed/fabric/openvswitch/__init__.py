@@ -1,0 +1,1 @@
+"""Open vSwitch: its daemons and the wires through it."""

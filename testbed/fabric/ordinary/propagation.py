@@ -1,0 +1,218 @@
+"""Propagation delay for ordinary traffic: what arrives at a host is held as long as its wires take.
+
+As for MRC, whose endpoints hold what arrives, but for the kernel's own stack: a process reads what
+reaches the hosts from TUN devices, and hands it back when its time has come.
+
+    block|NIC|DT6/128 dev delay                                what arrives goes to the process
+    block|DT6/128 encap seg6local action End.DT6 table local   what it hands back is delivered
+
+It does to the address what uN does, uses up the NIC's uSID, so that what it hands back is told from
+what arrives. Everything is as without it up to the host's port: queues, marks, faults, counters and
+captures; a packet is held by how many switches it passed, which its outer hop limit says, and for
+what faults add to the links of its path (slow_links.py).
+"""
+
+import os
+import select
+import signal
+import socket
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from heapq import heappop, heappush
+from ipaddress import IPv6Network
+from pathlib import Path
+from typing import NoReturn
+
+from testbed.fabric import routes
+from testbed.fabric.closing import Closing
+from testbed.fabric.layout import Layout
+from testbed.fabric.link_model.slow_links import SlowLinks
+from testbed.fabric.mininet.nodes import write_sysctl
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.socket import Netlink
+from testbed.fabric.ordinary.tun import open_tun
+from testbed.fabric.routes import Route
+from testbed.model.errors import RunFailedError
+from testbed.model.fabric.addressing import delivery_sid, dt6_sid
+from testbed.model.fabric.topology import LINK_MTU, Node, Topology
+from testbed.sandbox import namespaces
+
+DEVICE = "delay"
+QUEUE_PACKETS = 20_000
+"""What waits for the process at most: more than a host's ports bring while it has no CPU."""
+
+_IPV6_BYTES = 40
+_NEXT_HEADER = 6
+_HOP_LIMIT = 7
+_DESTINATION = slice(24, 40)
+_OWN_HOP = 1
+"""The host itself lowers the hop limit as it forwards the packet to the device."""
+
+_MOST_SWITCHES = 3
+_DROPPED = 11
+"""Place of `drop` of what an interface sends, in its line of /proc/net/dev."""
+
+
+class PropagationDelay(Closing):
+    """Holds the ordinary traffic of a fabric, in a process of its own, until it is closed."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Have everything that arrives held, from the return of this on.
+
+        Call it once `OrdinaryTraffic.install` has given the hosts their addresses.
+
+        Raises:
+            OSError: there are no TUN devices here.
+            NetlinkError: the kernel refused something.
+            RunFailedError: a host's routes are not what was written.
+        """
+        self._topology = topology
+        tuns: list[int] = []
+        try:
+            for host in topology.hosts:
+                with namespaces.entered_by_name(host.name):
+                    tuns.append(open_tun(DEVICE))
+                    self._install(host)
+            self._pid = _start(topology, tuns)
+        finally:
+            for tun in tuns:
+                os.close(tun)
+        self._pidfd = os.pidfd_open(self._pid)
+
+    def ended(self) -> bool:
+        """Whether the process has ended, which it should not: no ordinary traffic arrives then."""
+        return bool(select.select([self._pidfd], [], [], 0)[0])
+
+    def lost(self) -> int:
+        """Packets that were lost so far because the process did not keep up."""
+        return sum(_dropped(host) for host in self._topology.hosts)
+
+    def kill(self) -> None:
+        """End the process: what it holds is lost, and whatever arrives."""
+        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        select.select([self._pidfd], [], [])
+
+    def close(self) -> None:
+        """End the process and let go of it."""
+        if not self.ended():
+            self.kill()
+        os.waitpid(self._pid, 0)
+        os.close(self._pidfd)
+
+    def _install(self, host: Node) -> None:
+        """Lead what arrives to the device, in whose namespace this thread is."""
+        layout = Layout(self._topology)
+        ifindex = socket.if_nametoindex(DEVICE)
+        write_sysctl("ipv6/conf/all/forwarding", "1")  # from the ports to the device
+        delivered = Route(
+            IPv6Network(delivery_sid()), layout.sid_device(host).ifindex, action=routes.DT6
+        )
+        arriving = [
+            Route(IPv6Network(dt6_sid(self._topology, host, plane)), ifindex)
+            for plane in range(self._topology.planes)
+        ]
+        with Netlink(host.name) as netlink:
+            netlink.send(
+                [
+                    requests.set_mtu(ifindex, DEVICE, LINK_MTU),
+                    requests.set_queue_length(ifindex, DEVICE, QUEUE_PACKETS),
+                    requests.set_link(ifindex, DEVICE, up=True),
+                    routes.install_route(delivered, layout.device_name),
+                    *(
+                        routes.install_route(one, layout.device_name, replace=True)
+                        for one in arriving
+                    ),
+                ]
+            )
+            missing = {delivered, *arriving} - set(routes.read_routes(netlink))
+        if missing:
+            listed = ", ".join(one.text(layout.device_name) for one in missing)
+            raise RunFailedError(f"{host.name} lacks routes: {listed}")
+
+
+def _dropped(host: Node) -> int:
+    with namespaces.entered_by_name(host.name):
+        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
+    counts = next((line.split() for line in lines if line.split()[0] == f"{DEVICE}:"), None)
+    return 0 if counts is None else int(counts[1 + _DROPPED])
+
+
+# --- the process ------------------------------------------------------------------------------
+
+
+def _start(topology: Topology, tuns: Sequence[int]) -> int:
+    parent = os.getpid()
+    pid = os.fork()
+    if not pid:
+        _child(parent, topology, tuns)
+    return pid
+
+
+def _child(parent: int, topology: Topology, tuns: Sequence[int]) -> NoReturn:
+    """Be the process, and nothing after it."""
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the prompt's Ctrl-C is not for us
+        namespaces.die_with_parent(parent)
+        namespaces.name_process("propagation")
+        os.setpriority(os.PRIO_PROCESS, 0, namespaces.NICENESS)
+        _hold([Wires(topology, *one) for one in zip(topology.hosts, tuns, strict=True)])
+    except BaseException:  # noqa: BLE001 - standard error is all that can still be told
+        traceback.print_exc()
+    finally:
+        os._exit(1)
+
+
+class Wires:
+    """What leads to one host: how long a packet takes.
+
+    Attributes:
+        tun: descriptor of the host's device.
+    """
+
+    def __init__(self, topology: Topology, host: Node, tun: int) -> None:
+        """Open the link model of this sandbox, if it has one."""
+        self.tun = tun
+        self._by_switches = [topology.one_way_ns(n) for n in range(_MOST_SWITCHES + 1)]
+        self._slow_links = SlowLinks(topology, host)
+
+    def delay_ns(self, packet: bytes) -> int:
+        """The propagation delay of a packet as it arrives, outer header first."""
+        # The outer hop limit began as the inner one; switches and the host itself lowered it.
+        passed = packet[_IPV6_BYTES + _HOP_LIMIT] - packet[_HOP_LIMIT] - _OWN_HOP
+        delay_ns = self._by_switches[min(max(passed, 0), _MOST_SWITCHES)]
+        return delay_ns + self._slow_links.extra_ns(packet) if self._slow_links.any() else delay_ns
+
+    def arrivals(self) -> Iterator[bytes]:
+        """Yield the packets that wait; what has no inner IPv6 header End.DT6 would drop as well."""
+        while True:
+            try:
+                packet = os.read(self.tun, LINK_MTU)
+            except BlockingIOError:
+                return
+            if packet[_NEXT_HEADER] == socket.IPPROTO_IPV6 and len(packet) >= 2 * _IPV6_BYTES:
+                yield packet
+
+
+def _hold(hosts: Sequence[Wires]) -> NoReturn:
+    held: list[tuple[int, int, int, bytes]] = []
+    arrived = 0
+    destination = delivery_sid().packed
+    wires_of = {wires.tun: wires for wires in hosts}
+    with select.epoll() as poller:
+        for tun in wires_of:
+            poller.register(tun, select.EPOLLIN)
+        while True:
+            wait_s = max(held[0][0] - time.monotonic_ns(), 0) / 1e9 if held else None
+            if select.select([poller], [], [], wait_s)[0]:  # epoll's own timeout counts in ms
+                for tun, _ in poller.poll(0):
+                    wires, now_ns = wires_of[tun], time.monotonic_ns()
+                    for packet in wires.arrivals():
+                        arrived += 1
+                        heappush(held, (now_ns + wires.delay_ns(packet), arrived, tun, packet))
+            now_ns = time.monotonic_ns()
+            while held and held[0][0] <= now_ns:
+                _, _, tun, packet = heappop(held)
+                handed_back = bytearray(packet)
+                handed_back[_DESTINATION] = destination
+                os.write(tun, handed_back)

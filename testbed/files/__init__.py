@@ -1,0 +1,1 @@
+"""Files as model objects: YAML, scenarios, topologies, matrices; errors name file and line."""

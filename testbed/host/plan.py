@@ -1,0 +1,66 @@
+"""What one endpoint is told before it starts."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.model.fabric.ecmp import Move
+from testbed.model.fabric.ev_set import Ev
+from testbed.model.fabric.topology import Node, Topology
+from testbed.model.transport import Transport
+from testbed.model.workload import Workload
+
+MAX_MESSAGE = 1 << 18
+"""Bytes read of a message between a run's first process and its children: more than their socket
+takes of one, so that none is cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class QpPlan:
+    """One queue pair of a host.
+
+    Attributes:
+        peer: the host at the other end.
+        lane: which of the queue pairs between the two.
+        qpn: this end's queue pair number.
+        peer_qpn: the other end's.
+        sends: the number of the flow that this end sends, None if it only receives.
+        receives: the number of the flow that this end receives, None if it only sends.
+        evs: the EVs from here to the peer.
+        moves: when the fabric puts it on another path, where the host has no say in it.
+    """
+
+    peer: Node
+    lane: int
+    qpn: int
+    peer_qpn: int
+    sends: int | None
+    receives: int | None
+    evs: tuple[Ev, ...]
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointPlan:
+    """One host's part in a run.
+
+    Attributes:
+        topology: the fabric.
+        transport: how it sends.
+        workload: what it sends.
+        host: which of the fabric's hosts this is.
+        qps: its queue pairs.
+        longest_bytes: the longest message of any flow.
+        seed: of the run: chooses content and the order of EVs.
+        raw_directory: where records go while the run lasts.
+        serialised: whether a lone packet takes the time of its bits at every hop.
+    """
+
+    topology: Topology
+    transport: Transport
+    workload: Workload
+    host: Node
+    qps: tuple[QpPlan, ...]
+    longest_bytes: int
+    seed: int
+    raw_directory: Path
+    serialised: bool

@@ -1,0 +1,1 @@
+"""A fabric as data: its topology, addresses, names, queues and the paths through it."""

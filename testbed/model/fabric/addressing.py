@@ -1,0 +1,328 @@
+"""The one place that knows uSIDs, carrier addresses and entropy values.
+
+A uSID is 16 bits: role (4) | plane (3) | index (9), so that the first hexadecimal digit tells the
+role, and a path's address is computed from a template by or-ing in its plane and T1 number
+(MRC paper, section 2; RFC 9800, NEXT-C-SID). The locator block is 32 bits of 5f00::/16, which
+RFC 9602 reserves for SRv6 SIDs.
+
+    carrier, over a T1:   block | T0 of the source | T1 | T0 of the destination | NIC
+    carrier, T0-local:    block | T0 | NIC
+    carrier of a loop:    block | T0 | T1 | T0 | NIC of the sender itself
+
+The NIC's uSID is its T0's downlink number: local to that T0, as 131,072 NICs times 8 planes do
+not fit in 16 bits. The whole carrier is unique all the same, and names one path.
+
+An entropy value (EV) is 32 bits. Its lower half selects the path and travels in the outer flow
+label, its upper half travels in the UDP source port. (Independent implementers of OCP MRC 1.0
+disagree on which half goes where. Only this module says how the path is read from its half; where
+the halves stand in an inner packet, `EV_LABEL_MASK` in `mrc/constants.py` says.)
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import blake2s
+from ipaddress import IPv6Address, IPv6Network
+
+from testbed.model.fabric.topology import Link, Node, Port, Tier, Topology
+
+LOCATOR_BLOCK = 0x5F00_0000
+BLOCK_BITS = 32
+USID_BITS = 16
+MAX_USIDS = 6
+"""uSIDs that one destination address carries behind the block."""
+
+PLANE_SHIFT = 9
+INDEX_MASK = (1 << PLANE_SHIFT) - 1
+
+NIC_PREFIX = IPv6Network("fd4d:5243::/32")
+"""Where the NICs' own addresses lie: inner source and destination of every packet."""
+
+ORDINARY = 0x10
+"""Last 16 bits of a host's address for ordinary traffic in plane 0; the other planes' follow it."""
+
+EV_PLANE_MASK = 0x7
+EV_T1_SHIFT = 3
+EV_T1_MASK = 0x1FF
+PATH_BITS = 16
+"""The EV's lower bits, which select the path and travel in the flow label."""
+
+
+class Role(IntEnum):
+    """The first four bits of a uSID: whose it is."""
+
+    T0 = 1
+    T1 = 2
+    NIC = 3
+    FUNCTION = 0xF
+
+
+DT6_USID = Role.FUNCTION << 12 | 6
+"""Behind a NIC's uSID: End.DT6, decapsulate and hand to the host's own stack."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Path:
+    """A way through the fabric between two hosts.
+
+    Attributes:
+        plane: the plane that it runs in.
+        t1: the T1 that it passes, or None where it turns around in the T0.
+    """
+
+    plane: int
+    t1: int | None
+
+    @property
+    def name(self) -> str:
+        """`p2/t1_3`, or `p2` for a T0-local path."""
+        return f"p{self.plane}" if self.t1 is None else f"p{self.plane}/t1_{self.t1}"
+
+
+_PATH = re.compile(r"p(\d)(?:/t1_(\d{1,3}))?", re.ASCII)
+
+
+def path_named(name: str) -> Path | None:
+    """The path that `Path.name` names, whether or not a fabric has it."""
+    match = _PATH.fullmatch(name)
+    return match and Path(int(match[1]), None if match[2] is None else int(match[2]))
+
+
+def usid(role: Role, plane: int, index: int) -> int:
+    """A uSID: 16 bits."""
+    return role << 12 | plane << PLANE_SHIFT | index
+
+
+def node_usid(topology: Topology, node: Node, plane: int) -> int:
+    """The uSID that leads to a node from its neighbours; a NIC has one for every plane."""
+    match node.tier:
+        case Tier.HOST:
+            return usid(Role.NIC, plane, topology.downlink(node))
+        case Tier.T0:
+            return usid(Role.T0, plane, node.index)
+        case Tier.T1:
+            return usid(Role.T1, plane, node.index)
+
+
+def address(*usids: int) -> IPv6Address:
+    """The destination address that carries these uSIDs behind the locator block.
+
+    Raises:
+        ValueError: there are more than six.
+    """
+    if len(usids) > MAX_USIDS:
+        raise ValueError(f"at most {MAX_USIDS} uSIDs, not {len(usids)}")
+    value = LOCATOR_BLOCK
+    for one in usids:
+        value = value << USID_BITS | one
+    return IPv6Address(value << USID_BITS * (MAX_USIDS - len(usids)))
+
+
+def locator(one: int) -> IPv6Network:
+    """The /48 that a switch matches for a uSID."""
+    return IPv6Network((address(one), BLOCK_BITS + USID_BITS))
+
+
+def nic_address(topology: Topology, host: Node) -> IPv6Address:
+    """The NIC's own address, the same in every plane."""
+    rack, downlink = topology.rack(host), topology.downlink(host)
+    return NIC_PREFIX[rack << 80 | downlink << 64 | 1]
+
+
+def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
+    """The host whose NIC has this address, if any has."""
+    value = int(nic) - int(NIC_PREFIX.network_address)
+    rack, downlink = value >> 80, value >> 64 & 0xFFFF
+    if not 0 <= rack < topology.t0_per_plane or downlink >= topology.hosts_per_t0:
+        return None
+    host = topology.host(rack * topology.hosts_per_t0 + downlink)
+    return host if nic_address(topology, host) == nic else None
+
+
+# --- paths and carriers -----------------------------------------------------------------------
+
+
+def paths(topology: Topology, src: Node, dst: Node) -> tuple[Path, ...]:
+    """Every path between two hosts, the planes interleaved."""
+    planes = range(topology.planes)
+    if topology.rack(src) == topology.rack(dst) and src != dst:
+        return tuple(Path(plane, None) for plane in planes)
+    return tuple(Path(plane, t1) for t1 in range(topology.t1_per_plane) for plane in planes)
+
+
+def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[int, ...]:
+    """The uSIDs of a path, in the order in which they are used up."""
+    nic = node_usid(topology, dst, path.plane)
+    last = usid(Role.T0, path.plane, topology.rack(dst))
+    if path.t1 is None:
+        return last, nic
+    first = usid(Role.T0, path.plane, topology.rack(src))
+    return first, usid(Role.T1, path.plane, path.t1), last, nic
+
+
+def carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
+    """The outer destination address of a packet on a path."""
+    return address(*carrier_usids(topology, src, dst, path))
+
+
+def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Path]:
+    """The destination host and the path that a carrier stands for.
+
+    Raises:
+        ValueError: it is no carrier of this fabric.
+    """
+    words = int(carrier).to_bytes(16, "big")
+    usids = [int.from_bytes(words[i : i + 2], "big") for i in range(4, 16, 2)]
+    while usids and not usids[-1]:
+        usids.pop()
+    roles = [one >> 12 for one in usids]
+    planes = {one >> PLANE_SHIFT & EV_PLANE_MASK for one in usids}
+    index = [one & INDEX_MASK for one in usids]
+    over_t1 = roles == [Role.T0, Role.T1, Role.T0, Role.NIC]
+    in_block = int(carrier) >> 128 - BLOCK_BITS == LOCATOR_BLOCK
+    if not in_block or len(planes) != 1 or not (over_t1 or roles == [Role.T0, Role.NIC]):
+        raise ValueError(f"{carrier} is not a carrier address of a {topology.name} fabric")
+    path = Path(planes.pop(), index[1] if over_t1 else None)
+    dst = topology.host(index[-2] * topology.hosts_per_t0 + index[-1])
+    if path.plane >= topology.planes or (path.t1 or 0) >= topology.t1_per_plane:
+        raise ValueError(f"{carrier} leads through a switch that {topology.name} does not have")
+    if index[-1] >= topology.hosts_per_t0 or index[-2] >= topology.t0_per_plane:
+        raise ValueError(f"{carrier} leads to a host that {topology.name} does not have")
+    return dst, path
+
+
+def itinerary(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
+    """The destination address that leads from the first of these nodes to each in turn.
+
+    For probes, which go where no carrier does: to a switch and back, or over a T1 to another rack
+    and home over another T1, which takes all six uSIDs.
+
+    Raises:
+        ValueError: there are more than six nodes after the first.
+    """
+    return address(*(node_usid(topology, node, plane) for node in nodes[1:]))
+
+
+def links_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[Link, ...]:
+    """The links that a path crosses, in order."""
+    first = topology.nic_link(src, path.plane)
+    last = topology.nic_link(dst, path.plane)
+    if path.t1 is None:
+        return first, last
+    up = topology.fabric_link(path.plane, topology.rack(src), path.t1)
+    down = topology.fabric_link(path.plane, topology.rack(dst), path.t1)
+    return first, up, down, last
+
+
+def directions_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[str, ...]:
+    """The directions of links that a path crosses, in order: up, then down."""
+    links = links_of_path(topology, src, dst, path)
+    climb = len(links) // 2
+    return tuple(link.directions[i >= climb] for i, link in enumerate(links))
+
+
+# --- ordinary traffic: what the kernel's own stack sends over the same paths --------------------
+
+
+def ordinary_address(topology: Topology, host: Node, plane: int) -> IPv6Address:
+    """A host's own address for TCP, MPTCP, ping: one for every plane."""
+    return nic_address(topology, host) - 1 + ORDINARY + plane
+
+
+def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:
+    """What is left of an ordinary packet's carrier at the host: its End.DT6 (RFC 8986, 4.6)."""
+    return address(node_usid(topology, host, plane), DT6_USID)
+
+
+def delivery_sid() -> IPv6Address:
+    """What is left of it when the NIC's uSID is used up as well: the same on every host."""
+    return address(DT6_USID)
+
+
+def ordinary_carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
+    """The outer destination of ordinary traffic on a path: MRC's carrier and End.DT6 behind it."""
+    return address(*carrier_usids(topology, src, dst, path), DT6_USID)
+
+
+def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: int = 0) -> Path:
+    """The path that ordinary traffic takes in a plane unless told otherwise.
+
+    As with ECMP the T1 is a hash, here of the pair of hosts, so that pairs collide by chance and
+    both directions share a path; another seed makes other collisions.
+    """
+    if topology.rack(src) == topology.rack(dst):
+        return Path(plane, None)
+    low, high = sorted((src.index, dst.index))
+    hashed = blake2s(f"{seed} {plane} {low} {high}".encode(), digest_size=8).digest()
+    return Path(plane, int.from_bytes(hashed, "big") % topology.t1_per_plane)
+
+
+# --- entropy values ---------------------------------------------------------------------------
+
+
+def ev_for_path(path: Path, entropy: int = 0) -> int:
+    """An EV that takes a path; `entropy` (16 bits) tells apart EVs that share it."""
+    return entropy << PATH_BITS | (path.t1 or 0) << EV_T1_SHIFT | path.plane
+
+
+def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
+    """The path that any 32-bit EV takes between two hosts."""
+    plane = (ev & EV_PLANE_MASK) % topology.planes
+    if topology.rack(src) == topology.rack(dst) and src != dst:
+        return Path(plane, None)
+    return Path(plane, (ev >> EV_T1_SHIFT & EV_T1_MASK) % topology.t1_per_plane)
+
+
+def flow_label_of_ev(ev: int) -> int:
+    """The EV's half that travels in the flow label; the other is in the UDP source port (`mrc`)."""
+    return ev & (1 << PATH_BITS) - 1
+
+
+# --- routes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A static route to a neighbour: its /48 through one port.
+
+    Attributes:
+        locator: the neighbour's uSID behind the block.
+        port: the port that leads there.
+        via: the port's far end, whose link-local address and MAC are the next hop.
+    """
+
+    locator: IPv6Network
+    port: Port
+    via: Port
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRoutes:
+    """All that a node's tables hold: O(radix) entries, written once.
+
+    Attributes:
+        un: the node's own uN locator (seg6local End with NEXT-C-SID), None for a host.
+        local: addresses that the node receives on: a host's NIC uSIDs and its own address.
+        neighbours: one static route for every neighbour.
+    """
+
+    un: IPv6Network | None
+    local: tuple[IPv6Address, ...]
+    neighbours: tuple[Neighbour, ...]
+
+
+LINK_LOCAL = IPv6Address("fe80::1")
+"""Next hop on every link: resolved by a permanent neighbour entry, port by port."""
+
+
+def node_routes(topology: Topology, node: Node) -> NodeRoutes:
+    """The static routes of one node."""
+    neighbours = tuple(
+        Neighbour(locator(node_usid(topology, far.node, link.plane)), near, far)
+        for near, far, link in topology.adjacency[node]
+    )
+    if node.tier is Tier.HOST:
+        own = tuple(address(node_usid(topology, node, p)) for p in range(topology.planes))
+        return NodeRoutes(None, (*own, nic_address(topology, node)), neighbours)
+    return NodeRoutes(locator(node_usid(topology, node, node.plane)), (), neighbours)

@@ -1,0 +1,426 @@
+"""The fabric as data: planes, T0 and T1 switches, hosts and the links between them.
+
+A fabric is written in real units and run slower by `dilation`: every rate is divided by it and
+every time multiplied, so that bandwidth-delay products, and with them the transport's behaviour,
+stay what they are at full speed.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+
+from testbed.model.fabric.queue import Pause, Queue, Queues
+from testbed.model.units import (
+    Duration,
+    Rate,
+    parse_duration,
+    parse_rate,
+    parse_size,
+    show_duration,
+    show_rate,
+    show_size,
+    shown_at_most,
+)
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+"""Names of topologies and scenarios: they become names of files."""
+
+MAX_PLANES = 8
+MAX_INDEX = 512
+"""Most T0s or T1s of a plane, and most hosts of a T0: what a uSID's index holds."""
+
+AUTO = "auto"
+"""What a file says for a dilation that is found when it is run (`files/loading.py`)."""
+
+NOMINAL_DILATION = 10_000
+"""Where nothing else is said, and for `auto` where nothing runs on this machine."""
+
+PAYLOAD_MTU = 4096
+"""Bytes of payload in a full packet: the RDMA path MTU."""
+
+ETHERNET_HEADER = 14
+HEADERS = 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
+"""Outer IPv6, inner IPv6, UDP, BTH, METH, TSETH, RETH and iCRC of a data packet, in bytes."""
+
+LINK_MTU = 9000
+MIN_BDP_PACKETS = 8
+
+LONGEST_WAIT_NS = parse_duration("60 s")
+"""HTB forgets what a class owes beyond it (`mbuffer` in net/sched/sch_htb.c): a packet that takes
+longer is not paced. Nor is a longer round trip of any use."""
+
+LARGEST_QUEUE = parse_size("1 GiB")
+"""The kernel's queues hold 4 GiB at most (bfifo's limit has 32 bits) and are made four times as
+deep as what the link model lets wait."""
+MIN_THRESHOLD_PACKETS = 2
+
+FIRST_IFINDEX = 100
+"""Interface indexes of the fabric begin here: below are lo and what a namespace brings."""
+
+
+class Tier(StrEnum):
+    """Where a node stands."""
+
+    HOST = "host"
+    T0 = "t0"
+    T1 = "t1"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Node:
+    """A host or a switch.
+
+    Attributes:
+        tier: host, T0 or T1.
+        plane: the switch's plane; 0 for a host, which stands in all of them.
+        index: number within the plane and tier; of the fabric for a host. From 0.
+    """
+
+    tier: Tier
+    plane: int
+    index: int
+
+    @property
+    def name(self) -> str:
+        """The node's name: `h3`, `p0_t0_1`, `p2_t1_0`."""
+        return (
+            f"h{self.index}"
+            if self.tier is Tier.HOST
+            else f"p{self.plane}_{self.tier}_{self.index}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """One end of a link.
+
+    Attributes:
+        node: the node that it belongs to.
+        name: the interface's name, unique in the fabric, 15 characters at most.
+        ifindex: the interface's index, unique in the fabric.
+    """
+
+    node: Node
+    name: str
+    ifindex: int
+
+    @property
+    def mac(self) -> str:
+        """The interface's MAC address: locally administered, from the index."""
+        high, low = divmod(self.ifindex, 1 << 16)
+        raw = bytes((0x02, 0x4D, 0x52, high, low >> 8, low & 0xFF))
+        return raw.hex(":")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A full-duplex link; `lower` is the end nearer to the hosts."""
+
+    lower: Port
+    upper: Port
+    plane: int
+
+    @property
+    def name(self) -> str:
+        """The link's name: `h0--p0_t0_0`, `p0_t0_0--p0_t1_2`."""
+        return f"{self.lower.node.name}--{self.upper.node.name}"
+
+    @property
+    def is_fabric(self) -> bool:
+        """Whether it joins a T0 and a T1, rather than a NIC and a T0."""
+        return self.upper.node.tier is Tier.T1
+
+    @property
+    def ports(self) -> tuple[Port, Port]:
+        """Both ends, the lower first."""
+        return self.lower, self.upper
+
+    @property
+    def directions(self) -> tuple[str, str]:
+        """The names of both directions, up first: `h0>p0_t0_0`, `p0_t0_0>h0`."""
+        lower, upper = self.lower.node.name, self.upper.node.name
+        return f"{lower}>{upper}", f"{upper}>{lower}"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
+
+
+class Delay(_Model):
+    """Propagation delay, one way, in real time (MRC paper, table 5.2.1: 5.09 us, 6.54 us)."""
+
+    nic: Duration = Field(default=parse_duration("4.365 us"), description="both NICs together")
+    switch: Duration = Field(default=parse_duration("0.725 us"), description="each switch passed")
+
+
+class Topology(_Model):
+    """A multi-plane two-tier Clos fabric, in real units."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN, description="its name")]
+    description: Annotated[str, Field(description="one line, for lists")] = ""
+    planes: Annotated[
+        int, Field(ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of a NIC")
+    ]
+    t0_per_plane: Annotated[
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T0 switches of a plane")
+    ]
+    t1_per_plane: Annotated[
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T1 switches of a plane")
+    ]
+    hosts_per_t0: Annotated[
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="hosts below a T0")
+    ]
+    port_rate: Rate = Field(default=parse_rate("100 Gbit/s"), description="of a NIC port")
+    fabric_rate: Rate | None = Field(
+        default=None, description="of a T0-T1 link; that of a NIC port if not given"
+    )
+    delay: Delay = Delay()
+    queue: Annotated[Queues, Field(description="of the switches' ports")] = Queues()
+    pause: Annotated[
+        Pause | None,
+        Field(description="priority flow control, in the simulator only; null: none"),
+    ] = None
+    dilation: Annotated[
+        float,
+        Field(
+            ge=1,
+            allow_inf_nan=False,
+            strict=True,
+            description="how much slower the fabric runs; auto: as little as this machine carries",
+        ),
+        WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1}, {"const": AUTO}]}),
+    ] = NOMINAL_DILATION
+
+    @model_validator(mode="after")
+    def _has_a_bdp(self) -> Self:
+        if self.port_rate < self.dilation or self.t0_t1_rate < self.dilation:
+            raise ValueError("rates that leave at least 1 bit/s after division by dilation")
+        self._check_times()
+        if self.bdp_packets < MIN_BDP_PACKETS:
+            raise ValueError(
+                f"a bandwidth-delay product of {MIN_BDP_PACKETS} packets or more a port "
+                f"(this fabric has {self.bdp_packets:.1f}): a higher port_rate or a longer delay"
+            )
+        self._check_queues()
+        return self
+
+    def _check_times(self) -> None:
+        slowest, largest = min(self.port_rate, self.t0_t1_rate), LINK_MTU + ETHERNET_HEADER
+        longest_ns = largest * 8 * 10**9 * self.dilation / slowest
+        fits = shown_at_most(
+            self.dilation * LONGEST_WAIT_NS / max(longest_ns, self.propagation_rtt_ns)
+        )
+        slower = f"a dilation of {fits:.10g} at most, or " if fits >= 1 else ""
+        if longest_ns > LONGEST_WAIT_NS:
+            raise ValueError(
+                f"links that send a packet of {largest} bytes within "
+                f"{show_duration(LONGEST_WAIT_NS)}, which HTB can pace (one of "
+                f"{show_rate(slowest / self.dilation)} takes {show_duration(longest_ns)}): "
+                f"{slower}a higher rate"
+            )
+        if self.propagation_rtt_ns > LONGEST_WAIT_NS:
+            raise ValueError(
+                f"a round trip of {show_duration(LONGEST_WAIT_NS)} at most (this fabric has "
+                f"{show_duration(self.propagation_rtt_ns)}): {slower}shorter delays"
+            )
+
+    def _check_queues(self) -> None:
+        least = MIN_THRESHOLD_PACKETS * self.wire_bytes
+        for place, queue, bdp in (
+            ("t0_up", self.queue.t0_up, self._bdp_bytes(self.t0_t1_rate)),
+            ("t1_down", self.queue.t1_down, self._bdp_bytes(self.t0_t1_rate)),
+            ("last_hop", self.queue.last_hop, self.bdp_bytes),
+        ):
+            sizes = {key: depth.in_bytes(bdp) for key, depth in queue.depths().items()}
+            for key, depth in queue.depths().items():
+                where = f"queue.{place}.{key}"
+                if sizes[key] < least:
+                    raise ValueError(
+                        f"{where} of {MIN_THRESHOLD_PACKETS} full packets ({show_size(least)}) or "
+                        f"more (it is {depth}, {show_size(sizes[key])})"
+                    )
+                if sizes[key] > sizes["limit"]:
+                    raise ValueError(f"{where} ({depth}) within the limit ({queue.limit})")
+            if sizes["limit"] > LARGEST_QUEUE:
+                raise ValueError(
+                    f"queue.{place}.limit of {show_size(LARGEST_QUEUE)} at most, which the kernel "
+                    f"can hold (it is {queue.limit}, {show_size(sizes['limit'])})"
+                )
+            if queue.ecn is not None and sizes["ecn.min"] > sizes["ecn.max"]:
+                raise ValueError(
+                    f"queue.{place}.ecn.min ({queue.ecn.min}) at or below max ({queue.ecn.max})"
+                )
+
+        if self.pause is not None:
+            xoff, xon = (
+                depth.in_bytes(self.bdp_bytes) for depth in (self.pause.xoff, self.pause.xon)
+            )
+            if xon > xoff:
+                raise ValueError(
+                    f"pause.xon ({self.pause.xon}) at or below xoff ({self.pause.xoff})"
+                )
+
+    # --- rates and times as the emulation runs them -------------------------------------------
+
+    @property
+    def t0_t1_rate(self) -> int:
+        """Rate of a T0-T1 link in real bits/s."""
+        return self.fabric_rate or self.port_rate
+
+    def rate_bps(self, link: Link) -> int:
+        """Emulated rate of a link, each way, in bits/s."""
+        return round((self.t0_t1_rate if link.is_fabric else self.port_rate) / self.dilation)
+
+    @property
+    def port_rate_bps(self) -> int:
+        """Emulated rate of a NIC port in bits/s."""
+        return round(self.port_rate / self.dilation)
+
+    def one_way_ns(self, switches: int) -> int:
+        """Emulated propagation delay from NIC to NIC over that many switches, in ns."""
+        return round((self.delay.nic + switches * self.delay.switch) * self.dilation)
+
+    @property
+    def propagation_rtt_ns(self) -> int:
+        """Emulated round trip over a T1 without any queueing, in ns."""
+        return 2 * self.one_way_ns(3)
+
+    def path_rtt_ns(self, a: Node, b: Node, *, serialised: bool) -> int:
+        """Emulated round trip between two hosts when nothing waits, in ns.
+
+        Propagation, and where `serialised` a full packet's serialisation at every hop, one way:
+        what acknowledges it is small. Kernel links are not: HTB lets a lone packet pass at once.
+        """
+        local = self.rack(a) == self.rack(b)
+        rtt_ns = 2 * self.one_way_ns(1 if local else 3)
+        if serialised:
+            rates = [self.port_rate] * 2 + [self.t0_t1_rate] * (0 if local else 2)
+            bits = self.wire_bytes * 8 * 10**9 * self.dilation
+            rtt_ns += round(sum(bits / rate for rate in rates))
+        return rtt_ns
+
+    @property
+    def wire_bytes(self) -> int:
+        """Size of a full data packet on the wire in bytes, Ethernet header included."""
+        return ETHERNET_HEADER + HEADERS + PAYLOAD_MTU
+
+    @property
+    def bdp_bytes(self) -> int:
+        """Bandwidth-delay product of a NIC port over a T1 in bytes."""
+        return self._bdp_bytes(self.port_rate)
+
+    def _bdp_bytes(self, real_rate: int) -> int:
+        return round(real_rate / self.dilation) * self.propagation_rtt_ns // (8 * 10**9)
+
+    def link_bdp_bytes(self, link: Link) -> int:
+        """Bandwidth-delay product of a link over a T1 in bytes: what `BDP` is in its queues."""
+        return self._bdp_bytes(self.t0_t1_rate if link.is_fabric else self.port_rate)
+
+    def queue_of(self, link: Link, sender: Port) -> Queue | None:
+        """The queue of a switch's port to a link; None at a NIC, which does not drop its own."""
+        match sender.node.tier:
+            case Tier.HOST:
+                return None
+            case Tier.T1:
+                return self.queue.t1_down
+            case _:
+                return self.queue.t0_up if link.is_fabric else self.queue.last_hop
+
+    @property
+    def bdp_packets(self) -> float:
+        """Bandwidth-delay product of a NIC port in full packets."""
+        return self.bdp_bytes / self.wire_bytes
+
+    # --- nodes and links ----------------------------------------------------------------------
+
+    def host(self, index: int) -> Node:
+        """The host of that number."""
+        return Node(Tier.HOST, 0, index)
+
+    def t0(self, plane: int, index: int) -> Node:
+        """The T0 switch of that number in a plane."""
+        return Node(Tier.T0, plane, index)
+
+    def t1(self, plane: int, index: int) -> Node:
+        """The T1 switch of that number in a plane."""
+        return Node(Tier.T1, plane, index)
+
+    def rack(self, host: Node) -> int:
+        """The number of the T0s (one a plane) that a host hangs from."""
+        return host.index // self.hosts_per_t0
+
+    def downlink(self, host: Node) -> int:
+        """The number of the T0's downlink that leads to a host."""
+        return host.index % self.hosts_per_t0
+
+    @cached_property
+    def hosts(self) -> tuple[Node, ...]:
+        """Every host."""
+        return tuple(self.host(i) for i in range(self.t0_per_plane * self.hosts_per_t0))
+
+    @cached_property
+    def switches(self) -> tuple[Node, ...]:
+        """Every switch, plane by plane, T0s first."""
+        return tuple(self._switches())
+
+    def _switches(self) -> Iterator[Node]:
+        for plane in range(self.planes):
+            yield from (self.t0(plane, i) for i in range(self.t0_per_plane))
+            yield from (self.t1(plane, j) for j in range(self.t1_per_plane))
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Every node by its name, hosts first."""
+        return {node.name: node for node in (*self.hosts, *self.switches)}
+
+    @cached_property
+    def links(self) -> dict[str, Link]:
+        """Every link by its name: the NIC links first, then plane by plane."""
+        return {link.name: link for link in self._links()}
+
+    def _links(self) -> Iterator[Link]:
+        for host in self.hosts:
+            yield from (self.nic_link(host, plane) for plane in range(self.planes))
+        for plane in range(self.planes):
+            for t0 in range(self.t0_per_plane):
+                yield from (self.fabric_link(plane, t0, t1) for t1 in range(self.t1_per_plane))
+
+    def nic_link(self, host: Node, plane: int) -> Link:
+        """The link between a host and its T0 of a plane."""
+        number = host.index * self.planes + plane
+        t0 = self.t0(plane, self.rack(host))
+        return _link(number, plane, (host, f"p{plane}"), (t0, f"d{self.downlink(host)}"))
+
+    def fabric_link(self, plane: int, t0: int, t1: int) -> Link:
+        """The link between a T0 and a T1 of a plane."""
+        nic_links = self.t0_per_plane * self.hosts_per_t0 * self.planes
+        number = nic_links + (plane * self.t0_per_plane + t0) * self.t1_per_plane + t1
+        lower, upper = self.t0(plane, t0), self.t1(plane, t1)
+        return _link(number, plane, (lower, f"u{t1}"), (upper, f"d{t0}"))
+
+    @cached_property
+    def adjacency(self) -> dict[Node, tuple[tuple[Port, Port, Link], ...]]:
+        """For every node its (own port, far port, link) triples in link order."""
+        found: dict[Node, list[tuple[Port, Port, Link]]] = {n: [] for n in self.nodes.values()}
+        for link in self.links.values():
+            found[link.lower.node].append((link.lower, link.upper, link))
+            found[link.upper.node].append((link.upper, link.lower, link))
+        return {node: tuple(ports) for node, ports in found.items()}
+
+    def port_of(self, host: Node, plane: int) -> Port:
+        """The host's NIC port in a plane."""
+        return self.nic_link(host, plane).lower
+
+
+def _link(number: int, plane: int, lower: tuple[Node, str], upper: tuple[Node, str]) -> Link:
+    index = FIRST_IFINDEX + 2 * number
+    (below, up), (above, down) = lower, upper
+    return Link(
+        Port(below, f"{below.name}-{up}", index),
+        Port(above, f"{above.name}-{down}", index + 1),
+        plane,
+    )

@@ -1,0 +1,1 @@
+"""What can go wrong: fault kinds, their targets, and what they do to a link."""

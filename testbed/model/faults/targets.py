@@ -1,0 +1,114 @@
+"""What a fault's target stands for: from a name to directions of links.
+
+    p0_t0_0--p0_t1_1   a link, both ways         p0_t0_0>p0_t1_1   one direction of it
+    p0_t0_1, p2_t1_0   a switch: all its links   h3                a host: its NIC's links
+    p2                 a plane: all its links    p0_t0_0-d0..3     a transceiver: the links of
+                                                                   neighbouring ports of a switch
+    ports  links  t0  t1  planes  hosts          every one of a kind, to choose from at random
+
+`expand` is the one place that turns a target into links.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from random import Random
+
+from testbed.model.fabric.names import direction_named, link_named, node_named
+from testbed.model.fabric.topology import Link, Node, Tier, Topology
+
+_PLANE = re.compile(r"p([0-9])", re.ASCII)
+_PORTS = re.compile(r"(p\d_t[01]_\d+)-([ud])(\d{1,3})(?:\.\.(\d{1,3}))?", re.ASCII)
+
+
+def _nic_links(topology: Topology) -> Iterator[str]:
+    return (topology.nic_link(h, p).name for h in topology.hosts for p in range(topology.planes))
+
+
+def _fabric_links(topology: Topology) -> Iterator[str]:
+    for plane in range(topology.planes):
+        for t0 in range(topology.t0_per_plane):
+            for t1 in range(topology.t1_per_plane):
+                yield topology.fabric_link(plane, t0, t1).name
+
+
+GROUPS: Mapping[str, Callable[[Topology], Iterator[str]]] = {
+    "ports": _nic_links,
+    "links": _fabric_links,
+    "t0": lambda topology: (s.name for s in topology.switches if s.tier is Tier.T0),
+    "t1": lambda topology: (s.name for s in topology.switches if s.tier is Tier.T1),
+    "planes": lambda topology: (f"p{plane}" for plane in range(topology.planes)),
+    "hosts": lambda topology: (host.name for host in topology.hosts),
+}
+"""Words for every one of a kind: NIC links, T0-T1 links, switches of a tier, planes, hosts."""
+
+
+def members(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names with every group replaced by its members, each once."""
+    found: dict[str, None] = {}
+    for name in names:
+        found |= dict.fromkeys(GROUPS[name](topology) if name in GROUPS else (name,))
+    return tuple(found)
+
+
+def choose(names: tuple[str, ...], count: int, seed: str) -> tuple[str, ...]:
+    """So many of the names at random, in their order; the seed repeats the choice."""
+    chosen = set(Random(seed).sample(range(len(names)), count))  # noqa: S311 - repeatable chance
+    return tuple(name for i, name in enumerate(names) if i in chosen)
+
+
+def expand(topology: Topology, name: str) -> tuple[str, ...] | None:
+    """The directions of links that one target stands for; None if the fabric has no such target."""
+    if ">" in name:
+        return (name,) if direction_named(topology, name) is not None else None
+    links = _links(topology, name)
+    return None if links is None else tuple(d for link in links for d in link.directions)
+
+
+def _links(topology: Topology, name: str) -> tuple[Link, ...] | None:
+    link, node = link_named(topology, name), node_named(topology, name)
+    if link is not None:
+        return (link,)
+    if node is not None:
+        return links_of_node(topology, node)
+    plane, ports = _PLANE.fullmatch(name), _PORTS.fullmatch(name)
+    if plane is not None and int(plane[1]) < topology.planes:
+        t0s = (topology.t0(int(plane[1]), i) for i in range(topology.t0_per_plane))
+        return tuple(link for t0 in t0s for link in links_of_node(topology, t0))
+    return None if ports is None else _neighbours(topology, *ports.groups())
+
+
+def links_of_node(topology: Topology, node: Node) -> tuple[Link, ...]:
+    """Every link of a host or switch: of a T0 first those to the hosts."""
+    match node.tier:
+        case Tier.HOST:
+            return tuple(topology.nic_link(node, plane) for plane in range(topology.planes))
+        case Tier.T1:
+            return _downlinks(topology, node)
+        case Tier.T0:
+            return (*_downlinks(topology, node), *_uplinks(topology, node))
+
+
+def _downlinks(topology: Topology, switch: Node) -> tuple[Link, ...]:
+    if switch.tier is Tier.T1:
+        t0s = range(topology.t0_per_plane)
+        return tuple(topology.fabric_link(switch.plane, t0, switch.index) for t0 in t0s)
+    first = switch.index * topology.hosts_per_t0
+    hosts = (topology.host(first + i) for i in range(topology.hosts_per_t0))
+    return tuple(topology.nic_link(host, switch.plane) for host in hosts)
+
+
+def _uplinks(topology: Topology, t0: Node) -> tuple[Link, ...]:
+    t1s = range(topology.t1_per_plane)
+    return tuple(topology.fabric_link(t0.plane, t0.index, t1) for t1 in t1s)
+
+
+def _neighbours(
+    topology: Topology, switch: str, side: str, first: str, last: str | None
+) -> tuple[Link, ...] | None:
+    """The links of neighbouring ports: `d0..3` down, `u0..3` up."""
+    node = node_named(topology, switch)
+    if node is None or (side == "u" and node.tier is Tier.T1):
+        return None
+    links = _uplinks(topology, node) if side == "u" else _downlinks(topology, node)
+    begin, end = int(first), int(last if last is not None else first)
+    return links[begin : end + 1] if begin <= end < len(links) else None

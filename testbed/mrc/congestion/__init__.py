@@ -1,0 +1,1 @@
+"""Congestion control: how many bytes may be in flight, and the RTT it goes by."""

@@ -1,0 +1,1 @@
+"""Entropy values: their states, the rotation, probes and trust."""

@@ -1,0 +1,248 @@
+"""Loss detection: telling a lost packet from a late one while packets are sprayed over many paths.
+
+After RACK-TLP (RFC 8985), since MRC's own rule is not public:
+
+- *By time*: a transmission is lost when one sent after it, on whatever path, has been delivered and
+  it is older than the RTT plus a reorder window. The window follows the lateness seen on the paths
+  of this queue pair, from a quarter of the base RTT up to 1.75 base RTTs or one smoothed RTT.
+- *By order*: packets of one EV and one traffic class (first transmissions, retransmissions) stay
+  nearly in order. When a later one has been delivered, a grace remains: an eighth of the base RTT,
+  for the few that a kernel reorders and for a SACK that overtook the one reporting this packet;
+  more, for a while, when that proved too short.
+- *By EV*: once an EV has been condemned by time, what else is in flight on it is judged likewise,
+  but with a window from an eighth of the base RTT up.
+
+After a trim at the last hop nothing is judged by time for a while: an incast delays every packet,
+and those that wait there are overtaken by class, not by path.
+
+Nothing is judged on arrival, only in `lost()`, which runs when the I/O layer has handed over all
+that has arrived; so a process that stalls does not see losses that did not happen.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import Final
+
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.constants import NEVER
+from testbed.mrc.recovery.transmission import Transmission
+
+_REORDER_SHIFT: Final = 2
+"""A quarter of the base RTT, as RFC 8985's first reorder window is of the minimum RTT."""
+
+_GRACE_SHIFT: Final = 3
+"""An eighth of the base RTT. Ours."""
+
+_SPREAD_MARGIN_SHIFT: Final = 4
+"""Beyond half as much again as the lateness seen: queues grow while it is being learnt."""
+
+_MEMORY_RTTS: Final = 4
+"""Lateness and disorder are remembered for one to two times so many smoothed RTTs. Ours."""
+
+_MOST_SPREAD_RTTS: Final = 1.75
+"""What a full last hop adds to one plane's round trips and not to another's (1.5 BDP), and a bit:
+no mark evens the planes' last hops out, as none is set there."""
+
+_INCAST_RTTS: Final = 12
+"""In an incast the last hop's queue of 1.5 BDP stands still while retransmissions, which go first,
+fill 1.5 BDP of their own: 7:1 was seen to delay a packet by 10 base RTTs. Ours to choose. It costs
+time only where a path dies during an incast."""
+
+
+class LossReason(StrEnum):
+    """Why a transmission was taken for lost."""
+
+    LATE = "late"
+    OVERTAKEN = "overtaken"
+    SILENT = "silent EV"
+    TIMEOUT = "timeout"
+
+
+class WindowedMaximum:
+    """The largest of the values (0 or more) seen lately, between one and two windows back."""
+
+    def __init__(self) -> None:
+        self.value = 0
+        self._current = 0
+        self._since_ns = 0
+
+    def update(self, value: int, now_ns: int, window_ns: int) -> None:
+        """Take in a value seen now, with windows of `window_ns`."""
+        if now_ns - self._since_ns > window_ns:
+            self.value = self._current
+            self._current = 0
+            self._since_ns = now_ns
+        if value > self._current:
+            self._current = value
+            self.value = max(self.value, value)
+
+
+class LossDetector:
+    """Judges the transmissions of one queue pair. Times in ns."""
+
+    def __init__(self, rtt: RttEstimator) -> None:
+        self._rtt = rtt
+        self._in_order: deque[Transmission] = deque()
+        # By EV: of first transmissions, of retransmissions. Lists, since an empty deque takes 760
+        # bytes: the lanes of 256 EVs would push what each packet needs out of the CPU's cache.
+        self._lanes: tuple[dict[int, list[Transmission]], ...] = ({}, {})
+        self._suspects: list[tuple[int, int, Transmission]] = []
+        self._newest_order = -1
+        self._newest_rtt_ns = rtt.base_ns
+        self._spread = WindowedMaximum()
+        self._disorder = WindowedMaximum()
+        self._incast_until_ns = 0
+
+    @property
+    def reorder_window_ns(self) -> int:
+        """How much later than others a packet may be before it is taken for lost."""
+        return self._window_ns(_REORDER_SHIFT)
+
+    def _window_ns(self, least_shift: int) -> int:
+        base_ns = self._rtt.base_ns
+        spread_ns = self._spread.value * 3 // 2 + (base_ns >> _SPREAD_MARGIN_SHIFT)
+        most_ns = max(self._rtt.smoothed_ns, int(_MOST_SPREAD_RTTS * base_ns))
+        return min(max(base_ns >> least_shift, spread_ns), most_ns)
+
+    def _grace_ns(self) -> int:
+        least_ns = self._rtt.base_ns >> _GRACE_SHIFT
+        return min(max(least_ns, self._disorder.value), self.reorder_window_ns)
+
+    def sent(self, transmission: Transmission) -> None:
+        """Watch a transmission."""
+        self._in_order.append(transmission)
+        lanes = self._lanes[transmission.previous is not None]
+        lane = lanes.get(transmission.path.ev)
+        if lane is None:
+            lane = lanes[transmission.path.ev] = []
+        lane.append(transmission)
+
+    def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
+        """Take in what one SACK newly acknowledges; the caller has marked them `done`."""
+        oldest_ns = now_ns
+        grace_ns = self._grace_ns()
+        for transmission in transmissions:
+            sent_ns = transmission.sent_ns
+            if transmission.previous is None:
+                oldest_ns = min(oldest_ns, sent_ns)
+            elif self.too_early(transmission, now_ns):
+                continue
+            if transmission.order > self._newest_order:
+                self._newest_order = transmission.order
+                self._newest_rtt_ns = now_ns - sent_ns
+            lane = self._lanes[transmission.previous is not None][transmission.path.ev]
+            done = 0
+            while done < len(lane) and lane[done].done:
+                done += 1
+            del lane[:done]
+            if lane and lane[0].order < transmission.order:
+                self._suspect(lane, transmission.order, now_ns + grace_ns)
+        self._saw_lateness(now_ns - oldest_ns - self._rtt.smoothed_ns, now_ns)
+
+    def too_early(self, transmission: Transmission, now_ns: int) -> bool:
+        """Whether an acknowledgement now must be for the transmission before this one."""
+        return now_ns - transmission.sent_ns < self._rtt.minimum_ns * 3 // 4
+
+    def probe_answered(self, order: int, sent_ns: int, now_ns: int) -> None:
+        """A reliability probe came back: what was sent before it should have been reported."""
+        if order > self._newest_order:
+            self._newest_order = order
+            self._newest_rtt_ns = now_ns - sent_ns
+
+    def came_late(self, transmission: Transmission, now_ns: int) -> None:
+        """A transmission taken for lost had only been late: widen the reorder window."""
+        self._saw_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
+        if transmission.suspected:
+            self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
+
+    def met_incast(self, now_ns: int) -> None:
+        """A packet was trimmed at the last hop: others wait there, behind all that goes first."""
+        self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
+
+    def fell_silent(self, ev: int) -> None:
+        """`ev` was condemned for silence: judge what else is in flight on it sooner."""
+        patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
+        for lanes in self._lanes:
+            for transmission in lanes.get(ev, ()):
+                if not transmission.done:
+                    deadline_ns = transmission.sent_ns + patience_ns
+                    heappush(self._suspects, (deadline_ns, transmission.order, transmission))
+
+    def lost(self, now_ns: int) -> list[tuple[Transmission, LossReason]]:
+        """Return the transmissions to take for lost now, each with the reason; mark them done."""
+        lost: list[tuple[Transmission, LossReason]] = []
+        in_order = self._in_order
+        while in_order:
+            head = in_order[0]
+            if not head.done:
+                if self._late_ns(head) > now_ns or head.order >= self._newest_order:
+                    break
+                head.done = True
+                lost.append((head, LossReason.LATE))
+            in_order.popleft()
+        suspects = self._suspects
+        while suspects and suspects[0][0] <= now_ns:
+            _, order, suspect = heappop(suspects)
+            if suspect.done:
+                continue
+            if order >= self._newest_order:
+                heappush(suspects, (now_ns + self._grace_ns(), order, suspect))
+                continue
+            suspect.done = True
+            reason = LossReason.OVERTAKEN if suspect.suspected else LossReason.SILENT
+            lost.append((suspect, reason))
+        return lost
+
+    def lose_all(self) -> list[Transmission]:
+        """Return everything in flight, marked done."""
+        flight = [transmission for transmission in self._in_order if not transmission.done]
+        for transmission in flight:
+            transmission.done = True
+        self._in_order.clear()
+        return flight
+
+    def oldest(self) -> Transmission | None:
+        """Return the oldest transmission in flight."""
+        while self._in_order and self._in_order[0].done:
+            self._in_order.popleft()
+        return self._in_order[0] if self._in_order else None
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `lost` may have something to say, or `NEVER`."""
+        deadline_ns = NEVER
+        oldest = self.oldest()
+        if oldest is not None and oldest.order < self._newest_order:
+            deadline_ns = self._late_ns(oldest)
+        suspects = self._suspects
+        while suspects and suspects[0][2].done:
+            heappop(suspects)
+        if suspects:
+            deadline_ns = min(deadline_ns, suspects[0][0])
+        return deadline_ns
+
+    def _late_ns(self, transmission: Transmission) -> int:
+        """Return when a transmission is late, whatever has come of later ones."""
+        patience_ns = self._patience_ns() + self.reorder_window_ns
+        if transmission.sent_ns < self._incast_until_ns:
+            patience_ns = max(patience_ns, _INCAST_RTTS * self._rtt.base_ns)
+        return transmission.sent_ns + patience_ns
+
+    def _patience_ns(self) -> int:
+        return max(self._rtt.smoothed_ns, self._newest_rtt_ns)
+
+    def _suspect(self, lane: list[Transmission], before: int, deadline_ns: int) -> None:
+        for transmission in lane:
+            if transmission.order >= before:
+                return
+            if not transmission.done and not transmission.suspected:
+                transmission.suspected = True
+                heappush(self._suspects, (deadline_ns, transmission.order, transmission))
+
+    def _saw_lateness(self, lateness_ns: int, now_ns: int) -> None:
+        self._spread.update(lateness_ns, now_ns, self._memory_ns())
+
+    def _memory_ns(self) -> int:
+        return _MEMORY_RTTS * self._rtt.smoothed_ns

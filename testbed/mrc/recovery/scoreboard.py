@@ -1,0 +1,71 @@
+"""What a requester has sent and not seen acknowledged, and what of it is to be sent again."""
+
+from heapq import heappop, heappush
+
+from testbed.mrc.recovery.transmission import Transmission
+
+
+class Scoreboard:
+    """The packets of one queue pair, by sequence number (RFC 6675 has the word).
+
+    Attributes:
+        next_seq: what the next new packet will be.
+        oldest_seq: all before it is acknowledged.
+        unacked: of what is not, the latest transmission, `done` where it is to be sent again.
+    """
+
+    def __init__(self, first_seq: int) -> None:
+        """Begin with nothing sent."""
+        self.next_seq = first_seq
+        self.oldest_seq = first_seq
+        self.unacked: dict[int, Transmission] = {}
+        self._sacked = 0  # bit i: oldest_seq + i is acknowledged
+        self._to_repeat: list[int] = []
+
+    def acknowledged(self, cack: int, start: int, bitmap: int) -> list[Transmission]:
+        """Take in what has arrived: all up to `cack`, and `start + i` where bit i is set.
+
+        Returns the transmissions that this is news of.
+        """
+        acked: list[Transmission] = []
+        unacked = self.unacked
+        advance = cack + 1 - self.oldest_seq
+        if advance > 0:
+            for seq in range(self.oldest_seq, cack + 1):
+                transmission = unacked.pop(seq, None)
+                if transmission is not None:
+                    acked.append(transmission)
+            self.oldest_seq = cack + 1
+            self._sacked >>= advance
+        if bitmap:
+            oldest = self.oldest_seq
+            shift = start - oldest
+            reported = bitmap << shift if shift >= 0 else bitmap >> -shift
+            fresh = reported & ~self._sacked & ((1 << (self.next_seq - oldest)) - 1)
+            self._sacked |= fresh
+            while fresh:
+                lowest = fresh & -fresh
+                fresh ^= lowest
+                transmission = unacked.pop(oldest + lowest.bit_length() - 1, None)
+                if transmission is not None:
+                    acked.append(transmission)
+        return acked
+
+    def repeat(self, transmission: Transmission) -> None:
+        """Have a transmission, marked done, sent again."""
+        heappush(self._to_repeat, transmission.seq)
+
+    def to_repeat(self) -> Transmission | None:
+        """Return the oldest that is to be sent again, and has not been acknowledged since."""
+        waiting = self._to_repeat
+        while waiting:
+            transmission = self.unacked.get(waiting[0])
+            if transmission is not None and transmission.done:
+                return transmission
+            heappop(waiting)
+        return None
+
+    def clear(self) -> None:
+        """Forget what was sent."""
+        self.unacked.clear()
+        self._to_repeat.clear()

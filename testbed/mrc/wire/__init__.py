@@ -1,0 +1,1 @@
+"""MRC on the wire: packets as values, and their bytes."""

@@ -1,0 +1,60 @@
+"""What crosses the border between the core and the I/O layer.
+
+Named tuples, as what is made for each packet: to make a frozen dataclass takes three times longer.
+"""
+
+from typing import Final, NamedTuple
+
+from testbed.mrc.constants import ECT0
+from testbed.mrc.recovery.transmission import Transmission
+
+new: Final = tuple.__new__
+"""`new(T, fields)` makes a named tuple of all its fields in half the time that `T(...)` takes."""
+
+
+class Datagram(NamedTuple):
+    """One inner packet to send, in three pieces so that the payload is never copied here.
+
+    The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
+    sends header, payload and trailer behind it. `seq` and `retransmitted` are for recorders; `seq`
+    is None for everything but data. `ecn` is the outer header's ECN field. `transmission`, where
+    there is one, is to be told how long the packet waits for its port.
+    """
+
+    ev: int
+    dscp: int
+    header: bytes
+    payload: bytes | memoryview
+    trailer: bytes
+    seq: int | None = None
+    retransmitted: bool = False
+    ecn: int = ECT0
+    transmission: Transmission | None = None
+
+    @property
+    def is_data(self) -> bool:
+        """Whether this is a data packet (a WRITE) rather than a control packet."""
+        return self.seq is not None
+
+    def join(self) -> bytes:
+        """Return the inner packet in one piece."""
+        return b"".join((self.header, self.payload, self.trailer))
+
+
+class Outbound(NamedTuple):
+    """A datagram and the NIC address of the peer that it is for."""
+
+    peer: bytes
+    datagram: Datagram
+
+
+class Arrival(NamedTuple):
+    """How a packet came: the outer header's ECN field, its DSCP, and the time in ns.
+
+    The time is the packet's own, not that of its being handed over, and never before one that the
+    core was given before.
+    """
+
+    ecn: int
+    dscp: int
+    rx_ns: int

@@ -1,0 +1,1 @@
+"""The paper's experiments, one module for each group of figures."""

@@ -1,0 +1,225 @@
+"""MRC with one mechanism off at a time, where that mechanism acts: what each is worth."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from testbed.model.fabric.topology import NOMINAL_DILATION
+from testbed.paper.checks import Check, ahead, not_behind, relative
+from testbed.paper.experiments.failover import (
+    BLIND,
+    DEFICIT,
+    GO_BACK,
+    MRC,
+    STALL,
+    Kind,
+    deficit,
+    stall,
+)
+from testbed.paper.experiments.paths import SHARED, UNMOVED, slower_rate
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.runs import Run
+from testbed.results.analysis.estimates import estimate
+from testbed.results.report.figures import style
+
+_HALF_AN_HOUR = "so that the emulated set takes no longer than half an hour"
+
+_UNTRIMMED = {
+    "base": "clos-16host",
+    "name": "clos-16host-untrimmed",
+    "dilation": NOMINAL_DILATION,
+    "queue": {place: {"trim": None} for place in ("t0_up", "t1_down", "last_hop")},
+}
+"""The incast's fabric, whose queues drop what they cannot hold."""
+
+Cost = Callable[[Run], float]
+"""What something costs an application in a run: the less the better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A scenario in which some mechanisms act, and the runs without them.
+
+    Attributes:
+        title: what happens in it.
+        whole: the run with all of MRC.
+        without: the others, by what is off.
+        costs: by what they are compared, lower being better.
+        saves: the cost that each of these mechanisms is there to save; in all else MRC may be as
+            costly as without.
+    """
+
+    title: str
+    whole: Variant
+    without: Mapping[str, Variant]
+    costs: Mapping[str, Cost]
+    saves: Mapping[str, str]
+
+
+def _slower_s(run: Run) -> float:
+    """How long the slower flow takes for what line rate carries in a second."""
+    return 1 / slower_rate(run)
+
+
+def _all_s(run: Run) -> float:
+    """How long all flows together take for a port's payload of a second."""
+    attainable_bps = max(flow.attainable_bps for flow in run.summary.flows)
+    return attainable_bps / sum(flow.goodput_run_bps for flow in run.summary.flows)
+
+
+def _late_rtts(run: Run) -> float:
+    """The 99th percentile of a message's time, of the flow that it is longest for, in base RTTs."""
+    return max(flow.latency.p99_rtt if flow.latency else inf for flow in run.summary.flows)
+
+
+def _incast(what: str, changes: Mapping[str, Any]) -> Variant:
+    """Figure 18's incast in short."""
+    return Variant(
+        f"ablation-incast{what}",
+        "incast-victim",
+        {"duration": "6 s", **changes},
+        only_simulated=_HALF_AN_HOUR,
+    )
+
+
+TRIALS = (
+    Trial(
+        "a dead link",
+        MRC.variant,
+        {
+            "blind spraying": BLIND.variant,
+            "go-back-N": GO_BACK.variant,
+            "no backups": Kind(
+                "no backups",
+                "no-backups",
+                {"kind": "mrc", "evs": 12, "backups": 0.0},
+                only_simulated=_HALF_AN_HOUR,
+            ).variant,
+        },
+        {STALL: stall, DEFICIT: deficit},
+        {"blind spraying": DEFICIT, "go-back-N": DEFICIT},
+    ),
+    Trial(
+        "two flows on an EV",
+        SHARED,
+        {"no ECN skip": UNMOVED},
+        {"time of the slower flow": _slower_s},
+        {"no ECN skip": "time of the slower flow"},
+    ),
+    Trial(
+        "7:1 incast",
+        _incast("", {}),
+        {
+            "no trimming": _incast("-no-trim", {"topology": _UNTRIMMED}),
+            "go-back-N": _incast(
+                "-go-back",
+                {"transport": {"kind": "mrc", "congestion": "nscc", "repair": "go-back"}},
+            ),
+        },
+        {"time of all": _all_s, "message time, p99": _late_rtts},
+        {"no trimming": "message time, p99", "go-back-N": "message time, p99"},
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Comparison:
+    """What is compared: a cost with all of MRC, and without a mechanism, which may save it."""
+
+    what: str
+    whole: tuple[float, ...]
+    other: tuple[float, ...]
+    saved: bool
+
+    @property
+    def check(self) -> Check:
+        """A cost that is saved is less with each seed; any other is no more, as MRC varies."""
+        what = f"{self.what}, over MRC's"
+        if self.saved:
+            return ahead(what, self.whole, self.other)
+        return not_behind(what, self.whole, self.other)
+
+
+def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
+    """All of which there are runs; the costs are those with each seed."""
+    for trial in TRIALS:
+        for off, variant in trial.without.items():
+            if variant.name in seeds[0]:
+                for name, cost in trial.costs.items():
+                    whole = tuple(cost(runs[trial.whole.name]) for runs in seeds)
+                    other = tuple(cost(runs[variant.name]) for runs in seeds)
+                    what, saved = f"{trial.title}, {off}: {name}", trial.saves.get(off) == name
+                    yield _Comparison(what, whole, other, saved)
+
+
+def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
+    """Check that nothing is cheaper without a mechanism, and what it is there for is dearer."""
+    return tuple(one.check for one in _comparisons(seeds))
+
+
+def _draw(seeds: Sequence[Runs]) -> Figure:
+    """Draw a line for each comparison: over MRC's cost, MRC's own spread and that without."""
+    compared = [*_comparisons(seeds)][::-1]
+    figure = style.new_figure(1.0 + 0.24 * len(compared))
+    axes = figure.subplots()
+    for colour, label in ((style.BLUE, "MRC"), (style.VERMILLION, "without the mechanism")):
+        values = [one.whole if label == "MRC" else one.other for one in compared]
+        found = [
+            estimate(relative(one.whole, costs))
+            for one, costs in zip(compared, values, strict=True)
+        ]
+        places = range(len(found))
+        for place, one in zip(places, found, strict=True):
+            style.whisker(axes, place, one.low, one.high)
+        axes.plot([one.median for one in found], places, "o", color=colour, ms=5, label=label)
+    for place, one in enumerate(found):
+        axes.annotate(
+            f"{one.median:.2f}",
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            annotation_clip=False,
+        )
+    axes.set_yticks(places, [one.what for one in compared])
+    axes.set_xscale("log")
+    axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.axvline(1, color=style.LIGHT, linewidth=0.8, zorder=0)
+    axes.set_xlabel("cost, over MRC's with all of its mechanisms")
+    axes.spines["top"].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+_TICKS = (0.5, 1, 2, 5, 10, 20)
+
+
+ABLATION = PaperFigure(
+    number="ablation",
+    title="MRC without each of its mechanisms",
+    saw="not in the paper",
+    ours="Each mechanism is switched off where it acts: blind spraying, go-back-N and no backups "
+    "(12 EVs, none standing by, instead of 12 and 4) where a link dies as in the failover; no ECN "
+    "skip where two flows meet on an EV as in figure 14; no trimming and go-back-N under figure "
+    "18's incast. In what a mechanism is there to save (the deficit of a dead link, the slower "
+    "flow's time, the 99th percentile of a message's time) every run without it must cost more "
+    "than any of MRC. In all else MRC may be equal; it must not be behind by more than it varies "
+    "itself.",
+    variants=tuple(
+        variant for trial in TRIALS for variant in (trial.whole, *trial.without.values())
+    ),
+    measure=lambda runs: _measure([runs]),
+    measure_seeds=_measure,
+    draw=lambda runs: _draw([runs]),
+    draw_seeds=_draw,
+    seeds=3,
+    emulated_seeds=(1, 2, 3),
+    not_emulated=dict.fromkeys((SHARED.name, UNMOVED.name), "figure 14 has it emulated, once"),
+    caption="What it costs without a mechanism, over what it costs with all of them, on a "
+    "logarithmic scale: 1 is equal, more is worse. The medians of the seeds, with their ranges; on "
+    "the right the median without the mechanism.",
+)

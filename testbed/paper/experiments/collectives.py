@@ -1,0 +1,358 @@
+"""Figures 16 and 17: collectives, at several sizes of the buffer, by several transports."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.runs import Run
+from testbed.results.report.figures import style
+
+RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
+"""Every hop of it is between racks."""
+
+SIZES_MIB = (1, 4, 16)
+"""Of the buffer. The paper's go from 4 MB to 16 GB; a chunk of our 16 MiB among 8 hosts is as long
+as one of its 128 MB among 64."""
+
+PAPERS_LEAST_MIB = 4
+"""The paper's smallest buffer: six base RTTs of a host's rate. What is smaller is drawn only; what
+is larger takes too long to be emulated."""
+
+RACKS_OF_TWO = {"t0_per_plane": 4, "hosts_per_t0": 2, "t1_per_plane": 2}
+"""Of the all-to-all: six sevenths of it are between racks, as of the paper's 64 hosts most is. In
+racks of four it is four sevenths, and uplinks that a hash loads unevenly are not full yet."""
+
+LITTLE_LOSS = 0.001
+LOSSES = (0.0, LITTLE_LOSS, 0.01)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """A transport as a curve of the figures.
+
+    Attributes:
+        name: for names of runs.
+        label: for legends.
+        transport: the scenario's key.
+        topology: the fabric that it is for.
+        colour: of its curve.
+        seconds: how long a run lasts, by the size: one all-reduce without loss and some more.
+    """
+
+    name: str
+    label: str
+    transport: dict[str, Any]
+    topology: str
+    colour: str
+    seconds: tuple[int, ...]
+
+
+EVS = 128
+"""Of a QP: the paper has 128 to 256. They share the fabric's 16 paths; with one EV a path each loss
+would cost a QP a sixteenth of its EVs, and 1% loss half of its rate (docs/paper-studies.md)."""
+
+MRC = Sender(
+    "mrc",
+    "MRC, 1 QP",
+    {"kind": "mrc", "congestion": "nscc", "evs": EVS},
+    "clos-4plane",
+    style.BLUE,
+    (2, 4, 8),
+)
+ROCE_1 = Sender(
+    "roce-1", "RoCE, 1 QP", {"kind": "roce"}, "clos-1plane-roce", style.ORANGE, (4, 10, 30)
+)
+ROCE_16 = Sender(
+    "roce-16",
+    "RoCE, 16 QPs",
+    {"kind": "roce", "qps": 16},
+    "clos-1plane-roce",
+    style.VERMILLION,
+    (3, 6, 14),
+)
+SENDERS = (MRC, ROCE_1, ROCE_16)
+
+NIC_TIMEOUT = {"ack_timeout": "67.1 ms"}
+"""What RoCE waits for an acknowledgement where packets are lost: 4.096 us x 2^14, the shortest in
+common use (perftest's default; NCCL's is 2^20). The testbed's own default is far kinder."""
+
+
+DRAIN = "1 s"
+"""How long a run that may stall is waited for after its end: what waits for `NIC_TIMEOUT`, 671 s of
+emulated time, comes in no time that could be waited."""
+
+
+_ONE_SIZE = (
+    f"eight hosts at full rate take a minute a run with more than {PAPERS_LEAST_MIB} MiB, and less "
+    "is below the paper's"
+)
+
+_LITTLE_LOSS = "0.1% of loss is judged with large messages"
+
+
+def _name(kind: str, sender: Sender, loss: float, size_mib: int) -> str:
+    suffix = f"-loss-{loss:g}" if loss else ""
+    return f"{kind}-{size_mib}m-{sender.name}{suffix}"
+
+
+def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
+    place = SIZES_MIB.index(size_mib)
+    seconds = sender.seconds[place]
+    if loss == max(LOSSES):  # long enough for MRC at a third of its rate, as in the paper
+        seconds = 3 * seconds if sender is MRC else ROCE_1.seconds[place]
+    workload = {"kind": kind, "hosts": list(RING), "size": f"{size_mib} MiB"}
+    lossy = {
+        "kind": "loss",
+        "target": _last_hops(sender),
+        "probability": loss,
+        "at": "300 ms",  # goodput is compared with that before a fault
+        "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
+    }
+    may_stall = bool(loss) and sender is not MRC
+    return Variant(
+        _name(kind, sender, loss, size_mib),
+        "collective",
+        {
+            "topology": _fabric(kind, sender),
+            "transport": sender.transport | (NIC_TIMEOUT if may_stall else {}),
+            "workload": workload,
+            "duration": f"{seconds} s",
+            "drain": DRAIN if may_stall else None,
+            "timeline": [lossy] if loss else [],
+        },
+        may_stall=may_stall,
+        only_simulated=_not_emulated(loss, size_mib),
+    )
+
+
+def _not_emulated(loss: float, size_mib: int) -> str:
+    if size_mib != PAPERS_LEAST_MIB:
+        return _ONE_SIZE
+    return _LITTLE_LOSS if loss == LITTLE_LOSS else ""
+
+
+def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
+    """The sender's, for an all-to-all with its hosts in racks of two."""
+    if kind != "alltoall":
+        return sender.topology
+    return {"base": sender.topology, "name": f"{sender.topology}-racks-of-two", **RACKS_OF_TWO}
+
+
+def _last_hops(sender: Sender) -> list[str]:
+    """The directions into the hosts, in every plane: each packet crosses one of them."""
+    planes = 4 if sender is MRC else 1
+    return [f"p{plane}_t0_{host // 4}>h{host}" for plane, host in product(range(planes), range(8))]
+
+
+def _share(runs: Runs, kind: str, sender: Sender, loss: float, size_mib: int) -> float:
+    return bus_gbps(runs[_name(kind, sender, loss, size_mib)]) / PORTS_GBPS
+
+
+def _judged_mib(runs: Runs, kind: str) -> Iterator[int]:
+    """The sizes that are judged, of those that were run."""
+    for size in SIZES_MIB:
+        if size >= PAPERS_LEAST_MIB and _name(kind, MRC, 0.0, size) in runs:
+            yield size
+
+
+def _all_reduce(runs: Runs) -> tuple[Check, ...]:
+    return tuple(check for size in _judged_mib(runs, "allreduce") for check in _of_size(runs, size))
+
+
+def _of_size(runs: Runs, size: int) -> Iterator[Check]:
+    def share(sender: Sender, loss: float = 0.0) -> float:
+        return _share(runs, "allreduce", sender, loss, size)
+
+    def named(what: str) -> str:
+        return f"{what}, {size} MiB"
+
+    mrc, one, many = (share(sender) for sender in SENDERS)
+    yield at_least(named("MRC over RoCE with 16 QPs"), mrc / many, 1.0, "{:.2f}")
+    yield at_least(named("RoCE with 16 QPs over 1 QP"), many / one, 1.0, "{:.2f}")
+    yield between(
+        named("RoCE with 1 QP, of MRC's rate"), one / mrc, 0.25, 0.65, "{:.0%}", SMALL_CHUNKS
+    )
+    if size == SIZES_MIB[-1]:  # the paper says so of large messages
+        yield at_least(
+            named("MRC at 0.1% loss, of its rate"), share(MRC, LITTLE_LOSS) / mrc, 0.85, "{:.0%}"
+        )
+    yield between(
+        named("MRC at 1% loss, of its rate"), share(MRC, 0.01) / mrc, 0.2, 0.5, "{:.0%}", KEEPS_MORE
+    )
+    for sender, qps in ((ROCE_1, "1 QP"), (ROCE_16, "16 QPs")):
+        what = named(f"RoCE with {qps} at 1% loss, of the ports' rate")
+        yield at_most(what, share(sender, 0.01), 0.2, "{:.0%}")
+
+
+SMALL_CHUNKS = (
+    "a chunk of 4 MiB among 8 hosts is less than a base RTT of their rate, so that hosts wait for "
+    "one another whatever sends; with 16 MiB it is a third"
+)
+KEEPS_MORE = (
+    "a loss takes an EV away for some round trips, so that their number decides: at 16 MiB MRC "
+    f"keeps 82% with {EVS}, as the paper's QPs have, 52% with 16 and 29% with 8; a third takes 8 "
+    "to 12, or 32 where every link loses (docs/paper-studies.md)"
+)
+"""Why figure 16 may differ from the paper's, in the checks concerned."""
+
+
+def _all_to_all(runs: Runs) -> tuple[Check, ...]:
+    checks = []
+    for size in _judged_mib(runs, "alltoall"):
+        mrc, one, many = (_share(runs, "alltoall", sender, 0.0, size) for sender in SENDERS)
+        checks += [
+            at_least(f"MRC over the better RoCE, {size} MiB", mrc / max(one, many), 1.0, "{:.2f}"),
+            between(
+                f"RoCE with 16 QPs over 1 QP, {size} MiB",
+                many / one,
+                0.85,
+                1.0,
+                "{:.2f}",
+                FEW_FLOWS,
+            ),
+        ]
+    return tuple(checks)
+
+
+FEW_FLOWS = (
+    "a rack of two has few flows to others, which one QP each puts unevenly on 2 uplinks; 16 QPs "
+    "even that out. With 16 hosts in racks of four it is 0.70 at 4 MiB, 0.86 at 16 "
+    "(docs/paper-studies.md)"
+)
+"""Why more QPs help RoCE's all-to-all here."""
+
+
+def _draw_all_reduce(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    losses = [loss for loss in LOSSES if _sizes(runs, "allreduce", loss)]
+    panels = figure.subplots(1, len(losses), sharey=True)
+    for axes, loss in zip(panels, losses, strict=True):
+        _panel(axes, runs, "allreduce", loss)
+        axes.set_title(f"{100 * loss:g}% loss" if loss else "no loss")
+    _finish(figure, panels)
+    return figure
+
+
+def _draw_all_to_all(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    axes = figure.subplots()
+    _panel(axes, runs, "alltoall", 0.0)
+    _finish(figure, [axes])
+    return figure
+
+
+def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
+    panels[0].set_ylabel("bus bandwidth per host\n(Gb/s, real-equivalent)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+
+
+def _sizes(runs: Runs, kind: str, loss: float) -> list[int]:
+    return [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
+
+
+def _panel(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+    """Draw a curve for each sender over the sizes; of a single size a bar."""
+    sizes = _sizes(runs, kind, loss)
+    for sender in SENDERS:
+        made = [runs[_name(kind, sender, loss, size)] for size in sizes]
+        if len(sizes) == 1:
+            _bar(axes, sender, made[0])
+        else:
+            _curve(axes, sender, sizes, made)
+    axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
+    if len(sizes) == 1:
+        axes.set_xticks([])
+        axes.set_xlim(-0.8, len(SENDERS) - 0.2)
+        axes.set_xlabel(f"{sizes[0]} MiB per host")
+    else:
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(sizes, [f"{size}" for size in sizes])
+        axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
+        axes.set_xlabel("buffer per host (MiB)")
+    axes.set_ylim(0, 1.1 * PORTS_GBPS)
+    axes.spines["top"].set_visible(False)
+
+
+def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], made: Sequence[Run]) -> None:
+    rates = [bus_gbps(run) for run in made]
+    axes.plot(sizes, rates, color=sender.colour, label=sender.label)
+    for size, rate, run in zip(sizes, rates, made, strict=True):
+        axes.plot(
+            size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=_face(sender, run)
+        )
+
+
+def _bar(axes: Axes, sender: Sender, run: Run) -> None:
+    bars = axes.bar(
+        SENDERS.index(sender),
+        bus_gbps(run),
+        width=0.6,
+        color=_face(sender, run),
+        edgecolor=sender.colour,
+        linewidth=1.2,
+        label=sender.label,
+    )
+    axes.bar_label(bars, fmt="%.0f", padding=1.5, fontsize=7)
+
+
+def _face(sender: Sender, run: Run) -> str:
+    """White where not one operation was completed."""
+    return sender.colour if run.summary.operations else "white"
+
+
+def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
+    for sender, loss, size in product(SENDERS, losses, SIZES_MIB):
+        yield _variant(kind, sender, loss, size)
+
+
+_READING = (
+    "Bus bandwidth as nccl-tests defines it, over the size of each host's buffer; bars where there "
+    "is only one. Dashed: the rate of a host's ports, headers included. Hollow: not one collective "
+    "was completed in the run's time; shown is what was placed."
+)
+_SCALE = (
+    f"1 to 16 MiB instead of 4 MB to 16 GB (emulated: {PAPERS_LEAST_MIB} MiB). MRC on 4 planes of "
+    "100 Gb/s, RoCE on one plane of 400 Gb/s with deep queues and DCQCN."
+)
+_SMALL = (
+    "buffers below the paper's 4 MB. At 1 MiB a collective lasts two and a half base RTTs, and "
+    "four ports of 100 Gb/s show what packets cost that take four times as long as on one of 400: "
+    "switches here store and forward (1.0 us more over the four hops; real ones cut through), and "
+    "every packet that waits for another waits longer."
+)
+
+COLLECTIVES: tuple[PaperFigure, ...] = (
+    PaperFigure(
+        number="16",
+        title="Ring all-reduce, MRC and RoCE, without and with loss",
+        saw="RoCE with 1 QP about half (ECMP collisions); MRC with 1 QP above RoCE with 16; 0.1% "
+        "loss has little impact on MRC for large messages; at 1% MRC has about a third, RoCE is "
+        "unusable",
+        ours=f"8 hosts of two racks instead of 64, {_SCALE} Loss is random, on the last hop of "
+        "every plane; RoCE's timeout is then 67 ms, as NICs have it.",
+        variants=tuple(_variants("allreduce", LOSSES)),
+        measure=_all_reduce,
+        draw=_draw_all_reduce,
+        caption=_READING,
+        cannot_show=_SMALL,
+    ),
+    PaperFigure(
+        number="17",
+        title="All-to-all, MRC and RoCE",
+        saw="MRC above RoCE at every size; RoCE at 16 QPs slightly worse than at 1",
+        ours=f"8 hosts of four racks instead of 64, {_SCALE} Without loss.",
+        variants=tuple(_variants("alltoall", LOSSES[:1])),
+        measure=_all_to_all,
+        draw=_draw_all_to_all,
+        caption=_READING,
+        cannot_show=_SMALL,
+    ),
+)

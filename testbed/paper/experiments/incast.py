@@ -1,0 +1,208 @@
+"""Figure 18: seven hosts write to one, and a victim beside them to its neighbour."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.throughput import rate, sliding
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.runs import Run
+from testbed.results.analysis.delivery import Floats
+from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.report.figures import style
+
+VICTIM = ("h11", "h1")
+BEGIN_RTTS = 20.0
+"""From then on dips are looked for, and shares are compared: the first bursts are over."""
+
+STEADY_SHARE = 0.25
+"""Rates are taken in so much of a run, its end."""
+
+MRC_SECONDS, MRC_EMULATED_SECONDS = 60, 24
+"""How long MRC runs, as dilated: its shares wander by a tenth in tens of round trips, and are
+compared over all of a run but its beginning, so the longer the better (docs/paper-studies.md)."""
+
+DCQCN_SECONDS = 200
+"""How long RoCE with one QP runs, as dilated: the bursts of the first moment cut the victim's rate,
+too, and DCQCN needs up to 15 ms of real time to bring it back (docs/paper-studies.md)."""
+
+UNPAUSED_SECONDS = 60
+"""The same without pauses, which make the most of those cuts: 6 ms of real time are enough."""
+
+SEEDS = 5
+"""With one QP the hash, and so the seed, decides how many of the seven go where the victim goes."""
+
+EMULATED_SEED = 4
+"""The first one with which two of the seven go there, closest to the average."""
+
+WINDOW_RTTS = 5.0
+"""Rates over time are means of so long."""
+
+PANELS = {
+    "incast-mrc": "MRC, 1 QP",
+    "incast-roce-1": "RoCE with DCQCN, 1 QP",
+    "incast-roce-16": "RoCE with DCQCN, 16 QPs",
+}
+
+_SHALLOW = {
+    "kind": "incast",
+    "senders": [f"h{i}" for i in range(4, 11)],
+    "target": "h0",
+    "victim": list(VICTIM),
+    "message_size": "16 KiB",
+    "depth": 4,
+}
+"""The same for 16 QPs, which then have as much outstanding together as one has."""
+
+
+def _without_pause(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same fabric without priority flow control: its queues hold all that is outstanding."""
+    topology = {**data["topology"], "name": "clos-16host-roce"}
+    del topology["pause"]
+    return {"topology": topology}
+
+
+def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
+    return [flow for flow in run.flows if (flow.flow.src, flow.flow.dst) == (src, dst)]
+
+
+def _sources(run: Run) -> list[str]:
+    """The senders of the incast, in order."""
+    return list(dict.fromkeys(f.flow.src for f in run.flows if f.flow.src != VICTIM[0]))
+
+
+def _rate(run: Run, flows: Sequence[FlowTables]) -> float:
+    end = run_end(run.data)
+    return sum(rate(run, flow, (1 - STEADY_SHARE) * end, end) for flow in flows)
+
+
+def _course(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
+    width = WINDOW_RTTS * run.data.base_rtt_s
+    course = np.zeros(len(moments))
+    for flow in flows:
+        course += sliding(run, flow, moments, width)
+    return course
+
+
+def _port_gbps(run: Run) -> float:
+    """What a host's port carries of payload, at full speed."""
+    topology = run.data.topology
+    payload = PAYLOAD_MTU / topology.wire_bytes
+    return topology.planes * topology.port_rate * payload / 1e9
+
+
+def _victim(run: Run) -> float:
+    return _rate(run, _flows(run, *VICTIM)) / _port_gbps(run)
+
+
+def _worst_dip(run: Run) -> float:
+    rtt = run.data.base_rtt_s
+    moments = np.arange(BEGIN_RTTS * rtt, run_end(run.data), rtt)
+    return float(_course(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
+
+
+def _smallest_of_largest(run: Run) -> float:
+    """How evenly the senders share, in all that comes after the first bursts.
+
+    Shares wander by a tenth in tens of round trips, where the paper's figure has seconds: so all
+    of the run counts, which is as long as there is.
+    """
+    begin, end = BEGIN_RTTS * run.data.base_rtt_s, run_end(run.data)
+    shares = [
+        sum(rate(run, flow, begin, end) for flow in _flows(run, src, "h0")) for src in _sources(run)
+    ]
+    return min(shares) / max(shares)
+
+
+def _measure(runs: Runs) -> tuple[Check, ...]:
+    mrc, one, many = (runs[name] for name in PANELS)
+    paused = at_most("RoCE's victim with 16 QPs, at its lowest", _worst_dip(many), 0.25, "{:.0%}")
+    return (
+        at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least(
+            "MRC's smallest share over its largest",
+            _smallest_of_largest(mrc),
+            0.8,
+            "{:.2f}",
+        ),
+        between("RoCE's victim with 1 QP", _victim(one), 0.6, 0.9, "{:.0%}"),
+        *([paused] if many.data.topology.pause is not None else []),
+    )
+
+
+def _draw(runs: Runs) -> Figure:
+    figure = style.new_figure(2.9)
+    panels = figure.subplots(1, len(PANELS), sharey=True)
+    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
+        run = runs[name]
+        rtt, end = run.data.base_rtt_s, run_end(run.data)
+        moments = np.arange(0, end, rtt / 2)
+        real_ms = moments * 1e3 / run.summary.dilation
+        for i, src in enumerate(_sources(run)):
+            label = "the seven of the incast" if i == 0 else None
+            course = _course(run, _flows(run, src, "h0"), moments)
+            axes.plot(real_ms, course, color=style.SKY, linewidth=0.8, label=label)
+        victim = _course(run, _flows(run, *VICTIM), moments)
+        axes.plot(real_ms, victim, color=style.VERMILLION, label="the victim")
+        attainable = _port_gbps(run)
+        axes.axhline(
+            attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="a port's, for payload"
+        )
+        axes.set_xlim(0, real_ms[-1])
+        axes.set_ylim(0, 1.15 * attainable)
+        axes.set_title(title)
+        axes.set_xlabel("time (ms, real-equivalent)")
+        axes.spines["top"].set_visible(False)
+    panels[0].set_ylabel("throughput\n(Gb/s, real-equivalent)")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    return figure
+
+
+INCAST = PaperFigure(
+    number="18",
+    title="7:1 incast with a victim",
+    saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
+    "with many QPs it has dips of 75%",
+    ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
+    "incast. MRC runs for 6 ms of real time, emulated 2.4 ms; RoCE with 1 QP for 20 ms, emulated 6 "
+    "ms; with 16 QPs for 1.2 ms. The last quarter counts; how MRC shares is judged from 20 base "
+    "RTTs on. Only the simulator has priority flow control. With 1 QP the hash decides how many of "
+    "the seven share a link with the victim, 1.75 on average, and each takes a seventh: so there "
+    "are five seeds at least; emulated "
+    "one, with two that do.",
+    variants=(
+        Variant(
+            "incast-mrc",
+            "incast-victim",
+            {"duration": f"{MRC_SECONDS} s"},
+            emulated=lambda _: {"duration": f"{MRC_EMULATED_SECONDS} s"},
+        ),
+        Variant(
+            "incast-roce-1",
+            "incast-victim-roce",
+            {"duration": f"{DCQCN_SECONDS} s"},
+            emulated=lambda data: _without_pause(data) | {"duration": f"{UNPAUSED_SECONDS} s"},
+        ),
+        Variant(
+            "incast-roce-16",
+            "incast-victim-roce",
+            {"transport": {"kind": "roce", "qps": 16}, "workload": _SHALLOW},
+            emulated=_without_pause,
+        ),
+    ),
+    seeds=SEEDS,
+    emulated_seeds=(EMULATED_SEED,),
+    measure=_measure,
+    draw=_draw,
+    caption=f"Throughput, averaged over the {WINDOW_RTTS:g} base RTTs before each point, as it "
+    "would be at full speed; all QPs of a host together.",
+    cannot_show="the dips that 16 QPs bring about: pauses do. Linux has no priority flow control. "
+    "Emulated, queues hold all that is outstanding, nothing is dropped, and nothing waits for "
+    "another host's congestion but in a queue that it shares; simulated like this, the victim "
+    "keeps 100%.",
+)

@@ -1,0 +1,203 @@
+"""Figures 12 to 14: what becomes of single EVs, of one that loses and of one that is crowded."""
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.throughput import (
+    COLOURS,
+    TIME_LABEL,
+    gbps,
+    only,
+    plot_flows,
+    shade_faults,
+    share,
+    us_per_s,
+)
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.runs import Run
+from testbed.paper.targets import paths_in_use
+from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.report.figures import style
+
+
+def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """The fault: on the path of an EV of plane 0 that carries data with this seed."""
+    _, used = paths_in_use(data, *LOSSY_PAIR, seed)
+    of_plane = [path for path in used if path.plane == 0]
+    (fault,) = data["timeline"]
+    return {"timeline": [{**fault, "path": of_plane[seed % len(of_plane)].name}]}
+
+
+LOSSY_PAIR = ("h0", "h2")
+"""Who writes to whom, both ways: the scenario's. The first one's packets are lost."""
+
+LOSSY = Variant("lossy-ev", "lossy-ev", with_seed=_lossy_path)
+_NO_SKIP = {"transport": {"kind": "mrc", "congestion": "nscc", "ecn_skip": False}}
+SHARED = Variant("same-ev", "same-ev")
+UNMOVED = Variant("same-ev-no-skip", "same-ev", _NO_SKIP)
+
+AT_ONCE_RTTS = 4.0
+""""At once": the first lost packet of the EV shows after a round trip; one in five is lost."""
+
+
+def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
+    run = only(runs)
+    (fault,) = run.summary.faults
+    start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
+    flow = run.flows[0]
+    out = fault.detection_rtt
+    planes_ev = _evs_of_plane(run, flow, 0)
+    later = start + AT_ONCE_RTTS * run.data.base_rtt_s
+    active = [_active_at(flow, ev, later) for ev in planes_ev]
+    return (
+        at_most(
+            "until the lossy EV has left the active set",
+            inf if out is None else out,
+            AT_ONCE_RTTS,
+            "{:.1f} RTT",
+        ),
+        between("EVs of its plane that are active then", sum(active), 2, 2, "{:.0f}"),
+        at_least("share of line rate while the EV loses", share(flow, start, end), 0.97),
+    )
+
+
+def _evs_of_plane(run: Run, flow: FlowTables, plane: int) -> list[int]:
+    return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).plane == plane]
+
+
+def _active_at(flow: FlowTables, ev: int, t: float) -> bool:
+    return any(span.start <= t < span.end and span.active for span in flow.spans[ev])
+
+
+def _draw_lossy(runs: Runs) -> Figure:
+    """Packets of each EV of the plane over time, and the throughput of the flow."""
+    run = only(runs)
+    figure = style.new_figure(4.4)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    flow = run.flows[0]
+    plot_flows(upper, run, [flow])
+    upper.set_xlabel("")
+    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
+    _plot_evs(lower, run, flow, _evs_of_plane(run, flow, 0), COLOURS[1:])
+    shade_faults(lower, run, named=False)
+    figure.legend(loc="outside lower center", ncols=6)
+    return figure
+
+
+def _plot_evs(
+    axes: Axes, run: Run, flow: FlowTables, evs: list[int], colours: tuple[str, ...]
+) -> None:
+    """Plot what a flow sends on each of some EVs, in Gb/s at full speed."""
+    rtt, end = run.data.base_rtt_s, run_end(run.data)
+    width = 2 * rtt
+    moments = np.arange(0, end, rtt / 4)
+    for ev, colour in zip(sorted(evs), colours, strict=False):
+        sent = flow.transmissions.filter(pl.col("ev") == ev)
+        total = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()))
+        times = sent["t"].to_numpy()
+        until = total[np.searchsorted(times, moments, side="right")]
+        since = total[np.searchsorted(times, moments - width, side="right")]
+        name = f"{flow.flow.name} on {run.data.path_of(flow.flow, ev).name}"
+        sent_gbps = gbps(run, 1.0) * (until - since) * 8 / width
+        axes.plot(us_per_s(run) * moments, sent_gbps, color=colour, label=name)
+    axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
+    axes.set_xlabel(TIME_LABEL)
+    axes.spines["top"].set_visible(False)
+    axes.set_ylim(bottom=0)
+
+
+def _same_ev(runs: Runs) -> tuple[Check, ...]:
+    run, unmoved = runs[SHARED.name], runs[UNMOVED.name]
+    return (
+        at_least("share of line rate, the slower of the two", slower_rate(run), 0.95),
+        at_most("the same without ECN skip", slower_rate(unmoved), 0.85),
+        at_most(
+            f"of a flow's packets on the EV that both have, at most ({CARRIED:.1%} are carried)",
+            max(_share_on(run, flow, SHARED_T1, *_settled(run)) for flow in run.flows),
+            0.4,
+        ),
+    )
+
+
+SHARED_T1 = 1
+"""The one that both flows still reach their peer by."""
+
+CARRIED = 3 / 8
+"""What the shared uplink carries of each flow: half of three quarters of a port's rate."""
+
+SHARING_RTTS = 8.0
+"""How long marks may take to move the flows before their shares are taken."""
+
+
+def _settled(run: Run) -> tuple[float, float]:
+    """From when the flows, forced together, have moved apart until they no longer must."""
+    (fault,) = run.summary.faults
+    start = fault.effective_s or 0.0
+    return start + SHARING_RTTS * run.data.base_rtt_s, fault.healed_s or 0.0
+
+
+def slower_rate(run: Run) -> float:
+    """The slower flow's goodput while they are forced together, of line rate."""
+    settled = _settled(run)
+    return min(flow.delivery.goodput_bps(*settled) / flow.flow.attainable_bps for flow in run.flows)
+
+
+def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> float:
+    sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+    on = [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 == t1]
+    return sent.filter(pl.col("ev").is_in(on)).height / sent.height
+
+
+def _draw_shared(runs: Runs) -> Figure:
+    run = runs[SHARED.name]
+    figure = style.new_figure(4.4)
+    upper, lower = figure.subplots(2, 1, sharex=True)
+    plot_flows(upper, run, run.flows)
+    upper.set_xlabel("")
+    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
+    for i, flow in enumerate(run.flows):
+        lasting = [
+            ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
+        ]
+        _plot_evs(lower, run, flow, lasting, COLOURS[2 + 2 * i :])
+    shade_faults(lower, run, named=False)
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+PATHS: tuple[PaperFigure, ...] = (
+    PaperFigure(
+        number="12-13",
+        title="One of 16 EVs loses 20% of its packets",
+        saw="that EV goes inactive at once, a backup becomes active, line rate is held",
+        ours="Two hosts with 8 ports each; a QP with 16 active EVs, two in each plane, and one "
+        "backup in each. What one host sends on one of them is lost with a probability of 20%.",
+        variants=(LOSSY,),
+        measure=_lossy_ev,
+        draw=_draw_lossy,
+        caption="Above: the throughput of the flow. Below: what it sends on the three EVs of the "
+        "plane concerned, averaged over two base RTTs.",
+    ),
+    PaperFigure(
+        number="14",
+        title="Two flows on the same EV",
+        saw="ECN moves one of them to the other EV; both stay near line rate",
+        ours="Two hosts of a rack with one port of 100 Gb/s each write to two other racks, over "
+        "three T1s whose links carry 75 Gb/s. For 5 s a path of each is dead, so that each has two "
+        "EVs, and both have the one over T1 1: sprayed evenly, 100 Gb/s would meet there. (The "
+        "paper forces both flows to begin on one EV; here packets are sprayed from the first on.) "
+        "A second run has ECN skip switched off.",
+        variants=(SHARED, UNMOVED),
+        measure=_same_ev,
+        draw=_draw_shared,
+        caption="Above: the throughput of both flows. Below: what each sends on the EVs that it "
+        "keeps, averaged over two base RTTs.",
+    ),
+)

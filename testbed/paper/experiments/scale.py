@@ -1,0 +1,203 @@
+"""Beyond emulation: an all-reduce of the paper's 64 hosts, and 512 hosts that lose a T1."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from testbed.paper.checks import Check, at_least, between
+from testbed.paper.experiments.throughput import (
+    PORTS_GBPS,
+    SETTLE_RTTS,
+    bus_gbps,
+    gbps,
+    only,
+    shade_faults,
+    sliding,
+    time_axes,
+    us_per_s,
+)
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.report.figures import style
+
+_TOO_LARGE = "so many hosts are far beyond what a machine emulates"
+
+_RACKS, _HOSTS_PER_RACK = 8, 8
+_RING = [
+    f"h{rack * _HOSTS_PER_RACK + host}" for host in range(_HOSTS_PER_RACK) for rack in range(_RACKS)
+]
+"""Of 64 hosts, every hop between racks."""
+
+SIZE = "32 MiB"
+
+SLICES = 4
+"""Of each of the 64 chunks: with fewer, hosts wait for one another more than they send."""
+
+_CLOS: Mapping[str, Any] = {
+    "t0_per_plane": _RACKS,
+    "t1_per_plane": _HOSTS_PER_RACK,
+    "hosts_per_t0": _HOSTS_PER_RACK,
+}
+_LOSSLESS = {"base": "clos-1plane-roce", "name": "clos-64host-roce", **_CLOS}
+_PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
+
+SHARING = 3
+"""Flows of RoCE with 1 QP on the fullest link, as the hash of the first seed has it."""
+
+_LABELS = {
+    "allreduce-64-mrc": "MRC, 1 QP",
+    "allreduce-64-roce-16": "RoCE, 16 QPs",
+    "allreduce-64-roce-1": "RoCE, 1 QP",
+}
+
+
+def _all_reduce(
+    name: str,
+    transport: dict[str, Any],
+    topology: dict[str, Any],
+    seconds: int,
+    carries: float,
+) -> Variant:
+    changes = {
+        "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
+        "topology": topology,
+        "transport": transport,
+        "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
+        "duration": f"{seconds} s",
+    }
+    return Variant(name, "collective", changes, only_simulated=_TOO_LARGE, carries=carries)
+
+
+_ALL_REDUCES = (
+    _all_reduce("allreduce-64-mrc", {"kind": "mrc"}, _PLANES, 16, 0.85),
+    _all_reduce("allreduce-64-roce-16", {"kind": "roce", "qps": 16}, _LOSSLESS, 24, 0.75),
+    _all_reduce("allreduce-64-roce-1", {"kind": "roce"}, _LOSSLESS, 68, 0.25),
+)
+"""Long enough for one all-reduce each."""
+
+
+def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
+    mrc, many, one = (bus_gbps(runs[name]) for name in _LABELS)
+    return (
+        at_least("MRC over RoCE with 16 QPs", mrc / many, 1.0, "{:.2f}"),
+        at_least("RoCE with 16 QPs over 1 QP", many / one, 1.0, "{:.2f}"),
+        between("RoCE with 1 QP, of MRC's rate", one / mrc, 0.25, 0.65, "{:.0%}", FULLEST_LINK),
+    )
+
+
+FULLEST_LINK = (
+    f"the ring is as slow as its fullest link: the hash puts {SHARING} of a rack's 8 flows on one, "
+    "which leaves each a third of its rate, and RoCE takes two thirds of that, as with 8 hosts; "
+    "half is a link that two share (docs/paper-studies.md)"
+)
+"""Why RoCE with 1 QP is slower than the paper's."""
+
+
+def _draw_all_reduce(runs: Runs) -> Figure:
+    figure = style.new_figure(2.0)
+    axes = figure.subplots()
+    names = [*_LABELS][::-1]
+    colours = [style.ORANGE, style.VERMILLION, style.BLUE]
+    bars = axes.barh(
+        [_LABELS[name] for name in names],
+        [bus_gbps(runs[name]) for name in names],
+        color=colours,
+        height=0.6,
+    )
+    axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
+    axes.axvline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)))
+    axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
+    axes.spines["top"].set_visible(False)
+    return figure
+
+
+# --- 512 hosts ----------------------------------------------------------------------------------
+
+PLANES = 8
+T1S = 32
+MANY = Variant("t1-death-512", "t1-death-512", only_simulated=_TOO_LARGE)
+
+
+def _goodput(runs: Runs) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """What each flow placed per second before the fault and some round trips after it."""
+    run = only(runs)
+    (fault,) = run.summary.faults
+    start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
+    before, after = (start - 2 * rtt, start), (start + SETTLE_RTTS * rtt, run_end(run.data))
+    rates = [[flow.delivery.goodput_bps(*span) for span in (before, after)] for flow in run.flows]
+    steady, later = np.array(rates).T
+    return steady, later
+
+
+def _judge_many(runs: Runs) -> tuple[Check, ...]:
+    steady, later = _goodput(runs)
+    links = np.array([flow.flow.attainable_bps for flow in only(runs).flows])
+    return (
+        at_least(
+            "goodput of all flows before, of what is attainable", steady.sum() / links.sum(), 0.9
+        ),
+        at_least(
+            "goodput of all flows without the T1, of that before", later.sum() / steady.sum(), 0.97
+        ),
+        at_least(
+            "the slowest flow without the T1, of what is attainable", (later / links).min(), 0.8
+        ),
+    )
+
+
+def _draw_many(runs: Runs) -> Figure:
+    run = only(runs)
+    figure = style.new_figure(2.6)
+    axes = figure.subplots()
+    rtt, end = run.data.base_rtt_s, run_end(run.data)
+    moments = np.arange(0, end, rtt / 8)
+    rates = np.array([sliding(run, flow, moments, rtt) for flow in run.flows])
+    low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)
+    x = us_per_s(run) * moments
+    axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
+    axes.plot(x, middle, color=style.BLUE, label="the median flow")
+    attainable = gbps(run, run.flows[0].flow.attainable_bps)
+    axes.axhline(attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
+    shade_faults(axes, run)
+    axes.set_ylim(0, 1.2 * attainable)
+    time_axes(axes, run)
+    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
+    axes.spines["top"].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=4)
+    return figure
+
+
+SCALE: tuple[PaperFigure, ...] = (
+    PaperFigure(
+        number="16x64",
+        title="Ring all-reduce of 64 hosts, MRC and RoCE",
+        saw="RoCE with 1 QP about half of MRC (ECMP collisions); MRC with 1 QP above RoCE with 16",
+        ours=f"Figure 16 with the paper's 64 hosts, in 8 racks, one size ({SIZE}), no loss; MRC on "
+        "4 planes of 100 Gb/s, RoCE on one plane of 400 Gb/s.",
+        variants=_ALL_REDUCES,
+        measure=_judge_all_reduce,
+        draw=_draw_all_reduce,
+        cannot_show="small buffers: with 12 MiB a step of the ring takes longer than its chunk "
+        "(docs/paper-studies.md); and switches store and forward, which takes four times as long "
+        "on a port of 100 Gb/s.",
+        caption="Bus bandwidth as nccl-tests defines it. Dashed: the rate of a host's ports, "
+        "headers included. Where no all-reduce was completed within the run: what was placed.",
+        large=True,
+    ),
+    PaperFigure(
+        number="scale",
+        title="A T1 dies silently under 512 hosts with 8 ports each",
+        saw="not in the paper as a figure: one T0-T1 link is 0.4% of a plane's capacity",
+        ours=f"512 hosts in 16 racks, {PLANES} planes with {T1S} T1s each; every host writes to "
+        "one of another rack at full rate, 4 MiB outstanding. One of the 256 T1s swallows "
+        "everything.",
+        variants=(MANY,),
+        measure=_judge_many,
+        draw=_draw_many,
+        caption="Throughput of the flows, averaged over the base RTT before each point, as it "
+        "would be at full speed.",
+        large=True,
+    ),
+)

@@ -1,0 +1,108 @@
+"""Figures 19a to 19c: a rack sends at full rate, and its uplinks fail or slow down."""
+
+from dataclasses import replace
+
+from matplotlib.figure import Figure
+
+from testbed.paper.checks import Check, at_least
+from testbed.paper.experiments.throughput import (
+    READING_TOGETHER,
+    last_healed_s,
+    over_time,
+    phases,
+    plot_flows,
+    share_of_all,
+)
+from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.runs import Run
+from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.report.figures import style
+
+SETTLE_RTTS = 8.0
+"""Here the window must shrink and grow with the capacity, which takes more than a path's death."""
+
+LEAST = 0.85
+"""Throughput "follows" the capacity at this share of it or more, in every step."""
+
+
+def _follows(run: Run) -> tuple[Check, ...]:
+    steps = [share_of_all(run, *phase) for phase in phases(run, SETTLE_RTTS)]
+    healed = last_healed_s(run) + SETTLE_RTTS * run.data.base_rtt_s
+    after = share_of_all(run, healed, run_end(run.data))
+    return (
+        at_least("share of what the uplinks allow, the least of any step", min(steps), LEAST),
+        at_least("the same after healing", after, LEAST),
+    )
+
+
+FIXED = Variant("uplinks-slow", "uplinks-slow")
+NSCC = Variant(
+    "uplinks-slow-nscc",
+    "uplinks-slow",
+    {"transport": {"kind": "mrc", "evs": 32, "congestion": "nscc"}},
+)
+
+
+_SHRINKS = (
+    "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
+    "trims on the slow ones, and packets late there that are taken for lost, shrink; with a window "
+    "that stays it follows"
+)
+"""Why throughput falls below what slow links leave, with NSCC."""
+
+
+def _both_follow(runs: Runs) -> tuple[Check, ...]:
+    return tuple(
+        replace(check, what=f"{check.what}, {window}", why_not=why_not)
+        for window, variant, why_not in (("a fixed window", FIXED, ""), ("NSCC", NSCC, _SHRINKS))
+        for check in _follows(runs[variant.name])
+    )
+
+
+def _draw_both(runs: Runs) -> Figure:
+    figure = style.new_figure(4.8)
+    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    for axes, variant in zip(panels, (FIXED, NSCC), strict=True):
+        run = runs[variant.name]
+        plot_flows(axes, run, run.flows, together=True)
+    panels[0].set_xlabel("")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    return figure
+
+
+_SETTING = (
+    "One plane of 400 Gb/s ports, 4 T1s, two racks of 4 hosts; each host of one writes to one of "
+    "the other, which fills the four uplinks. "
+)
+
+UPLINKS: tuple[PaperFigure, ...] = (
+    over_time(
+        "19a",
+        "Three of four T0-T1 links fail in sequence",
+        saw="throughput follows the remaining capacity",
+        ours=_SETTING + "Three of the uplinks lose carrier, one every 2.5 s.",
+        scenario="uplinks-fail",
+        measure=_follows,
+        together=True,
+    ),
+    PaperFigure(
+        number="19b",
+        title="T0-T1 links at a quarter of their speed",
+        saw="throughput follows the remaining capacity",
+        ours=_SETTING + "Three of the uplinks fall to a quarter of their speed, one every 2.5 s. "
+        "32 EVs a QP; once with a window that never moves, once with NSCC.",
+        variants=(FIXED, NSCC),
+        measure=_both_follow,
+        draw=_draw_both,
+        caption=READING_TOGETHER + " Above: a fixed window; below: NSCC.",
+    ),
+    over_time(
+        "19c",
+        "Two T0-T1 links fail at once",
+        saw="throughput follows the remaining capacity",
+        ours=_SETTING + "Two of the uplinks lose carrier together for 4 s.",
+        scenario="uplinks-fail-together",
+        measure=_follows,
+        together=True,
+    ),
+)

@@ -1,0 +1,49 @@
+"""What the links did: their accounts, and how full the switches' queues were."""
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from testbed.model.fabric.topology import Tier
+from testbed.results.run_data import RunData
+from testbed.results.summary import LinkSummary
+
+
+def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
+    """Every direction of every link, in the order of the fabric; none without link model."""
+    mean = mean_backlogs(data.tables["queues"], data.run.duration_s)
+    return tuple(
+        LinkSummary(
+            direction=name,
+            offered=link.offered,
+            packets=link.packets,
+            marked=link.marked,
+            trimmed=link.trimmed,
+            corrupted=link.corrupted,
+            full=link.full + link.full_priority,
+            lost=link.lost + link.path_lost,
+            blackholed=link.blackholed,
+            cut=link.cut,
+            peak_bytes=link.peak_bytes,
+            mean_bytes=mean.get(name, 0.0) if _is_sampled(data, name) else None,
+        )
+        for name, link in data.run.links.items()
+    )
+
+
+def _is_sampled(data: RunData, direction: str) -> bool:
+    """Whether its backlog is sampled: at switches, in emulated runs."""
+    sender = data.topology.nodes[direction.split(">", maxsplit=1)[0]]
+    return sender.tier is not Tier.HOST and not data.simulated
+
+
+def mean_backlogs(queues: pl.DataFrame, duration_s: float) -> Mapping[str, float]:
+    """Backlog of each direction in bytes, over the time of the run: each sample until the next."""
+    during = queues.filter(pl.col("t").is_between(0, duration_s))
+    lasts = pl.col("t").shift(-1).fill_null(duration_s).over("direction") - pl.col("t")
+    found = (
+        during.with_columns(area=pl.col("backlog_bytes") * lasts)
+        .group_by("direction")
+        .agg(pl.col("area").sum() / duration_s)
+    )
+    return dict(found.iter_rows())

@@ -1,0 +1,1 @@
+"""What a run's results look like: figures, HTML reports, JUnit."""

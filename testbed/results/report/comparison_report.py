@@ -1,0 +1,62 @@
+"""One HTML file that shows groups of runs beside one another."""
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from testbed.results.analysis.comparison import Group, Row, compare
+from testbed.results.analysis.estimates import Estimate, interval_meaning
+
+DASH = "\N{EN DASH}"
+
+
+def shown(value: Estimate | None, *, signed: bool = False) -> str:
+    """An estimate as `12.3 [11.8, 12.9]`; a dash where there is none.
+
+    The range of samples that are too few for a confidence interval is shown as `12.3 (11.8 to
+    12.9)`; of one there is none.
+    """
+    if value is None:
+        return DASH
+    form = "+.3g" if signed else ".4g"
+    middle = f"{value.median:{form}}"
+    if value.count == 1:
+        return middle
+    low, high = f"{value.low:{form}}", f"{value.high:{form}}"
+    return f"{middle} [{low}, {high}]" if value.confident else f"{middle} ({low} to {high})"
+
+
+def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[Row, ...]:
+    """Compare, draw and write the report; returns the table.
+
+    The figures go beside it, into `figures`.
+    """
+    from testbed.results.report.figures.comparison import draw  # noqa: PLC0415 - loads Matplotlib, Polars
+
+    rows = compare(groups)
+    figures = file.parent / "figures"
+    figures.mkdir(parents=True, exist_ok=True)
+    drawings = draw(groups, rows, figures)
+    environment = Environment(
+        loader=PackageLoader("testbed.results.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["estimate"] = shown
+    html = environment.get_template("comparison.html.j2").render(
+        title=title,
+        groups=groups,
+        rows=rows,
+        meaning=interval_meaning([len(group.runs) for group in groups]),
+        pictures=[(one, _inline(figures / f"{one.stem}.svg")) for one in drawings],
+    )
+    file.write_text(html, encoding="utf-8")
+    return rows
+
+
+def _inline(picture: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -1,0 +1,62 @@
+"""The figures of a run: SVG and PNG, each with a caption that says what to look for."""
+
+from collections.abc import Sequence
+
+from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.report.figures import (
+    ev_states,
+    failover,
+    goodput,
+    link_health,
+    operations,
+    queues,
+    style,
+)
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import FaultSummary, FlowFault, Summary
+
+MAX_EV_FIGURES = 2
+MAX_FAILOVERS = 4
+"""Faults drawn packet by packet: of those that affected a flow the ones that stalled it longest."""
+
+__all__ = ["Drawing", "draw_all"]
+
+
+def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> tuple[Drawing, ...]:
+    """Draw every figure of a run into its figures directory."""
+    by_flow = {one.flow.flow: one for one in tables}
+    effective = [fault for fault in summary.faults if fault.flows]
+    worst = sorted(
+        ((fault, _worst_flow(fault)) for fault in effective if fault.flows_affected),
+        key=lambda one: one[1].stall_ms or 0,
+        reverse=True,
+    )[:MAX_FAILOVERS]
+    worst.sort(key=lambda one: one[0].index)
+    with style.style():
+        drawings = (
+            goodput.draw(data, tables, summary),
+            operations.draw(data, summary),
+            *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
+            *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
+            queues.draw(data, summary),
+            link_health.draw(data, summary) if summary.localisation is not None else None,
+        )
+    return tuple(drawing for drawing in drawings if drawing is not None)
+
+
+def _worst_flow(fault: FaultSummary) -> FlowFault:
+    """The flow that stalled longest, of those that lost packets to the fault if any did.
+
+    A stall by itself may be no more than a while in which nothing was to be sent.
+    """
+    affected = (flow for flow in fault.flows if flow.affected)
+    return max(affected, key=lambda flow: (flow.packets_lost > 0, flow.stall_ms or 0))
+
+
+def _for_ev_states(
+    tables: Sequence[FlowTables], faults: Sequence[FaultSummary]
+) -> list[FlowTables]:
+    hit = {flow.flow for fault in faults for flow in fault.flows if flow.affected}
+    first = sorted(tables, key=lambda one: one.flow.flow not in hit)
+    return [one for one in first if one.spans][:MAX_EV_FIGURES]

@@ -1,0 +1,230 @@
+"""The few round trips around a fault, packet by packet."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+from testbed.results.analysis.delivery import delivered_point
+from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.report.figures import fault_rows, style
+from testbed.results.report.figures.goodput import marks, zoom
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import FaultSummary, FlowFault, Summary
+
+MAX_EV_ROWS = 12
+RASTER_ABOVE = 6000
+"""More points than this go into the SVG as a picture, so that it opens quickly."""
+
+
+def draw(
+    data: RunData, flow: FlowTables, fault: FaultSummary, effect: FlowFault, summary: Summary
+) -> Drawing:
+    """Draw `failover_fault<n>`: one flow, from shortly before a fault until it is over."""
+    start = fault.effective_s or 0.0
+    rtt = data.base_rtt_s
+    begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last_rtt, effect.stall_rtt))
+    evs = _rows(data, flow, fault.places)
+    figure = style.new_figure(4.3 + 0.24 * len(evs))
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 0.35 + 0.24 * len(evs)])
+    packets = _packets(data, flow, begin, end)
+    limits = ((begin - start) * 1e3, (end - start) * 1e3)
+    for axes in (upper, lower):
+        axes.set_xlim(*limits)
+        healed = np.inf if fault.healed_s is None else (fault.healed_s - start) * 1e3
+        style.shade(axes, 0, min(healed, limits[1]))
+        axes.spines["top"].set_visible(False)
+    _sequence(upper, data, flow, packets, start)
+    marks(upper, effect, data, height=0.93, step=0.12)
+    _rotation(lower, data, flow, packets, evs, fault)
+    for time_ms in (effect.detection_ms, effect.detection_last_ms):
+        if time_ms is not None:
+            lower.axvline(time_ms, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1)))
+    style.rtt_axis(upper, 0, rtt * 1e3, "base RTTs from the fault")
+    upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
+    lower.set_xlabel("time from the fault (ms)")
+    figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
+    stem = f"failover_fault{fault.index}"
+    style.save(figure, data.directory / "figures", stem, summary)
+    title = f"Failover, packet by packet: {fault.kind} of {fault.target}"
+    return Drawing(stem, title, _caption(fault, effect))
+
+
+def _caption(fault: FaultSummary, effect: FlowFault) -> str:
+    left = (
+        f"{effect.evs_detected} of them left the active set and send no more until probes are "
+        "answered; a backup of the plane takes the turn of each, while there are any."
+        if effect.evs_detected
+        else "None of them left the active set."
+    )
+    return (
+        "Above: each packet of one flow by its sequence number. Dots on the left edge of the band "
+        "are packets being sent, dots on the right edge the same packets being placed, half a "
+        "round trip later. A cross is a packet that was lost; the thin line leads to its "
+        "retransmission (triangle), and on to its placement. The black line is the in-order "
+        "delivered point: where it is flat the application waits, although bytes may keep being "
+        "placed. Below: the same packets by EV, for the planes concerned; "
+        f"▶ marks paths through {fault.target}. {left} {effect.packets_exposed} packets were sent "
+        f"into the fault; {effect.packets_lost} were lost to it, those under way among them."
+    )
+
+
+def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]:
+    """The EVs through the link and their neighbours of the same planes."""
+    paths = {ev: data.path_of(flow.flow, ev) for ev in flow.spans}
+    through = {ev for ev in paths if data.crosses(flow.flow, ev, places)}
+    planes = {paths[ev].plane for ev in through} or {0}
+    evs = [ev for ev, path in paths.items() if path.plane in planes]
+    chosen = sorted(evs, key=lambda ev: ev not in through)[:MAX_EV_ROWS]
+    return sorted(chosen, key=lambda ev: (paths[ev].plane, paths[ev].t1 or 0, ev))
+
+
+def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.DataFrame:
+    """The transmissions in view, each with what became of it.
+
+    `placed_t`: when this transmission's packet was placed for the first time; `lost`: whether it
+    was declared lost, and rightly; `next_t`: when the same packet was sent again.
+    """
+    sent = flow.transmissions.with_columns(next_t=pl.col("t").shift(-1).over("seq")).sort("t")
+    lost = flow.losses.filter(~pl.col("spurious")).select("seq", "ev", t="sent_t", lost=True)
+    placed = (
+        data.table("arrivals", flow.flow.flow)
+        .filter(pl.col("bytes") > 0)
+        .group_by("seq")
+        .agg(placed_t=pl.col("t").min())
+    )
+    return (
+        sent.filter(pl.col("t").is_between(begin, end))
+        # The core decides to send a moment before the packet is handed to the socket.
+        .join_asof(
+            lost.sort("t"),
+            on="t",
+            by=["seq", "ev"],
+            strategy="nearest",
+            tolerance=data.base_rtt_s / 4,
+            check_sortedness=False,
+        )
+        .join(placed, on="seq", how="left")
+        .with_columns(pl.col("lost").fill_null(value=False))
+    )
+
+
+def _sequence(
+    axes: Axes, data: RunData, flow: FlowTables, packets: pl.DataFrame, start: float
+) -> None:
+    first = packets.filter((pl.col("t") >= start) & ~pl.col("retransmitted"))["seq"].min()
+    zero = first if isinstance(first, int) else 0
+    dots: dict[str, Any] = {"linestyle": "none", "rasterized": packets.height > RASTER_ABOVE}
+
+    def ms(times: pl.Series) -> pl.Series:
+        return (times - start) * 1e3
+
+    fine = packets.filter(~pl.col("lost") & ~pl.col("retransmitted"))
+    axes.plot(ms(fine["t"]), fine["seq"] - zero, ".", ms=1.6, color=style.GREY, **dots)
+    axes.plot(ms(fine["placed_t"]), fine["seq"] - zero, ".", ms=1.6, color=style.SKY, **dots)
+    seqs, times = delivered_point(data.table("arrivals", flow.flow.flow))
+    axes.step((times - start) * 1e3, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
+    lost = packets.filter("lost")
+    faint = min(0.8, 20 / max(lost.height, 1))
+    for t, again, seq in lost.select("t", "next_t", "seq").iter_rows():
+        if again is not None:
+            line = [(t - start) * 1e3, (again - start) * 1e3]
+            axes.plot(line, [seq - zero] * 2, color=style.VERMILLION, linewidth=0.5, alpha=faint)
+    again = packets.filter("retransmitted")
+    for t, placed, seq in again.filter(~pl.col("lost")).select("t", "placed_t", "seq").iter_rows():
+        if placed is not None and placed > t:
+            line = [(t - start) * 1e3, (placed - start) * 1e3]
+            axes.plot(line, [seq - zero] * 2, color=style.PURPLE, linewidth=0.5, alpha=faint)
+    axes.plot(
+        ms(lost["t"]), lost["seq"] - zero, "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4
+    )
+    axes.plot(
+        ms(again["t"]),
+        again["seq"] - zero,
+        "^",
+        ms=3.6,
+        color=style.PURPLE,
+        mec="white",
+        mew=0.3,
+        zorder=4,
+    )
+    axes.plot(ms(again["placed_t"]), again["seq"] - zero, ".", ms=3, color=style.BLUE, zorder=4)
+    seen = packets["seq"]
+    if seen.n_unique() > 1:
+        axes.set_ylim(_low(seen) - zero, _high(seen) - zero)
+    axes.set_ylabel("PSN, from the first one\nsent after the fault")
+
+
+def _low(values: pl.Series) -> int:
+    low = values.min()
+    return low if isinstance(low, int) else 0
+
+
+def _high(values: pl.Series) -> int:
+    high = values.max()
+    return high if isinstance(high, int) else 1
+
+
+def _rotation(
+    axes: Axes,
+    data: RunData,
+    flow: FlowTables,
+    packets: pl.DataFrame,
+    evs: Sequence[int],
+    fault: FaultSummary,
+) -> None:
+    start = fault.effective_s or 0.0
+    for row, ev in enumerate(evs):
+        for span in flow.spans[ev]:
+            if span.active:
+                axes.broken_barh(
+                    [((span.start - start) * 1e3, (span.end - span.start) * 1e3)],
+                    (row - 0.4, 0.8),
+                    facecolor=style.SKY,
+                    alpha=0.28,
+                    linewidth=0,
+                )
+        own = packets.filter(pl.col("ev") == ev).with_columns(x=(pl.col("t") - start) * 1e3)
+        for chosen, marker, size, edge, colour in (
+            (own.filter(~pl.col("lost") & ~pl.col("retransmitted")), "|", 6, 0.9, style.GREY),
+            (own.filter("lost"), "x", 4.5, 1.2, style.VERMILLION),
+            (own.filter(~pl.col("lost") & pl.col("retransmitted")), "^", 4, 0.3, style.PURPLE),
+        ):
+            axes.plot(chosen["x"], [row] * chosen.height, marker, ms=size, mew=edge, color=colour)
+    axes.set_yticks(range(len(evs)))
+    axes.set_yticklabels(
+        [
+            ("▶ " if data.crosses(flow.flow, ev, fault.places) else "")
+            + data.path_of(flow.flow, ev).name
+            for ev in evs
+        ],
+        fontsize=7,
+    )
+    for tick, ev in zip(axes.get_yticklabels(), evs, strict=True):
+        if data.crosses(flow.flow, ev, fault.places):
+            tick.set_color(style.VERMILLION)
+            tick.set_fontweight("bold")
+    axes.set_ylim(len(evs) - 0.4, -0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("EV's path")
+
+
+def _legend() -> list[Line2D | Patch]:
+    def dot(marker: str, colour: str, label: str, size: float = 4) -> Line2D:
+        return Line2D([], [], marker=marker, ls="none", ms=size, color=colour, label=label)
+
+    return [
+        dot(".", style.GREY, "sent"),
+        dot(".", style.SKY, "placed", 6),
+        dot("x", style.VERMILLION, "sent and lost"),
+        dot("^", style.PURPLE, "sent again"),
+        dot(".", style.BLUE, "placed after all", 6),
+        Line2D([], [], color=style.BLACK, label="delivered in order"),
+        Patch(facecolor=style.SKY, alpha=0.28, label="EV in the active set"),
+        Patch(facecolor=style.VERMILLION, alpha=0.10, label="fault in force"),
+    ]

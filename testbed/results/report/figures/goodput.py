@@ -1,0 +1,223 @@
+"""Goodput over time: the whole run by plane, and the moments around the first fault."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.axes import Axes
+
+from testbed.results.analysis.delivery import Floats
+from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.report.figures import fault_rows, style
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import FaultSummary, FlowFault, Summary
+
+MAX_FLOWS = 4
+"""Panels in the figure; of more flows, the first ones are drawn."""
+
+ZOOM_BEFORE_RTTS = 2.0
+MIN_ZOOM_RTTS = 6.0
+MAX_ZOOM_RTTS = 20.0
+ZOOM_WINDOW_RTTS = 0.5
+
+LABELLED_LEFT = 0.6
+"""A mark so far to the right has its label at its left, as there is no room on the other side."""
+
+
+def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:
+    """Draw `goodput`: one row a flow."""
+    shown = tables[:MAX_FLOWS]
+    fault = next(iter(fault_rows.struck(summary)), None)
+    many = fault_rows.rows(summary)
+    heights = [2.25] * len(shown)
+    if many:
+        heights.insert(0, fault_rows.height_in(many))
+    figure = style.new_figure(sum(heights) + 0.8)
+    columns = 1 if fault is None else 2
+    grid = figure.subplots(
+        len(heights),
+        columns,
+        squeeze=False,
+        width_ratios=[1] if fault is None else [1.7, 1],
+        height_ratios=heights,
+    )
+    if many:
+        (above, beside), grid = grid[0], grid[1:]
+        fault_rows.draw(above, many, run_end(data))
+        beside.set_axis_off()
+    for axes in grid.flat[1:]:
+        axes.sharey(grid[0][0])
+        axes.tick_params(labelleft=axes in grid[:, 0])
+    for row, flow in enumerate(shown):
+        last = row == len(shown) - 1
+        _whole_run(grid[row][0], data, flow, summary, row == 0)
+        if last:
+            grid[row][0].set_xlabel("time from the start of the run (s)")
+        if fault is not None:
+            effect = next(one for one in fault.flows if one.flow == flow.flow.flow)
+            _around_fault(grid[row][1], data, flow, fault, effect, row == 0)
+            grid[row][1].set_title(f"around {fault_rows.origin(summary)}")
+            style.real_rate_axis(grid[row][1], summary.dilation, "real-equivalent (Gbit/s)")
+            if last:
+                grid[row][1].set_xlabel("time from the fault (ms)")
+        else:
+            style.real_rate_axis(grid[row][0], summary.dilation, "real-equivalent (Gbit/s)")
+    top = max(flow.flow.attainable_bps for flow in shown) / 1e6
+    grid[0][0].set_ylim(0, top * 1.22)
+    handles, labels = grid[0][0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
+    style.save(figure, data.directory / "figures", "goodput", summary)
+    text = _caption(data, shown, tables, fault)
+    if late := fault_rows.too_late(summary):
+        names = ", ".join(map(fault_rows.name, late))
+        text += f" Not measured: {names}, as the last byte had arrived before it took effect."
+    return Drawing("goodput", "Goodput over time", text)
+
+
+def _caption(
+    data: RunData,
+    shown: Sequence[FlowTables],
+    tables: Sequence[FlowTables],
+    fault: FaultSummary | None,
+) -> str:
+    width = _bin_s(data) * 1e3
+    text = (
+        f"Payload newly placed at the receiver, in bins of {width:.0f} ms, stacked by plane: an "
+        "even spray shows as layers of equal height. The dashed line is what the fabric allows "
+        "(port rates less headers and the flow's own SACKs, less what a dead link took)."
+    )
+    if fault is not None:
+        text += (
+            f" Right: the total around the fault, averaged over the {ZOOM_WINDOW_RTTS:g} base RTT "
+            "before each point. What was in flight still arrives for half an RTT; then the share "
+            "of the dead paths is missing, until their EVs leave the active set and the lost "
+            "packets are resent."
+        )
+    if len(shown) < len(tables):
+        text += f" The first {len(shown)} of {len(tables)} flows."
+    return text
+
+
+def _bin_s(data: RunData) -> float:
+    """Bins of half an RTT or more: finer ones show single packets, not goodput."""
+    return max(data.run.bin_s, data.base_rtt_s / 2)
+
+
+def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, first: bool) -> None:
+    end = run_end(data)
+    width = _bin_s(data)
+    edges = np.arange(0, end + width, width)
+    arrivals = data.table("arrivals", flow.flow.flow)
+    base = np.zeros(len(edges) - 1)
+    for plane in range(data.topology.planes):
+        own = arrivals.filter(pl.col("plane") == plane)
+        placed, _ = np.histogram(own["t"].to_numpy(), edges, weights=own["bytes"].to_numpy())
+        above = base + placed * 8 / width / 1e6
+        axes.stairs(
+            above,
+            edges,
+            baseline=base,
+            fill=True,
+            color=style.PLANES[plane],
+            edgecolor="white",
+            linewidth=0.25,
+            label=f"plane {plane}",
+        )
+        base = above
+    moments = np.linspace(0, end, 2000)
+    rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
+    axes.plot(moments, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
+    struck = fault_rows.struck(summary)
+    _faults(axes, struck, end)
+    zero = struck[0].effective_s or 0.0 if struck else 0.0
+    if first:
+        style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
+    axes.spines["top"].set_visible(False)
+    axes.set_title(flow.flow.name)
+    axes.set_ylabel("goodput (Mbit/s)")
+    axes.set_xlim(0, end)
+
+
+def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
+    """Shade when they were in force, and name them if there are few."""
+    if len(faults) > fault_rows.MAX_NAMED:
+        fault_rows.shade(axes, faults, end)
+        return
+    labels = [(fault.effective_s or 0.0, fault_rows.name(fault)) for fault in faults]
+    rows = style.label_rows(labels, 0.0145 * end)
+    for fault, (start, label), row in zip(faults, labels, rows, strict=True):
+        style.shade(axes, start, end if fault.healed_s is None else fault.healed_s, label, row)
+
+
+def _around_fault(
+    axes: Axes,
+    data: RunData,
+    flow: FlowTables,
+    fault: FaultSummary,
+    effect: FlowFault,
+    first: bool,
+) -> None:
+    start = fault.effective_s or 0.0
+    rtt = data.base_rtt_s
+    begin, end = zoom(fault.detection_last_rtt, fault.recovery_rtt, fault.stall_rtt)
+    moments = np.linspace(start + begin * rtt, start + end * rtt, 800)
+    moments = moments[moments <= run_end(data)]
+    width = ZOOM_WINDOW_RTTS * rtt
+    rate = _sliding(flow, moments, width)
+    x = (moments - start) * 1e3
+    axes.fill_between(x, rate / 1e6, color=style.LIGHT, linewidth=0, alpha=0.7)
+    axes.plot(x, rate / 1e6, color=style.BLACK, linewidth=1.1)
+    allowed = np.array([flow.attainable.at(t) for t in moments]) / 1e6
+    axes.plot(x, allowed, color=style.BLACK, linestyle=(0, (4, 2)))
+    healed = np.inf if fault.healed_s is None else fault.healed_s
+    style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
+    if effect.affected:  # or what is marked would be a chance dip
+        marks(axes, effect, data, height=0.42, step=0.17)
+    axes.spines["top"].set_visible(False)
+    axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
+    if first:
+        style.rtt_axis(axes, 0, rtt * 1e3, "base RTTs from the fault")
+
+
+def zoom(*shown_rtts: float | None) -> tuple[float, float]:
+    """What a close view shows, in base RTTs from the fault: all of the times given, if it can."""
+    longest = max((value for value in shown_rtts if value is not None), default=0.0)
+    return -ZOOM_BEFORE_RTTS, min(max(longest + 2.0, MIN_ZOOM_RTTS), MAX_ZOOM_RTTS)
+
+
+def marks(axes: Axes, effect: FlowFault, data: RunData, *, height: float, step: float) -> None:
+    """Mark detection and recovery on an axis in ms from the fault.
+
+    The first label stands at `height`, each further one `step` lower, in shares of the axis.
+    """
+    rtt_ms = data.base_rtt_s * 1e3
+    found = [(effect.detection_ms, "first EV out", style.BLUE)]
+    if effect.evs_detected > 1:
+        found.append((effect.detection_last_ms, "last EV out", style.BLUE))
+    found.append((effect.recovery_ms, "goodput back", style.GREEN))
+    for time_ms, label, colour in found:
+        if time_ms is None or time_ms == 0 or time_ms > axes.get_xlim()[1]:
+            continue
+        axes.axvline(time_ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
+        begin, end = axes.get_xlim()
+        late = (time_ms - begin) / (end - begin) > LABELLED_LEFT
+        axes.annotate(
+            f"{label}\n{time_ms:.0f} ms, {time_ms / rtt_ms:.1f} RTT",
+            (time_ms, height),
+            xycoords=("data", "axes fraction"),
+            xytext=(-4 if late else 4, 0),
+            textcoords="offset points",
+            ha="right" if late else "left",
+            va="center",
+            fontsize=6.8,
+            color=colour,
+            bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1},
+            zorder=4,
+        )
+        height -= step
+
+
+def _sliding(flow: FlowTables, moments: Floats, width: float) -> Floats:
+    placed = flow.delivery.bytes_until(moments) - flow.delivery.bytes_until(moments - width)
+    return placed * 8 / width

@@ -1,0 +1,139 @@
+"""The health of links over time, as the Clustermapper saw it: one row a link."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import polars as pl
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LinearSegmentedColormap, LogNorm
+from matplotlib.patches import Patch
+
+from testbed.model.fabric.names import link_of
+from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.analysis.localisation import Accusation, accusations, struck
+from testbed.results.report.figures import style
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import Summary
+
+MAX_ROWS = 48
+"""Rows that can be told apart: links that failed or were accused, then those with most losses."""
+
+_LOSS = LinearSegmentedColormap.from_list("loss", ["#fbe3b0", style.ORANGE, style.VERMILLION])
+_SCALE = LogNorm(1e-3, 1.0)
+
+
+def draw(data: RunData, summary: Summary) -> Drawing:
+    """Draw `link_health`."""
+    found = accusations(data)
+    lost = _lost_probes(data)
+    rows = _rows(data, found, lost)
+    figure = style.new_figure(max(0.15 * len(rows) + 1.9, 2.6))
+    axes = figure.subplots()
+    place = {link: row for row, link in enumerate(rows)}
+    end = run_end(data)
+    _draw_accusations(axes, found, place)
+    _draw_losses(axes, lost, place)
+    _draw_truth(axes, data, place, end)
+    axes.set_yticks(range(len(rows)), rows)
+    for tick in axes.get_yticklabels():
+        tick.set_fontsize(6)
+    axes.set_xlim(0, end)
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    axes.set_xlabel("time from the start of the run (s)")
+    axes.tick_params(axis="y", length=0)
+    for row in range(1, len(rows)):
+        axes.axhline(row - 0.5, color=style.LIGHT, linewidth=0.3, zorder=0)
+    scale = figure.colorbar(
+        ScalarMappable(norm=_SCALE, cmap=_LOSS),
+        ax=axes,
+        label="estimated loss of the accused",
+        pad=0.01,
+        fraction=0.03,
+    )
+    scale.ax.tick_params(labelsize=7)
+    figure.legend(
+        handles=[
+            Patch(facecolor="none", edgecolor=style.BLACK, label="fault in force"),
+            Patch(facecolor=style.ORANGE, edgecolor="none", label="accused"),
+            Patch(facecolor=style.BLUE, edgecolor="none", label="a lost probe crossed it"),
+        ],
+        loc="outside lower center",
+        ncols=3,
+    )
+    style.save(figure, data.directory / "figures", "link_health", summary)
+    return Drawing("link_health", "Health of links, by probes", _caption(data, rows))
+
+
+def _lost_probes(data: RunData) -> pl.DataFrame:
+    """A row for every link that a lost probe crossed: `t`, `link`."""
+    lost = data.tables["probes"].filter("lost")
+    nodes = lost["path"].str.split(":").list.last().str.split(">").to_list()
+    pairs = [
+        (t, link_of(f"{near}>{far}"))
+        for t, way in zip(lost["t"], nodes, strict=True)
+        for near, far in pairwise(way)
+    ]
+    return pl.DataFrame(pairs, schema={"t": pl.Float64, "link": pl.String}, orient="row").unique(
+        maintain_order=True
+    )
+
+
+def _rows(data: RunData, found: Sequence[Accusation], lost: pl.DataFrame) -> list[str]:
+    """The links to show, in the fabric's order."""
+    wanted = dict.fromkeys(link for fault in data.faults for link in struck(fault))
+    wanted |= dict.fromkeys(link for one in found for link in sorted(one.links))
+    wanted |= dict.fromkeys(link for link, _ in Counter(lost["link"]).most_common())
+    wanted |= dict.fromkeys(data.topology.links)
+    shown = set(list(wanted)[:MAX_ROWS])
+    return [link for link in data.topology.links if link in shown]
+
+
+def _draw_accusations(axes: Axes, found: Sequence[Accusation], place: Mapping[str, int]) -> None:
+    for one in found:
+        for link in one.links & place.keys():
+            axes.broken_barh(
+                [(one.start, one.end - one.start)],
+                (place[link] - 0.42, 0.84),
+                facecolor=_LOSS(_SCALE(max(one.loss, 1e-3))),
+                linewidth=0,
+                zorder=2,
+            )
+
+
+def _draw_losses(axes: Axes, lost: pl.DataFrame, place: Mapping[str, int]) -> None:
+    shown = lost.filter(pl.col("link").is_in(list(place)))
+    rows = [place[link] for link in shown["link"]]
+    axes.scatter(shown["t"], rows, marker="|", s=9, linewidths=0.5, color=style.BLUE, zorder=3)
+
+
+def _draw_truth(axes: Axes, data: RunData, place: Mapping[str, int], end: float) -> None:
+    for fault in data.faults:
+        start = data.seconds(fault.effective_ns)
+        if start is None:
+            continue
+        until = data.seconds(fault.healed_ns) or end
+        for link in struck(fault) & place.keys():
+            axes.broken_barh(
+                [(start, until - start)],
+                (place[link] - 0.46, 0.92),
+                facecolor="none",
+                edgecolor=style.BLACK,
+                linewidth=0.9,
+                zorder=4,
+            )
+
+
+def _caption(data: RunData, rows: Sequence[str]) -> str:
+    text = (
+        "One row a link. A blue tick: a probe was lost that should have crossed it, there or "
+        "elsewhere on its way; a coloured bar: the Clustermapper accuses the link, itself, one "
+        "direction of it or its switch, the colour being the loss that it estimates; a black "
+        "frame: a fault was in force. Bars should fill the frames, begin soon after them, and be "
+        "nowhere else."
+    )
+    if len(rows) < len(data.topology.links):
+        text += f" {len(rows)} of {len(data.topology.links)} links, those that matter first."
+    return text

@@ -1,0 +1,53 @@
+"""How long each operation of the workload took: over the run, and as a distribution."""
+
+import polars as pl
+
+from testbed.results.analysis.operations import completed
+from testbed.results.report.figures import fault_rows, style
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import Summary
+
+
+def draw(data: RunData, summary: Summary) -> Drawing | None:
+    """Draw `operations`: one row a kind; None where the workload has none."""
+    if not summary.operations:
+        return None
+    operations = completed(data.tables["operations"])
+    figure = style.new_figure(2.4 * len(summary.operations) + 0.6)
+    grid = figure.subplots(len(summary.operations), 2, squeeze=False, width_ratios=[1.7, 1])
+    for (course, spread), one in zip(grid, summary.operations, strict=True):
+        own = operations.filter(pl.col("kind") == one.kind)
+        ends = own["end"].to_numpy()
+        ms = (ends - own["start"].to_numpy()) * 1e3
+        one_after_another = one.kind != "transfer"  # those of a connection matrix go side by side
+        line = "-" if one_after_another else ""
+        course.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
+        for fault in fault_rows.struck(summary):
+            healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
+            style.shade(course, fault.effective_s or 0.0, healed)
+        course.set_xlim(0, data.run.duration_s)
+        course.set_ylim(0, ms.max() * 1.15)
+        course.set_ylabel(f"{one.kind} (ms)")
+        course.set_xlabel("when it ended, from the start of the run (s)")
+        spread.ecdf(ms, color=style.BLUE)
+        spread.set_xlim(0, ms.max() * 1.15)
+        spread.set_ylim(0, 1.02)
+        spread.set_xlabel("completion time (ms)")
+        spread.set_ylabel("share finished")
+    style.save(figure, data.directory / "figures", "operations", summary)
+    return Drawing("operations", "Completion times", _caption(summary))
+
+
+def _caption(summary: Summary) -> str:
+    return (
+        "Left: how long each operation took, at the time when its last host was done with it; a "
+        "fault in force is shaded. Right: the share that took no longer. An operation lasts from "
+        "when its first host began it until its last host is done. "
+        + "; ".join(
+            f"{one.kind}: {one.count}, median {one.median_ms:.0f} ms "
+            f"({one.median_real_us:.1f} µs at full speed)"
+            for one in summary.operations
+        )
+        + "."
+    )

@@ -1,0 +1,125 @@
+"""The fullest queues of the switches over time, with their thresholds, marks and trims."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+
+from testbed.model.fabric.queue import Queue
+from testbed.model.fabric.topology import Tier, Topology
+from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.report.figures import style
+from testbed.results.report.figures.style import Drawing
+from testbed.results.run_data import RunData
+from testbed.results.summary import LinkSummary, Summary
+
+ZOOM_RTTS = 6.0
+"""What the right panels show, with the fullest moment a third from the left."""
+
+_HOPS = ((Tier.T0, Tier.T1), (Tier.T1, Tier.T0), (Tier.T0, Tier.HOST))
+_EVENTS = (
+    ("marked", "marked", style.ORANGE),
+    ("trimmed", "trimmed", style.PURPLE),
+    ("dropped", "dropped", style.VERMILLION),
+)
+
+
+def draw(data: RunData, summary: Summary) -> Drawing | None:
+    """Draw `queues`: a row for each kind of port; None where nothing ever waited."""
+    samples = data.tables["queues"].filter(pl.col("t").is_between(0, run_end(data)))
+    shown = _busiest(data.topology, summary, set(samples["direction"].unique()))
+    if not shown:
+        return None
+    figure = style.new_figure(2.0 * len(shown) + 0.7)
+    grid = figure.subplots(len(shown), 2, squeeze=False, sharey="row", width_ratios=[1.5, 1])
+    for row, link in enumerate(shown):
+        own = samples.filter(pl.col("direction") == link.direction)
+        _whole_run(grid[row][0], data, link, own)
+        _fullest(grid[row][1], data, link, own, first=row == 0)
+    grid[-1][0].set_xlabel("time from the start of the run (s)")
+    grid[-1][1].set_xlabel("time (s)")
+    handles, labels = _legend(list(grid.flat))
+    if labels:
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    style.save(figure, data.directory / "figures", "queues", summary)
+    return Drawing("queues", "Queues of the switches", _caption(data, shown))
+
+
+def _busiest(topology: Topology, summary: Summary, waited: set[str]) -> list[LinkSummary]:
+    """The busiest queue at a T0 upwards, at a T1 downwards and at a T0 to a host."""
+    found: dict[tuple[Tier, Tier], LinkSummary] = {}
+    for link in sorted(summary.links, key=lambda one: one.crowded, reverse=True):
+        if link.direction in waited:
+            sender, receiver = (topology.nodes[name] for name in link.direction.split(">"))
+            found.setdefault((sender.tier, receiver.tier), link)
+    return [found[hop] for hop in _HOPS if hop in found]
+
+
+def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
+    rtt_ms = data.base_rtt_s * 1e3
+    counts = "; ".join(
+        f"{one.direction}: {one.offered} packets, {one.marked} marked, {one.trimmed} trimmed, "
+        f"{one.full} dropped"
+        for one in shown
+    )
+    return (
+        "What waits at the busiest port of each kind (T0 to T1, T1 to T0, T0 to host), in "
+        "bandwidth-delay products of its link. Dotted: from where packets are marked at random, "
+        "from where all are, and from where they are trimmed. Dots stand where that happened since "
+        f"the sample before. Right: the fullest moment; a base RTT is {rtt_ms:.0f} ms. "
+        f"From first to last packet {counts}."
+    )
+
+
+def _whole_run(axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame) -> None:
+    _queue(axes, data, link, own)
+    axes.set_xlim(0, run_end(data))
+    axes.set_ylim(0, None)
+    axes.set_ylabel("backlog (BDP)")
+    axes.set_title(link.direction)
+
+
+def _fullest(
+    axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame, *, first: bool
+) -> None:
+    _queue(axes, data, link, own)
+    peak = own["t"][int(np.argmax(own["backlog_bytes"].to_numpy()))]
+    start = max(peak - ZOOM_RTTS / 3 * data.base_rtt_s, 0)
+    axes.set_xlim(start, start + ZOOM_RTTS * data.base_rtt_s)
+    axes.spines["top"].set_visible(False)
+    if first:
+        style.rtt_axis(axes, start, data.base_rtt_s, "base RTTs")
+
+
+def _queue(axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame) -> None:
+    queue, bdp = _port(data.topology, link.direction)
+    t, backlog = own["t"].to_numpy(), own["backlog_bytes"].to_numpy() / bdp
+    axes.fill_between(t, backlog, step="post", color=style.SKY, alpha=0.45, linewidth=0)
+    axes.step(t, backlog, where="post", color=style.BLUE, linewidth=0.8)
+    for name, depth in queue.depths().items():
+        if name != "limit":
+            axes.axhline(depth.in_bytes(bdp) / bdp, color=style.GREY, linestyle=":", linewidth=0.8)
+    for column, label, colour in _EVENTS:
+        happened = np.diff(own[column].to_numpy(), prepend=own[column][0]) > 0
+        if happened.any():
+            axes.plot(t[happened], backlog[happened], ".", color=colour, markersize=3, label=label)
+
+
+def _port(topology: Topology, direction: str) -> tuple[Queue, int]:
+    """The queue of the switch's port that sends, and its link's BDP in bytes."""
+    sender, receiver = (topology.nodes[name] for name in direction.split(">"))
+    for near, far, link in topology.adjacency[sender]:
+        queue = topology.queue_of(link, near)
+        if far.node == receiver and queue is not None:
+            return queue, topology.link_bdp_bytes(link)
+    raise LookupError(f"{direction} is not the queue of a switch")
+
+
+def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
+    found: dict[str, Artist] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    return list(found.values()), list(found)

@@ -1,0 +1,1 @@
+"""Processes and Linux namespaces: everything that a run makes disappears with its sandbox."""
