@@ -31,6 +31,7 @@ from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
@@ -56,7 +57,6 @@ SECONDS = 1.5
 """Of one measurement; each program is measured twice in a repeat."""
 
 ANSWER_S = 10.0
-NS_PER_S = 1_000_000_000
 SOURCE = Path(__file__).with_suffix(".c")
 
 

@@ -11,9 +11,8 @@ import traceback
 from collections.abc import Callable
 
 from testbed.model.errors import RunFailedError, TestbedError
+from testbed.model.progress import Progress
 from testbed.sandbox.forking import fork
-
-Progress = Callable[[str, float], None]
 
 
 def in_child(work: Callable[[Progress], object], progress: Progress) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from testbed.cli.child import Progress
 from testbed.model.errors import InputError, Problem
+from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.child import Progress
 from testbed.cli.fault import say_how
 from testbed.cli.holding import ended_by_ctrl_c, hold_of
 from testbed.cli.locking import held
@@ -26,6 +25,7 @@ from testbed.cli.series import (
 )
 from testbed.cli.summary import end_with
 from testbed.model.errors import InputError, MachineError, Problem
+from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.experiment.hold import Hold

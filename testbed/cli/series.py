@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from testbed.cli.child import Progress, in_child
+from testbed.cli.child import in_child
 from testbed.cli.clean import remove
 from testbed.cli.comparing import show_comparison
 from testbed.cli.locking import held
@@ -16,6 +16,7 @@ from testbed.cli.running import require_seed, signals_stop, told_how_to_continue
 from testbed.cli.screen import progress_shown, say_error, say_json, stdout
 from testbed.cli.summary import exit_status
 from testbed.model.errors import ExitStatus, InputError, Problem, RunFailedError
+from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.child import Progress
 from testbed.cli.locking import held
 from testbed.cli.options import Json, NoFigures, Results
 from testbed.cli.running import (
@@ -27,6 +26,7 @@ from testbed.cli.series import (
     sweep_of,
 )
 from testbed.cli.summary import end_with
+from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
     from testbed.model.scenario import Scenario

@@ -40,11 +40,12 @@ def trace(
     """
     from testbed.files.loading import load_topology
     from testbed.model.fabric.walk import walk
+    from testbed.mrc.constants import HOP_LIMIT
 
     fabric = load_topology(topology)
     sender, receiver = hosts_named(fabric, SRC=src, DST=dst)
     way, number = _way(fabric, sender, receiver, path, ev)
-    hops = walk(fabric, sender, receiver, way)
+    hops = walk(fabric, sender, receiver, way, HOP_LIMIT)
     found = _live(fabric, sender, receiver, way, number) if live else None
     differences = [] if found is None else _differences(hops, found, number)
     if as_json:

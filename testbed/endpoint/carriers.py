@@ -7,9 +7,8 @@ from typing import Final
 
 from testbed.model.fabric import addressing
 from testbed.model.fabric.topology import Node, Topology
-from testbed.mrc.constants import ECT0
+from testbed.mrc.constants import ECT0, HOP_LIMIT
 
-HOP_LIMIT: Final = 64
 _IPV6_IN_IPV6: Final = 41
 _OUTER: Final = Struct("!IHBB16s16s")
 

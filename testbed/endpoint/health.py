@@ -5,7 +5,9 @@ import os
 import time
 from pathlib import Path
 
-INTERVAL_NS = 1_000_000_000
+from testbed.model.units import NS_PER_S
+
+INTERVAL_NS = NS_PER_S
 _P99 = 0.99
 
 

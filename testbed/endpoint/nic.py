@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 from typing import Final
 
-from testbed.endpoint.carriers import HOP_LIMIT, Carriers
+from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.sockets import HostSockets
 from testbed.fabric.closing import Closing
@@ -20,7 +20,9 @@ from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.host.port_scheduler import PortScheduler
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.units import NS_PER_S
 from testbed.mrc import Arrival, Datagram
+from testbed.mrc.constants import HOP_LIMIT
 from testbed.mrc.wire.datagram import new
 
 POLLS_PER_DELAY: Final = 8
@@ -29,7 +31,7 @@ POLLS_PER_DELAY: Final = 8
 MAX_SWITCHES: Final = 3
 """On the longest path. A hop limit that tells of more, or of less than none, is none of ours."""
 
-_OFFSET_INTERVAL_NS: Final = 1_000_000_000
+_OFFSET_INTERVAL_NS: Final = NS_PER_S
 _ECN_MASK: Final = 0b11
 _DUE: Final = itemgetter(0)
 

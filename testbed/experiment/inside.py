@@ -19,7 +19,6 @@ from testbed.experiment.hold import HELD, Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import Child, hear_all, hear_within, start_endpoint, start_mapper
-from testbed.experiment.progress import Progress
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
@@ -31,7 +30,9 @@ from testbed.host.planning import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.kinds import happenings
+from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
@@ -42,7 +43,6 @@ ANSWER_S = 10.0
 LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
 """So long nothing may arrive anywhere for a fabric to be empty: several times a packet's way."""
-NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)

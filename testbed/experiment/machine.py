@@ -7,7 +7,9 @@ import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-INTERVAL_NS = 1_000_000_000
+from testbed.model.units import NS_PER_S
+
+INTERVAL_NS = NS_PER_S
 _IDLE, _IOWAIT, _SOFTIRQ, _STEAL = 3, 4, 6, 7
 """Columns of /proc/stat (proc_stat(5)). In softirqs the kernel receives, queues and forwards
 packets, whoever sent them; stolen is what a virtual machine wanted and its host gave to others."""

@@ -12,11 +12,11 @@ from testbed.endpoint.kernel.available import require_stack
 from testbed.experiment.hold import Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
-from testbed.experiment.progress import Progress
 from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import daemons as openvswitch
 from testbed.model.errors import RunFailedError, TestbedError
+from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
 from testbed.results.records import collect
 from testbed.sandbox.namespaces import start_sandbox

@@ -26,6 +26,7 @@ from typing import BinaryIO
 from testbed.fabric.closing import Closing
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Link, Port
+from testbed.model.units import NS_PER_S
 from testbed.sandbox import namespaces
 
 ETH_P_ALL = 3
@@ -39,7 +40,6 @@ TP_STATUS_USER = 1
 
 PCAP_MAGIC_NS = 0xA1B2_3C4D
 LINKTYPE_ETHERNET = 1
-NS_PER_S = 1_000_000_000
 
 _FRAME_BYTES = 10_240
 _BLOCK_FRAMES = 2

@@ -15,7 +15,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.fabric.addressing import Path, carrier, flow_label_of_ev, nic_address
 from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
-from testbed.model.fabric.walk import HOP_LIMIT
+from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
 
 IPPROTO_NONE = 59

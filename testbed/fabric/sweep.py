@@ -22,10 +22,10 @@ from testbed.fabric.mininet.nodes import NamespaceNode
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import Path, carrier, links_of_path, nic_address, paths
 from testbed.model.fabric.topology import Node, Topology
+from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
 
 IPPROTO_NONE = 59
-HOP_LIMIT = 64
 SILENCE_NS = 200_000_000
 """Without an arrival for this long, what is missing is lost."""
 

@@ -8,8 +8,7 @@ from typing import Any
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.scenario import Scenario
-
-_NS_PER_S = 1_000_000_000
+from testbed.model.units import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ def flow_outcomes(
         into = received.get(flow.number)
         out = sent.get(flow.number) or _untold(into)
         control_bytes = reports[src]["control_bytes"] if src in reports else 0
-        control_bps = control_bytes * 8 * _NS_PER_S / duration_ns
+        control_bps = control_bytes * 8 * NS_PER_S / duration_ns
         raw_bps = shares_bps[flow.number] - control_bps / leaving[src]
         unaccounted = out["bytes_sent"] if into is None else 0
         into = into or {"bytes_verified": 0, "bytes_corrupted": 0}

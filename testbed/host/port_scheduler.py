@@ -6,9 +6,8 @@ window of data would wait in the host's transmit queue, and a retransmission beh
 
 from math import ceil
 
+from testbed.model.units import NS_PER_S
 from testbed.mrc.recovery.transmission import Transmission
-
-NS_PER_S = 1_000_000_000
 
 
 class PortScheduler:

@@ -15,8 +15,8 @@ from ipaddress import IPv6Address
 from testbed.mapper.prober import Probe
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import Node, Topology
-from testbed.model.fabric.walk import HOP_LIMIT
 from testbed.mrc import DscpClasses
+from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
 
 PORT = 49_573

@@ -9,11 +9,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
 from testbed.model.errors import RefusedValueError
+
+NS_PER_S: Final = 1_000_000_000
+"""Nanoseconds per second."""
 
 _NUMBER = r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-zµ/]*)\s*", re.ASCII)
@@ -30,7 +33,7 @@ _RATES = {
     "Mb/s": 10**6,
     "Gb/s": 10**9,
 }
-_DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": 10**9, "min": 60 * 10**9}
+_DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": NS_PER_S, "min": 60 * NS_PER_S}
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 _MEANT = {

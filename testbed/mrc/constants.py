@@ -9,6 +9,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+NS_PER_S: Final = 1_000_000_000
+"""Nanoseconds per second."""
+
+HOP_LIMIT: Final = 64
+"""The IPv6 hop limit, outer and inner, with which a packet leaves its host. Ours."""
+
 ROCE_UDP_PORT: Final = 4791
 """UDP destination port (IBTA A17). One description of MRC writes 4971: taken as a slip."""
 

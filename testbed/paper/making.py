@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +17,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from testbed.model.errors import ExitStatus
+from testbed.model.progress import Progress
 from testbed.paper.figure import FORMS, Form
 from testbed.paper.runs import SLOWED, STATES, Order, verdict
-
-Progress = Callable[[str, float], None]
-"""Told what is being done, and the part done, from 0 to 1."""
 
 _TESTBED = (sys.executable, "-c", "from testbed.cli import main; main()")
 

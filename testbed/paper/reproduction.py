@@ -7,9 +7,10 @@ from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.names import did_you_mean
+from testbed.model.progress import Progress
 from testbed.paper.figure import FORMS, Form, PaperFigure
 from testbed.paper.fitting import Machine
-from testbed.paper.making import REPEAT_S, Progress, make
+from testbed.paper.making import REPEAT_S, make
 from testbed.paper.outcome import Outcome, Shelf, judge
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_json, as_markdown, render

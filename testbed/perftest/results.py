@@ -13,12 +13,12 @@ from typing import Self, TypeAlias
 
 from testbed.endpoint.device import LATE_RTTS
 from testbed.model.fabric.topology import Node, Topology
+from testbed.model.units import NS_PER_S
 from testbed.perftest.parameters import Parameters
 
 BEARABLE = 0.02
 """So many packets may be seen late. Ours."""
 
-NS_PER_S = 1_000_000_000
 _MIB = 1 << 20
 _LINE = "-" * 139
 _LATENCY_COLUMNS = (

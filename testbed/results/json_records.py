@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.faults.impairment import Impairment
-
-NS = 1_000_000_000
+from testbed.model.units import NS_PER_S
 
 
 class _Record(BaseModel):
@@ -139,7 +138,7 @@ class HealthSample(_Record):
 
     t_ns: int
     process: str
-    interval_ns: int = Field(default=NS, gt=0)
+    interval_ns: int = Field(default=NS_PER_S, gt=0)
     lag_p99_ns: int | None = None
     lag_max_ns: int | None = None
     cpu_ns: int | None = None

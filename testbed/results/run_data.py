@@ -15,7 +15,8 @@ from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import CONTROLLER, FAULTS
 from testbed.model.scenario import Scenario
-from testbed.results.json_records import NS, FaultRecord, FlowRecord, HealthSample, RunRecord
+from testbed.model.units import NS_PER_S
+from testbed.results.json_records import FaultRecord, FlowRecord, HealthSample, RunRecord
 from testbed.results.records import TABLES
 
 
@@ -44,17 +45,17 @@ class RunData:
     @property
     def base_rtt_s(self) -> float:
         """Base RTT in emulated seconds."""
-        return self.run.base_rtt_ns / NS
+        return self.run.base_rtt_ns / NS_PER_S
 
     @property
     def health_during(self) -> tuple[HealthSample, ...]:
         """The samples between start and planned end."""
-        begin, end = self.run.t0_ns, self.run.t0_ns + self.run.duration_s * NS
+        begin, end = self.run.t0_ns, self.run.t0_ns + self.run.duration_s * NS_PER_S
         return tuple(sample for sample in self.health if begin <= sample.t_ns <= end)
 
     def seconds(self, time_ns: int | None) -> float | None:
         """A CLOCK_MONOTONIC time as seconds from the start of the run."""
-        return None if time_ns is None else (time_ns - self.run.t0_ns) / NS
+        return None if time_ns is None else (time_ns - self.run.t0_ns) / NS_PER_S
 
     def table(self, name: str, flow: int) -> pl.DataFrame:
         """The rows of one flow, in order of time."""

@@ -22,12 +22,12 @@ from typing import Final
 from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine, Event
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
-NS_PER_S: Final = 1_000_000_000
 _RANDOM_BITS: Final = 32
 
 

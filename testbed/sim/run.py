@@ -23,18 +23,18 @@ from testbed.model.fabric.topology import PAYLOAD_MTU, Node
 from testbed.model.faults.impairment import InForce
 from testbed.model.faults.kinds import FAULTS, Happening, Step, happenings
 from testbed.model.flows import flows_of
+from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mptcp, Tcp
+from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import BINS_PER_RTT, Host
-from testbed.sim.link import NS_PER_S, Counts, Timing
+from testbed.sim.link import Counts, Timing
 from testbed.sim.mapper import Agents
 from testbed.workloads.pattern import Block
-
-Progress = Callable[[str, float], None]
 
 RAW = "raw"
 SETTLE_RTTS = 2

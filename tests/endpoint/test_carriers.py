@@ -5,11 +5,11 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.endpoint.carriers import HOP_LIMIT, Carriers
+from testbed.endpoint.carriers import Carriers
 from testbed.model.fabric import addressing
 from testbed.model.fabric.ev_set import choose_evs
 from testbed.model.fabric.topology import Topology
-from testbed.mrc.constants import IPV6_BYTES
+from testbed.mrc.constants import HOP_LIMIT, IPV6_BYTES
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.packets import ReliabilityProbe
 

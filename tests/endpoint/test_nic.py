@@ -5,10 +5,10 @@ from ipaddress import IPv6Address
 
 import pytest
 
-from testbed.endpoint.carriers import HOP_LIMIT
 from testbed.endpoint.nic import MAX_SWITCHES, Nic, delays_ns
 from testbed.endpoint.sockets import Received
 from testbed.model.fabric.topology import Topology
+from testbed.mrc.constants import HOP_LIMIT
 
 TOPOLOGY = Topology(
     name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2, dilation=1000

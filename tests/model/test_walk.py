@@ -5,6 +5,7 @@ from hypothesis import given
 from testbed.model.fabric import addressing
 from testbed.model.fabric.topology import Node, Topology
 from testbed.model.fabric.walk import walk
+from testbed.mrc.constants import HOP_LIMIT
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 
@@ -15,7 +16,7 @@ def test_a_walk_is_what_the_routes_of_its_nodes_make_of_a_carrier(
 ) -> None:
     topology, src, dst = drawn
     for path in addressing.paths(topology, src, dst):
-        hops = walk(topology, src, dst, path)
+        hops = walk(topology, src, dst, path, HOP_LIMIT)
         assert hops[0].leaves == addressing.carrier(topology, src, dst, path)
         for hop, following in pairwise(hops):
             assert hop.leaves is not None
@@ -38,15 +39,15 @@ def test_a_walk_is_what_the_routes_of_its_nodes_make_of_a_carrier(
 
 def test_hop_limits_fall_by_one_a_switch() -> None:
     src, dst = ODD.host(0), ODD.host(5)
-    hops = walk(ODD, src, dst, addressing.Path(2, 4))
+    hops = walk(ODD, src, dst, addressing.Path(2, 4), HOP_LIMIT)
     assert [hop.hop_limit for hop in hops] == [64, 63, 62, 61, 61]
-    local = walk(ODD, src, ODD.host(1), addressing.Path(2, None))
+    local = walk(ODD, src, ODD.host(1), addressing.Path(2, None), HOP_LIMIT)
     assert [hop.node.name for hop in local] == ["h0", "p2_t0_0", "h1"]
 
 
 def test_a_walk_at_the_real_size_is_immediate() -> None:
     path = addressing.Path(7, 255)
-    hops = walk(REAL, REAL.host(0), REAL.host(131_071), path)
+    hops = walk(REAL, REAL.host(0), REAL.host(131_071), path, HOP_LIMIT)
     assert [hop.node.name for hop in hops] == ["h0", "p7_t0_0", "p7_t1_255", "p7_t0_511", "h131071"]
     assert str(hops[0].leaves) == "5f00:0:1e00:2eff:1fff:3eff::"
     assert "links" not in REAL.__dict__

@@ -18,6 +18,7 @@ from testbed.model.fabric.ev_set import Ev, choose_evs
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Node, Topology
 from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
@@ -31,7 +32,6 @@ from testbed.results.records import (
 )
 
 T0_NS = 5_000_000_000_000
-NS = 1_000_000_000
 PAYLOAD = 4096
 LINK = "p0_t0_0--p0_t1_1"
 
@@ -99,7 +99,7 @@ class Truth:
 
 def ns(t: float) -> int:
     """Seconds of the run on CLOCK_MONOTONIC in ns."""
-    return T0_NS + round(t * NS)
+    return T0_NS + round(t * NS_PER_S)
 
 
 def generate(directory: Path, plan: Plan) -> dict[int, Truth]:
@@ -164,7 +164,7 @@ def _ev_changes(plan: Plan, truth: Truth, src: str, dst: str) -> list[Change]:
 
 def _packets(plan: Plan, truth: Truth, changes: Sequence[Change], src: str, dst: str) -> None:
     noise = random.Random(plan.seed)
-    one_way = plan.topology.one_way_ns(3) / NS
+    one_way = plan.topology.one_way_ns(3) / NS_PER_S
     dead = [
         (f.at, f.until or plan.duration, truth.through(plan.topology, src, dst, f.target))
         for f in plan.failures
@@ -334,7 +334,7 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
         {
             "t_ns": ns(second),
             "process": host,
-            "interval_ns": NS,
+            "interval_ns": NS_PER_S,
             "lag_p99_ns": plan.lag_ns,
             "lag_max_ns": plan.lag_ns * 3,
             "cpu_ns": 210_000_000,

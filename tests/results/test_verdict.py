@@ -9,12 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 
+from testbed.model.units import NS_PER_S
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
 from testbed.results.run_data import RunData, load_run
 from testbed.results.summary import Summary
 
-from .synthetic import NS, Failure, Plan, generate, ns
+from .synthetic import Failure, Plan, generate, ns
 
 PLAN = Plan(duration=5.0, failures=())
 
@@ -118,7 +119,7 @@ def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
     sent = pl.read_parquet(run / "transmissions.parquet")
     drained = sent.with_columns(t=pl.col("t") + PLAN.duration)
     pl.concat([sent, drained]).write_parquet(run / "transmissions.parquet")
-    cost_ns = 2 * 0.21 * PLAN.duration * NS / packets
+    cost_ns = 2 * 0.21 * PLAN.duration * NS_PER_S / packets
     manifest["capacity"] = {"endpoint_ns": measured * cost_ns / 1.4, "cpus": cpus}
     (run / "manifest.json").write_text(json.dumps(manifest))
     rewrite_health(run, busy_share=busy)
@@ -214,7 +215,7 @@ def test_an_emulated_run_without_link_model_says_so_and_what_to_do(run: Path) ->
 
 
 def test_what_happened_before_the_start_does_not_count(run: Path) -> None:
-    sample = {"t_ns": ns(-1), "process": "h0", "interval_ns": NS, "lag_p99_ns": NS}
+    sample = {"t_ns": ns(-1), "process": "h0", "interval_ns": NS_PER_S, "lag_p99_ns": NS_PER_S}
     with (run / "health.jsonl").open("a") as file:
         file.write(json.dumps(sample) + "\n")
     assert verdict_of(run).verdict == "trusted"

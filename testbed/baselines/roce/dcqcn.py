@@ -13,7 +13,8 @@ port's rate, as the paper's are for 40 Gb/s.
 from dataclasses import dataclass
 from typing import Final, Self
 
-NS_PER_S: Final = 1_000_000_000
+from testbed.mrc.constants import NS_PER_S
+
 _US: Final = 1_000
 
 G: Final = 5 / 1024

@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
 from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
-from testbed.baselines.roce.dcqcn import NS_PER_S, Dcqcn
+from testbed.baselines.roce.dcqcn import Dcqcn
 from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
 from testbed.mrc import NEVER, Completion, CompletionStatus, Datagram, Event, Lost
 from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.send_queue import SendQueue
 from testbed.mrc.wire.psn import unwrap_psn, wrap_psn

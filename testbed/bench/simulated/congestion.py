@@ -11,13 +11,13 @@ from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
+from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
 from testbed.results.analysis.metrics import WARM_UP_RTTS, jain
 from testbed.sim import Outcome, Simulation
 from testbed.sim.link import Timing
 
-NS_PER_S = 1_000_000_000
 SAMPLES_PER_RTT = 16
 MANY = 200
 """Packets: more than probes and SACKs of a path, less than data."""

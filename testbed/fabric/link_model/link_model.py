@@ -25,6 +25,7 @@ from testbed.fabric.link_model.libbpf import BpfObject
 from testbed.model.errors import MachineError
 from testbed.model.fabric.shape import Shape, shape_of
 from testbed.model.fabric.topology import FIRST_IFINDEX, Port, Tier, Topology
+from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.sandbox import namespaces
@@ -36,7 +37,6 @@ BPF_DIRECTORY = Path("/run/bpf")
 
 PINNED = BPF_DIRECTORY / "directions"
 PPM = 1_000_000
-NS_PER_S = 1_000_000_000
 
 READ_NS = 100_000
 READ_TRIES = 5

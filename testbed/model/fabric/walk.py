@@ -12,9 +12,6 @@ from testbed.model.fabric.addressing import (
 )
 from testbed.model.fabric.topology import Node, Port, Topology
 
-HOP_LIMIT = 64
-"""With which a packet leaves its host."""
-
 
 @dataclass(frozen=True, slots=True)
 class Hop:
@@ -40,8 +37,11 @@ class Hop:
     hop_limit: int
 
 
-def walk(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[Hop, ...]:
-    """Every node that a packet passes, in order, its sender and its receiver included."""
+def walk(topology: Topology, src: Node, dst: Node, path: Path, hop_limit: int) -> tuple[Hop, ...]:
+    """Every node that a packet passes, in order, sender and receiver included.
+
+    `hop_limit` is the hop limit with which the packet leaves its sender.
+    """
     usids = carrier_usids(topology, src, dst, path)
     links = links_of_path(topology, src, dst, path)
     hops = []
@@ -51,8 +51,8 @@ def walk(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[Hop, ...
     for number, (link, one) in enumerate(zip(links, usids, strict=True)):
         near, far = link.ports if link.lower.node == node else reversed(link.ports)
         leaves = address(*usids[number:])
-        hops.append(Hop(node, arrives, own, leaves, locator(one), near, HOP_LIMIT - number))
+        hops.append(Hop(node, arrives, own, leaves, locator(one), near, hop_limit - number))
         node, arrives, own = far.node, leaves, locator(one)
     last = IPv6Network(address(usids[-1]))
-    hops.append(Hop(dst, arrives, last, None, None, None, HOP_LIMIT - len(links) + 1))
+    hops.append(Hop(dst, arrives, last, None, None, None, hop_limit - len(links) + 1))
     return tuple(hops)

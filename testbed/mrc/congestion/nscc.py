@@ -35,8 +35,9 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, Self
 
+from testbed.mrc.constants import NS_PER_S
+
 _BITS: Final = 8
-_NS: Final = 1_000_000_000
 _REFERENCE_BDP: Final = 150_000
 """Bytes: 100 Gbit/s x 12 us, the network that uet-htsim's constants are scaled from."""
 
@@ -130,7 +131,7 @@ class CcProfile:
         Raises:
             ValueError: the bandwidth-delay product does not hold a packet.
         """
-        bdp = rate_bps * base_rtt_ns / _BITS / _NS
+        bdp = rate_bps * base_rtt_ns / _BITS / NS_PER_S
         target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
         a = bdp / _REFERENCE_BDP
         b = target_ns / (_REFERENCE_RTT_NS * dilation)

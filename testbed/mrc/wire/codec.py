@@ -29,6 +29,7 @@ from testbed.mrc.constants import (
     FLAG_ACK_REQUEST,
     FLAG_RETRANSMITTED,
     FLAG_TIMESTAMP,
+    HOP_LIMIT,
     ICRC_BYTES,
     IMMDT_BYTES,
     IPV6_BYTES,
@@ -66,7 +67,6 @@ _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
 
 UDP_NEXT_HEADER: Final = 17
-_HOP_LIMIT: Final = 64
 _FTYPE_TIMESTAMP: Final = 1
 _TIMESTAMPED: Final = FLAG_TIMESTAMP << 24
 """In the BTH's last word: a TSETH follows the METH."""
@@ -148,7 +148,7 @@ def encode_write(
         0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
         length,
         UDP_NEXT_HEADER,
-        _HOP_LIMIT,
+        HOP_LIMIT,
         source,
         destination,
         ev >> EV_PORT_SHIFT,
@@ -235,7 +235,7 @@ def encode_base(
         0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
         length,
         UDP_NEXT_HEADER,
-        _HOP_LIMIT,
+        HOP_LIMIT,
         source,
         destination,
         ev >> EV_PORT_SHIFT,

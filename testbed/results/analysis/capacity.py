@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from testbed.model.fabric.topology import Node, Topology
 from testbed.model.faults.impairment import InForce
-from testbed.results.json_records import NS, FlowRecord
+from testbed.model.units import NS_PER_S
+from testbed.results.json_records import FlowRecord
 from testbed.results.run_data import RunData
 
 
@@ -52,7 +53,7 @@ def attainable_rates(data: RunData) -> dict[int, AttainableRate]:
     flows = data.run.flows
     steps = sorted(
         (
-            ((step.by_ns - data.run.t0_ns) / NS, fault.index, fault.places, step.impairment)
+            ((step.by_ns - data.run.t0_ns) / NS_PER_S, fault.index, fault.places, step.impairment)
             for fault in data.faults
             for step in fault.steps
         ),

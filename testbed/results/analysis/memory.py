@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
-from testbed.results.json_records import NS
+from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData
 from testbed.results.summary import ProcessMemory
 
@@ -21,7 +21,7 @@ def process_memory(data: RunData) -> tuple[ProcessMemory, ...]:
     quarter = data.run.duration_s / 4
     sampled: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for sample in data.health:
-        t = (sample.t_ns - data.run.t0_ns) / NS
+        t = (sample.t_ns - data.run.t0_ns) / NS_PER_S
         for process, resident in sample.resident_bytes.items():
             if quarter <= t < 2 * quarter:
                 sampled[process][0].append(resident)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from testbed.model.units import NS_PER_S
 from testbed.results.analysis.capacity import attainable_rates
 from testbed.results.analysis.delivery import delivery, message_latencies, reordering
 from testbed.results.analysis.ev_states import ev_spans
@@ -22,7 +23,7 @@ from testbed.results.analysis.localisation import localisation
 from testbed.results.analysis.memory import process_memory
 from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.verdict import judge
-from testbed.results.json_records import NS, FaultRecord, FlowRecord
+from testbed.results.json_records import FaultRecord, FlowRecord
 from testbed.results.run_data import RunData
 from testbed.results.summary import (
     EvSummary,
@@ -247,7 +248,7 @@ def _fault(data: RunData, tables: Sequence[FlowTables], fault: FaultRecord) -> F
         target=fault.target,
         places=fault.places,
         actuator=fault.actuator,
-        requested_s=(fault.asked_ns - data.run.t0_ns) / NS,
+        requested_s=(fault.asked_ns - data.run.t0_ns) / NS_PER_S,
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=unsure,
         heal_requested_s=data.seconds(fault.heal_asked_ns),

@@ -13,9 +13,10 @@ import polars as pl
 
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.kinds import CONTROLLER, OPENFLOW, happenings
+from testbed.model.units import NS_PER_S
 from testbed.results.analysis.grades import Found, Level, grade
 from testbed.results.analysis.lateness import late_loops, late_timers
-from testbed.results.json_records import NS, HealthSample, mean_busy, mean_stolen
+from testbed.results.json_records import HealthSample, mean_busy, mean_stolen
 from testbed.results.run_data import RunData
 from testbed.results.summary import FlowSummary, Integrity, State
 
@@ -176,9 +177,9 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> Found:
         sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own) for own in hosts.values()
     )
     packets_per_s = packets / data.run.duration_s
-    cost_ns = cores * NS / packets_per_s
+    cost_ns = cores * NS_PER_S / packets_per_s
     share = cost_ns / measured["endpoint_ns"]
-    expected = packets_per_s * measured["endpoint_ns"] / NS / measured["cpus"]
+    expected = packets_per_s * measured["endpoint_ns"] / NS_PER_S / measured["cpus"]
     if share > COST_OUTDATED and expected >= COST_TELLS:
         yield (
             Level.DEGRADED,

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from testbed.results.json_records import NS
+from testbed.model.units import NS_PER_S
 from testbed.results.report.figures import Drawing
 from testbed.results.run_data import RunData
 from testbed.results.summary import FaultMetrics, LinkSummary, Summary
@@ -147,7 +147,7 @@ def facts(value: Mapping[str, Any], t0_ns: int, path: str = "") -> list[str]:
         if isinstance(inner, Mapping):
             lines += facts(inner, t0_ns, name)
         elif key.endswith("_ns") and isinstance(inner, int):
-            lines.append(f"{name.removesuffix(' ns')}: at {(inner - t0_ns) / NS:.4f} s")
+            lines.append(f"{name.removesuffix(' ns')}: at {(inner - t0_ns) / NS_PER_S:.4f} s")
         elif isinstance(inner, list):
             lines.append(f"{name}: {', '.join(map(_plain, inner))}")
         else:

@@ -1,0 +1,6 @@
+"""The callback by which long work reports its progress."""
+
+from collections.abc import Callable
+
+Progress = Callable[[str, float], None]
+"""Called with a description of the current step and the share of the work done, from 0 to 1."""
