@@ -1,13 +1,11 @@
 """`testbed clean`: remove what broken-off runs left."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.locking import is_held
 from testbed.cli.options import Json, Results
 from testbed.cli.screen import say_json, stdout
 
@@ -30,12 +28,12 @@ def clean(
     Runs that are on or complete stay. Nothing else is ever left behind: the fabric lives in
     namespaces that end with its run.
     """
-    from testbed.results.run_directory import runs
+    from testbed.results.run_directory import is_locked, runs
 
     removed = []
     for run in runs(results):
         named_so = _RUN.fullmatch(run.path.name) is not None
-        if named_so and not is_complete(run) and not is_held(run.path):
+        if named_so and not run.complete and not is_locked(run.path):
             removed.append(str(run.path))
             if not dry_run:
                 _try_to_remove(run)
@@ -52,28 +50,7 @@ def _try_to_remove(run: "RunDirectory") -> None:
     from testbed.model.errors import MachineError
 
     try:
-        remove(run)
+        run.remove()
     except PermissionError as error:
         what = f"cannot remove {error.filename}: {error.strerror}"
         raise MachineError(what, "call it as whoever called the run, or with sudo") from None
-
-
-def is_complete(run: "RunDirectory") -> bool:
-    """Whether the run's records are whole, so that they can be analysed (again)."""
-    return run.finished or (run.path / "run.json").is_file()
-
-
-def remove(run: "RunDirectory") -> None:
-    """Remove a run's directory, and its scenario's if no run is left in it."""
-    from testbed.results.run_directory import LATEST, runs
-
-    shutil.rmtree(run.path)
-    scenario = run.path.parent
-    latest = scenario / LATEST
-    if latest.is_symlink() and not latest.exists():
-        left = [one for one in runs(scenario.parent) if one.path.parent == scenario]
-        latest.unlink()
-        if left:
-            latest.symlink_to(left[-1].path.name)
-    if not any(scenario.iterdir()):
-        scenario.rmdir()

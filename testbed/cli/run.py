@@ -8,7 +8,6 @@ import typer
 
 from testbed.cli.fault import say_how
 from testbed.cli.holding import ended_by_ctrl_c, hold_of
-from testbed.cli.locking import held
 from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, NoFigures, Pcap, Results
 from testbed.cli.running import scenario_given, signals_stop, told_what_is_kept
@@ -72,7 +71,7 @@ def run(
     0 as expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 3 this
     machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
-    from testbed.results.run_directory import RunDirectory
+    from testbed.results.run_directory import RunDirectory, locked
 
     settings, swept, links = settings_of(set_), sweep_of(sweep), pcap or []
     several = repeat > 1 or bool(swept) or into is not None
@@ -105,7 +104,7 @@ def run(
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
     with (
         signals_stop(),
-        held(directory.path),
+        locked(directory.path),
         told_what_is_kept(directory),
         progress_shown() as progress,
         ended_by_ctrl_c(held_up, progress) as told,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.cli.clean import is_complete, remove
 from testbed.cli.screen import say_error, say_warning
 from testbed.model.errors import (
     InputError,
@@ -117,7 +116,7 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
         say_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
         raise typer.Exit(_SIGNALLED + stopped.number) from None
     except LateError as error:
-        remove(directory)
+        directory.remove()
         say_error(f"{error}\n  nothing of it is kept")
         raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
@@ -143,10 +142,10 @@ def told_how_to_continue(how: str) -> Iterator[None]:
 
 def _left(directory: "RunDirectory") -> str:
     directory.give_to_user()
-    if is_complete(directory):
+    if directory.complete:
         return f"all of its records are kept: testbed report {directory.path}"
     files = (path for path in directory.path.rglob("*") if path.is_file())
     if any(path.stat().st_size for path in files if path.name != _MANIFEST):
         return f"kept so far (testbed clean removes it): {directory.path}"
-    remove(directory)
+    directory.remove()
     return "nothing was recorded, nothing is kept"

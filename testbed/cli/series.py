@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from testbed.cli.child import in_child
-from testbed.cli.clean import remove
 from testbed.cli.comparing import show_comparison
-from testbed.cli.locking import held
 from testbed.cli.running import require_seed, signals_stop, told_how_to_continue
 from testbed.cli.screen import progress_shown, say_error, say_json, stdout
 from testbed.cli.summary import exit_status
@@ -128,13 +126,14 @@ def run_series(
         InputError: a case is wrong, or `into` holds another series. Nothing has been run then.
         MachineError: this machine cannot run it.
     """
+    from testbed.results.run_directory import locked
     from testbed.results.series import label, load_series
 
     scenarios = {label(case): load(case) for case in plan.cases}
     directory = _directory(plan, results, into)
     with (
         signals_stop(),
-        held(directory),
+        locked(directory),
         told_how_to_continue(f"the same command with --into {directory}"),
     ):
         with progress_shown() as progress:
@@ -186,7 +185,7 @@ def _run(
     execute: Execute,
     progress: Progress,
 ) -> "Done":
-    from testbed.results.run_directory import RunDirectory
+    from testbed.results.run_directory import RunDirectory, locked
     from testbed.results.series import Done, directory_name, label
 
     count, made = len(series.plan.runs), len(series.done)
@@ -202,13 +201,13 @@ def _run(
 
     error = None
     try:
-        with held(run.path):
+        with locked(run.path):
             in_child(lambda tell: execute(scenario, run, tell), told)
     except RunFailedError as failed:
         error = str(failed)
         say_error(f"{error}\n  its logs: {run.logs}; the other runs go on")
     except BaseException:
-        remove(run)  # it is not in the index: it is made again
+        run.remove()  # it is not in the index: it is made again
         raise
     return Done(
         case=case,

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.locking import held
 from testbed.cli.options import Json, NoFigures, Results
 from testbed.cli.running import (
     require_memory,
@@ -56,7 +55,7 @@ def simulate(
     expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 4 the run
     cannot be trusted.
     """
-    from testbed.results.run_directory import RunDirectory
+    from testbed.results.run_directory import RunDirectory, locked
 
     def simulated(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> "Summary":
         return _simulate(scenario, directory, progress, drawn=not no_figures)
@@ -74,7 +73,7 @@ def simulate(
     directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
     with (
         signals_stop(),
-        held(directory.path),
+        locked(directory.path),
         told_what_is_kept(directory),
         progress_shown() as progress,
     ):

@@ -14,6 +14,7 @@ from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
 from testbed.fabric.openvswitch.daemons import Availability
 from testbed.model.scenario import Scenario
+from testbed.results.code_version import code_version
 
 PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
 _PROJECT = Path(__file__).resolve().parents[2]
@@ -33,6 +34,7 @@ def write_manifest(
     content = {
         "scenario": scenario.model_dump(mode="json", by_alias=True),
         "seed": scenario.seed,
+        "code": code_version(),
         "packages": {package: version(package) for package in PACKAGES},
         "python": platform.python_version(),
         "core": "C, built by mypyc" if fast.is_built() else "Python",

@@ -80,7 +80,20 @@ def load_scenario(
     Raises:
         InputError: there is none of that name, or it is wrong, or its parts do not fit.
     """
-    document = read_document(find_scenario(name_or_path))
+    return scenario_of(read_document(find_scenario(name_or_path)), dilation, settings, swept)
+
+
+def scenario_of(
+    document: Document,
+    dilation: Dilation = nominal,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    swept: Mapping[str, Any] = MappingProxyType({}),
+) -> Scenario:
+    """Make a scenario of a document that was read before; otherwise as `load_scenario`.
+
+    Raises:
+        InputError: it is wrong, or its parts do not fit.
+    """
     for option, values in (("--set", settings), ("--sweep", swept)):
         for path, value in values.items():
             document = _set(document, path, value, option)

@@ -4,8 +4,12 @@ A run is finished when its `summary.json` is there; it is written last.
 """
 
 import errno
+import fcntl
 import os
 import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -72,6 +76,23 @@ class RunDirectory:
         """Whether the run was carried through to its summary."""
         return (self.path / SUMMARY).is_file()
 
+    @property
+    def complete(self) -> bool:
+        """Whether the run's records are whole, so that they can be analysed (again)."""
+        return self.finished or (self.path / "run.json").is_file()
+
+    def remove(self) -> None:
+        """Remove the directory, and its scenario's if no run is left in it."""
+        shutil.rmtree(self.path)
+        scenario = self.path.parent
+        latest = scenario / LATEST
+        if latest.is_symlink() and not latest.exists():
+            latest.unlink()
+            if others := [run for run in runs(scenario.parent) if run.path.parent == scenario]:
+                latest.symlink_to(others[-1].path.name)
+        if not any(scenario.iterdir()):
+            scenario.rmdir()
+
     def write(self, name: str, content: str | bytes) -> Path:
         """Write a file of the run as a whole or not at all; return its path."""
         path = self.path / name
@@ -125,6 +146,29 @@ def find_run(given: Path) -> RunDirectory:
             )
         ]
     )
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Lock a directory that is in use; the lock ends with the block or with the process."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def is_locked(directory: Path) -> bool:
+    """Whether another process, such as a run in progress, has locked a directory."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def give_to_user(path: Path) -> None:

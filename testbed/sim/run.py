@@ -28,6 +28,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
 from testbed.results import records
+from testbed.results.code_version import code_version
 from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
@@ -402,6 +403,7 @@ def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None
         "simulated": True,
         "scenario": scenario.model_dump(mode="json", by_alias=True),
         "seed": scenario.seed,
+        "code": code_version(),
         "packages": {"mrc-testbed": version("mrc-testbed")},
         "python": platform.python_version(),
         "machine": platform.machine(),

@@ -345,9 +345,9 @@ def test_a_run_that_is_on_is_not_cleaned(call: Call, play: Play) -> None:
     left: list[Path] = []
 
     def experiment(*_: object) -> None:
-        from testbed.cli.locking import is_held  # noqa: PLC0415 - as `clean` asks, in the run
+        from testbed.results.run_directory import is_locked  # noqa: PLC0415 - as `clean` asks, in the run
 
-        left.extend(path for path in _run_directories() if is_held(path))
+        left.extend(path for path in _run_directories() if is_locked(path))
         raise RunFailedError("enough seen")
 
     play(experiment)

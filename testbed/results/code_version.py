@@ -1,0 +1,24 @@
+"""Which code a run was made by: part of what identifies the run."""
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import testbed
+
+PACKAGE = Path(testbed.__file__).parent
+WITHOUT_INFLUENCE = frozenset({"bench", "campaign", "cli", "drawings", "paper", "perftest"})
+"""Packages that plan, start, judge or show runs: a change of them changes no run."""
+
+SUFFIXES = frozenset({".py", ".c", ".h"})
+
+
+@cache
+def code_version() -> str:
+    """A digest of the sources that decide what a run comes to; every manifest holds it."""
+    digest = hashlib.sha256()
+    for file in sorted(PACKAGE.rglob("*")):
+        path = file.relative_to(PACKAGE)
+        if file.suffix in SUFFIXES and path.parts[0] not in WITHOUT_INFLUENCE:
+            digest.update(f"{path} {hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()[:16]
