@@ -28,7 +28,8 @@ from testbed.fabric.netlink.socket import Netlink
 from testbed.host.planning import plan_endpoints
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import nic_address
-from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S

@@ -8,7 +8,8 @@ from testbed.cli.options import Json
 from testbed.cli.screen import say_columns, say_json
 
 if TYPE_CHECKING:
-    from testbed.model.fabric.topology import Node, Topology
+    from testbed.model.fabric.nodes import Node
+    from testbed.model.fabric.topology import Topology
 
 
 def paths(

@@ -8,7 +8,8 @@ from testbed.perftest import options
 from testbed.perftest.parameters import Parameters, Tool
 
 if TYPE_CHECKING:
-    from testbed.model.fabric.topology import Node, Topology
+    from testbed.model.fabric.nodes import Node
+    from testbed.model.fabric.topology import Topology
 
 Fabric = Annotated[str, typer.Argument(help="A topology's name or file.")]
 Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The host that calls.")]

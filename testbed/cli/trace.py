@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from testbed.fabric.live_trace import LiveTrace, Seen
     from testbed.model.fabric.addressing import Path
-    from testbed.model.fabric.topology import Node, Topology
+    from testbed.model.fabric.nodes import Node
+    from testbed.model.fabric.topology import Topology
     from testbed.model.fabric.walk import Hop
 
 

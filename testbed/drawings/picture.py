@@ -7,7 +7,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from testbed.model.fabric.topology import Link, Node, Tier, Topology
+from testbed.model.fabric.nodes import Link, Node, Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_rate
 from testbed.results.report.figures.style import GREY, PLANES, PNG_DPI, YELLOW, style
 

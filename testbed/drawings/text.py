@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from testbed.model.fabric.topology import Link, Node, Tier, Topology
+from testbed.model.fabric.nodes import Link, Node, Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_rate
 
 _GAP = "   "

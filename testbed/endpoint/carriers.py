@@ -6,7 +6,8 @@ from struct import Struct
 from typing import Final
 
 from testbed.model.fabric import addressing
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import ECT0, HOP_LIMIT
 
 _IPV6_IN_IPV6: Final = 41

@@ -26,7 +26,8 @@ from testbed.host.ev_entries import ev_entries
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import host_of_nic, nic_address
 from testbed.model.fabric.ev_set import choose_evs
-from testbed.model.fabric.topology import PAYLOAD_MTU, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import NEVER
 from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, Reach, WorkCompletion
 from testbed.sandbox.namespaces import NICENESS, TOPOLOGY_FILE

@@ -19,7 +19,8 @@ from testbed.fabric.closing import Closing
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.host.port_scheduler import PortScheduler
 from testbed.model.fabric.addressing import nic_address
-from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import Arrival, Datagram
 from testbed.mrc.constants import HOP_LIMIT

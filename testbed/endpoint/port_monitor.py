@@ -10,7 +10,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import Self
 
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 _RTMGRP_LINK = 1
 _RTM_NEWLINK = 16

@@ -17,7 +17,8 @@ from testbed.endpoint.device import Device
 from testbed.fabric.closing import Closing
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import ordinary_address
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.mrc import MemoryRegion
 from testbed.mrc.verbs import Destination, QueuePair
 

@@ -27,7 +27,7 @@ from testbed.model.units import show_duration
 from testbed.results.run_directory import give_to_user
 
 if TYPE_CHECKING:
-    from testbed.model.fabric.topology import Node
+    from testbed.model.fabric.nodes import Node
 
 WARN_LOAD = 0.7
 """Expected share of the CPUs above which a run will probably be degraded."""

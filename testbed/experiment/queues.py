@@ -3,7 +3,8 @@
 import numpy as np
 
 from testbed.fabric.link_model.link_model import LinkModel
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 from testbed.results.records import Recorder
 
 SAMPLES_PER_RTT = 16

@@ -25,7 +25,8 @@ from typing import BinaryIO
 
 from testbed.fabric.closing import Closing
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Link, Port
+from testbed.model.fabric.nodes import Link, Port
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
 from testbed.model.units import NS_PER_S
 from testbed.sandbox import namespaces
 

@@ -22,8 +22,9 @@ from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.sweep import sweep
 from testbed.fabric.verify import verify, wait_until_up
 from testbed.model.errors import MachineError
+from testbed.model.fabric.nodes import Link, Node, Port, Tier
 from testbed.model.fabric.shape import Shape, shape_of
-from testbed.model.fabric.topology import LINK_MTU, Link, Node, Port, Tier, Topology
+from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.sandbox import namespaces
 
 SYSFS = Path("/run/sys")

@@ -4,7 +4,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
-from testbed.model.fabric.topology import FIRST_IFINDEX, Link, Node, Port, Topology
+from testbed.model.fabric.nodes import FIRST_IFINDEX, Link, Node, Port
+from testbed.model.fabric.topology import Topology
 
 SID_DEVICE = "usid"
 """Interface that a node's own SIDs belong to: a switch's uN, a host's End.DT6."""

@@ -14,7 +14,8 @@ from testbed.fabric.capture import Frame, PortCapture
 from testbed.fabric.fabric import Fabric
 from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.fabric.addressing import Path, carrier, flow_label_of_ev, nic_address
-from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
 

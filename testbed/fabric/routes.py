@@ -31,7 +31,7 @@ from testbed.fabric.netlink.messages import (
 )
 from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.model.fabric.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
-from testbed.model.fabric.topology import Node, Port
+from testbed.model.fabric.nodes import Node, Port
 
 RT_TABLE_LOCAL = 255
 """The kernel's own table of the addresses that it holds."""

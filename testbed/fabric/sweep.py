@@ -21,7 +21,8 @@ from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.mininet.nodes import NamespaceNode
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import Path, carrier, links_of_path, nic_address, paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
 

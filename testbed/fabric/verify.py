@@ -12,7 +12,8 @@ from testbed.fabric.layout import Layout
 from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
 from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.topology import LINK_MTU, Node, Port
+from testbed.model.fabric.nodes import Node, Port
+from testbed.model.fabric.topology import LINK_MTU
 
 IFLA_OPERSTATE = 16
 IF_OPER_UP = 6

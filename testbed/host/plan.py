@@ -5,7 +5,8 @@ from pathlib import Path
 
 from testbed.model.fabric.ecmp import Move
 from testbed.model.fabric.ev_set import Ev
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Transport
 from testbed.model.workload import Workload
 

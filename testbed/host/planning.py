@@ -7,7 +7,7 @@ from pathlib import Path
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.fabric.ecmp import Move, outages_of
-from testbed.model.fabric.topology import Link, Node
+from testbed.model.fabric.nodes import Link, Node
 from testbed.model.faults.kinds import happenings
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario

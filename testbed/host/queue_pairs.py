@@ -14,7 +14,8 @@ from testbed.endpoint.kernel.qp import StreamQp
 from testbed.host.ev_entries import ev_entries
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
-from testbed.model.fabric.topology import PAYLOAD_MTU, Node
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.transport import Mptcp, Mrc, Roce, Tcp
 from testbed.mrc import (
     Arrival,

@@ -11,13 +11,17 @@ import struct
 import zlib
 from collections.abc import Iterator
 from ipaddress import IPv6Address
+from typing import TYPE_CHECKING
 
 from testbed.mapper.prober import Probe
 from testbed.model.fabric.addressing import nic_address
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
+
+if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Node
 
 PORT = 49_573
 """UDP port of the probes: of the dynamic range, ours to choose."""

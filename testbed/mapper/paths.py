@@ -17,7 +17,8 @@ from itertools import pairwise
 from random import Random
 
 from testbed.model.fabric.addressing import itinerary
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

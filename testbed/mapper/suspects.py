@@ -6,7 +6,8 @@ from enum import StrEnum
 
 from testbed.mapper.paths import ProbePath
 from testbed.model.fabric.names import link_of
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.targets import expand
 
 

@@ -13,7 +13,8 @@ from testbed.model.errors import Problem, Remark, few
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
 from testbed.model.fabric.names import did_you_mean, link_named, node_named, searchable
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp

@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 from math import isclose
 
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2

@@ -11,7 +11,8 @@ from pydantic import Field
 from testbed.model.fabric.addressing import ev_for_path, ordinary_path
 from testbed.model.fabric.ecmp import HashedFlow
 from testbed.model.fabric.ev_set import Ev, choose_evs
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.kinds import ByKind, Part
 from testbed.model.units import Duration, parse_duration
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import node_named
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.workload import (
     Collective,
     Connections,

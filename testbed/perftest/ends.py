@@ -7,7 +7,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device import Device
 from testbed.endpoint.rendezvous import RemoteMemory, Rendezvous, meet
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.topology import Node
+from testbed.model.fabric.nodes import Node
 from testbed.mrc import CompletionStatus, MemoryRegion
 from testbed.mrc.verbs import CompletionQueue, QueuePair, WcOpcode, WorkCompletion
 from testbed.perftest.parameters import Parameters, Tool

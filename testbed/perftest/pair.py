@@ -9,7 +9,8 @@ from pathlib import Path
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.errors import TestbedError
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.perftest.parameters import Parameters
 from testbed.sandbox import namespaces
 

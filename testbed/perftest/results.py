@@ -12,7 +12,8 @@ from statistics import fmean, median, pstdev
 from typing import Self, TypeAlias
 
 from testbed.endpoint.device import LATE_RTTS
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.perftest.parameters import Parameters
 

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from testbed.model.fabric.addressing import links_of_path, path_of_ev
 from testbed.model.fabric.names import direction_named
+from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Link, Node, Port, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine

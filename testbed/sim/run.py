@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.host.outcome import FlowOutcome, flow_outcomes, host_counts
 from testbed.host.planning import plan_endpoints
@@ -19,7 +19,7 @@ from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import direction_named
-from testbed.model.fabric.topology import PAYLOAD_MTU, Node
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.impairment import InForce
 from testbed.model.faults.kinds import FAULTS, Happening, Step, happenings
 from testbed.model.flows import flows_of
@@ -36,6 +36,9 @@ from testbed.sim.host import BINS_PER_RTT, Host
 from testbed.sim.link import Counts, Timing
 from testbed.sim.mapper import Agents
 from testbed.workloads.pattern import Block
+
+if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Node
 
 RAW = "raw"
 SETTLE_RTTS = 2

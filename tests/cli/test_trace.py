@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric.live_trace import LiveTrace, Seen
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 from .conftest import Call
 

@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import ClassVar, Self
 
 from testbed.model.fabric.addressing import directions_of_path, ev_for_path, flow_label_of_ev, paths
-from testbed.model.fabric.topology import Link, Topology
+from testbed.model.fabric.nodes import Link
+from testbed.model.fabric.topology import Topology
 from tests.fabric.packets import HEADER, encapsulated, in_node, raw_socket
 
 ETHERTYPE = 0x88B5  # IEEE 802: for local experiments

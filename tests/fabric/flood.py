@@ -11,7 +11,8 @@ from typing import Self
 
 from testbed.endpoint.carriers import Carriers
 from testbed.model.fabric.addressing import nic_address
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
 from testbed.sandbox import namespaces

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from ipaddress import IPv6Address
 
 from testbed.model.fabric.addressing import Path, carrier, nic_address
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
 
 HEADER = struct.Struct(">IHBB16s16s")

@@ -11,7 +11,8 @@ from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import decode

@@ -22,7 +22,8 @@ from testbed.fabric.netlink.messages import SEG6_LOCAL_ACTION_END, NeighbourMess
 from testbed.fabric.netlink.socket import Request
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import LINK_LOCAL, Path, address, carrier_usids, paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 

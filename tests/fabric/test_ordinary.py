@@ -33,7 +33,8 @@ from testbed.model.fabric.addressing import (
     paths,
 )
 from testbed.model.fabric.names import link_of
-from testbed.model.fabric.topology import ETHERNET_HEADER, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, in_node

@@ -18,7 +18,8 @@ from testbed.model.fabric.addressing import (
     ordinary_address,
     ordinary_carrier,
 )
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from tests.sandbox import run_in_sandbox
 

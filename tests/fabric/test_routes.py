@@ -10,7 +10,8 @@ import yaml
 
 from testbed.fabric import routes
 from testbed.fabric.layout import Layout
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 
 GOLDEN = Path(__file__).parent / "golden"
 TOPOLOGIES = Path(__file__).parents[2] / "topologies"

@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 REAL = Topology(name="real", planes=8, t0_per_plane=512, t1_per_plane=256, hosts_per_t0=256)
 """The paper's cluster: 131,072 NICs in two tiers."""

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from testbed.model.fabric import addressing
 from testbed.model.fabric.addressing import Path, Role
-from testbed.model.fabric.topology import Node, Tier, Topology
+from testbed.model.fabric.nodes import Node, Tier
+from testbed.model.fabric.topology import Topology
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 

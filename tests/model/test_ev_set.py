@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from testbed.model.fabric.addressing import path_of_ev, paths
 from testbed.model.fabric.ev_set import Ev, choose_evs, ev_count
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 from .fabrics import ODD, REAL, host_pairs, topologies
 

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Mptcp, Tcp
 from tests.model.fabrics import host_pairs, topologies
 

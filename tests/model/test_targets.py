@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 
 from testbed.model.fabric.names import directions_of, link_of
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.targets import GROUPS, choose, expand, members
 
 from .fabrics import REAL, topologies

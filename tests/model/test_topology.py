@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from pydantic import ValidationError
 
-from testbed.model.fabric.topology import FIRST_IFINDEX, Delay, Tier, Topology
+from testbed.model.fabric.nodes import FIRST_IFINDEX, Tier
+from testbed.model.fabric.topology import PropagationDelay, Topology
 
 from .fabrics import ODD, REAL, topologies
 
@@ -149,7 +150,7 @@ def test_a_bdp_of_few_packets_is_refused() -> None:
             t0_per_plane=1,
             t1_per_plane=1,
             hosts_per_t0=1,
-            delay=Delay(nic="1 us", switch="100 ns"),
+            delay=PropagationDelay(nic="1 us", switch="100 ns"),
         )
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.fabric.ev_set import Ev, choose_evs
 from testbed.model.fabric.names import directions_of
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results.records import (

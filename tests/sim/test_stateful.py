@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from testbed.model.fabric.names import directions_of
-from testbed.model.fabric.topology import Link, Topology
+from testbed.model.fabric.nodes import Link
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

@@ -16,7 +16,8 @@ from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink
 from testbed.files.loading import load_topology
-from testbed.model.fabric.topology import FIRST_IFINDEX, LINK_MTU, Topology
+from testbed.model.fabric.nodes import FIRST_IFINDEX
+from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.results.run_directory import give_to_user
 from testbed.sandbox import namespaces
 

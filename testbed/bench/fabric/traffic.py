@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from testbed.endpoint.carriers import Carriers
 from testbed.fabric.netlink.socket import SO_SNDBUFFORCE
 from testbed.model.fabric.addressing import nic_address
-from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Topology
 from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
 

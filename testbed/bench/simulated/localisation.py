@@ -15,7 +15,8 @@ from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
 from testbed.model.clustermapper import Clustermapper as Settings
 from testbed.model.fabric.names import link_of
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.targets import expand, links_of_node
 from testbed.sim.engine import Engine

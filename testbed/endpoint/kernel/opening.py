@@ -5,7 +5,7 @@ import socket
 from testbed.endpoint.kernel.qp import StreamConfig, StreamQp
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import ordinary_address
-from testbed.model.fabric.topology import Node
+from testbed.model.fabric.nodes import Node
 from testbed.model.transport import Mptcp, Tcp
 from testbed.mrc import MemoryTable
 

@@ -14,7 +14,7 @@ from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.netlink.messages import QdiscMessage
 from testbed.fabric.netlink.socket import Netlink, attributes
-from testbed.model.fabric.topology import Node
+from testbed.model.fabric.nodes import Node
 
 IFLA_STATS_LINK_64 = 1
 TCA_STATS2 = 7

@@ -29,8 +29,9 @@ from testbed.fabric.netlink.socket import Netlink
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import PATH_BITS
 from testbed.model.fabric.names import direction_named
+from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
-from testbed.model.fabric.topology import Link, Node, Port, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import PPM, WHOLE, Impairment
 
 CARRIER_TIMEOUT_NS = 1_000_000_000

@@ -23,8 +23,9 @@ import numpy.typing as npt
 from testbed.fabric.link_model import libbpf
 from testbed.fabric.link_model.libbpf import BpfObject
 from testbed.model.errors import MachineError
+from testbed.model.fabric.nodes import FIRST_IFINDEX, Port, Tier
 from testbed.model.fabric.shape import Shape, shape_of
-from testbed.model.fabric.topology import FIRST_IFINDEX, Port, Tier, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES

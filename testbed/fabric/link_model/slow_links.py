@@ -14,7 +14,8 @@ from testbed.model.fabric.addressing import (
     ordinary_address,
     path_of_ev,
 )
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 _SOURCE = slice(8, 24)
 _FLOW_LABEL = slice(2, 4)

@@ -9,7 +9,8 @@ from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.mininet.links import FabricIntf, FabricLink
 from testbed.fabric.mininet.nodes import FabricHost, FabricSwitch
 from testbed.model.fabric.addressing import ordinary_address
-from testbed.model.fabric.topology import Link, Topology
+from testbed.model.fabric.nodes import Link
+from testbed.model.fabric.topology import Topology
 
 
 class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped

@@ -18,7 +18,8 @@ from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.fabric.ordinary.tun import REMEDY
 from testbed.model.errors import TestbedError
 from testbed.model.fabric.addressing import paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_duration
 
 _INTERRUPTED = 130

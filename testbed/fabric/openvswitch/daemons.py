@@ -35,7 +35,7 @@ from typing import Self
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from testbed.model.errors import MachineError, RunFailedError
-from testbed.model.fabric.topology import Link
+from testbed.model.fabric.nodes import Link
 from testbed.sandbox.namespaces import die_with_parent, go_first, start_sandbox
 
 BRIDGE = "wires"

@@ -35,7 +35,8 @@ from testbed.fabric.ordinary.tun import open_tun
 from testbed.fabric.routes import Route
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import delivery_sid, dt6_sid
-from testbed.model.fabric.topology import LINK_MTU, Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.sandbox import namespaces
 
 DEVICE = "delay"

@@ -37,7 +37,8 @@ from testbed.model.fabric.addressing import (
     ordinary_path,
     paths,
 )
-from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Node, Port, Topology
+from testbed.model.fabric.nodes import Node, Port
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Topology
 from testbed.sandbox import namespaces
 
 IPV6_HEADER = 40

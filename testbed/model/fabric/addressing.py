@@ -25,7 +25,8 @@ from enum import IntEnum
 from hashlib import blake2s
 from ipaddress import IPv6Address, IPv6Network
 
-from testbed.model.fabric.topology import Link, Node, Port, Tier, Topology
+from testbed.model.fabric.nodes import Link, Node, Port, Tier
+from testbed.model.fabric.topology import Topology
 
 LOCATOR_BLOCK = 0x5F00_0000
 BLOCK_BITS = 32

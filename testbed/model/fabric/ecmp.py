@@ -13,7 +13,8 @@ from hashlib import blake2s
 from itertools import pairwise
 
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Happening
 
 

@@ -8,7 +8,8 @@ import random
 from dataclasses import dataclass
 
 from testbed.model.fabric.addressing import Path, ev_for_path, paths
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 
 MAX_DEFAULT_EVS = 256
 DEFAULT_BACKUPS = 0.25

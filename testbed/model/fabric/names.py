@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from testbed.model.fabric.topology import Link, Node, Port, Tier, Topology
+from testbed.model.fabric.nodes import Link, Node, Port, Tier
+from testbed.model.fabric.topology import Topology
 
 _MAX_SEARCHED = 20_000
 """Fabrics with more links are not searched for similar names."""

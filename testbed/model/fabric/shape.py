@@ -5,7 +5,8 @@ What the emulation's links are set up with and the simulator's, so that both are
 
 from dataclasses import dataclass
 
-from testbed.model.fabric.topology import LINK_MTU, Link, Port, Tier, Topology
+from testbed.model.fabric.nodes import Link, Port, Tier
+from testbed.model.fabric.topology import LINK_MTU, Topology
 
 NEVER = 1 << 62
 """A backlog that no queue reaches."""

@@ -6,15 +6,15 @@ stay what they are at full speed.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
 
+from testbed.model.fabric.nodes import Link, Node, Port, Tier, numbered_link
 from testbed.model.fabric.queue import Pause, Queue, Queues
 from testbed.model.units import (
+    NS_PER_S,
     Duration,
     Rate,
     parse_duration,
@@ -58,99 +58,12 @@ LARGEST_QUEUE = parse_size("1 GiB")
 deep as what the link model lets wait."""
 MIN_THRESHOLD_PACKETS = 2
 
-FIRST_IFINDEX = 100
-"""Interface indexes of the fabric begin here: below are lo and what a namespace brings."""
-
-
-class Tier(StrEnum):
-    """Where a node stands."""
-
-    HOST = "host"
-    T0 = "t0"
-    T1 = "t1"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Node:
-    """A host or a switch.
-
-    Attributes:
-        tier: host, T0 or T1.
-        plane: the switch's plane; 0 for a host, which stands in all of them.
-        index: number within the plane and tier; of the fabric for a host. From 0.
-    """
-
-    tier: Tier
-    plane: int
-    index: int
-
-    @property
-    def name(self) -> str:
-        """The node's name: `h3`, `p0_t0_1`, `p2_t1_0`."""
-        return (
-            f"h{self.index}"
-            if self.tier is Tier.HOST
-            else f"p{self.plane}_{self.tier}_{self.index}"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Port:
-    """One end of a link.
-
-    Attributes:
-        node: the node that it belongs to.
-        name: the interface's name, unique in the fabric, 15 characters at most.
-        ifindex: the interface's index, unique in the fabric.
-    """
-
-    node: Node
-    name: str
-    ifindex: int
-
-    @property
-    def mac(self) -> str:
-        """The interface's MAC address: locally administered, from the index."""
-        high, low = divmod(self.ifindex, 1 << 16)
-        raw = bytes((0x02, 0x4D, 0x52, high, low >> 8, low & 0xFF))
-        return raw.hex(":")
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A full-duplex link; `lower` is the end nearer to the hosts."""
-
-    lower: Port
-    upper: Port
-    plane: int
-
-    @property
-    def name(self) -> str:
-        """The link's name: `h0--p0_t0_0`, `p0_t0_0--p0_t1_2`."""
-        return f"{self.lower.node.name}--{self.upper.node.name}"
-
-    @property
-    def is_fabric(self) -> bool:
-        """Whether it joins a T0 and a T1, rather than a NIC and a T0."""
-        return self.upper.node.tier is Tier.T1
-
-    @property
-    def ports(self) -> tuple[Port, Port]:
-        """Both ends, the lower first."""
-        return self.lower, self.upper
-
-    @property
-    def directions(self) -> tuple[str, str]:
-        """The names of both directions, up first: `h0>p0_t0_0`, `p0_t0_0>h0`."""
-        lower, upper = self.lower.node.name, self.upper.node.name
-        return f"{lower}>{upper}", f"{upper}>{lower}"
-
 
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 
 
-class Delay(_Model):
+class PropagationDelay(_Model):
     """Propagation delay, one way, in real time (MRC paper, table 5.2.1: 5.09 us, 6.54 us)."""
 
     nic: Duration = Field(default=parse_duration("4.365 us"), description="both NICs together")
@@ -178,7 +91,7 @@ class Topology(_Model):
     fabric_rate: Rate | None = Field(
         default=None, description="of a T0-T1 link; that of a NIC port if not given"
     )
-    delay: Delay = Delay()
+    delay: PropagationDelay = PropagationDelay()
     queue: Annotated[Queues, Field(description="of the switches' ports")] = Queues()
     pause: Annotated[
         Pause | None,
@@ -210,7 +123,7 @@ class Topology(_Model):
 
     def _check_times(self) -> None:
         slowest, largest = min(self.port_rate, self.t0_t1_rate), LINK_MTU + ETHERNET_HEADER
-        longest_ns = largest * 8 * 10**9 * self.dilation / slowest
+        longest_ns = largest * 8 * NS_PER_S * self.dilation / slowest
         fits = shown_at_most(
             self.dilation * LONGEST_WAIT_NS / max(longest_ns, self.propagation_rtt_ns)
         )
@@ -299,7 +212,7 @@ class Topology(_Model):
         rtt_ns = 2 * self.one_way_ns(1 if local else 3)
         if serialised:
             rates = [self.port_rate] * 2 + [self.t0_t1_rate] * (0 if local else 2)
-            bits = self.wire_bytes * 8 * 10**9 * self.dilation
+            bits = self.wire_bytes * 8 * NS_PER_S * self.dilation
             rtt_ns += round(sum(bits / rate for rate in rates))
         return rtt_ns
 
@@ -314,7 +227,7 @@ class Topology(_Model):
         return self._bdp_bytes(self.port_rate)
 
     def _bdp_bytes(self, real_rate: int) -> int:
-        return round(real_rate / self.dilation) * self.propagation_rtt_ns // (8 * 10**9)
+        return round(real_rate / self.dilation) * self.propagation_rtt_ns // (8 * NS_PER_S)
 
     def link_bdp_bytes(self, link: Link) -> int:
         """Bandwidth-delay product of a link over a T1 in bytes: what `BDP` is in its queues."""
@@ -393,14 +306,14 @@ class Topology(_Model):
         """The link between a host and its T0 of a plane."""
         number = host.index * self.planes + plane
         t0 = self.t0(plane, self.rack(host))
-        return _link(number, plane, (host, f"p{plane}"), (t0, f"d{self.downlink(host)}"))
+        return numbered_link(number, plane, (host, f"p{plane}"), (t0, f"d{self.downlink(host)}"))
 
     def fabric_link(self, plane: int, t0: int, t1: int) -> Link:
         """The link between a T0 and a T1 of a plane."""
         nic_links = self.t0_per_plane * self.hosts_per_t0 * self.planes
         number = nic_links + (plane * self.t0_per_plane + t0) * self.t1_per_plane + t1
         lower, upper = self.t0(plane, t0), self.t1(plane, t1)
-        return _link(number, plane, (lower, f"u{t1}"), (upper, f"d{t0}"))
+        return numbered_link(number, plane, (lower, f"u{t1}"), (upper, f"d{t0}"))
 
     @cached_property
     def adjacency(self) -> dict[Node, tuple[tuple[Port, Port, Link], ...]]:
@@ -414,13 +327,3 @@ class Topology(_Model):
     def port_of(self, host: Node, plane: int) -> Port:
         """The host's NIC port in a plane."""
         return self.nic_link(host, plane).lower
-
-
-def _link(number: int, plane: int, lower: tuple[Node, str], upper: tuple[Node, str]) -> Link:
-    index = FIRST_IFINDEX + 2 * number
-    (below, up), (above, down) = lower, upper
-    return Link(
-        Port(below, f"{below.name}-{up}", index),
-        Port(above, f"{above.name}-{down}", index + 1),
-        plane,
-    )

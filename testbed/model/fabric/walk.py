@@ -10,7 +10,8 @@ from testbed.model.fabric.addressing import (
     links_of_path,
     locator,
 )
-from testbed.model.fabric.topology import Node, Port, Topology
+from testbed.model.fabric.nodes import Node, Port
+from testbed.model.fabric.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

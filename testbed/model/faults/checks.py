@@ -17,13 +17,8 @@ from testbed.model.fabric.names import (
     node_named,
     searchable,
 )
-from testbed.model.fabric.topology import (
-    ETHERNET_HEADER,
-    LINK_MTU,
-    LONGEST_WAIT_NS,
-    Tier,
-    Topology,
-)
+from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
 from testbed.model.faults.kinds import (
     CONTROLLER,
     MAX_HAPPENINGS,

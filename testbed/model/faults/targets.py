@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from random import Random
 
 from testbed.model.fabric.names import direction_named, link_named, node_named
-from testbed.model.fabric.topology import Link, Node, Tier, Topology
+from testbed.model.fabric.nodes import Link, Node, Tier
+from testbed.model.fabric.topology import Topology
 
 _PLANE = re.compile(r"p([0-9])", re.ASCII)
 _PORTS = re.compile(r"(p\d_t[01]_\d+)-([ud])(\d{1,3})(?:\.\.(\d{1,3}))?", re.ASCII)

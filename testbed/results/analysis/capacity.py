@@ -7,7 +7,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.model.fabric.topology import Node, Topology
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import InForce
 from testbed.model.units import NS_PER_S
 from testbed.results.json_records import FlowRecord

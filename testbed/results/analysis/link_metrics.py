@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import polars as pl
 
-from testbed.model.fabric.topology import Tier
+from testbed.model.fabric.nodes import Tier
 from testbed.results.run_data import RunData
 from testbed.results.summary import LinkSummary
 

@@ -7,8 +7,9 @@ import polars as pl
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
+from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.queue import Queue
-from testbed.model.fabric.topology import Tier, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
