@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from testbed.controller.live import SOCKET
-from testbed.fabric.closing import Closing
+from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
 
 TIMEOUT_S = 10.0
@@ -51,7 +51,7 @@ def _connected(path: Path) -> socket.socket:
     return found
 
 
-class Client(Closing):
+class Client(Closeable):
     """Speaks to the controller of one run."""
 
     def __init__(self, path: Path) -> None:

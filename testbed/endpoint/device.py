@@ -21,8 +21,8 @@ from random import SystemRandom
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.fabric.closing import Closing
 from testbed.host.ev_entries import ev_entries
+from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import host_of_nic, nic_address
 from testbed.model.fabric.ev_set import choose_evs
@@ -39,7 +39,7 @@ LATE_RTTS = 0.02
 """An arrival that is seen more base RTTs than this after it was due is late. Ours."""
 
 
-class Device(Closing):
+class Device(Closeable):
     """One host's NIC, opened by a program. Use it as a context manager.
 
     Attributes:

@@ -15,9 +15,9 @@ from typing import Final
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.sockets import HostSockets
-from testbed.fabric.closing import Closing
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.host.port_scheduler import PortScheduler
+from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
@@ -43,7 +43,7 @@ def delays_ns(topology: Topology) -> list[int]:
     return [topology.one_way_ns(min(max(switches, 0), MAX_SWITCHES)) for switches in passed]
 
 
-class Nic(Closing):
+class Nic(Closeable):
     """The ports of one host; the process must be in the host's network namespace."""
 
     def __init__(self, topology: Topology, host: Node, round_ns: int) -> None:

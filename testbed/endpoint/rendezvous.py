@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from testbed.endpoint.device import Device
-from testbed.fabric.closing import Closing
+from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
@@ -38,7 +38,7 @@ class RemoteMemory:
     length: int
 
 
-class Rendezvous(Closing):
+class Rendezvous(Closeable):
     """A connection to the peer's program. Leaving its `with` block waits for the peer to do so.
 
     Attributes:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from testbed.fabric.closing import Closing
+from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Link, Port
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
@@ -73,7 +73,7 @@ class Frame:
     data: bytes
 
 
-class PortCapture(Closing):
+class PortCapture(Closeable):
     """What a port sends from now on."""
 
     def __init__(self, port: Port, frames: int = 512) -> None:

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
-from testbed.fabric.closing import Closing
 from testbed.fabric.link_model import shaping
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.socket import Request
 from testbed.fabric.ordinary.routes import inner_mtu
 from testbed.fabric.ordinary.tun import open_tun
+from testbed.model.closeable import Closeable
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.fabric.topology import LINK_MTU, Topology
 
@@ -26,7 +26,7 @@ RTAX_RTO_MIN = 13
 _NS_PER_MS = 1_000_000
 
 
-class Tun(Closing):
+class Tun(Closeable):
     """A TUN device in the network namespace that this process is in, gone when it is closed.
 
     Attributes:

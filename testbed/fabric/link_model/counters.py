@@ -8,12 +8,12 @@ from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS
 from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
 
 from testbed.fabric import routes
-from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.netlink.messages import QdiscMessage
 from testbed.fabric.netlink.socket import Netlink, attributes
+from testbed.model.closeable import Closeable
 from testbed.model.fabric.nodes import Node
 
 IFLA_STATS_LINK_64 = 1
@@ -57,7 +57,7 @@ class SidCount:
     errors: int
 
 
-class Counters(Closing):
+class Counters(Closeable):
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
     def __init__(self, layout: Layout) -> None:

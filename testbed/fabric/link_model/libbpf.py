@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from testbed.fabric.closing import Closing
+from testbed.model.closeable import Closeable
 
 LIBRARY = "libbpf.so.1"
 
@@ -72,7 +72,7 @@ class _Listener:
         return "; ".join(self._lines[:3])
 
 
-class BpfObject(Closing):
+class BpfObject(Closeable):
     """An object file of programs and maps, loaded into the kernel until it is closed.
 
     Programs live on where they are attached, maps where they are pinned or mapped.

@@ -19,13 +19,13 @@ from typing import Any
 from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_GETQDISC
 
 from testbed.fabric import routes
-from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import BUILD_REMEDY, LinkModel
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage, QdiscMessage
 from testbed.fabric.netlink.socket import Netlink
+from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import PATH_BITS
 from testbed.model.fabric.names import direction_named
@@ -43,7 +43,7 @@ _FAULTS = ("blackhole", "loss_ppm", "corrupt_ppm", "path_loss_ppm", "path_value"
 """What the link model keeps of an `Impairment`, but for the rate."""
 
 
-class LinkControl(Closing):
+class LinkControl(Closeable):
     """Breaks and mends links of the fabric of this sandbox."""
 
     def __init__(self, topology: Topology, sleep: Callable[[float], object] = time.sleep) -> None:

@@ -28,8 +28,8 @@ from pyroute2.netlink.generic.mptcp import (
     mptcp_msg,
 )
 
-from testbed.fabric.closing import Closing
 from testbed.fabric.netlink.socket import NetlinkError
+from testbed.model.closeable import Closeable
 
 SEG6_GENL_NAME = "SEG6"
 SEG6_CMD_SET_TUNSRC = 3
@@ -50,7 +50,7 @@ class Seg6Message(genlmsg):  # type: ignore[misc] # pyroute2 is untyped
     nla_map = (("SEG6_ATTR_UNSPEC", "none"), ("SEG6_ATTR_DST", "ip6addr"))
 
 
-class GenericNetlink(Closing):
+class GenericNetlink(Closeable):
     """A NETLINK_GENERIC socket in the namespace in which it was opened."""
 
     def __init__(self, where: str) -> None:

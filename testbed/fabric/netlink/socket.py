@@ -23,8 +23,8 @@ from pyroute2.netlink import (
     SOL_NETLINK,
 )
 
-from testbed.fabric.closing import Closing
 from testbed.fabric.netlink.messages import Message
+from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, TestbedError
 from testbed.sandbox import namespaces
 
@@ -72,7 +72,7 @@ class NetlinkError(TestbedError):
         """errno of the refusal."""
 
 
-class Netlink(Closing):
+class Netlink(Closeable):
     """A NETLINK_ROUTE socket in the namespace in which it was opened.
 
     Attributes:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.fabric import routes
-from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.fabric.mininet.nodes import write_sysctl
@@ -33,6 +32,7 @@ from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.socket import Netlink
 from testbed.fabric.ordinary.tun import open_tun
 from testbed.fabric.routes import Route
+from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import delivery_sid, dt6_sid
 from testbed.model.fabric.nodes import Node
@@ -55,7 +55,7 @@ _DROPPED = 11
 """Place of `drop` of what an interface sends, in its line of /proc/net/dev."""
 
 
-class PropagationDelay(Closing):
+class PropagationDelay(Closeable):
     """Holds the ordinary traffic of a fabric, in a process of its own, until it is closed."""
 
     def __init__(self, topology: Topology) -> None:

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from ipaddress import IPv6Network
 
 from testbed.fabric import offload, routes
-from testbed.fabric.closing import Closing
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.generic import GenericNetlink
@@ -27,6 +26,7 @@ from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.routes import Encapsulation, Route
+from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import (
     Path,
@@ -71,7 +71,7 @@ def dt6_route(layout: Layout, host: Node, plane: int) -> Route:
     return Route(sid, layout.sid_device(host).ifindex, action=routes.DT6)
 
 
-class OrdinaryTraffic(Closing):
+class OrdinaryTraffic(Closeable):
     """Carries the hosts' ordinary traffic; from any process of the sandbox.
 
     Attributes:

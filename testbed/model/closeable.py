@@ -1,20 +1,20 @@
-"""What holds sockets, descriptors or mappings until it is closed."""
+"""Objects that hold sockets, descriptors or mappings until they are closed."""
 
 from abc import ABC, abstractmethod
 from typing import Self
 
 
-class Closing(ABC):
-    """Has a `close`, and calls it at the end of a `with` block."""
+class Closeable(ABC):
+    """An object with a `close` method, which a `with` block calls at its end."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of everything held."""
+        """Release everything that the object holds."""
 
     def __enter__(self) -> Self:
         """Return the object itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the object."""
         self.close()
