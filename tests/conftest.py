@@ -1,11 +1,10 @@
-"""What all tests share: those marked `root` run where they can; most run alone, some beside others.
+"""What all tests share: those marked `root` run where they can, those marked `alone` one at a time.
 
-`make test` gives tests to several processes (xdist). A test may count on the time that things take
-and on a machine that does nothing else, unless it is marked `patient` or lies where tests only
-compute: these come first, side by side.
+`make test` gives tests to several processes (xdist). No test depends on how fast this machine is.
+But an emulated run whose times a test looks at needs the CPUs for itself: such tests are marked
+`alone`, come last, and take turns with all other tests on the machine (tests/turns.py).
 """
 
-import fcntl
 import os
 import signal
 import subprocess
@@ -18,21 +17,7 @@ from hypothesis import settings
 
 from testbed import fast
 from testbed.model.errors import MachineError
-
-COMPUTING = {
-    "baselines",
-    "bench",
-    "drawings",
-    "mapper",
-    "model",
-    "mrc",
-    "paper",
-    "results",
-    "setup",
-    "sim",
-    "workloads",
-}
-"""Directories whose tests only compute, but for those marked `root`."""
+from tests import turns
 
 LONG = {"e2e", "paper", "sim"}
 """Directories with the files that take longest. They come before the others of their kind, so that
@@ -43,8 +28,8 @@ processes have done about as much when tests begin to run alone."""
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-settings.register_profile("patient", deadline=None)  # it would only measure the neighbours
-settings.load_profile("patient")
+settings.register_profile("timeless", deadline=None)  # a slow machine is no failure
+settings.load_profile("timeless")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -111,19 +96,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Have a test that runs alone wait until no other process runs one, and keep them waiting."""
-    with Path(__file__).open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if _runs_alone(item) else fcntl.LOCK_SH)
-        try:
-            return (yield)
-        finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)  # closing would not: processes it has left share it
+    """Have tests that run alone take turns with all others."""
+    with turns.alone() if _runs_alone(item) else turns.beside_others():
+        return (yield)
 
 
 def _runs_alone(item: pytest.Item) -> bool:
-    if item.get_closest_marker("patient"):
-        return False
-    return _directory(item) not in COMPUTING or item.get_closest_marker("root") is not None
+    return item.get_closest_marker("alone") is not None
 
 
 def _directory(item: pytest.Item) -> str:

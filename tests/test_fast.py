@@ -8,8 +8,6 @@ import pytest
 from testbed import fast
 from testbed.model.errors import MachineError
 
-pytestmark = pytest.mark.patient
-
 
 @pytest.fixture
 def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

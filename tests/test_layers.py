@@ -8,8 +8,6 @@ import pytest
 
 import testbed
 
-pytestmark = pytest.mark.patient
-
 ROOT = Path(testbed.__file__).parent
 
 MAY_IMPORT: dict[str, set[str]] = {

@@ -68,7 +68,6 @@ def test_time_that_grows_faster_than_links_is_told(seconds: float, holds: bool) 
 
 
 @pytest.mark.root
-@pytest.mark.patient
 def test_all_is_given_back_when_the_last_namespace_is() -> None:
     """Of twenty that were let go before, none is left: their ends of veths are gone."""
 

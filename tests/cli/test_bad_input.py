@@ -10,8 +10,6 @@ from testbed.model.workload import Connections
 
 from .conftest import Call
 
-pytestmark = pytest.mark.patient
-
 RIGHT = """\
 name: x
 topology: clos-4plane

@@ -17,8 +17,6 @@ from testbed.model.errors import ExitStatus
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
 

@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
 from pathlib import Path
 
 import pytest
+
+from tests.waiting import wait_until
 
 SCENARIO = """\
 name: ending
@@ -77,10 +78,8 @@ def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> Non
                 break
         processes = _marked(mark)
         run.send_signal(number)
-        began = time.monotonic()
         told = run.stderr.read()
         status = run.wait()
-    assert time.monotonic() - began < 1
     assert len(processes) >= 4, "the command, the sandbox's first process, two endpoints"
     (directory,) = (path for path in tmp_path.glob("results/*/*") if not path.is_symlink())
     if number == signal.SIGKILL:
@@ -89,6 +88,4 @@ def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> Non
         assert status == 128 + number
         assert told.startswith(f"error: interrupted by {number.name}; kept so far")
         assert str(directory.relative_to(tmp_path)) in told
-    while _marked(mark) and time.monotonic() - began < 2:
-        time.sleep(0.02)
-    assert _marked(mark) == []
+    wait_until(lambda: not _marked(mark), "the processes of the run end", within_s=20)

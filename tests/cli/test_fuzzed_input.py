@@ -5,7 +5,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +12,6 @@ from hypothesis import strategies as st
 from testbed.files.loading import load_scenario
 from testbed.model.checks import remarks
 from testbed.model.errors import InputError, Problem
-
-pytestmark = pytest.mark.patient
 
 RIGHT: dict[str, Any] = {
     "name": "x",

@@ -4,8 +4,6 @@ import pytest
 
 from .conftest import Call
 
-pytestmark = pytest.mark.patient
-
 
 @pytest.mark.parametrize(
     ("arguments", "told"),

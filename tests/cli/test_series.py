@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ import pytest
 from testbed.cli.child import in_child
 from testbed.files.loading import load_scenario
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
+from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
-
-pytestmark = pytest.mark.patient
 
 TINY = """\
 name: tiny
@@ -52,12 +50,9 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     options = ("--repeat", str(len(seeds)), "--seed", "5", "--set", "transport.evs=4")
     process = _start(tmp_path, *options)
     index = tmp_path / "here/sweep.json"
-    deadline = time.monotonic() + 60
-    while not (index.is_file() and json.loads(index.read_text())["done"]):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
     process.terminate()
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 143, err
     assert "the same command with --into here makes the runs that are left" in err
     done = json.loads(index.read_text())["done"]
@@ -66,7 +61,7 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     assert sorted(str(p.relative_to(tmp_path / "here")) for p in _runs(tmp_path)) == whole
 
     again = _start(tmp_path, *options)
-    out, err = again.communicate(timeout=120)
+    out, err = again.communicate(timeout=WATCHDOG_S)
     assert again.returncode == 0, err
     done = json.loads(index.read_text())["done"]
     assert [one["seed"] for one in done] == seeds
@@ -87,7 +82,7 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     tmp_path: Path, call: Call
 ) -> None:
     options = ("--sweep", "transport.evs=2,4", "--repeat", "2")
-    _, err = _start(tmp_path, *options).communicate(timeout=120)
+    _, err = _start(tmp_path, *options).communicate(timeout=WATCHDOG_S)
     plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
     assert plan["sweep"] == {"transport.evs": [2, 4]}, err
     made = [(one["case"]["transport.evs"], one["seed"]) for one in done]

@@ -21,8 +21,6 @@ from tests.sandbox import run_in_sandbox
 
 from .conftest import Call
 
-pytestmark = pytest.mark.patient
-
 COMMAND = [sys.executable, "-c", "from testbed.cli import main; main()", "shell", "clos-tiny"]
 PROMPT = b"mininet> "
 

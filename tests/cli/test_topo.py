@@ -9,8 +9,6 @@ from testbed.files.loading import load_topology
 
 from .conftest import Call
 
-pytestmark = pytest.mark.patient
-
 
 def test_the_text_picture(call: Call) -> None:
     assert call("topo", "clos-tiny").out == (

@@ -11,8 +11,6 @@ from testbed.model.fabric.topology import Topology
 
 from .conftest import Call
 
-pytestmark = pytest.mark.patient
-
 SEEN = tuple(
     Seen(port, destination, 64 - number, 41, 9)
     for number, (port, destination) in enumerate(

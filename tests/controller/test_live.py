@@ -25,8 +25,6 @@ from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 TESTBED = Path(sys.executable).with_name("testbed")
 CUT = {"kind": "cut", "target": FABRIC_LINK}
 

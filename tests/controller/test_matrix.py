@@ -32,7 +32,7 @@ from tests.controller.test_plan import TINY, fault, struck
 from tests.controller.traffic import PathTraffic
 from tests.sandbox import run_in_sandbox
 
-pytestmark = [pytest.mark.root, pytest.mark.patient]
+pytestmark = pytest.mark.root
 
 LASTING_MS = 1000 if "TESTBED_SOAK" in os.environ else 90
 FLAPPING_MS = max(LASTING_MS, 480)

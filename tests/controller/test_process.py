@@ -24,8 +24,6 @@ from testbed.model.faults.kinds import CONTROLLER, FAULTS
 from tests.controller.test_plan import TINY
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 ASKED_NS = 5
 ENDINGS: dict[str, Callable[[], object]] = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),

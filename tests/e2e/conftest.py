@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed.files.loading import load_scenario
 from testbed.model.errors import ExitStatus
+from tests.waiting import WATCHDOG_S
 
 TESTBED = Path(sys.executable).with_name("testbed")
 
@@ -24,8 +27,8 @@ TINY: dict[str, Any] = {
 }
 """Of a scenario that says nothing of the fabric: the smallest one is soon up."""
 
-ATTEMPTS = 2
-"""Runs that may be tried until one can be trusted."""
+SLOWER = (1, 2, 4)
+"""A run that cannot be trusted is made again at twice the dilation, at most twice."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,31 +67,47 @@ class CommandLine:
     def run(
         self, scenario: Path, *options: str, timed: bool = True, drawn: bool = False
     ) -> dict[str, Any]:
-        """Run a scenario to its end; returns its summary with the key `run` added.
+        """Run a scenario to its end; return its summary with the keys `run` and `slower` added.
 
-        With figures and report only where they are looked at (`drawn`).
-
-        A shared machine stumbles: what the run itself says cannot be trusted, or is degraded, is
-        tried again. Where the test is about no times (not `timed`), a machine that was too busy
-        does no harm.
+        `run` is the run's directory, `slower` says how many times slower than written it ran. With
+        figures and report only where they are looked at (`drawn`). A `timed` test looks at times:
+        a run that cannot be trusted is made again, slower, and the test fails if none can be.
         """
-        asked = ["--json", *options, *([] if drawn else [UNDRAWN])]
-        for _ in range(ATTEMPTS):
-            process = self.start("run", scenario, "--results", self.results, *asked)
-            out, err = process.communicate(timeout=120)
+        arguments = (*options, *(() if drawn else (UNDRAWN,)), "--json", "--results")
+
+        def run_slowed(times: int) -> dict[str, Any]:
+            process = self.start("run", self._slowed(scenario, times), *arguments, self.results)
+            out, err = process.communicate(timeout=WATCHDOG_S)
             assert process.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, err
             answer = json.loads(out)
             summary: dict[str, Any] = answer["summary"] | {"run": answer["run"]}
-            if summary["verdict"] == "trusted" or not timed:
-                break
-        assert process.returncode == ExitStatus.AS_EXPECTED or not timed, err
-        return summary
+            return summary
+
+        return until_trusted(run_slowed) if timed else run_slowed(1) | {"slower": 1}
+
+    @staticmethod
+    def _slowed(scenario: Path, times: int) -> Path:
+        """The same scenario at so many times its dilation, in a file of its own."""
+        if times == 1:
+            return scenario
+        loaded = load_scenario(str(scenario))
+        slowed = loaded.at_dilation(times * loaded.topology.dilation)
+        path = scenario.with_stem(f"{scenario.stem}-{times}")
+        path.write_text(yaml.safe_dump(slowed.model_dump(mode="json", by_alias=True)))
+        return path
 
 
-def need_trust(summary: dict[str, Any]) -> None:
-    """Leave a test, and say why, before it asserts on times that this machine stretched."""
-    if summary["verdict"] != "trusted":
-        pytest.skip(f"no times asserted, the runs were {summary['verdict']}: {summary['reasons']}")
+def until_trusted(run: Callable[[int], dict[str, Any]]) -> dict[str, Any]:
+    """Call a function that makes a run so many times slower and returns its summary.
+
+    Returns the first summary that can be trusted, with the key `slower` added; the test fails if
+    none can be.
+    """
+    for slower in SLOWER:
+        summary = run(slower)
+        if summary["verdict"] == "trusted":
+            return summary | {"slower": slower}
+    pytest.fail(f"not trusted even {slower} times slower: {summary['reasons']}")
 
 
 def wait_until_running(process: subprocess.Popen[str]) -> None:

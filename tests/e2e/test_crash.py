@@ -4,7 +4,7 @@ import pytest
 
 from tests.e2e.conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 LINK = "p0_t0_0--p0_t1_1"
 

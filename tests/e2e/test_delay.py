@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 
 def test_a_delay_adds_to_the_round_trip_while_it_lasts(testbed: CommandLine) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import CommandLine
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
 

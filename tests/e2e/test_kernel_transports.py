@@ -8,8 +8,9 @@ import polars as pl
 import pytest
 
 from tests.e2e.conftest import UNDRAWN, CommandLine
+from tests.waiting import WATCHDOG_S
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 PAIR = {"kind": "write_bw", "pairs": [["h0", "h1"]], "message_size": "256 KiB"}
 
@@ -19,7 +20,7 @@ def _run(testbed: CommandLine, *options: str, **changes: Any) -> dict[str, Any]:
     asked = {"topology": "clos-tiny", "duration": "4 s", "workload": PAIR} | changes
     scenario = testbed.scenario(**asked)
     process = testbed.start("run", scenario, "--results", testbed.results, "--json", *options)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode in (0, 4), err
     answer = json.loads(out)
     summary: dict[str, Any] = answer["summary"] | {"run": answer["run"]}

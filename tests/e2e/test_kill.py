@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import TINY, CommandLine, wait_until_running
+from tests.waiting import WATCHDOG_S, wait_until
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -52,6 +53,10 @@ def _host_state() -> tuple[str, str]:
     return say("ip", "-o", "link"), say("ip", "netns")
 
 
+GONE_WATCHDOG_S = 20
+"""Nothing ends a process later, unless by chance: a process that runs so long was left behind."""
+
+
 @pytest.fixture
 def running(testbed: CommandLine) -> Iterator[subprocess.Popen[str]]:
     """A run in full swing."""
@@ -89,29 +94,29 @@ def _is_alive(pid: int) -> bool:
     return state != "Z"
 
 
-def assert_all_gone(pids: dict[int, str], within_s: float) -> None:
-    deadline = time.monotonic() + within_s
-    while left := {pid: text for pid, text in pids.items() if _is_alive(pid)}:
-        assert time.monotonic() < deadline, f"left behind: {left}"
-        time.sleep(0.02)
+def _names(pid: int) -> list[str]:
+    return list(descendants(pid).values())
 
 
-@pytest.mark.patient
+def assert_all_gone(pids: dict[int, str]) -> None:
+    """Wait until none of these processes runs any more."""
+    wait_until(lambda: not any(map(_is_alive, pids)), f"all of {pids} end", GONE_WATCHDOG_S)
+
+
 @pytest.mark.parametrize("victim", VICTIMS)
 def test_killing_a_part_ends_the_run(small: subprocess.Popen[str], victim: str) -> None:
     before = _host_state()
     parts = descendants(small.pid)
     (pid, *_) = [pid for pid, text in parts.items() if text.startswith(VICTIMS[victim])]
     os.kill(pid, signal.SIGKILL)
-    _, err = small.communicate(timeout=10)
+    _, err = small.communicate(timeout=WATCHDOG_S)
     assert small.returncode == 4
     assert "ended" in err
     assert "Traceback" not in err
-    assert_all_gone(parts, within_s=2)
+    assert_all_gone(parts)
     assert _host_state() == before
 
 
-@pytest.mark.patient
 def test_killing_the_command_ends_everything(
     testbed: CommandLine, running: subprocess.Popen[str]
 ) -> None:
@@ -119,24 +124,21 @@ def test_killing_the_command_ends_everything(
     parts = descendants(running.pid)
     assert len(parts) >= 5
     running.kill()
-    assert_all_gone(parts, within_s=2)
+    assert_all_gone(parts)
     assert _host_state() == before
     summary = testbed.run(testbed.scenario(duration="2 s", **TINY), timed=False)
     assert summary["integrity"]["bytes_lost"] == 0
 
 
-def test_ctrl_c_stops_within_a_second(running: subprocess.Popen[str]) -> None:
+def test_ctrl_c_stops_the_run(running: subprocess.Popen[str]) -> None:
     parts = descendants(running.pid)
-    began = time.monotonic()
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=5)
-    assert time.monotonic() - began < 1
+    _, err = running.communicate(timeout=WATCHDOG_S)
     assert running.returncode == 130
     assert "kept" in err
-    assert_all_gone(parts, within_s=1)
+    assert_all_gone(parts)
 
 
-@pytest.mark.patient
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_stays_of_a_run_that_ends_while_it_is_built(
     testbed: CommandLine, ending: signal.Signals
@@ -145,19 +147,15 @@ def test_nothing_stays_of_a_run_that_ends_while_it_is_built(
     before = _host_state()
     scenario = testbed.scenario(duration="30 s", timeline=[FAULT])
     process = testbed.start("run", scenario, "--results", testbed.results)
-    deadline = time.monotonic() + 20
-    while not any(text.startswith("controller") for text in descendants(process.pid).values()):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    wait_until(lambda: any(name.startswith("controller") for name in _names(process.pid)))
     parts = descendants(process.pid)
     process.send_signal(ending)
-    process.communicate(timeout=10)
+    process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == (130 if ending == signal.SIGINT else -ending)
-    assert_all_gone(parts, within_s=2)
+    assert_all_gone(parts)
     assert _host_state() == before
 
 
-@pytest.mark.patient
 def test_a_finished_result_outlives_a_killed_run(testbed: CommandLine) -> None:
     scenario = testbed.scenario(duration="2 s", **TINY)
     run = Path(testbed.run(scenario, timed=False, drawn=True)["run"])

@@ -12,7 +12,7 @@ from testbed.fabric.openvswitch import daemons as openvswitch
 from testbed.fabric.openvswitch.daemons import Availability
 from testbed.files.loading import load_scenario
 from testbed.results.analyse import analyse
-from tests.e2e.conftest import CommandLine, need_trust
+from tests.e2e.conftest import CommandLine, until_trusted
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -39,7 +39,6 @@ def _assert_ridden_out(summary: dict[str, Any]) -> None:
 
 
 def _assert_in_time(summary: dict[str, Any]) -> None:
-    need_trust(summary)
     (fault,) = summary["faults"]
     assert 0.5 < fault["detection_rtt"] <= 2
     assert fault["detection_last_rtt"] <= 3
@@ -49,6 +48,7 @@ def _assert_in_time(summary: dict[str, Any]) -> None:
     assert all(flow["attainable_fraction"] > 0.95 for flow in summary["flows"])
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("kind", "drawn"), [("blackhole", True), ("cut", False)])
 def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str, drawn: bool) -> None:
     """And its directory is complete."""
@@ -60,10 +60,8 @@ def test_mrc_rides_out_a_failed_link(testbed: CommandLine, kind: str, drawn: boo
     (fault,) = summary["faults"]
     assert (fault["kind"], fault["target"]) == (kind, LINK)
     assert fault["effective_s"] >= fault["requested_s"]
-    assert fault["healed_s"] >= 3.5
+    assert fault["healed_s"] >= 3.5 * summary["slower"]
     _assert_in_time(summary)
-    assert fault["effective_s"] - fault["requested_s"] < 0.25
-    assert fault["healed_s"] < 3.75
 
 
 def _assert_complete(summary: dict[str, Any]) -> None:
@@ -90,6 +88,7 @@ def _assert_drawn(summary: dict[str, Any]) -> None:
     assert {figure.suffix for figure in (run / "figures").iterdir()} == {".png", ".svg"}
 
 
+@pytest.mark.alone
 def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
     summary = testbed.run(testbed.scenario(duration="3 s"))
     for flow in summary["flows"]:
@@ -100,7 +99,6 @@ def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
     came = sum(link["packets"] for link in links if ">h" in link["direction"])
     assert left == came > sum(flow["packets_sent"] for flow in summary["flows"])
     assert max(link["peak_bytes"] for link in links) > 0
-    need_trust(summary)
     assert all(flow["attainable_fraction"] > 0.98 for flow in summary["flows"])
 
 
@@ -121,20 +119,27 @@ def _no_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openvswitch, "trial", lambda: hidden)
 
 
+@pytest.mark.alone
 @pytest.mark.usefixtures("_no_open_vswitch")
 def test_without_open_vswitch_the_link_itself_is_acted_on(testbed: CommandLine) -> None:
     scenario = load_scenario(str(testbed.scenario(timeline=_timeline("cut"))))
-    run = testbed.directory / "run"
-    run.mkdir()
-    run_experiment(scenario, run, lambda _what, _done: None)
-    summary = analyse(run, drawn=False).model_dump(mode="json")
+
+    def run(slower: int) -> dict[str, Any]:
+        directory = testbed.directory / f"run-{slower}"
+        directory.mkdir()
+        slowed = scenario.at_dilation(slower * scenario.topology.dilation)
+        run_experiment(slowed, directory, lambda _what, _done: None)
+        summary: dict[str, Any] = analyse(directory, drawn=False).model_dump(mode="json")
+        return summary | {"run": directory}
+
+    summary = until_trusted(run)
     _assert_ridden_out(summary)
     assert summary["faults"][0]["actuator"] == "link"
-    assert json.loads((run / "manifest.json").read_text())["openvswitch"]["datapath"] is None
+    manifest = json.loads((summary["run"] / "manifest.json").read_text())
+    assert manifest["openvswitch"]["datapath"] is None
     _assert_in_time(summary)
 
 
-@pytest.mark.patient
 @pytest.mark.usefixtures("_no_open_vswitch")
 def test_a_run_with_grey_and_dead_links_accounts_for_every_packet(testbed: CommandLine) -> None:
     """Over all links: what hosts sent is what hosts got and what was dropped for a known cause."""

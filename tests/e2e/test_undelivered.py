@@ -7,8 +7,9 @@ import pytest
 from testbed.model.errors import ExitStatus
 from testbed.results.analysis.verdict import NOT_DELIVERED
 from tests.e2e.conftest import UNDRAWN, CommandLine
+from tests.waiting import WATCHDOG_S
 
-pytestmark = [pytest.mark.root, pytest.mark.e2e, pytest.mark.patient]
+pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
 
 def test_a_timeout_longer_than_the_run_ends_it_all_the_same(testbed: CommandLine) -> None:
@@ -23,7 +24,7 @@ def test_a_timeout_longer_than_the_run_ends_it_all_the_same(testbed: CommandLine
         timeline=[cut],
     )
     process = testbed.start("run", scenario, "--results", testbed.results, "--json", UNDRAWN)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == ExitStatus.FAILED, err
     summary = json.loads(out)["summary"]
     integrity = summary["integrity"]

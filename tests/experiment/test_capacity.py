@@ -27,8 +27,6 @@ from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.results.analysis.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
-pytestmark = pytest.mark.patient
-
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
 

@@ -15,7 +15,6 @@ def _asked_us(device: Path) -> int:
 
 
 @pytest.mark.root
-@pytest.mark.patient
 def test_they_are_kept_awake_until_the_end() -> None:
     with cpus_awake() as cannot:
         if cannot is not None:

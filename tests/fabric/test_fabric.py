@@ -29,7 +29,7 @@ from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket
 
-pytestmark = [pytest.mark.root, pytest.mark.patient]
+pytestmark = pytest.mark.root
 
 IPPROTO_IPV6 = socket.IPPROTO_IPV6
 PACKET_OUTGOING = 4

@@ -94,7 +94,6 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
 
 
 @pytest.mark.root
-@pytest.mark.patient
 def test_every_one_of_100000_packets_is_accounted_for(
     record_property: Callable[[str, object], None],
 ) -> None:

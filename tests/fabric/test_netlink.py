@@ -11,8 +11,6 @@ from testbed.fabric.netlink.socket import Netlink, NetlinkError
 from testbed.sandbox.namespaces import create_netns
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 
 def addresses(count: int) -> list[IPv6Address]:
     """So many addresses."""

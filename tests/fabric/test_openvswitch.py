@@ -15,8 +15,6 @@ from testbed.fabric.openvswitch.daemons import DecisionCache, OpenVSwitch
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 
 @pytest.mark.root
 def test_a_daemon_that_ends_is_not_waited_for(

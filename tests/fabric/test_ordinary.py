@@ -39,8 +39,6 @@ from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, in_node
 
-pytestmark = pytest.mark.patient
-
 ECHO_REQUEST, ECHO_REPLY = 128, 129
 IPPROTO_MPTCP = 262
 ECT_0 = 2

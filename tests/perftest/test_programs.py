@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.patient
-
 TESTBED = [sys.executable, "-c", "from testbed.cli import main; main()"]
 PROJECT = Path(__file__).parents[2]
 HELLO = PROJECT / "examples" / "hello.py"

@@ -74,7 +74,6 @@ def test_results_that_cannot_be_written_to_are_an_input_error(tmp_path: Path) ->
 
 
 @pytest.mark.root
-@pytest.mark.patient
 def test_files_belong_to_the_user_who_called_sudo(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,6 @@ from testbed.fabric.link_model import link_model
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.patient
-
 ROOT = Path(__file__).parents[2]
 DEFINED = """
 source <(sed '/^install_packages$/,$d' "$0")  # all that it defines, without doing it

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.patient
+from tests.waiting import WATCHDOG_S
 
 ROOT = Path(__file__).parents[2]
 OWNED = ROOT / "scripts" / "owned.sh"
@@ -107,5 +107,5 @@ def test_under_sudo_a_signal_stops_the_command_in_order(
         assert running.stdout is not None
         assert running.stdout.readline() == "up\n"
         send(running.pid, number)
-        assert running.wait(timeout=5) != 0
+        assert running.wait(timeout=WATCHDOG_S) != 0
     assert (tmp_path / "said").stat().st_uid == CALLER

@@ -1,0 +1,23 @@
+"""Waiting for what is to come, however slow the machine is: only what hangs makes a test fail."""
+
+import time
+from collections.abc import Callable
+
+WATCHDOG_S = 900.0
+"""What takes longer hangs. A machine may be 15 times slower than a laptop."""
+
+_POLL_S = 0.01
+
+
+def wait_until(
+    condition: Callable[[], object], what: str = "the condition", within_s: float = WATCHDOG_S
+) -> None:
+    """Poll until a condition holds.
+
+    Raises:
+        AssertionError: it does not after so many seconds.
+    """
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, f"{what}: not after {within_s:g} s"
+        time.sleep(_POLL_S)
