@@ -104,7 +104,9 @@ class Nic(Closeable):
         inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
         size = ETHERNET_HEADER + len(outer) + inner
-        self._ports.sent(carrier.plane, size, now, transmission)
+        wait_ns = self._ports.sent(carrier.plane, size, now)
+        if transmission is not None:
+            transmission.set_port_wait(wait_ns)
         self._sockets.send(outer, header, payload, trailer)
         return carrier.plane
 

@@ -7,7 +7,6 @@ window of data would wait in the host's transmit queue, and a retransmission beh
 from math import ceil
 
 from testbed.model.units import NS_PER_S
-from testbed.mrc.recovery.transmission import Transmission
 
 
 class PortScheduler:
@@ -28,21 +27,17 @@ class PortScheduler:
         self._lead_ns = (1 + ceil(round_ns / self._packet_ns)) * self._packet_ns
         self._free_ns = [0.0] * ports
 
-    def sent(
-        self, port: int, wire_bytes: int, now_ns: int, transmission: Transmission | None
-    ) -> None:
-        """Take note of a packet handed to a port, and on a data packet of how long it waits there.
+    def sent(self, port: int, wire_bytes: int, now_ns: int) -> int:
+        """Account for a packet handed to `port`; return how long it waits there, in ns.
 
         Args:
             port: which port.
             wire_bytes: its size on the wire.
             now_ns: the time.
-            transmission: the core's, of a data packet.
         """
         begins_ns = max(self._free_ns[port], now_ns)
         self._free_ns[port] = begins_ns + wire_bytes * self._ns_per_byte
-        if transmission is not None:
-            transmission.wait_ns = int(begins_ns - now_ns)
+        return int(begins_ns - now_ns)
 
     def room(self, now_ns: int) -> int:
         """How many full packets the ports together may still be given."""

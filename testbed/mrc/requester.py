@@ -201,7 +201,7 @@ class Requester:
             ):
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
-                    fabric_ns = rtt_ns - transmission.wait_ns
+                    fabric_ns = rtt_ns - transmission.port_wait_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._was_spurious(previous, now_ns)
         if rtt_ns is not None and sack is not None:

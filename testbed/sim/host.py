@@ -150,7 +150,10 @@ class Host(Event):
         route = way.route
         packet = Packet(datagram, route, way.deliver)
         self.launched += 1
-        self._ports.sent(way.plane, packet.size, now_ns, datagram.transmission)
+        wait_ns = self._ports.sent(way.plane, packet.size, now_ns)
+        transmission = datagram.transmission
+        if transmission is not None:
+            transmission.set_port_wait(wait_ns)
         route[0].offer(now_ns, packet)
         return way.plane
 

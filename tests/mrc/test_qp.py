@@ -362,7 +362,7 @@ def test_congestion_control_hears_of_round_trips_from_the_wire_on(wait_ns: int) 
     sender.post_write(0, memoryview(b"data"), VA, RKEY)
     (data,) = sender.transmit(0, 10)
     assert data.transmission is not None
-    data.transmission.wait_ns = wait_ns
+    data.transmission.set_port_wait(wait_ns)
     receiver.receive(decode(data.join()), Arrival(0, 0, wait_ns + base_ns))
     for answer in receiver.transmit(wait_ns + base_ns, 0):
         if isinstance(sack := decode(answer.join()), Sack):

@@ -10,11 +10,10 @@ class Transmission:
     `order` counts what the queue pair sends; `previous` is the transmission that this one repeats;
     `done` says that it is no longer in flight: acknowledged or taken for lost.
 
-    `wait_ns` is for the I/O layer to set: how long after `sent_ns` the NIC's port will begin to
-    send it. That wait is the sender's own and tells congestion control nothing, whose round trip
-    begins on the wire: NICs take their timestamps there, and Swift (Kumar et al., SIGCOMM 2020,
-    section 3) counts no delay before it as the fabric's. When an answer is due is another question:
-    loss detection and timeouts count from `sent_ns`, with the wait.
+    The I/O layer reports with `set_port_wait` how long the packet waits for the NIC's port. The
+    round trip of congestion control excludes this wait: NICs take their timestamps on the wire, and
+    Swift (Kumar et al., SIGCOMM 2020, section 3) does not count a delay at the sender as delay of
+    the fabric. Loss detection and timeouts count from `sent_ns` and include it.
     """
 
     __slots__ = (
@@ -24,11 +23,11 @@ class Transmission:
         "offset",
         "order",
         "path",
+        "port_wait_ns",
         "previous",
         "sent_ns",
         "seq",
         "suspected",
-        "wait_ns",
     )
 
     def __init__(
@@ -52,4 +51,8 @@ class Transmission:
         self.previous = previous
         self.done = False
         self.suspected = False
-        self.wait_ns = 0
+        self.port_wait_ns = 0
+
+    def set_port_wait(self, wait_ns: int) -> None:
+        """Record how long after `sent_ns` the NIC's port begins to send the packet."""
+        self.port_wait_ns = wait_ns

@@ -17,8 +17,8 @@ class Datagram(NamedTuple):
 
     The I/O layer computes the outer header from `ev` (carrier address, flow label) and `dscp`, and
     sends header, payload and trailer behind it. `seq` and `retransmitted` are for recorders; `seq`
-    is None for everything but data. `ecn` is the outer header's ECN field. `transmission`, where
-    there is one, is to be told how long the packet waits for its port.
+    is None for everything but data. `ecn` is the outer header's ECN field. For a data packet the
+    I/O layer reports to `transmission` how long it waits for its port.
     """
 
     ev: int
