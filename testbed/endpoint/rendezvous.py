@@ -20,7 +20,7 @@ from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import MemoryRegion
-from testbed.mrc.verbs import Destination, QueuePair
+from testbed.mrc.verbs import Destination, VerbsQp
 
 PORT = 18515
 """perftest's."""
@@ -75,7 +75,7 @@ class Rendezvous(Closeable):
         if self._ended and not until():
             raise ConnectionError("the peer's program has ended")
 
-    def connect(self, qps: Sequence[QueuePair], region: MemoryRegion) -> RemoteMemory:
+    def connect(self, qps: Sequence[VerbsQp], region: MemoryRegion) -> RemoteMemory:
         """Connect queue pairs to as many of the peer's; returns the memory that it offers.
 
         When this returns both ends are in RTS.

@@ -64,13 +64,15 @@ class ReliableQp(Protocol):
     def flight(self) -> int:
         """Payload bytes in flight."""
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
-        """Queue an RDMA WRITE."""
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE of which the peer is told."""
+        """Queue an RDMA WRITE, with 32 bits of immediate data or without."""
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """What to send now, at most `limit` data packets."""
@@ -141,7 +143,7 @@ def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
     Raises:
         TypeError: its transport chooses paths itself.
     """
-    if not isinstance(qp, roce.QueuePair | StreamQp):
+    if not isinstance(qp, roce.RoceQp | StreamQp):
         raise TypeError(f"{type(qp)} is not routed by the fabric")
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
@@ -172,7 +174,7 @@ def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTab
 
 def _open_roce(
     plan: EndpointPlan, parameters: Roce, qp: QpPlan, memory: MemoryTable
-) -> roce.QueuePair:
+) -> roce.RoceQp:
     topology, (ev,) = plan.topology, qp.evs
     config = roce.RoceConfig(
         qpn=qp.qpn,
@@ -191,7 +193,7 @@ def _open_roce(
         ack_timeout_ns=round(parameters.ack_timeout * topology.dilation),
         cnp_interval_ns=round(roce.CNP_INTERVAL_NS * topology.dilation),
     )
-    return roce.QueuePair(config, memory)
+    return roce.RoceQp(config, memory)
 
 
 def _nscc(plan: EndpointPlan, peer: Node) -> Nscc:

@@ -33,7 +33,7 @@ DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
 
 NEVER: Final = (1 << 62) - 1
-"""A time in ns that does not come: the largest number that mypyc's C compares as one. Ours."""
+"""A time in ns that is never reached: the largest integer that mypyc compares without boxing."""
 
 PSN_BITS: Final = 24
 """As InfiniBand's (IBTA)."""

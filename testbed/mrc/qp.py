@@ -126,35 +126,25 @@ class QueuePair:
         self._state = state
         self._running = takes_arrivals(state)
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
+    ) -> None:
         """Queue an RDMA WRITE of `payload` (bytes) to `remote_va` under `rkey`.
 
-        The payload is not copied: leave it alone until its completion has been polled. In state
-        ERROR the request is flushed: its completion says so.
-
-        Raises:
-            ValueError: the message or the addresses do not fit the wire's fields.
-            QpStateError: the QP is in RESET, INIT or RTR.
-        """
-        self._post(wr_id, payload, remote_va, rkey, None)
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
-    ) -> None:
-        """Queue an RDMA WRITE that also completes at the peer, with 32 bits of `immediate` data.
-
-        The peer's `poll_recv_cq` returns it once this WRITE and all before it are in its memory
-        (OCP MRC 1.0). Otherwise as `post_write`.
+        The payload is not copied: leave it unchanged until its completion has been polled. In state
+        ERROR the request completes as flushed. With 32 bits of `immediate` data the WRITE completes
+        at the peer too: the peer's `poll_recv_cq` returns the immediate once this WRITE and all
+        before it are in its memory (OCP MRC 1.0).
 
         Raises:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        self._post(wr_id, payload, remote_va, rkey, immediate)
-
-    def _post(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int | None
-    ) -> None:
         if self.state not in (QpState.RTS, QpState.ERROR):
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         check_write(payload, remote_va, rkey, immediate)

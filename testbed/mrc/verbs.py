@@ -42,7 +42,7 @@ from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.events import Event
 from testbed.mrc.memory import MemoryRegion, MemoryTable
 from testbed.mrc.message import CompletionStatus
-from testbed.mrc.qp import QueuePair as Core
+from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState, QpStateError, may_become
 from testbed.mrc.wire.datagram import Arrival, Outbound
 from testbed.mrc.wire.packets import Buffer
@@ -140,14 +140,14 @@ class CompletionQueue:
     """Where queue pairs report what has ended."""
 
     def __init__(self) -> None:
-        self._qps: list[QueuePair] = []
+        self._qps: list[VerbsQp] = []
         self._entries: deque[WorkCompletion] = deque()
 
-    def attach(self, qp: "QueuePair") -> None:
+    def attach(self, qp: "VerbsQp") -> None:
         """Have a queue pair report here; `Context.create_qp` does it."""
         self._qps.append(qp)
 
-    def detach(self, qp: "QueuePair") -> None:
+    def detach(self, qp: "VerbsQp") -> None:
         """Forget a queue pair, but not what it has reported."""
         self._collect()
         self._qps.remove(qp)
@@ -176,7 +176,7 @@ class _Choices:
     attributes: QpAttributes
 
 
-class QueuePair:
+class VerbsQp:
     """One end of a reliable connection, to be taken from RESET to RTS by `modify`.
 
     Attributes:
@@ -194,7 +194,7 @@ class QueuePair:
         """Begin in RESET; `Context.create_qp` makes them."""
         self.cq = cq
         self.local = local
-        self.core: Core | None = None
+        self.core: QueuePair | None = None
         self._context = context
         self._choices = choices
         self._state = QpState.RESET
@@ -261,9 +261,9 @@ class QueuePair:
             ValueError: the message, the address or the immediate does not fit the wire's fields.
             QpStateError: the QP is in RESET, INIT or RTR.
         """
-        self._ready().post_write_imm(wr_id, memoryview(payload), remote_va, rkey, immediate)
+        self._ready().post_write(wr_id, memoryview(payload), remote_va, rkey, immediate)
 
-    def _ready(self) -> Core:
+    def _ready(self) -> QueuePair:
         if self.core is None:
             raise QpStateError(f"nothing can be posted to a queue pair in {self._state}")
         return self.core
@@ -308,7 +308,7 @@ class Context:
         self._dscp = DscpClasses()
         self._memory = MemoryTable()
         self._demux = Demux(port.address, self._dscp)
-        self._cores: list[Core] = []
+        self._cores: list[QueuePair] = []
         self._turn = 0
         self._rkeys: set[int] = set()
         self._next_va = _FIRST_VA
@@ -348,7 +348,7 @@ class Context:
         ev_profile: EvProfileOf = EvProfile,
         cc_profile: CcProfile | FixedWindow | None = None,
         attributes: QpAttributes = _DEFAULT_ATTRIBUTES,
-    ) -> QueuePair:
+    ) -> VerbsQp:
         """Make a queue pair in RESET.
 
         Args:
@@ -360,11 +360,11 @@ class Context:
         """
         local = Destination(self.port.address, self._next_qpn, self._rng.randrange(1 << 24))
         self._next_qpn += 1
-        qp = QueuePair(self, cq, local, _Choices(ev_profile, cc_profile, attributes))
+        qp = VerbsQp(self, cq, local, _Choices(ev_profile, cc_profile, attributes))
         cq.attach(qp)
         return qp
 
-    def destroy_qp(self, qp: QueuePair) -> None:
+    def destroy_qp(self, qp: VerbsQp) -> None:
         """Forget a queue pair and what it has posted."""
         qp.cq.detach(qp)
         qp.modify(QpState.RESET)
@@ -393,7 +393,7 @@ class Context:
 
     # What queue pairs ask for
 
-    def connect(self, local: Destination, peer: Destination, choices: _Choices) -> Core:
+    def connect(self, local: Destination, peer: Destination, choices: _Choices) -> QueuePair:
         """Make the protocol of a queue pair that has learnt its peer, in RTR."""
         port, attributes = self.port, choices.attributes
         reach, chosen = self._reach(peer.address), choices.cc_profile
@@ -419,14 +419,14 @@ class Context:
             seed=self._rng.randrange(1 << 32),
             dscp=self._dscp,
         )
-        core = Core(config, self._memory, congestion, state=QpState.RTR)
+        core = QueuePair(config, self._memory, congestion, state=QpState.RTR)
         for plane in self._down:
             core.port_down(plane, self._now_ns)
         self._demux.add(core)
         self._cores.append(core)
         return core
 
-    def disconnect(self, core: Core) -> None:
+    def disconnect(self, core: QueuePair) -> None:
         """Let go of the protocol of a queue pair."""
         self._demux.remove(core)
         self._cores.remove(core)

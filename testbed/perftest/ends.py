@@ -9,7 +9,7 @@ from testbed.endpoint.rendezvous import RemoteMemory, Rendezvous, meet
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Node
 from testbed.mrc import CompletionStatus, MemoryRegion
-from testbed.mrc.verbs import CompletionQueue, QueuePair, WcOpcode, WorkCompletion
+from testbed.mrc.verbs import CompletionQueue, VerbsQp, WcOpcode, WorkCompletion
 from testbed.perftest.parameters import Parameters, Tool
 from testbed.perftest.results import Bandwidth, Latency, Rows
 from testbed.workloads.pattern import Block, Pattern
@@ -30,7 +30,7 @@ class _End:
     peer: Rendezvous
     parameters: Parameters
     cq: CompletionQueue
-    qps: tuple[QueuePair, ...]
+    qps: tuple[VerbsQp, ...]
     memory: MemoryRegion
     remote: RemoteMemory
 

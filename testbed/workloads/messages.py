@@ -45,13 +45,15 @@ class Slots:
 class Poster(Protocol):
     """What messages are posted to: a queue pair."""
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
-        """Post an RDMA WRITE."""
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
     ) -> None:
-        """Post one of which the receiver is told."""
+        """Post an RDMA WRITE, with 32 bits of immediate data or without."""
 
 
 class Sender:
@@ -93,10 +95,8 @@ class Sender:
         message = self._posted
         payload = self._pattern.message(message, size)
         va, rkey = self._slots.va(message), rkey_of(self.flow)
-        if tell:
-            self._qp.post_write_imm(message, payload, va, rkey, message & _IMMEDIATE_MASK)
-        else:
-            self._qp.post_write(message, payload, va, rkey)
+        immediate = message & _IMMEDIATE_MASK if tell else None
+        self._qp.post_write(message, payload, va, rkey, immediate)
         self._posted += 1
         self._outstanding += 1
         self.bytes_posted += size

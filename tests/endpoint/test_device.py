@@ -10,7 +10,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Arrival, CompletionStatus, Nscc
-from testbed.mrc.verbs import QueuePair, WorkCompletion
+from testbed.mrc.verbs import VerbsQp, WorkCompletion
 from tests.fabric.packets import in_node
 from tests.sandbox import run_in_sandbox
 
@@ -22,7 +22,7 @@ LOST = TOPOLOGY.nic_link(HERE, 1).name
 PATIENCE_S = 20
 
 
-def _planes(qp: QueuePair) -> set[int]:
+def _planes(qp: VerbsQp) -> set[int]:
     assert qp.core is not None
     return {ev & 7 for ev in qp.core.active_evs()}
 

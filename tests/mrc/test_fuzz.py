@@ -49,7 +49,7 @@ def real_packets() -> tuple[list[bytes], list[bytes]]:
     for qp in network.qps:
         for wr_id in range(8):
             qp.post_write(wr_id, memoryview(bytes(1000)), VA, RKEY)
-            qp.post_write_imm(wr_id, memoryview(bytes(700)), VA, RKEY, 0)
+            qp.post_write(wr_id, memoryview(bytes(700)), VA, RKEY, 0)
     network.run(3000 * MS)
     packets: tuple[list[bytes], list[bytes]] = ([], [])
     for sent in network.sent:
@@ -159,7 +159,7 @@ class Target:
             self._count()  # the queue pair's counters begin anew
         if qp.flight == 0:
             qp.post_write(0, memoryview(bytes(20 * MTU)), VA, RKEY)
-            qp.post_write_imm(0, memoryview(bytes(10)), VA, RKEY, 1)
+            qp.post_write(0, memoryview(bytes(10)), VA, RKEY, 1)
 
     def guards_hold(self) -> bool:
         guard = b"\xa5" * GUARD

@@ -18,10 +18,7 @@ MTU = 256
 
 def post(network: Network, size: int, immediate: int | None, wr_id: int = 0) -> None:
     payload = memoryview(bytes(size))
-    if immediate is None:
-        network.qps[0].post_write(wr_id, payload, VA, RKEY)
-    else:
-        network.qps[0].post_write_imm(wr_id, payload, VA, RKEY, immediate)
+    network.qps[0].post_write(wr_id, payload, VA, RKEY, immediate)
 
 
 @pytest.mark.parametrize(
@@ -111,10 +108,7 @@ def test_immediates_come_once_and_in_order(
     for wr_id, (size, immediate) in enumerate(messages):
         payload = rng.randbytes(size)
         expected[va : va + size] = payload
-        if immediate is None:
-            network.qps[0].post_write(wr_id, memoryview(payload), VA + va, RKEY)
-        else:
-            network.qps[0].post_write_imm(wr_id, memoryview(payload), VA + va, RKEY, immediate)
+        network.qps[0].post_write(wr_id, memoryview(payload), VA + va, RKEY, immediate)
         va += size
     network.run(300 * S, lambda: len(network.completions[0]) == len(messages))
     assert {entry.status for entry in network.completions[0]} == {CompletionStatus.SUCCESS}

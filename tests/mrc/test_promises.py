@@ -117,10 +117,7 @@ def test_numbers_wrap_under_loss_and_immediates_stay_in_order(
     for wr_id, (size, immediate) in enumerate(messages):
         payload = rng.randbytes(size)
         va = VA + len(expected)
-        if immediate is None:
-            network.qps[0].post_write(wr_id, memoryview(payload), va, RKEY)
-        else:
-            network.qps[0].post_write_imm(wr_id, memoryview(payload), va, RKEY, immediate)
+        network.qps[0].post_write(wr_id, memoryview(payload), va, RKEY, immediate)
         expected += payload
     network.run(1000 * S, lambda: len(network.completions[0]) == len(messages))
     numbers = range(first, first + len(messages))

@@ -20,16 +20,16 @@ from testbed.mrc import (
     Nscc,
     QpState,
     QpStateError,
+    QueuePair,
 )
-from testbed.mrc.qp import QueuePair as Core
 from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
     Destination,
     PortAttributes,
     QpAttributes,
-    QueuePair,
     Reach,
+    VerbsQp,
     WcOpcode,
 )
 
@@ -89,9 +89,7 @@ class Wire:
             heappush(self._flying, (at_ns, next(self._ties), 1 - side, data, dscp))
 
 
-def connected(
-    wire: Wire, cqs: tuple[CompletionQueue, CompletionQueue]
-) -> tuple[QueuePair, QueuePair]:
+def connected(wire: Wire, cqs: tuple[CompletionQueue, CompletionQueue]) -> tuple[VerbsQp, VerbsQp]:
     a, b = (context.create_qp(cq) for context, cq in zip(wire.contexts, cqs, strict=True))
     a.connect(b.local)
     b.connect(a.local)
@@ -232,7 +230,7 @@ def test_profiles_have_the_words_of_the_control_api() -> None:
     assert qp.core.active_evs() == {0, 1, 2, 3}
 
 
-def core_of(wire: Wire, **options: Any) -> Core:
+def core_of(wire: Wire, **options: Any) -> QueuePair:
     """The protocol of a queue pair that was made with these options."""
     a, b = wire.contexts
     qp = a.create_qp(CompletionQueue(), **options)
@@ -277,7 +275,7 @@ def test_a_lost_port_is_left_by_every_queue_pair_at_both_ends_and_used_again() -
     before = connected(wire, cqs)
     here = wire.contexts[0]
 
-    def planes(*qps: QueuePair) -> list[frozenset[int]]:
+    def planes(*qps: VerbsQp) -> list[frozenset[int]]:
         return [qp.core.active_evs() for qp in qps if qp.core is not None]
 
     here.port_changed(2, up=False, now_ns=wire.now_ns)

@@ -20,15 +20,18 @@ class _Wire:
     told: list[int] = field(default_factory=list)
     done: int = 0
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
+    ) -> None:
         self.memory.place(rkey, remote_va, payload)
         self.posted.append((wr_id, remote_va, rkey, len(payload)))
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
-    ) -> None:
-        self.post_write(wr_id, payload, remote_va, rkey)
-        self.told.append(immediate)
+        if immediate is not None:
+            self.told.append(immediate)
 
     def complete(self, status: CompletionStatus = CompletionStatus.SUCCESS) -> Completion:
         number, self.done = self.done, self.done + 1

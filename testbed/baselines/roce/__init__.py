@@ -7,7 +7,7 @@ MRC. Docs: docs/baselines.md.
 from testbed.baselines.roce.config import RoceConfig, RoceCounters
 from testbed.baselines.roce.dcqcn import CNP_INTERVAL_NS, Dcqcn, DcqcnProfile
 from testbed.baselines.roce.demux import Demux
-from testbed.baselines.roce.qp import QueuePair
+from testbed.baselines.roce.qp import RoceQp
 from testbed.baselines.roce.wire import Packet, decode
 
 __all__ = [
@@ -16,8 +16,8 @@ __all__ = [
     "DcqcnProfile",
     "Demux",
     "Packet",
-    "QueuePair",
     "RoceConfig",
     "RoceCounters",
+    "RoceQp",
     "decode",
 ]

@@ -24,7 +24,7 @@ class RoceConfig:
     """The parameters of a queue pair. Both ends agree on `mtu` and the first PSNs.
 
     Addresses are the inner IPv6 addresses, 16 bytes each. `ev` is the path that everything goes by,
-    until `QueuePair.reroute`. `mtu` is in payload bytes, times are as they run, dilated.
+    until `RoceQp.reroute`. `mtu` is in payload bytes, times are as they run, dilated.
 
     Raises:
         ValueError: a value is out of its range.

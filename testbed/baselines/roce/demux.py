@@ -4,7 +4,7 @@ from collections import Counter
 from typing import Final
 
 from testbed.baselines.roce.config import REFUSALS
-from testbed.baselines.roce.qp import QueuePair
+from testbed.baselines.roce.qp import RoceQp
 from testbed.baselines.roce.wire import decode
 from testbed.mrc import Arrival, DecodeError, DecodeReason
 from testbed.mrc.wire.packets import Buffer
@@ -17,10 +17,10 @@ class Demux:
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._by_qpn: dict[int, QueuePair] = {}
+        self._by_qpn: dict[int, RoceQp] = {}
         self._dropped: Counter[str] = Counter()
 
-    def add(self, qp: QueuePair) -> None:
+    def add(self, qp: RoceQp) -> None:
         """Let a queue pair be found.
 
         Raises:

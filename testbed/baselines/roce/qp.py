@@ -24,7 +24,7 @@ from testbed.mrc.constants import ECN_CE
 from testbed.mrc.message import check_write
 
 
-class QueuePair:
+class RoceQp:
     """One end of a reliable connection over one path: RDMA WRITEs out, the peer's into `memory`.
 
     Data and acknowledgements travel in one class that no switch trims, CNPs ahead of them in the
@@ -43,22 +43,17 @@ class QueuePair:
         )
         self._responder = Responder(config, self._path, memory, self._events, self.counters)
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
-        """Queue an RDMA WRITE of `payload` (bytes) to `remote_va` under `rkey`.
-
-        The payload is not copied: leave it alone until its completion has been polled. When the QP
-        has failed the request is flushed: its completion says so.
-
-        Raises:
-            ValueError: the message or the addresses do not fit the wire's fields.
-        """
-        check_write(payload, remote_va, rkey, None)
-        self._requester.post_write(wr_id, payload, remote_va, rkey, None)
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE that also completes at the peer, with 32 bits of `immediate` data.
+        """Queue an RDMA WRITE, with 32 bits of `immediate` data or without (as `mrc.QueuePair`).
+
+        After a failure of the QP the request completes as flushed.
 
         Raises:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.

@@ -123,21 +123,17 @@ class StreamQp:
 
     # --- posting and completing ---------------------------------------------------------------
 
-    def post_write(self, wr_id: int, payload: memoryview, remote_va: int, rkey: int) -> None:
-        """Queue an RDMA WRITE."""
-        self._post(wr_id, payload, remote_va, rkey, None)
-
-    def post_write_imm(
-        self, wr_id: int, payload: memoryview, remote_va: int, rkey: int, immediate: int
+    def post_write(
+        self,
+        wr_id: int,
+        payload: memoryview,
+        remote_va: int,
+        rkey: int,
+        immediate: int | None = None,
     ) -> None:
-        """Queue an RDMA WRITE of which the peer is told."""
-        self._post(wr_id, payload, remote_va, rkey, immediate)
-
-    def _post(
-        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
-    ) -> None:
-        check_write(payload, va, rkey, immediate)
-        header = Frame(va, rkey, len(payload), immediate).encode()
+        """Queue an RDMA WRITE, with 32 bits of immediate data or without."""
+        check_write(payload, remote_va, rkey, immediate)
+        header = Frame(remote_va, rkey, len(payload), immediate).encode()
         self._posted_bytes += len(header) + len(payload)
         message = _Posted(
             self._posted, wr_id, len(payload), [memoryview(header), payload], self._posted_bytes

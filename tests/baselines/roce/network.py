@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from testbed.baselines.roce import DcqcnProfile, QueuePair, RoceConfig, decode
+from testbed.baselines.roce import DcqcnProfile, RoceConfig, RoceQp, decode
 from testbed.mrc import (
     Arrival,
     Completion,
@@ -77,7 +77,7 @@ class Network(VirtualTime[Flying]):
         self.decode_errors = 0
         self.data_packets = 0
         self.buffers: list[bytearray] = []
-        self.qps: list[QueuePair] = []
+        self.qps: list[RoceQp] = []
         for number in range(2 * pairs):
             side = number % 2
             memory, buffer = MemoryTable(), bytearray(memory_bytes)
@@ -101,7 +101,7 @@ class Network(VirtualTime[Flying]):
                 base_rtt_ns=BASE_RTT_NS,
                 **settings,  # type: ignore[arg-type]
             )
-            self.qps.append(QueuePair(config, memory))
+            self.qps.append(RoceQp(config, memory))
             self.buffers.append(buffer)
             self.events.append([])
             self.completions.append([])

@@ -59,7 +59,7 @@ def test_messages_arrive_and_complete_in_order() -> None:
 def test_an_immediate_completes_at_the_peer_behind_what_came_before() -> None:
     network = Network()
     network.qps[0].post_write(1, content(1, 9 * MTU), VA, RKEY)
-    network.qps[0].post_write_imm(2, content(2, 10), VA, RKEY, 0xCAFE)
+    network.qps[0].post_write(2, content(2, 10), VA, RKEY, 0xCAFE)
     network.run(10 * S)
     (completion,) = network.qps[1].poll_recv_cq()
     assert (completion.message, completion.immediate, completion.length) == (1, 0xCAFE, 10)
