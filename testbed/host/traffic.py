@@ -156,7 +156,7 @@ class Traffic:
             self._reap(connection, now_ns)
         if self._running:
             for post in self._program.posts(now_ns):
-                self.senders[post.flow].post(post.size, tell=post.tell)
+                self.senders[post.flow].post(post.size, immediate=post.immediate)
         if self._program.finished:
             self._record_operations()
 
@@ -168,7 +168,7 @@ class Traffic:
                     self._program.completed(sender.flow, now_ns)
         if checker is not None:
             for _ in qp.poll_recv_cq():
-                self._program.told(checker.flow, now_ns)
+                self._program.received_immediate(checker.flow)
 
     def write_off(self, hosts: Collection[str]) -> None:
         """Wait no more for messages to these hosts: their endpoints have been killed."""

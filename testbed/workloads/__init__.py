@@ -1,1 +1,1 @@
-"""What runs on the fabric: who sends what to whom."""
+"""What the hosts send: messages and their content, and the programs that decide when to post."""

@@ -1,6 +1,6 @@
 """The messages of a flow: where they go in the receiver's memory, and the check that they arrived.
 
-The receiver's memory region is a ring of `depth` slots, one message each; message m goes to slot
+The receiver's memory region is a ring of `depth` slots of one message each. Message m goes to slot
 m mod depth, which is free again because message m - depth has completed.
 """
 
@@ -11,13 +11,13 @@ from testbed.mrc import Completion, CompletionStatus, MemoryRegion, MessageDeliv
 from testbed.workloads.pattern import Pattern
 
 REGION_VA = 0x10_0000_0000
-"""Where every region begins, as peers see it."""
+"""The virtual address at which every region begins, as peers see it."""
 
 _IMMEDIATE_MASK = 0xFFFF_FFFF
 
 
 def rkey_of(flow: int) -> int:
-    """The rkey of a flow's region at its receiver: known to both ends without an exchange."""
+    """The rkey of a flow's region at its receiver: both ends know it without an exchange."""
     return 0x4D52_0000 + flow
 
 
@@ -27,18 +27,18 @@ class Slots:
 
     Attributes:
         size: bytes of each slot.
-        depth: how many there are.
+        depth: the number of slots.
     """
 
     size: int
     depth: int
 
     def va(self, message: int) -> int:
-        """Where message `message` goes."""
+        """The virtual address of message number `message`."""
         return REGION_VA + message % self.depth * self.size
 
     def region(self, flow: int) -> MemoryRegion:
-        """A new region for a flow."""
+        """Allocate the memory region of a flow."""
         return MemoryRegion(rkey_of(flow), REGION_VA, memoryview(bytearray(self.size * self.depth)))
 
 
@@ -57,14 +57,14 @@ class Poster(Protocol):
 
 
 class Sender:
-    """Posts the messages of a flow, each with the content that is due, and counts them.
+    """Posts the messages of a flow with their content and counts them.
 
     Attributes:
-        flow: its number.
-        bytes_posted: of all messages.
-        bytes_completed: of those that completed.
-        bytes_under_way: of those that have neither completed nor failed.
-        failed: how messages failed, if any did.
+        flow: the flow's number.
+        bytes_posted: bytes of all messages posted.
+        bytes_completed: bytes of messages that completed.
+        bytes_under_way: bytes of messages that have neither completed nor failed.
+        failed: the completion status of each message that failed.
     """
 
     def __init__(self, qp: Poster, flow: int, slots: Slots, pattern: Pattern) -> None:
@@ -81,29 +81,29 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Whether every message posted has completed."""
+        """Whether no message is outstanding."""
         return self._outstanding == 0
 
-    def post(self, size: int, *, tell: bool = False) -> None:
-        """Post one message of `size` bytes; with `tell` as a WRITE with immediate, its number.
+    def post(self, size: int, *, immediate: bool = False) -> None:
+        """Post one message of `size` bytes; with `immediate`, its number is the immediate data.
 
         Raises:
-            ValueError: its slot is not free, or not so large.
+            ValueError: no slot is free, or the message does not fit into one.
         """
         if self._outstanding >= self._slots.depth or size > self._slots.size:
             raise ValueError(f"flow {self.flow} has no slot for a message of {size} bytes")
         message = self._posted
         payload = self._pattern.message(message, size)
         va, rkey = self._slots.va(message), rkey_of(self.flow)
-        immediate = message & _IMMEDIATE_MASK if tell else None
-        self._qp.post_write(message, payload, va, rkey, immediate)
+        data = message & _IMMEDIATE_MASK if immediate else None
+        self._qp.post_write(message, payload, va, rkey, data)
         self._posted += 1
         self._outstanding += 1
         self.bytes_posted += size
         self.bytes_under_way += size
 
     def complete(self, completion: Completion) -> bool:
-        """Take in what the completion queue says; returns whether the message arrived."""
+        """Count an entry of the completion queue; returns whether its message arrived."""
         self._outstanding -= 1
         self.bytes_under_way -= completion.length
         arrived = completion.status is CompletionStatus.SUCCESS
@@ -115,7 +115,13 @@ class Sender:
 
 
 class Checker:
-    """Compares every message of a flow with what was sent, the moment it is complete."""
+    """Compares every message of a flow with what was sent, as soon as it is complete.
+
+    Attributes:
+        flow: the flow's number.
+        bytes_verified: bytes of messages that arrived as sent.
+        bytes_corrupted: bytes of messages that did not.
+    """
 
     def __init__(self, flow: int, region: MemoryRegion, pattern: Pattern) -> None:
         self.flow = flow
@@ -125,7 +131,7 @@ class Checker:
         self._pattern = pattern
 
     def check(self, delivered: MessageDelivered) -> bool:
-        """Whether the message stands in memory as it was sent."""
+        """Count a delivered message; returns whether its bytes in memory are those sent."""
         start = delivered.va - self._region.va
         end = start + delivered.length
         memory = self._region.buffer

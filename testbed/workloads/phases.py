@@ -1,8 +1,8 @@
-"""Programs that go from phase to phase, all hosts in step: collectives, training.
+"""Programs that go through phases, all hosts in step: collectives and training.
 
-A phase is over at a host when all that it sends has completed and all that it is to be told has
-come. Another host may be a phase ahead: its messages are counted for the phase that they belong to,
-which the order of each flow tells.
+A host's phase is over when all that it sends has completed and all immediates that it expects have
+arrived. A peer may be one phase ahead. The messages of a flow arrive in order, so a surplus of
+immediates belongs to the next phase.
 """
 
 from collections import Counter
@@ -10,65 +10,61 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from testbed.mrc import NEVER
-from testbed.workloads.program import Operation, Post
+from testbed.workloads.program import Operation, Post, Program
 
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """A time in which a host sends nothing.
-
-    Attributes:
-        duration_ns: how long.
-    """
+    """A phase in which a host computes and sends nothing, for `duration_ns`."""
 
     duration_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """Messages from here and to here, all of one size; the receiver is told of each.
+    """A phase of messages from and to this host, all of one size, each with an immediate.
 
     Attributes:
-        outs: flows from here.
-        ins: flows to here.
+        outgoing: the flows from this host.
+        incoming: the flows to this host.
         size: bytes of a message.
-        messages: how many go by each flow.
-        lead: how many may be sent before any has come. Each that comes by `ins[i]` lets another go
-            by `outs[i]`: around a ring, a host passes on what it has got.
+        messages: how many messages each flow carries.
+        lead: how many messages may be sent on a flow before any has arrived. Each message that
+            arrives on `incoming[i]` allows one more on `outgoing[i]`: in a ring, a host passes on
+            what it has received.
     """
 
-    outs: tuple[int, ...]
-    ins: tuple[int, ...]
+    outgoing: tuple[int, ...]
+    incoming: tuple[int, ...]
     size: int
     messages: int = 1
     lead: int = 1
 
 
-class Phases:
-    """Goes through its phases again and again; each round is an operation."""
+class Phases(Program):
+    """Repeats a sequence of phases; each round is one operation."""
 
     def __init__(
         self, phases: Sequence[Compute | Exchange], *, kind: str, size: int, hosts: int, depth: int
     ) -> None:
-        """Set out.
+        """Prepare the first round.
 
         Args:
-            phases: one round.
-            kind: what a round is called.
-            size: the host's buffer, in bytes, for the record.
-            hosts: how many take part.
-            depth: messages outstanding per flow at most.
+            phases: the phases of one round.
+            kind: the name of a round, for the record.
+            size: the host's buffer in bytes, for the record.
+            hosts: the number of hosts that take part, for the record.
+            depth: the most outstanding messages per flow.
         """
-        self.wake_ns = NEVER
-        self.finished: list[Operation] = []
+        super().__init__()
         self._phases = tuple(phases)
         self._kind, self._size, self._hosts, self._depth = kind, size, hosts, depth
         self._round = self._index = 0
         self._round_start_ns = 0
-        self._told: Counter[int] = Counter()  # in this phase and of later ones
+        self._received: Counter[int] = Counter()  # immediates of this phase and later ones
         self._sent: Counter[int] = Counter()  # in this phase
         self._outstanding: Counter[int] = Counter()
-        self._stirred = False
+        self._changed = False
 
     def begin(self, now_ns: int) -> None:
         """Begin the first phase."""
@@ -76,22 +72,22 @@ class Phases:
         self._enter(0, now_ns)
 
     def completed(self, flow: int, _now_ns: int) -> None:
-        """A message of this phase: the next one waits for all of them."""
+        """Count a completed message of this phase."""
         self._outstanding[flow] -= 1
-        self._stirred = True
+        self._changed = True
 
-    def told(self, flow: int, _now_ns: int) -> None:
-        """A message of this phase, or of a later one if the sender is ahead."""
-        self._told[flow] += 1
-        self._stirred = True
+    def received_immediate(self, flow: int) -> None:
+        """Count a message of this phase, or of the next one if the sender is ahead."""
+        self._received[flow] += 1
+        self._changed = True
 
     def posts(self, now_ns: int) -> list[Post]:
-        """What this phase lets go; where it is over, the next one's."""
-        if not self._stirred and now_ns < self.wake_ns:
+        """Return what this phase may send; if the phase is over, what the next one may send."""
+        if not self._changed and now_ns < self.wake_ns:
             return []
-        self._stirred = False
+        self._changed = False
         posts = self._due()
-        while not posts and self._over(now_ns):
+        while not posts and self._is_over(now_ns):
             self._leave(now_ns)
             posts = self._due()
         return posts
@@ -100,48 +96,45 @@ class Phases:
         phase = self._phases[index]
         self._index = index
         self.wake_ns = now_ns + phase.duration_ns if isinstance(phase, Compute) else NEVER
-        self._stirred = True
+        self._changed = True
 
     def _due(self) -> list[Post]:
         phase = self._phases[self._index]
         if isinstance(phase, Compute):
             return []
         posts = []
-        for i, flow in enumerate(phase.outs):
+        for i, flow in enumerate(phase.outgoing):
             sent = self._sent[flow]
-            passed_on = self._told[phase.ins[i]] if i < len(phase.ins) else 0
+            passed_on = self._received[phase.incoming[i]] if i < len(phase.incoming) else 0
             until = min(
                 phase.messages, phase.lead + passed_on, sent + self._depth - self._outstanding[flow]
             )
             if until > sent:
-                posts += [Post(flow, phase.size, tell=True)] * (until - sent)
+                posts += [Post(flow, phase.size, immediate=True)] * (until - sent)
                 self._sent[flow] = until
                 self._outstanding[flow] += until - sent
         return posts
 
-    def _over(self, now_ns: int) -> bool:
+    def _is_over(self, now_ns: int) -> bool:
         phase = self._phases[self._index]
         if isinstance(phase, Compute):
             return now_ns >= self.wake_ns
         return all(
             self._sent[flow] == phase.messages and not self._outstanding[flow]
-            for flow in phase.outs
-        ) and all(self._told[flow] >= phase.messages for flow in phase.ins)
+            for flow in phase.outgoing
+        ) and all(self._received[flow] >= phase.messages for flow in phase.incoming)
 
     def _leave(self, now_ns: int) -> None:
         phase = self._phases[self._index]
         if isinstance(phase, Exchange):
             self._sent.clear()
-            for flow in phase.ins:
-                self._told[flow] -= phase.messages
-        if self._index + 1 < len(self._phases):
-            self._enter(self._index + 1, now_ns)
-            return
-        self.finished.append(
-            Operation(
-                self._kind, self._round, self._round_start_ns, now_ns, self._size, self._hosts
+            for flow in phase.incoming:
+                self._received[flow] -= phase.messages
+        following = (self._index + 1) % len(self._phases)
+        if following == 0:
+            start_ns, self._round_start_ns = self._round_start_ns, now_ns
+            self.finished.append(
+                Operation(self._kind, self._round, start_ns, now_ns, self._size, self._hosts)
             )
-        )
-        self._round += 1
-        self._round_start_ns = now_ns
-        self._enter(0, now_ns)
+            self._round += 1
+        self._enter(following, now_ns)

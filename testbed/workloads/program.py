@@ -1,20 +1,17 @@
-"""A program: what one host does in a workload, sans-IO.
+"""The interface of a program: one host's part in a workload, sans-IO."""
 
-Whoever drives it calls `begin` once, then tells it what has happened (`completed`, `told`), takes
-the messages to post now (`posts`), and comes back no later than `wake_ns`. It knows flows by their
-number, and no time but what it is given.
-"""
+from typing import NamedTuple
 
-from typing import NamedTuple, Protocol
+from testbed.mrc import NEVER
 
 
 class End(NamedTuple):
     """One end of a flow, as its host sees it.
 
     Attributes:
-        flow: its number.
+        flow: the flow's number.
         peer: the host at the other end.
-        lane: which of the queue pairs to that host.
+        lane: the index of the queue pair among those to that host.
     """
 
     flow: int
@@ -26,26 +23,26 @@ class Post(NamedTuple):
     """A message to post.
 
     Attributes:
-        flow: on which flow.
-        size: its bytes.
-        tell: whether the receiver's program is told of it (a WRITE with immediate).
+        flow: the flow to post it on.
+        size: its length in bytes.
+        immediate: whether it is a WRITE with immediate, which the receiver's program learns of.
     """
 
     flow: int
     size: int
-    tell: bool = False
+    immediate: bool = False
 
 
 class Operation(NamedTuple):
-    """What a host has finished: a collective, a training step, a transfer. Times in ns.
+    """An operation that a host has finished: a collective, a training step, a transfer.
 
     Attributes:
-        kind: what it was.
-        number: which of its kind, from 0; the same at every host that took part.
+        kind: the name of the operation, such as `allreduce`.
+        number: its index among those of its kind, from 0; equal at all hosts that take part.
         start_ns: when this host began it.
-        end_ns: when this host was done with it.
-        size: the host's buffer, in bytes.
-        hosts: how many take part.
+        end_ns: when this host finished it.
+        size: the host's buffer in bytes.
+        hosts: the number of hosts that take part.
     """
 
     kind: str
@@ -56,25 +53,33 @@ class Operation(NamedTuple):
     hosts: int
 
 
-class Program(Protocol):
-    """One host's part in a workload. Times in ns.
+class Program:
+    """One host's part in a workload. Times in ns; flows are known by their numbers.
+
+    The driver calls `begin` once, then `completed` and `received_immediate` for what has happened,
+    and posts what `posts` returns. It calls `posts` again no later than `wake_ns`.
 
     Attributes:
-        wake_ns: when it wants `posts` to be called even if nothing happens; `NEVER` if never.
-        finished: the operations finished so far; whoever takes them clears the list.
+        wake_ns: when `posts` must be called even if nothing happens; `NEVER` if not at all.
+        finished: the operations finished so far; the driver clears the list as it records them.
     """
 
-    wake_ns: int
-    finished: list[Operation]
+    def __init__(self) -> None:
+        self.wake_ns = NEVER
+        self.finished: list[Operation] = []
 
     def begin(self, now_ns: int) -> None:
-        """The workload starts."""
+        """Start the workload."""
 
     def completed(self, flow: int, now_ns: int) -> None:
-        """The oldest message outstanding on a flow from here has completed."""
+        """Handle the completion of the oldest outstanding message of a flow from this host."""
 
-    def told(self, flow: int, now_ns: int) -> None:
-        """The next message with `tell` of a flow to here is in memory, and so is all before it."""
+    def received_immediate(self, flow: int) -> None:
+        """Handle the next WRITE with immediate of a flow to this host.
+
+        It and all messages of the flow before it are in this host's memory.
+        """
 
     def posts(self, now_ns: int) -> list[Post]:
-        """What to post now: no more than the flow's depth is ever outstanding."""
+        """Return the messages to post now, never more per flow than its depth leaves room for."""
+        raise NotImplementedError

@@ -1,13 +1,13 @@
-"""Which program a host runs for a workload."""
+"""The choice of the program that a host runs for a workload."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from testbed.model import workload as model
 from testbed.model.fabric.topology import Topology
 from testbed.workloads.phases import Compute, Exchange, Phases
 from testbed.workloads.program import End, Program
-from testbed.workloads.transfers import Transfer, Transfers
-from testbed.workloads.write_bw import WriteBw
+from testbed.workloads.transfers import Transfer, Transfers, WriteBw
 
 
 def program_of(
@@ -17,96 +17,93 @@ def program_of(
     sends: Sequence[End],
     receives: Sequence[End],
 ) -> Program:
-    """The program of a host from which the flows `sends` leave and at which `receives` end."""
+    """The program of a host, with the flows that leave it and those that end at it."""
     match workload:
         case model.WriteBw() | model.Permutation() | model.Incast():
             return WriteBw([end.flow for end in sends], workload.message_size, workload.depth)
         case model.Connections():
-            own = [
-                Transfer(i, one.dst, round(one.start * topology.dilation), one.size)
-                for i, one in enumerate(workload.matrix)
-                if one.src == host
+            transfers = [
+                Transfer(i, row.dst, round(row.start * topology.dilation), row.size)
+                for i, row in enumerate(workload.matrix)
+                if row.src == host
             ]
-            return Transfers(own, sends, workload.depth)
+            return Transfers(transfers, sends, workload.depth)
         case _:
-            return _in_step(workload, topology, host, sends, receives)
+            hosts = model.members(workload.hosts, topology)
+            return Phases(
+                _Member(host, hosts, sends, receives).phases(workload, topology),
+                kind="step" if workload.kind == "training" else workload.kind,
+                size=workload.size,
+                hosts=len(hosts),
+                depth=workload.depth,
+            )
 
 
-def _in_step(
-    workload: model.Collective,
-    topology: Topology,
-    host: str,
-    sends: Sequence[End],
-    receives: Sequence[End],
-) -> Phases:
-    hosts = model.members(workload.hosts, topology)
-    count, place = len(hosts), hosts.index(host)
-    lanes = 1 + max(end.lane for end in sends)
-    size = workload.longest_bytes(topology, lanes)
-    following, before = hosts[(place + 1) % count], hosts[place - 1]
-    phases: list[Compute | Exchange]
-    match workload:
-        case model.SendRecv():
-            phases = [Exchange(_to(following, sends), _to(before, receives), size)]
-        case model.AllToAll():
-            outs = tuple(end.flow for end in sends)
-            phases = [Exchange(outs, tuple(end.flow for end in receives), size)]
-        case model.AllReduce():
-            phases = [_around(following, before, sends, receives, workload.slices, count, size)]
-        case model.Training():
-            phases = [
-                Compute(workload.compute),
-                _around(following, before, sends, receives, workload.slices, count, size),
-                *_barrier(hosts, host, sends, receives),
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """One host's place in the group of a collective.
+
+    Attributes:
+        host: the host.
+        hosts: all hosts of the group, in the order of the ring.
+        sends: the flows from the host.
+        receives: the flows to the host.
+    """
+
+    host: str
+    hosts: Sequence[str]
+    sends: Sequence[End]
+    receives: Sequence[End]
+
+    def phases(self, workload: model.Collective, topology: Topology) -> list[Compute | Exchange]:
+        """The phases of one round of a collective or of training."""
+        lanes = 1 + max(end.lane for end in self.sends)
+        size = workload.longest_bytes(topology, lanes)
+        match workload:
+            case model.SendRecv():
+                return [self._ring(size)]
+            case model.AllToAll():
+                outgoing = tuple(end.flow for end in self.sends)
+                incoming = tuple(end.flow for end in self.receives)
+                return [Exchange(outgoing, incoming, size)]
+            case model.AllReduce():
+                return [self._all_reduce(workload.slices, size)]
+            case model.Training():
+                all_reduce = self._all_reduce(workload.slices, size)
+                return [Compute(workload.compute), all_reduce, *self._barrier()]
+
+    def _ring(self, size: int, messages: int = 1, lead: int = 1) -> Exchange:
+        """Messages to the next host of the ring, from the one before."""
+        place = self.hosts.index(self.host)
+        following = self.hosts[(place + 1) % len(self.hosts)]
+        return Exchange(
+            _flows(following, self.sends),
+            _flows(self.hosts[place - 1], self.receives),
+            size,
+            messages,
+            lead,
+        )
+
+    def _all_reduce(self, slices: int, size: int) -> Exchange:
+        """All-reduce around a ring: each chunk goes around twice, less one hop each time.
+
+        The first time it gathers every host's share of the sum, the second time it brings the sum
+        to every host. Each lane is a ring of its own, as a channel of NCCL is.
+        """
+        return self._ring(size, messages=2 * (len(self.hosts) - 1) * slices, lead=slices)
+
+    def _barrier(self) -> list[Exchange]:
+        """One byte from every host to the first; when it has all, one byte back to each."""
+        first, *others = self.hosts
+        if self.host != first:
+            return [
+                Exchange(_flows(first, self.sends)[:1], _flows(first, self.receives)[:1], size=1)
             ]
-    return Phases(
-        phases, kind=_NAMES[workload.kind], size=workload.size, hosts=count, depth=workload.depth
-    )
+        incoming = tuple(_flows(peer, self.receives)[0] for peer in others)
+        outgoing = tuple(_flows(peer, self.sends)[0] for peer in others)
+        return [Exchange((), incoming, size=1), Exchange(outgoing, (), size=1)]
 
 
-_NAMES = {
-    "sendrecv": "sendrecv",
-    "alltoall": "alltoall",
-    "allreduce": "allreduce",
-    "training": "step",
-}
-
-
-def _to(peer: str, ends: Sequence[End]) -> tuple[int, ...]:
+def _flows(peer: str, ends: Sequence[End]) -> tuple[int, ...]:
     """The flows to or from a peer, lane by lane."""
     return tuple(end.flow for end in sorted(ends, key=lambda end: end.lane) if end.peer == peer)
-
-
-def _around(
-    following: str,
-    before: str,
-    sends: Sequence[End],
-    receives: Sequence[End],
-    slices: int,
-    hosts: int,
-    size: int,
-) -> Exchange:
-    """All-reduce around a ring: each chunk goes around twice, less one hop each time.
-
-    The first time it gathers every host's share of the sum, the second time it brings the sum to
-    every host. Each lane is a ring of its own, as a channel of NCCL is.
-    """
-    return Exchange(
-        _to(following, sends),
-        _to(before, receives),
-        size,
-        messages=2 * (hosts - 1) * slices,
-        lead=slices,
-    )
-
-
-def _barrier(
-    hosts: Sequence[str], host: str, sends: Sequence[End], receives: Sequence[End]
-) -> list[Compute | Exchange]:
-    """One byte from everybody to the first host; when it has all, one byte to everybody."""
-    first, *others = hosts
-    if host != first:
-        return [Exchange(_to(first, sends)[:1], _to(first, receives)[:1], size=1)]
-    come = tuple(_to(other, receives)[0] for other in others)
-    go = tuple(_to(other, sends)[0] for other in others)
-    return [Exchange((), come, size=1), Exchange(go, (), size=1)]

@@ -1,82 +1,109 @@
-"""Transfers that begin each at its time, as a connection matrix says, and end when all has arrived.
-
-A transfer goes by the flows to its destination, in pieces of at most `PIECE` bytes, turn by turn.
-Pieces of several transfers on one flow are sent in the order in which the transfers begin.
-"""
+"""Programs whose flows are independent of each other: WRITEs back to back, and timed transfers."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from testbed.model.workload import PIECE
 from testbed.mrc import NEVER
-from testbed.workloads.program import End, Operation, Post
+from testbed.workloads.program import End, Operation, Post, Program
+
+
+class WriteBw(Program):
+    """Keeps a number of WRITEs outstanding on every flow, as perftest's `ib_write_bw`."""
+
+    def __init__(self, flows: Sequence[int], size: int, depth: int) -> None:
+        """Prepare the first WRITEs.
+
+        Args:
+            flows: the flows from this host.
+            size: bytes of each message.
+            depth: outstanding messages per flow.
+        """
+        super().__init__()
+        self._size = size
+        self._due = [Post(flow, size) for _ in range(depth) for flow in flows]
+
+    def completed(self, flow: int, _now_ns: int) -> None:
+        """Let the next WRITE follow the completed one."""
+        self._due.append(Post(flow, self._size))
+
+    def posts(self, _now_ns: int) -> list[Post]:
+        """Return one WRITE for each that has completed since the last call."""
+        due, self._due = self._due, []
+        return due
 
 
 class Transfer:
-    """One transfer from here. Times in ns from the start of the workload."""
+    """One transfer from this host. Times in ns from the start of the workload."""
 
-    __slots__ = ("begun_ns", "dst", "number", "size", "start_ns", "under_way")
+    __slots__ = ("begun_ns", "dst", "number", "outstanding", "size", "start_ns")
 
     def __init__(self, number: int, dst: str, start_ns: int, size: int) -> None:
-        """`number` in the matrix, `size` in bytes."""
+        """Describe it: its row in the connection matrix, its receiver, start time and bytes."""
         self.number = number
         self.dst = dst
         self.start_ns = start_ns
         self.size = size
         self.begun_ns = 0
-        self.under_way = 0
+        self.outstanding = 0
 
 
-class Transfers:
-    """Sends the transfers of one host."""
+class Transfers(Program):
+    """Sends the transfers of one host, each from its start time on, as a connection matrix says.
+
+    A transfer goes by the flows to its receiver in turn, in pieces of at most `PIECE` bytes. On one
+    flow the pieces of several transfers are sent in the order in which the transfers begin.
+    """
 
     def __init__(self, transfers: Sequence[Transfer], ends: Sequence[End], depth: int) -> None:
-        """`ends` are the flows from here, each with `depth` messages outstanding at most."""
-        self.wake_ns = NEVER
-        self.finished: list[Operation] = []
-        self._waiting = deque(sorted(transfers, key=lambda one: (one.start_ns, one.number)))
+        """Queue the transfers.
+
+        Args:
+            transfers: all transfers of this host.
+            ends: the flows from this host.
+            depth: the most outstanding messages per flow.
+        """
+        super().__init__()
+        self._waiting = deque(sorted(transfers, key=lambda transfer: transfer.start_ns))
         self._flows: dict[str, list[int]] = defaultdict(list)
         for end in ends:
             self._flows[end.peer].append(end.flow)
         self._depth = depth
-        self._queued: dict[int, deque[tuple[Transfer, int]]] = {e.flow: deque() for e in ends}
-        self._posted: dict[int, deque[Transfer]] = {end.flow: deque() for end in ends}
+        self._queued: dict[int, deque[tuple[Transfer, int]]] = defaultdict(deque)
+        self._posted: dict[int, deque[Transfer]] = defaultdict(deque)
         self._start_ns = 0
-        self._stirred: set[int] = set()
+        self._ready_flows: set[int] = set()
 
     def begin(self, now_ns: int) -> None:
-        """Times count from now."""
+        """Count start times from now on."""
         self._start_ns = now_ns
-        self._set_alarm()
+        self._set_wake()
 
     def completed(self, flow: int, now_ns: int) -> None:
-        """A piece has arrived; with the last one its transfer is over."""
+        """Note that a piece has arrived; the last piece finishes its transfer."""
         transfer = self._posted[flow].popleft()
-        transfer.under_way -= 1
-        self._stirred.add(flow)
-        if not transfer.under_way:
+        transfer.outstanding -= 1
+        self._ready_flows.add(flow)
+        if not transfer.outstanding:
             self.finished.append(
                 Operation(
                     "transfer", transfer.number, transfer.begun_ns, now_ns, transfer.size, hosts=1
                 )
             )
 
-    def told(self, flow: int, now_ns: int) -> None:
-        """Receivers only receive."""
-
     def posts(self, now_ns: int) -> list[Post]:
-        """Pieces of the transfers that have begun, as far as the depth lets them."""
+        """Return pieces of the transfers that have begun, as many as the depth allows."""
         while self._waiting and self._start_ns + self._waiting[0].start_ns <= now_ns:
             self._enqueue(self._waiting.popleft(), now_ns)
-            self._set_alarm()
+            self._set_wake()
         posts = []
-        for flow in sorted(self._stirred):
+        for flow in sorted(self._ready_flows):
             queued, posted = self._queued[flow], self._posted[flow]
             while queued and len(posted) < self._depth:
                 transfer, size = queued.popleft()
                 posted.append(transfer)
                 posts.append(Post(flow, size))
-        self._stirred.clear()
+        self._ready_flows.clear()
         return posts
 
     def _enqueue(self, transfer: Transfer, now_ns: int) -> None:
@@ -85,8 +112,8 @@ class Transfers:
         for i, offset in enumerate(range(0, transfer.size, PIECE)):
             flow = flows[i % len(flows)]
             self._queued[flow].append((transfer, min(PIECE, transfer.size - offset)))
-            self._stirred.add(flow)
-            transfer.under_way += 1
+            self._ready_flows.add(flow)
+            transfer.outstanding += 1
 
-    def _set_alarm(self) -> None:
+    def _set_wake(self) -> None:
         self.wake_ns = self._start_ns + self._waiting[0].start_ns if self._waiting else NEVER

@@ -21,12 +21,12 @@ class Crew:
 
     Attributes:
         posted: (time, flow, post) in order.
-        arrived: (time, flow) of messages that their receiver was told of, in order.
+        arrived: (time, flow) of the immediates received, in order.
         finished: the operations of every host.
     """
 
     def __init__(self, workload: dict[str, Any], *, lanes: int = 1, seed: int = 0) -> None:
-        """Set out; delays of messages are drawn from 1 to 100 ns."""
+        """Prepare the programs; delays of messages are drawn from 1 to 100 ns."""
         self.scenario = Scenario.model_validate(
             {
                 "name": "crew",
@@ -64,7 +64,7 @@ class Crew:
             program = self._programs[host]
             if what == "arrives" and flow is not None:
                 self.arrived.append((now_ns, flow))
-                program.told(flow, now_ns)
+                program.received_immediate(flow)
             elif what == "completes" and flow is not None:
                 self._outstanding[flow] -= 1
                 program.completed(flow, now_ns)
@@ -89,7 +89,7 @@ class Crew:
         there_ns = max(self._free_ns[post.flow], now_ns + self._random.randint(1, 100))
         back_ns = there_ns + self._random.randint(1, 100)
         self._free_ns[post.flow] = there_ns
-        if post.tell:
+        if post.immediate:
             self._at(there_ns, flow.dst.name, post.flow, "arrives")
         self._at(max(back_ns, self._free_ns[-1 - post.flow]), host, post.flow, "completes")
         self._free_ns[-1 - post.flow] = back_ns

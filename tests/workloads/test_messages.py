@@ -17,7 +17,7 @@ class _Wire:
 
     memory: MemoryTable
     posted: list[tuple[int, int, int, int]] = field(default_factory=list)
-    told: list[int] = field(default_factory=list)
+    immediates: list[int] = field(default_factory=list)
     done: int = 0
 
     def post_write(
@@ -31,7 +31,7 @@ class _Wire:
         self.memory.place(rkey, remote_va, payload)
         self.posted.append((wr_id, remote_va, rkey, len(payload)))
         if immediate is not None:
-            self.told.append(immediate)
+            self.immediates.append(immediate)
 
     def complete(self, status: CompletionStatus = CompletionStatus.SUCCESS) -> Completion:
         number, self.done = self.done, self.done + 1
@@ -74,13 +74,13 @@ def test_no_slot_is_used_that_is_not_free(setup: tuple[_Wire, Sender, Checker]) 
     sender.post(SIZE)
 
 
-def test_the_receiver_is_told_the_number_of_a_message(
+def test_the_immediate_is_the_number_of_the_message(
     setup: tuple[_Wire, Sender, Checker],
 ) -> None:
     wire, sender, _ = setup
     sender.post(SIZE)
-    sender.post(SIZE, tell=True)
-    assert (len(wire.posted), wire.told) == (2, [1])
+    sender.post(SIZE, immediate=True)
+    assert (len(wire.posted), wire.immediates) == (2, [1])
 
 
 def test_slots_are_used_in_turn_and_one_does_not_reach_into_the_next(
@@ -123,8 +123,8 @@ def test_a_message_that_its_region_does_not_hold_is_not_verified(
         sender.post(SIZE)
     number = DEPTH - 1 if more_bytes else 0
     _, va, rkey, length = wire.posted[number]
-    told = MessageDelivered(number, va + from_bytes, rkey, length + more_bytes, 0)
-    assert not checker.check(told)
+    delivered = MessageDelivered(number, va + from_bytes, rkey, length + more_bytes, 0)
+    assert not checker.check(delivered)
     assert (checker.bytes_verified, checker.bytes_corrupted) == (0, SIZE + more_bytes)
 
 

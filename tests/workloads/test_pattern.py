@@ -15,8 +15,8 @@ def test_both_ends_make_the_same_bytes() -> None:
 
 @pytest.mark.parametrize(("flow", "seed"), [(4, 7), (3, 8)])
 def test_another_flow_or_seed_differs(flow: int, seed: int) -> None:
-    ours, theirs = Pattern(Block(7, LONGEST), 3), Pattern(Block(seed, LONGEST), flow)
-    assert not ours.matches(0, theirs.message(0, LONGEST))
+    pattern, other = Pattern(Block(7, LONGEST), 3), Pattern(Block(seed, LONGEST), flow)
+    assert not pattern.matches(0, other.message(0, LONGEST))
 
 
 def test_an_earlier_message_is_not_taken_for_this_one() -> None:
@@ -27,9 +27,9 @@ def test_an_earlier_message_is_not_taken_for_this_one() -> None:
 
 def test_one_wrong_byte_is_noticed() -> None:
     pattern = Pattern(Block(1, LONGEST), 0)
-    found = bytearray(pattern.message(5, LONGEST))
-    found[4711] ^= 1
-    assert not pattern.matches(5, memoryview(found))
+    received = bytearray(pattern.message(5, LONGEST))
+    received[4711] ^= 1
+    assert not pattern.matches(5, memoryview(received))
 
 
 def test_packets_that_changed_places_are_noticed() -> None:

@@ -22,7 +22,7 @@ def _rounds(crew: Crew) -> int:
     counts = [len(operations) for operations in crew.finished.values()]
     assert max(counts) - min(counts) <= 1
     for operations in crew.finished.values():
-        assert [one.number for one in operations] == list(range(len(operations)))
+        assert [operation.number for operation in operations] == list(range(len(operations)))
         for earlier, later in pairwise(operations):
             assert earlier.end_ns == later.start_ns
     return min(counts)
@@ -44,12 +44,12 @@ def test_an_all_reduce_goes_around_the_ring_twice(seed: int, slices: int, lanes:
     assert {post.size for _, _, post in crew.posted} == {-(-1000 // (len(HOSTS) * slices * lanes))}
     for flow in flows:
         before = next(f for f in flows if f.dst == flow.src and f.lane == flow.lane)
-        came = [t for t, number in crew.arrived if number == before.number]
-        went = [t for t, number, _ in crew.posted if number == flow.number]
-        for j, t in enumerate(went):
+        arrivals = [t for t, number in crew.arrived if number == before.number]
+        posts = [t for t, number, _ in crew.posted if number == flow.number]
+        for j, t in enumerate(posts):
             place = j % each  # in its round: the first ones depend on nothing
             if place >= slices:
-                assert t >= came[j - slices]
+                assert t >= arrivals[j - slices]
 
 
 @few
@@ -90,22 +90,22 @@ def test_a_training_step_ends_when_the_slowest_is_done(seed: int, lanes: int, ho
     crew.run(20_000)
     steps = _rounds(crew)
     assert steps > 2
-    for step in range(1, steps):
-        began = [ops[step].start_ns for ops in crew.finished.values()]
-        ended = [ops[step - 1].end_ns for ops in crew.finished.values()]
+    for number in range(1, steps):
+        began = [ops[number].start_ns for ops in crew.finished.values()]
+        ended = [ops[number - 1].end_ns for ops in crew.finished.values()]
         assert min(began) == min(ended)
         assert max(began) - min(began) <= 200  # the last byte of the barrier, and its completion
     for ops in crew.finished.values():
-        assert all(one.end_ns - one.start_ns > 500 for one in ops)
-        assert {(one.kind, one.size, one.hosts) for one in ops} == {("step", 1000, hosts)}
+        assert all(step.end_ns - step.start_ns > 500 for step in ops)
+        assert {(step.kind, step.size, step.hosts) for step in ops} == {("step", 1000, hosts)}
 
 
 def test_nothing_is_sent_while_hosts_compute() -> None:
     crew = Crew({"kind": "training", "hosts": HOSTS, "compute": "1 us", "size": "1000 B"})
     crew.run(10_000)
-    computing = [(one.start_ns, one.start_ns + 1000) for one in crew.finished["h0"]]
-    own = {flow.number for flow in flows_of(crew.scenario) if flow.src.name == "h0"}
-    times = [t for t, flow, _ in crew.posted if flow in own]
+    computing = [(step.start_ns, step.start_ns + 1000) for step in crew.finished["h0"]]
+    flows_of_h0 = {flow.number for flow in flows_of(crew.scenario) if flow.src.name == "h0"}
+    times = [t for t, flow, _ in crew.posted if flow in flows_of_h0]
     assert not any(start <= t < end for t in times for start, end in computing)
 
 

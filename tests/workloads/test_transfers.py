@@ -1,13 +1,18 @@
-"""Transfers of a connection matrix: each begins at its time and is over when all has arrived."""
+"""WRITEs back to back and timed transfers: what is posted, when, and when a transfer ends."""
+
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.workload import PIECE
+from testbed.workloads.program import Post
+from testbed.workloads.transfers import WriteBw
 
 from .crew import TOPOLOGY, Crew
 
 DILATION = int(TOPOLOGY.dilation)
+SIZE, DEPTH = 1000, 3
 
 transfers = st.lists(
     st.tuples(
@@ -30,11 +35,22 @@ def test_every_transfer_is_sent_whole_and_not_before_its_time(
     ]
     crew = Crew({"kind": "connections", "matrix": matrix}, lanes=lanes, seed=seed)
     crew.run(10 * DILATION)
-    done = {one.number: one for ops in crew.finished.values() for one in ops}
+    done = {operation.number: operation for ops in crew.finished.values() for operation in ops}
     assert sorted(done) == list(range(len(chosen)))
     for number, ((src, _), start, size) in enumerate(chosen):
-        one = done[number]
-        assert one in crew.finished[src]
-        assert (one.kind, one.size, one.hosts) == ("transfer", size, 1)
-        assert one.start_ns == start * DILATION < one.end_ns
+        transfer = done[number]
+        assert transfer in crew.finished[src]
+        assert (transfer.kind, transfer.size, transfer.hosts) == ("transfer", size, 1)
+        assert transfer.start_ns == start * DILATION < transfer.end_ns
     assert sum(post.size for _, _, post in crew.posted) == sum(size for _, _, size in chosen)
+
+
+def test_depth_writes_are_outstanding_on_every_flow() -> None:
+    program = WriteBw((4, 9), SIZE, DEPTH)
+    program.begin(0)
+    posted = program.posts(0)
+    assert Counter(posted) == {Post(4, SIZE): DEPTH, Post(9, SIZE): DEPTH}
+    assert program.posts(1) == []
+    program.completed(9, 2)
+    assert program.posts(2) == [Post(9, SIZE)]
+    assert program.posts(3) == []
