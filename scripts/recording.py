@@ -28,7 +28,8 @@ from typing import Any
 
 import polars as pl
 
-from testbed.files.loading import SCENARIOS, load_scenario, nominal
+from testbed.files.catalog import SCENARIOS
+from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.paper.reproduction import chosen, plan

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from testbed.model.errors import ExitStatus
-from testbed.model.fabric.names import did_you_mean
+from testbed.model.errors import ExitStatus, did_you_mean
 from testbed.results.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]

@@ -8,7 +8,7 @@ from testbed.bench.failover import seeded
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import run_until_trusted
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.results.run_directory import give_to_user
 from testbed.results.summary import FaultSummary, Summary

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import run
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.host.planning import links_in_use_by_all
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario

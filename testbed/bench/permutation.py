@@ -5,7 +5,7 @@ import math
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import carried, run_until_trusted
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.results.json_records import mean_busy
 from testbed.results.run_data import load_run
 

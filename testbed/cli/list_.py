@@ -10,7 +10,7 @@ def list_(as_json: Json = False) -> None:
     """List the scenarios and topologies that come with the project."""
     from rich.table import Table
 
-    from testbed.files.loading import SCENARIOS, TOPOLOGIES
+    from testbed.files.catalog import SCENARIOS, TOPOLOGIES
 
     kinds = {"scenarios": _described(SCENARIOS), "topologies": _described(TOPOLOGIES)}
     if as_json:
@@ -28,8 +28,8 @@ def list_(as_json: Json = False) -> None:
 
 def _described(directory: Path) -> list[dict[str, str]]:
     """Name and description of every file; of one that cannot be read, what is wrong with it."""
+    from testbed.files.catalog import files_in
     from testbed.files.documents import read_document
-    from testbed.files.loading import files_in
     from testbed.model.errors import InputError
 
     found = []

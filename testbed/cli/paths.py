@@ -24,7 +24,7 @@ def paths(
     """
     from rich.table import Table
 
-    from testbed.files.loading import load_topology
+    from testbed.files.topologies import load_topology
 
     fabric = load_topology(topology)
     found = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))

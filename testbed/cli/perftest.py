@@ -63,7 +63,7 @@ def _measure(
     topology: str, src: str | None, dst: str | None, parameters: Parameters, *extra: str
 ) -> None:
     from testbed.fabric.capabilities import require
-    from testbed.files.loading import load_topology
+    from testbed.files.topologies import load_topology
     from testbed.perftest.pair import measure
 
     fabric = load_topology(topology)

@@ -21,7 +21,7 @@ from testbed.model.errors import (
 from testbed.sandbox.forking import ENDING
 
 if TYPE_CHECKING:
-    from testbed.files.loading import Dilation
+    from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
     from testbed.results.series import Settings
@@ -61,7 +61,7 @@ def scenario_given(
     Raises:
         InputError: there is none of that name, or it or what was given is wrong.
     """
-    from testbed.files.loading import load_scenario
+    from testbed.files.scenarios import load_scenario
     from testbed.model.checks import remarks
 
     scenario = load_scenario(name, dilation, settings, swept)

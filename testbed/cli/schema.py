@@ -15,7 +15,7 @@ def schema(
     ] = None,
 ) -> None:
     """Write the JSON Schemas of topologies and scenarios."""
-    from testbed.files.loading import PROJECT
+    from testbed.files.catalog import PROJECT
     from testbed.model.errors import InputError, Problem
     from testbed.model.json_schema import scenario_schema, topology_schema
 

@@ -32,7 +32,7 @@ def shell(
     from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
     from testbed.fabric.mininet.shell import run_shell
-    from testbed.files.loading import load_topology
+    from testbed.files.topologies import load_topology
     from testbed.results.run_directory import give_to_user
 
     fabric = load_topology(topology)

@@ -82,7 +82,7 @@ def simulate(
 
 
 def _checked(name: str, settings: "Settings", swept: "Settings", seed: int | None) -> "Scenario":
-    from testbed.files.loading import nominal
+    from testbed.files.scenarios import nominal
     from testbed.model.checks import buffer_bytes
 
     scenario = scenario_given(name, nominal, settings, swept, seed)

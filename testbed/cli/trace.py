@@ -39,7 +39,7 @@ def trace(
     And what each node does with it. With --live a real packet crosses a real fabric, and every port
     that it leaves by is compared. Exit status: 0, or 1 where that differs from the model.
     """
-    from testbed.files.loading import load_topology
+    from testbed.files.topologies import load_topology
     from testbed.model.fabric.walk import walk
     from testbed.mrc.constants import HOP_LIMIT
 

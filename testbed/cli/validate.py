@@ -22,7 +22,9 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Check a scenario or a topology, without root."""
-    from testbed.files.loading import find_scenario, find_topology, load_scenario, load_topology
+    from testbed.files.catalog import find_scenario, find_topology
+    from testbed.files.scenarios import load_scenario
+    from testbed.files.topologies import load_topology
     from testbed.model.checks import remarks
     from testbed.model.errors import ExitStatus, InputError
 
@@ -54,8 +56,8 @@ def validate(
 
 def _kind(name: str) -> str:
     """Whether a name or file stands for a topology, going by what only a topology has."""
+    from testbed.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.files.documents import read_document
-    from testbed.files.loading import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.model.errors import InputError
 
     if not is_path(name):
@@ -77,7 +79,7 @@ class _Auto:
 
     def __call__(self, scenario: "Scenario") -> float:
         from testbed.experiment.capacity import kept
-        from testbed.files.loading import nominal
+        from testbed.files.scenarios import nominal
 
         capacity = kept()
         if capacity is None:

@@ -21,7 +21,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from testbed.controller.records import FaultRecord
-from testbed.files.loading import load_fault
+from testbed.files.faults import load_fault
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault

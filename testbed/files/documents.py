@@ -1,11 +1,11 @@
-"""YAML files as plain data that remembers where each part stands.
+"""YAML files as plain data with the line of each part.
 
 Stricter than YAML: a key given twice is an error, keys are always text (`on:` is "on", not true),
-and dates are text too.
+and dates are text.
 """
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
@@ -13,17 +13,16 @@ from typing import Any
 
 import yaml
 
-from testbed.model.errors import InputError, Problem
-from testbed.model.fabric.names import did_you_mean
+from testbed.model.errors import InputError, Problem, did_you_mean
 
 MAX_VALUES = 100_000
-"""Values in one file, aliases counted where they are used."""
+"""Most values in one file; an alias counts each time it is used."""
 
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
 
 REQUEST = "request"
-"""What messages call what came in no file."""
+"""The place that messages name for a document that is no file."""
 
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
@@ -39,14 +38,14 @@ def key_path(parent: str, key: str | int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a YAML file holds, or a request.
+    """The content of a YAML file, or of a request.
 
     Attributes:
-        file: where it was read from; None where it came with a request.
+        file: the file; None for a request.
         data: mappings, lists, text, numbers, booleans and None.
-        lines: the line of every part, by key path; the whole is "".
-        texts: every part as the user wrote it, shortened, by key path.
-        origins: where parts come from that the file does not have, by key path.
+        lines: the line of each part, by key path; the whole document is "".
+        texts: each part as the user wrote it, shortened, by key path.
+        origins: the option that gave a part which is not from the file, by key path.
     """
 
     file: Path | None
@@ -57,38 +56,39 @@ class Document:
 
     @property
     def directory(self) -> Path:
-        """Where the files that it names are looked for first."""
+        """The directory to which paths in the document are relative."""
         return self.file.parent if self.file else Path()
 
     def where(self, path: str) -> str:
-        """File, line and key path of a part; the line of what encloses it if it is missing.
+        """File, line and key path of a part; for a request only the key path.
 
-        Of a request the key path alone: who sent it knows of no file.
+        The line of a missing part is that of the part that should contain it.
         """
-        for changed, origin in self.origins.items():
-            if path == changed or path.startswith((f"{changed}.", f"{changed}[")):
+        for given, origin in self.origins.items():
+            if path == given or path.startswith((f"{given}.", f"{given}[")):
                 return f"{origin}: {path}"
-        known = path
-        while known not in self.lines and known:
-            known = known[: max(known.rfind("."), known.rfind("["), 0)]
-        return _place(self.file, self.lines.get(known, 1), path)
+        existing = path
+        while existing not in self.lines and existing:
+            existing = existing[: max(existing.rfind("."), existing.rfind("["), 0)]
+        return _place(self.file, self.lines.get(existing, 1), path)
+
+    def located(self, problem: Problem) -> Problem:
+        """A problem whose place is a key path, with file and line added."""
+        return replace(problem, where=self.where(problem.where))
 
 
-def _place(file: Path | None, line: int, path: str) -> str:
+def _place(file: Path | None, line: int = 0, path: str = "") -> str:
+    """The place that a message names, as exactly as it is known."""
     if file is None:
         return path or REQUEST
-    return f"{file}:{line}: {path}" if path else f"{file}:{line}"
+    return ": ".join(filter(None, (f"{file}:{line}" if line else str(file), path)))
 
 
-def _name(file: Path | None) -> str:
-    return REQUEST if file is None else str(file)
-
-
-def changed(document: Document, path: str, value: Any, origin: str) -> Document:
-    """A document with another value at a key path, which `origin` gave.
+def with_value(document: Document, path: str, value: Any, origin: str) -> Document:
+    """A document with another value at a key path; `origin` is the option that gave it.
 
     Raises:
-        InputError: there is no place of that path.
+        InputError: the document has no such place.
     """
     steps: list[str | int] = [
         int(step[1:-1]) if step.startswith("[") else step
@@ -97,40 +97,43 @@ def changed(document: Document, path: str, value: Any, origin: str) -> Document:
     if not steps or reduce(key_path, steps, "") != path:
         expected = "the path of a key, such as transport.evs or timeline[0].at"
         raise InputError([Problem(origin, path, expected)])
+    try:
+        data = _with(document.data, steps, value)
+    except LookupError:
+        expected = "the path of an entry that the file has"
+        raise InputError([Problem(origin, path, expected)]) from None
     return replace(
         document,
-        data=_with(document.data, steps, value, lambda: _no_place(path, origin)),
+        data=data,
         texts={**document.texts, path: str(value)},
         origins={**document.origins, path: origin},
     )
 
 
-def _no_place(path: str, origin: str) -> InputError:
-    return InputError([Problem(origin, path, "the path of an entry that the file has")])
+def _with(data: Any, steps: Sequence[str | int], value: Any) -> Any:
+    """Data with another value at the end of some steps; mappings that are missing are added.
 
-
-def _with(
-    data: Any, steps: Sequence[str | int], value: Any, no_place: Callable[[], InputError]
-) -> Any:
-    """Data with another value at the end of some steps; mappings that are missing are made."""
+    Raises:
+        LookupError: a step is no key of a mapping or number of an entry.
+    """
     if not steps:
         return value
     step, rest = steps[0], steps[1:]
     if isinstance(step, int):
         if not isinstance(data, list) or step >= len(data):
-            raise no_place()
-        return [*data[:step], _with(data[step], rest, value, no_place), *data[step + 1 :]]
+            raise LookupError
+        return [*data[:step], _with(data[step], rest, value), *data[step + 1 :]]
     if data is not None and not isinstance(data, dict):
-        raise no_place()
-    inside = data or {}
-    return {**inside, step: _with(inside.get(step), rest, value, no_place)}
+        raise LookupError
+    mapping = data or {}
+    return {**mapping, step: _with(mapping.get(step), rest, value)}
 
 
 def parse_value(text: str, origin: str) -> Any:
-    """A value as a file would have it, from the command line.
+    """A value given on the command line, read as in a file.
 
     Raises:
-        InputError: it is no YAML.
+        InputError: it is not YAML.
     """
     try:
         document = _parse(Path(origin), f"value: {text}")
@@ -140,7 +143,7 @@ def parse_value(text: str, origin: str) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, but for dates."""
+    """The safe loader, except that dates stay text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute, as it declares it
         first: [rule for rule in rules if rule[0] != _TIMESTAMP]
@@ -149,7 +152,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Reader:
-    """Turns the node graph of one file into data, noting places and problems on the way."""
+    """Turns the nodes of one file into data, and collects lines, texts and problems."""
 
     def __init__(self, loader: _Loader, document: Document) -> None:
         self.document = document
@@ -160,7 +163,7 @@ class _Reader:
         self._merged: set[int] = set()
 
     def value(self, node: yaml.Node, path: str) -> Any:
-        """The data of one node and of all below it."""
+        """The data of a node and of all nodes below it."""
         self.document.lines.setdefault(path, node.start_mark.line + 1)
         self.document.texts[path] = _shown(node)
         self._values += 1
@@ -173,15 +176,15 @@ class _Reader:
             if isinstance(node, yaml.MappingNode):
                 return dict(self._entries(node, path))
             if isinstance(node, yaml.SequenceNode):
-                return [self.value(one, key_path(path, i)) for i, one in enumerate(node.value)]
+                return [self.value(item, key_path(path, i)) for i, item in enumerate(node.value)]
             return self._scalar(node, path)
         finally:
             self._open.pop()
 
     def _entries(self, node: yaml.MappingNode, path: str) -> Iterator[tuple[str, Any]]:
-        if id(node) not in self._merged:  # an alias leads here again, its `<<` already replaced
+        if id(node) not in self._merged:  # an alias comes here again: its `<<` is already replaced
             self._merged.add(id(node))
-            self._look_for_repeats(node, path)
+            self._check_repeats(node, path)
             self._loader.flatten_mapping(node)
         for key, value in node.value:
             name = self._name(key)
@@ -189,20 +192,20 @@ class _Reader:
             self.document.lines[inner] = key.start_mark.line + 1
             yield name, self.value(value, inner)
 
-    def _look_for_repeats(self, node: yaml.MappingNode, path: str) -> None:
-        given: dict[str, int] = {}
+    def _check_repeats(self, node: yaml.MappingNode, path: str) -> None:
+        first_lines: dict[str, int] = {}
         for key, _ in node.value:
             name, line = self._name(key), key.start_mark.line + 1
-            if key.tag != _MERGE and name in given:
+            if key.tag != _MERGE and name in first_lines:
                 self.problems.append(
                     Problem(
                         _place(self.document.file, line, key_path(path, name)),
                         f"the key {name} a second time",
-                        f"it once (the first is on line {given[name]})",
+                        f"it once (the first is on line {first_lines[name]})",
                         "remove one of the two",
                     )
                 )
-            given.setdefault(name, line)
+            first_lines.setdefault(name, line)
 
     @staticmethod
     def _name(key: yaml.Node) -> str:
@@ -241,49 +244,53 @@ def _shown(node: yaml.Node) -> str:
 
 
 def read_document(file: Path) -> Document:
-    """Read a YAML file that holds one mapping.
+    """Read a YAML file that holds a mapping.
 
     Raises:
-        InputError: it cannot be read, is not YAML, or holds a key twice.
+        InputError: it cannot be read, is not YAML, or has a key twice.
     """
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
-        remedy = "save it as UTF-8; another program's binary file is none"
+        remedy = "save it as UTF-8; a binary file cannot be read"
         raise InputError([Problem(str(file), found, "a text file in UTF-8", remedy)]) from None
     except IsADirectoryError:
         remedy = "name a file in it"
         raise InputError([Problem(str(file), "a directory", "a YAML file", remedy)]) from None
     except OSError as error:
         found = error.strerror or str(error)
-        remedy = did_you_mean(file.name, [near.name for near in file.parent.glob("*.y*ml")])
+        remedy = did_you_mean(file.name, [other.name for other in file.parent.glob("*.y*ml")])
         raise InputError([Problem(str(file), found.lower(), "a YAML file", remedy)]) from None
     return parse_document(file, text)
 
 
 def parse_document(file: Path | None, text: str) -> Document:
-    """Read YAML, or JSON, that holds one mapping, of a file or of a request (None).
+    """Read YAML or JSON that holds a mapping.
+
+    Args:
+        file: the file that the text is from; None for a request.
+        text: the content.
 
     Raises:
-        InputError: it is neither, or holds a key twice.
+        InputError: it is not YAML, or has a key twice.
     """
-    name = _name(file)
+    name = _place(file)
     try:
         return _parse(file, text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        found = f"no YAML ({' '.join(filter(None, (error.context, error.problem)))})"
+        found = f"invalid YAML ({' '.join(filter(None, (error.context, error.problem)))})"
         remedy = "check indentation, colons and brackets there and on the line before"
         if "'\\t'" in found:
-            remedy = "YAML indents by spaces: put spaces in place of the tab"
+            remedy = "YAML indents with spaces: replace the tab by spaces"
         raise InputError([Problem(place, found, "YAML", remedy)]) from None
     except yaml.YAMLError as error:
-        found = f"no YAML ({' '.join(str(error).split())})"
+        found = f"invalid YAML ({' '.join(str(error).split())})"
         raise InputError([Problem(name, found, "YAML")]) from None
     except RecursionError:
-        found = "lists or mappings nested without end"
+        found = "lists or mappings nested too deeply"
         raise InputError([Problem(name, found, "YAML of a few levels")]) from None
 
 
@@ -300,6 +307,6 @@ def _parse(file: Path | None, text: str) -> Document:
     if not isinstance(data, dict):
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
-        remedy = "begin with a copy of one that ships: testbed list"
-        raise InputError([Problem(_name(file), found, expected, remedy)])
+        remedy = "start from a copy of one that ships: testbed list"
+        raise InputError([Problem(_place(file), found, expected, remedy)])
     return Document(file, data, reader.document.lines, reader.document.texts)

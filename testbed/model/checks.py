@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from testbed.model.errors import Problem, Remark, few
+from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
-from testbed.model.fabric.names import did_you_mean, link_named, node_named, searchable
+from testbed.model.fabric.names import link_named, node_named, searchable
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from enum import IntEnum
 from typing import ClassVar
 
@@ -59,6 +60,36 @@ class RefusedValueError(ValueError):
         super().__init__(expected)
         self.remedy = remedy
         self.key = key
+
+
+_SYNONYMS = {
+    "down": "cut",
+    "drop": "loss",
+    "grey": "loss",
+    "latency": "delay",
+    "link_down": "cut",
+    "matrix": "connections",
+    "ring": "allreduce",
+    "silent": "blackhole",
+    "slow": "degrade",
+}
+"""What people call kinds of faults and workloads elsewhere."""
+
+
+def similar_word(word: str, known: Sequence[str]) -> str | None:
+    """The known word that is most like a misspelt one; None if none is like it."""
+    by_lower = {name.lower(): name for name in known}
+    similar = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    completed = [name for name in by_lower if word and name.startswith(word.lower())]
+    if len(completed) == 1:
+        similar = completed
+    return by_lower.get(similar[0] if similar else _SYNONYMS.get(word.lower(), ""))
+
+
+def did_you_mean(word: str, known: Sequence[str]) -> str:
+    """A remedy that names the known word most like a misspelt one; empty if none is like it."""
+    similar = similar_word(word, known)
+    return f"did you mean {similar}?" if similar else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.model.errors import InputError, Problem
-from testbed.model.fabric.names import did_you_mean
+from testbed.model.errors import InputError, Problem, did_you_mean
 from testbed.model.progress import Progress
 from testbed.paper.figure import FORMS, Form, PaperFigure
 from testbed.paper.fitting import Machine

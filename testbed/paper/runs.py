@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
+from testbed.files.catalog import SCENARIOS
 from testbed.files.documents import read_document
-from testbed.files.loading import SCENARIOS, load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.paper.figure import FIRST_SEED, Form, Variant
 from testbed.paper.fitting import Machine, factor_for, packet_hops

@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Transport

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.workload import Connections
 
 from .conftest import Call
@@ -160,7 +160,11 @@ def test_the_right_file_is_right(call: Call) -> None:
             "target: [[p0_t0_0--p0_t1_1]]",
             ["timeline[0].target[0]: found a list of 1, expected text"],
         ),
-        ("  - {kind", "\t- {kind", ["bad.yaml:8:1: found no YAML", "YAML indents by spaces"]),
+        (
+            "  - {kind",
+            "\t- {kind",
+            ["bad.yaml:8:1: found invalid YAML", "YAML indents with spaces"],
+        ),
         # what is expected
         (
             "timeline:",
@@ -371,13 +375,16 @@ def test_wrong_values(call: Call, right: str, wrong: str, told: list[str]) -> No
         ("# nothing\n", ["found an empty file"]),
         ("- a\n- b\n", ["found a list of 2, expected a mapping of keys to values"]),
         ("text", ["found text, expected a mapping"]),
-        ("name: [x\n", ["bad.yaml:2:1: found no YAML", "expected YAML", "remedy: check indent"]),
-        ("\tname: x\n", ["bad.yaml:1:1: found no YAML"]),
+        (
+            "name: [x\n",
+            ["bad.yaml:2:1: found invalid YAML", "expected YAML", "remedy: check indent"],
+        ),
+        ("\tname: x\n", ["bad.yaml:1:1: found invalid YAML"]),
         ("name: x\n---\nname: y\n", ["bad.yaml:2:1:", "expected a single document"]),
         ("name: !!python/object:os.system x\n", ["bad.yaml:1:7:", "python/object"]),
         ("a: &a [*a]\n", ["bad.yaml:1:4:", "repeats without end"]),
         ("? [a]\n: b\n", ["bad.yaml:1:3:", "a key that is not text"]),
-        ("a: " + "[" * 5000 + "]" * 5000, ["nested without end"]),
+        ("a: " + "[" * 5000 + "]" * 5000, ["nested too deeply"]),
         (
             (
                 "a: &a [x,x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n"
@@ -387,7 +394,7 @@ def test_wrong_values(call: Call, right: str, wrong: str, told: list[str]) -> No
             ["repeats without end"],
         ),
         (b"name: \xff\xfe\n", ["found a byte that is not UTF-8 at offset 6, expected a text file"]),
-        (b"name: \x01\n", ["found no YAML", "special characters are not allowed"]),
+        (b"name: \x01\n", ["found invalid YAML", "special characters are not allowed"]),
         ("name: 0b_\n", ["bad.yaml:1: name: found 0b_, expected a number that YAML can read"]),
     ],
 )

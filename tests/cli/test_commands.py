@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.json_schema import scenario_schema, topology_schema
 
 from .conftest import Call
@@ -279,7 +279,7 @@ def test_an_unexpected_error_is_told_briefly_and_kept(
     def fail(_: str) -> None:
         raise RuntimeError("something else")
 
-    monkeypatch.setattr("testbed.files.loading.load_topology", fail)
+    monkeypatch.setattr("testbed.files.topologies.load_topology", fail)
     called = call("paths", "clos-tiny", "h0", "h1")
     assert called.status == 4
     first, second = called.err.splitlines()

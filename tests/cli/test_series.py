@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.child import in_child
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
 from tests.waiting import WATCHDOG_S, wait_until
 

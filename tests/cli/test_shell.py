@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from testbed.fabric.ordinary import tun
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 

@@ -18,7 +18,7 @@ from testbed.controller.client import Client, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.records import FaultRecord
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.files.loading import load_fault
+from testbed.files.faults import load_fault
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_faults import running

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus
 from tests.waiting import WATCHDOG_S
 

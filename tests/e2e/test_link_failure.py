@@ -10,7 +10,7 @@ import pytest
 from testbed.experiment import run_experiment
 from testbed.fabric.openvswitch import daemons as openvswitch
 from testbed.fabric.openvswitch.daemons import Availability
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from tests.e2e.conftest import CommandLine, until_trusted
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.experiment.base_rtt import SAMPLES, TOLERANCE, longest_flow, measure
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.flows import Flow, flows_of
 
 MS = 1_000_000

@@ -21,7 +21,7 @@ from testbed.experiment.capacity import (
     keep,
     kept,
 )
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

@@ -6,7 +6,8 @@ import pytest
 
 from testbed.experiment import footprint
 from testbed.experiment.footprint import fabric_bytes, require_room, require_room_for_fabric
-from testbed.files.loading import load_scenario, load_topology
+from testbed.files.scenarios import load_scenario
+from testbed.files.topologies import load_topology
 from testbed.model.errors import MachineError
 
 MIB = 1 << 20

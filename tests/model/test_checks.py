@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 
 from testbed.model.checks import buffer_bytes, problems, remarks
-from testbed.model.fabric.names import did_you_mean, link_named, node_named
+from testbed.model.errors import did_you_mean
+from testbed.model.fabric.names import link_named, node_named
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
 from testbed.model.fabric.ecmp import HashedFlow, Move, Outage, outages_of
 from testbed.model.faults.kinds import Fault, happenings

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus
 from testbed.paper import making
 from testbed.paper.figure import Form, Variant

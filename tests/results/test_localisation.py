@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from testbed.results.summary import Localisation
 from testbed.sim import simulate

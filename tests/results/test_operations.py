@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.workload import AllReduce, AllToAll, SendRecv
 from testbed.results.analysis.operations import completed, summarise_operations
 from testbed.results.json_records import RunRecord

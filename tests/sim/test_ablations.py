@@ -1,6 +1,6 @@
 """MRC with one of its mechanisms switched off: what is lost with it."""
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

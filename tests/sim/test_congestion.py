@@ -17,7 +17,7 @@ from testbed.bench.simulated.congestion import (
 )
 from testbed.bench.simulated.leaf_spine import completions
 from testbed.bench.simulated.leaf_spine import permutation as permutation_of_all
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.queue import Queue, Queues
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

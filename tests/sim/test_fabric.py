@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.fabric.shape import NEVER, NIC_QUEUE_BDP
 from testbed.model.fabric.topology import Topology

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.bench.setting import Setting
 from testbed.bench.simulated.simulator import speeds
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 
 
 def test_it_loads_nothing_that_needs_root_or_a_kernel() -> None:

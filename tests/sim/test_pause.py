@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.paper.runs import PAPER_SCENARIOS
 from testbed.sim import Outcome, Simulation
 

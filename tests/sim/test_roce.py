@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.host.planning import plan_endpoints
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.faults.kinds import Fault

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.kinds import Blackhole, Cut, Delay
 from testbed.model.faults.targets import expand

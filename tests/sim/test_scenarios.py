@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, links_of_path, paths
 from testbed.model.fabric.names import directions_of
 from testbed.model.faults.impairment import WHOLE, Impairment

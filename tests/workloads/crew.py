@@ -6,7 +6,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.mrc import NEVER

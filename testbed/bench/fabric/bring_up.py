@@ -15,7 +15,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.nodes import FIRST_IFINDEX
 from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.results.run_directory import give_to_user

@@ -5,7 +5,7 @@ from pathlib import Path
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import carried, run_until_trusted
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
 from testbed.results.run_data import RunData, load_run

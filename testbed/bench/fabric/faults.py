@@ -16,7 +16,7 @@ from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import FAULTS, Fault, happenings
 
 TOPOLOGY = "clos-4plane"

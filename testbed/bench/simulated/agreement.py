@@ -17,7 +17,7 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import fitted, run_until_trusted
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario

@@ -9,7 +9,7 @@ from random import Random
 
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of

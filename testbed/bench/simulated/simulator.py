@@ -6,7 +6,7 @@ from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least
 from testbed.bench.setting import Setting
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
 from testbed.sim import Simulation
 

@@ -5,8 +5,6 @@ as in a small one.
 """
 
 import re
-from collections.abc import Sequence
-from difflib import get_close_matches
 
 from testbed.model.fabric.nodes import Link, Node, Port, Tier
 from testbed.model.fabric.topology import Topology
@@ -14,31 +12,7 @@ from testbed.model.fabric.topology import Topology
 _MAX_SEARCHED = 20_000
 """Fabrics with more links are not searched for similar names."""
 
-_OTHER_WORDS = {
-    "down": "cut",
-    "drop": "loss",
-    "grey": "loss",
-    "latency": "delay",
-    "link_down": "cut",
-    "matrix": "connections",
-    "ring": "allreduce",
-    "silent": "blackhole",
-    "slow": "degrade",
-}
-"""What people call kinds of faults and workloads elsewhere."""
-
 _NODE = re.compile(r"h(0|[1-9]\d{0,8})|p(\d)_(t[01])_(0|[1-9]\d{0,8})", re.ASCII)
-
-
-def did_you_mean(word: str, known: Sequence[str]) -> str:
-    """A remedy that names the known word most like this one; empty if none is like it."""
-    by_lower = {name.lower(): name for name in known}
-    similar = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    begun = [name for name in by_lower if word and name.startswith(word.lower())]
-    if len(begun) == 1:
-        similar = begun
-    meant = similar[0] if similar else _OTHER_WORDS.get(word.lower(), "")
-    return f"did you mean {by_lower[meant]}?" if meant in by_lower else ""
 
 
 def searchable(topology: Topology) -> bool:

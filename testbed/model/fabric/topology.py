@@ -34,7 +34,7 @@ MAX_INDEX = 512
 """Most T0s or T1s of a plane, and most hosts of a T0: what a uSID's index holds."""
 
 AUTO = "auto"
-"""What a file says for a dilation that is found when it is run (`files/loading.py`)."""
+"""What a file says for a dilation that is found when the scenario is run (`files/scenarios.py`)."""
 
 NOMINAL_DILATION = 10_000
 """Where nothing else is said, and for `auto` where nothing runs on this machine."""

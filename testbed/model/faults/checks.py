@@ -8,15 +8,9 @@ two different paths: a link has room for one.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from testbed.model.errors import Problem, Remark, few
+from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, links_of_path, path_named
-from testbed.model.fabric.names import (
-    did_you_mean,
-    direction_named,
-    link_between,
-    node_named,
-    searchable,
-)
+from testbed.model.fabric.names import direction_named, link_between, node_named, searchable
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
 from testbed.model.faults.kinds import (

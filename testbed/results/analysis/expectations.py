@@ -5,9 +5,8 @@ from typing import get_args
 
 from pydantic import BaseModel
 
-from testbed.model.errors import Problem
+from testbed.model.errors import Problem, did_you_mean
 from testbed.model.expect import Bound, Expect
-from testbed.model.fabric.names import did_you_mean
 from testbed.model.scenario import Scenario
 from testbed.model.workload import Collective, Connections, Incast
 from testbed.results.summary import (

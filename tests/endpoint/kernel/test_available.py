@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from testbed.endpoint.kernel.available import require_stack
-from testbed.files.loading import load_scenario
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError, MachineError
 from testbed.model.transport import Mptcp, Mrc, Tcp
 from testbed.sim import Simulation

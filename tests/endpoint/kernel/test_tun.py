@@ -8,7 +8,7 @@ import pytest
 
 from testbed.endpoint.kernel.tun import Tun
 from testbed.fabric.netlink.socket import Netlink
-from testbed.files.loading import load_topology
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.sandbox import run_in_sandbox

@@ -1,0 +1,61 @@
+"""The files of topologies and scenarios: those that ship, by name, and all others by path."""
+
+from pathlib import Path
+
+from testbed.model.errors import InputError, Problem, did_you_mean
+
+PROJECT = Path(__file__).resolve().parents[2]
+TOPOLOGIES = PROJECT / "topologies"
+SCENARIOS = PROJECT / "scenarios"
+
+_SUFFIXES = (".yaml", ".yml")
+
+
+def files_in(directory: Path) -> dict[str, Path]:
+    """The YAML files of a directory by their names without suffix, sorted."""
+    files = (path for path in directory.glob("*") if path.suffix in _SUFFIXES)
+    return {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+
+
+def is_path(name_or_path: str) -> bool:
+    """Whether an argument is a path rather than a name."""
+    return "/" in name_or_path or name_or_path.endswith(_SUFFIXES)
+
+
+def find_topology(name_or_path: str, base: Path = Path()) -> Path:
+    """The file of a topology; a path is relative to `base`.
+
+    Raises:
+        InputError: no topology that ships has this name.
+    """
+    return _find(name_or_path, "topology", TOPOLOGIES, base)
+
+
+def find_scenario(name_or_path: str) -> Path:
+    """The file of a scenario.
+
+    Raises:
+        InputError: no scenario that ships has this name.
+    """
+    return _find(name_or_path, "scenario", SCENARIOS, Path())
+
+
+def relative_to_here(file: Path) -> Path:
+    """The path of a file from the working directory, if the file is below it."""
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file
+
+
+def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
+    if is_path(name_or_path):
+        return relative_to_here(base / name_or_path)
+    names = files_in(directory)
+    if name_or_path in names:
+        return relative_to_here(names[name_or_path])
+    remedy = did_you_mean(name_or_path, tuple(names))
+    if (base / name_or_path).is_file():
+        remedy = f"for the file write ./{name_or_path}"
+    elif name_or_path in files_in(TOPOLOGIES).keys() | files_in(SCENARIOS):
+        remedy = f"{name_or_path} is a {'topology' if kind == 'scenario' else 'scenario'}"
+    expected = f"one of {', '.join(names)}, or the path of a YAML file"
+    raise InputError([Problem(kind, name_or_path, expected, remedy)])

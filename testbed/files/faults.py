@@ -1,0 +1,58 @@
+"""Faults injected by hand, from JSON."""
+
+import json
+
+from pydantic import ValidationError
+
+from testbed.files.documents import REQUEST, parse_document
+from testbed.files.validation import validation_problems
+from testbed.model.errors import InputError, Problem
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.checks import one_fault_problems
+from testbed.model.faults.kinds import Fault, Passing
+from testbed.model.kinds import Part
+
+DEFAULT_LENGTH = "10 min"
+"""How long a fault injected by hand lasts if the request says nothing and nobody heals it."""
+
+
+class _Request(Part):
+    """The data of a request to inject a fault."""
+
+    fault: Fault
+
+
+def load_fault(text: str, topology: Topology) -> Fault:
+    """Read a fault that is to begin now: an entry of a timeline without `at`, `for` optional.
+
+    Args:
+        text: the entry in JSON.
+        topology: the fabric whose nodes and links it names.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        remedy = 'such as {"kind": "cut", "target": "p0"}'
+        raise InputError([Problem(REQUEST, str(error), "a fault in JSON", remedy)]) from None
+    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
+    document = parse_document(None, f'{{"fault": {spaced}\n}}')
+    entry = document.data["fault"]
+    if isinstance(entry, dict):
+        ends_itself = entry.get("kind") == "kill" or "count" in entry
+        entry = {"at": "0 s", **({} if ends_itself else {"for": DEFAULT_LENGTH}), **entry}
+    try:
+        fault = _Request.model_validate({"fault": entry}).fault
+    except ValidationError as error:
+        raise InputError([*validation_problems(document, _Request, error)]) from None
+    problems = [*one_fault_problems(topology, fault, "fault")]
+    repeats = isinstance(fault, Passing) and fault.every is not None
+    if fault.at or repeats:
+        where = "fault.at" if fault.at else "fault.every"
+        expected = "no such key: a fault injected by hand begins now, once"
+        problems.append(Problem(where, document.texts[where], expected))
+    if problems:
+        raise InputError([document.located(problem) for problem in problems])
+    return fault

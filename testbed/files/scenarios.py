@@ -1,0 +1,112 @@
+"""Scenarios from YAML files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from pydantic import ValidationError
+
+from testbed.files.catalog import find_scenario, relative_to_here
+from testbed.files.documents import Document, read_document, with_value
+from testbed.files.matrices import read_matrix
+from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
+from testbed.files.validation import validation_problems
+from testbed.model.checks import problems
+from testbed.model.errors import InputError, Problem
+from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
+from testbed.model.scenario import Scenario
+from testbed.results.analysis.expectations import unknown_figures
+
+Dilation = Callable[[Scenario], float]
+"""Finds the dilation for `auto`, given the scenario at the nominal dilation."""
+
+_STAND_IN = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
+"""In place of a topology that is wrong, so that the scenario's other keys are checked as well."""
+
+
+def nominal(_: Scenario) -> float:
+    """The dilation for `auto` where nothing runs on this machine."""
+    return NOMINAL_DILATION
+
+
+def load_scenario(
+    name_or_path: str,
+    dilation: Dilation = nominal,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    swept: Mapping[str, Any] = MappingProxyType({}),
+) -> Scenario:
+    """Load a scenario and its topology: one that ships, by name, or a YAML file by path.
+
+    Its `topology` is a name, a path relative to the scenario's file, or a mapping: of all keys of
+    a topology, or of `base` (a name or path) and the keys that differ from it.
+
+    Args:
+        name_or_path: the scenario.
+        dilation: called where the topology's dilation is `auto`.
+        settings: values by key path (`transport.evs`) that replace those of the file: `--set`.
+        swept: the values of one case of a `--sweep`, which replace those of `settings`.
+
+    Raises:
+        InputError: there is no such scenario, a value is wrong, or two do not fit together.
+    """
+    document = read_document(find_scenario(name_or_path))
+    for option, values in (("--set", settings), ("--sweep", swept)):
+        for path, value in values.items():
+            document = _with_setting(document, path, value, option)
+    data, topology_problems = dict(document.data), list[Problem]()
+    try:
+        data["topology"] = topology_of_scenario(document)
+    except InputError as error:
+        topology_problems += error.problems
+        data["topology"] = _STAND_IN
+    if _names_matrix(data.get("workload")):
+        data["workload"] = {**data["workload"], "matrix": _matrix_of_scenario(document)}
+    scenario = _scenario(document, data, topology_problems)
+    if is_auto(data["topology"]):
+        data["topology"] = with_dilation(data["topology"], dilation(scenario))
+        scenario = _scenario(document, data, [])
+    return scenario
+
+
+def _with_setting(document: Document, path: str, value: Any, option: str) -> Document:
+    """A document with another value; a topology that is only named becomes a mapping first."""
+    name = document.data.get("topology")
+    if path.startswith("topology.") and isinstance(name, str):
+        document = replace(document, data={**document.data, "topology": {BASE: name}})
+    return with_value(document, path, value, option)
+
+
+def _scenario(
+    document: Document, data: dict[str, Any], topology_problems: list[Problem]
+) -> Scenario:
+    """The scenario of some data.
+
+    Raises:
+        InputError: with the problems of its topology, if any, and those of all other keys.
+    """
+    try:
+        scenario = Scenario.model_validate({**data, "topology": with_dilation(data["topology"])})
+    except ValidationError as error:
+        wrong = validation_problems(document, Scenario, error)
+        raise InputError([*topology_problems, *wrong]) from None
+    if topology_problems:
+        raise InputError(topology_problems)
+    misfits = (*problems(scenario), *unknown_figures(scenario))
+    if misfits:
+        raise InputError([document.located(problem) for problem in misfits])
+    return scenario
+
+
+def _names_matrix(workload: object) -> bool:
+    """Whether the data of a workload name the file of a connection matrix."""
+    return isinstance(workload, dict) and isinstance(workload.get("matrix"), str)
+
+
+def _matrix_of_scenario(document: Document) -> list[dict[str, Any]]:
+    file = document.directory / document.data["workload"]["matrix"]
+    if not file.is_file():
+        where = document.where("workload.matrix")
+        expected = "a file, relative to the scenario's directory"
+        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
+    return read_matrix(relative_to_here(file))

@@ -1,0 +1,166 @@
+"""What pydantic finds wrong with a document, as problems that name file, line and key path."""
+
+import re
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from testbed.files.documents import Document, key_path
+from testbed.model.errors import Problem, RefusedValueError, did_you_mean, similar_word
+from testbed.model.fabric.topology import NAME_PATTERN
+from testbed.model.kinds import kinds_of
+
+_EXPECTED_TYPES = {
+    "bool_parsing": "true or false",
+    "bool_type": "true or false",
+    "finite_number": "a number that is not infinite",
+    "float_parsing": "a number",
+    "float_type": "a number",
+    "int_from_float": "a whole number",
+    "int_parsing": "a whole number",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "missing": "a value, which is required",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "union_tag_not_found": "a value, which is required",
+}
+"""What is expected instead, by pydantic's type of error."""
+
+_EXPECTED_BOUNDS = {
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
+    "too_long": "a list of {max_length} at most",
+    "too_short": "a list of {min_length} or more",
+}
+"""The same for errors that carry a limit."""
+
+
+def validation_problems(
+    document: Document, model: type[BaseModel], error: ValidationError
+) -> Iterator[Problem]:
+    """The problems of a document that is not valid as this model."""
+    errors = error.errors()
+    locations = [detail["loc"] for detail in errors]
+    for detail in errors:
+        here = detail["loc"]
+        inside = any(len(loc) > len(here) and loc[: len(here)] == here for loc in locations)
+        if not (detail["type"] == "too_short" and inside):  # only because its entries are wrong
+            yield _problem(document, model, detail)
+
+
+def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) -> Problem:
+    tag = ("kind",) if error["type"].startswith("union_tag") else ()
+    location, enclosing, info = _locate(model, (*error["loc"], *tag))
+    path = reduce(key_path, location, "")
+    last = str(location[-1]) if location else ""
+    found, remedy = document.texts.get(path, ""), ""
+    keys = tuple(_fields_by_key(enclosing))
+    what = f" ({info.description})" if info is not None and info.description else ""
+    context = error.get("ctx", {})
+    match error["type"]:
+        case "extra_forbidden":
+            found, expected = f"the unknown key {last}", f"one of {', '.join(keys)}"
+            remedy = did_you_mean(last, keys)
+        case "model_type" | "model_attributes_type" | "dict_type":
+            expected = f"a mapping with the keys {', '.join(keys)}"
+            remedy = _remedy_for_bare_kind(found, info)
+        case "enum" | "literal_error":
+            expected = str(context["expected"]).replace("'", "")
+            remedy = did_you_mean(found, re.split(", | or ", expected))
+        case "union_tag_invalid":
+            tags = str(context["expected_tags"]).replace("'", "").split(", ")
+            expected = " or ".join(filter(None, (", ".join(tags[:-1]), tags[-1])))
+            remedy = did_you_mean(found, tags)
+        case "value_error":
+            refused = context["error"]
+            found, expected = "" if isinstance(error["input"], dict) else found, str(refused)
+            if isinstance(refused, RefusedValueError):
+                remedy = refused.remedy
+                path = key_path(path, refused.key) if refused.key else path
+                found = document.texts.get(path, "")
+        case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
+            expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
+        case kind if kind in _EXPECTED_TYPES:
+            expected = _EXPECTED_TYPES[kind] + what
+            remedy = _remedy_for_type(kind, error["input"], found)
+        case kind if kind in _EXPECTED_BOUNDS:
+            expected = _EXPECTED_BOUNDS[kind].format(**context) + what
+        case _:
+            expected = error["msg"]
+    return Problem(document.where(path), found, expected, remedy)
+
+
+def _remedy_for_bare_kind(text: str, info: FieldInfo | None) -> str:
+    """What to write in place of a kind without a mapping, such as `transport: roce`."""
+    kinds = kinds_of(tuple(_models_in(info.annotation))) if info is not None else {}
+    kind = similar_word(text, tuple(kinds))
+    if kind is None:
+        return f"its kind is {', '.join(kinds)}" if kinds else ""
+    required = [key for key, field in _fields_by_key(kinds[kind]).items() if field.is_required()]
+    also = f", and its {', '.join(required)}" if required else ""
+    return f"write {{kind: {kind}}}{also}"
+
+
+def _remedy_for_type(kind: str, value: object, text: str) -> str:
+    """What to write in place of a value of the wrong type; empty if that is not clear."""
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'write it in quotes: "{text}"'
+    if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
+        return "begin each entry with a dash, or write it in brackets: [{...}]"
+    if kind.startswith("float") and text.endswith("%"):
+        return "write a percentage as a share, such as 0.2 for 20%"
+    return ""
+
+
+_Location = tuple[str | int, ...]
+
+
+def _locate(
+    model: type[BaseModel], location: _Location
+) -> tuple[_Location, type[BaseModel] | None, FieldInfo | None]:
+    """Follow pydantic's location of an error through the models.
+
+    Returns the steps that are keys of the file (pydantic adds the `kind` of a part as a step),
+    the model that encloses the last key or is its value, and the field of the last key.
+    """
+    inner: type[BaseModel] | None = model
+    info: FieldInfo | None = None
+    kinds: dict[str, type[BaseModel]] = {}
+    steps: list[str | int] = []
+    free_key = False  # the next step is a key of a plain mapping
+    for step in location:
+        if isinstance(step, str) and step in kinds:
+            inner, kinds = kinds[step], {}
+            continue
+        steps.append(step)
+        if isinstance(step, int) or inner is None or free_key:
+            free_key = False
+            continue
+        info = _fields_by_key(inner).get(step)
+        if info is None:
+            break
+        models = tuple(_models_in(info.annotation))
+        inner, kinds = next(iter(models), None), kinds_of(models)
+        free_key = get_origin(info.annotation) is dict
+    return tuple(steps), inner, info
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that a type consists of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models_in(part)
+
+
+def _fields_by_key(model: type[BaseModel] | None) -> dict[str, FieldInfo]:
+    """The fields of a model by their keys in a file."""
+    fields = model.model_fields if model is not None else {}
+    return {field.alias or name: field for name, field in fields.items()}
