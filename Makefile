@@ -31,6 +31,10 @@ run-scenario: setup ## run one scenario and write its report (root)
 test: setup ## run all tests (root: without it the tests that need it are skipped)
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) $(ARGS)
 
+.PHONY: check
+check: lint ## lint, types, and the tests that need neither root nor a fabric
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not slow" $(ARGS)
+
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/python scripts/soak.py "$(RESULTS)" $(ARGS)

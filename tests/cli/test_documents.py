@@ -12,7 +12,8 @@ from testbed.bench.parts import PARTS
 from testbed.cli import command_line
 
 PROJECT = Path(__file__).parents[2]
-PAGES = [PROJECT / "README.md", PROJECT / "results/README.md", *sorted(PROJECT.glob("docs/*.md"))]
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
+PAGES = [*(PROJECT / name for name in TOP), *sorted(PROJECT.glob("docs/*.md"))]
 SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 MADE = ("results/", "figures/")  # by a run

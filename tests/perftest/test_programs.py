@@ -30,7 +30,7 @@ def rows(output: str) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/rdma.md"])
+@pytest.mark.parametrize("page", ["docs/rdma.md"])
 def test_a_page_lists_the_example_as_it_is(page: str) -> None:
     """All of it but its docstring: whoever pastes the listing has a program that runs."""
     listings = re.findall(
