@@ -10,7 +10,7 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import one_fault_problems
 from testbed.model.faults.kinds import Fault, Passing
-from testbed.model.kinds import Part
+from testbed.model.part import Part
 
 DEFAULT_LENGTH = "10 min"
 """How long a fault injected by hand lasts if the request says nothing and nobody heals it."""

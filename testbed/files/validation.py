@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 from testbed.files.documents import Document, key_path
 from testbed.model.errors import Problem, RefusedValueError, did_you_mean, similar_word
 from testbed.model.fabric.topology import NAME_PATTERN
-from testbed.model.kinds import kinds_of
+from testbed.model.part import kinds_of
 
 _EXPECTED_TYPES = {
     "bool_parsing": "true or false",

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from testbed.model.fabric.ev_set import Ev
+from testbed.model.fabric.ev_set import EvChoice
 from testbed.mrc import EvEntry
 
 
-def ev_entries(evs: Iterable[Ev]) -> tuple[EvEntry, ...]:
+def ev_entries(evs: Iterable[EvChoice]) -> tuple[EvEntry, ...]:
     """The entries of an EV profile; EVs of one path have one key."""
     return tuple(
         EvEntry(ev.value, ev.path.plane, ev.path.plane << 16 | (ev.path.t1 or 0), ev.active)

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.model.fabric.ecmp import Move
-from testbed.model.fabric.ev_set import Ev
+from testbed.model.ecmp import Move
+from testbed.model.fabric.ev_set import EvChoice
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Transport
@@ -36,7 +36,7 @@ class QpPlan:
     peer_qpn: int
     sends: int | None
     receives: int | None
-    evs: tuple[Ev, ...]
+    evs: tuple[EvChoice, ...]
     moves: tuple[Move, ...]
 
 

@@ -5,8 +5,8 @@ from itertools import count
 from pathlib import Path
 
 from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.model.ecmp import Move, outages_of
 from testbed.model.fabric.addressing import links_of_path
-from testbed.model.fabric.ecmp import Move, outages_of
 from testbed.model.fabric.nodes import Link, Node
 from testbed.model.faults.kinds import happenings
 from testbed.model.flows import flows_of

@@ -16,7 +16,7 @@ from ipaddress import IPv6Address
 from itertools import pairwise
 from random import Random
 
-from testbed.model.fabric.addressing import itinerary
+from testbed.model.fabric.addressing import address_via
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
@@ -55,7 +55,7 @@ class ProbePath:
 
     def destination(self, topology: Topology) -> IPv6Address:
         """The IPv6 destination address of the probe."""
-        return itinerary(topology, self.nodes, self.plane)
+        return address_via(topology, self.nodes, self.plane)
 
 
 def probes_per_round(topology: Topology) -> int:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
-from testbed.model.kinds import Part
+from testbed.model.part import Part
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 

@@ -1,23 +1,33 @@
-"""An experiment as data: a fabric, what runs on it, and what goes wrong when."""
+"""An experiment as data: its fabric, workload, transport and faults."""
 
 from typing import Annotated, Self
 
 from pydantic import Field
 
-from testbed.model.clustermapper import Clustermapper
 from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
-from testbed.model.kinds import Part
+from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
-from testbed.model.units import RunTime, parse_duration
+from testbed.model.units import Duration, RunTime, parse_duration
 from testbed.model.workload import Workload
 
 MAX_SEED = (1 << 31) - 1
 
 DRAIN_RTTS = 60
-"""How long after the end a run waits for its last WRITEs, in base RTTs, if not told otherwise; then
-it ends without."""
+"""Default of `drain`: base RTTs that a run waits after its end for its last WRITEs."""
+
+
+class Clustermapper(Part):
+    """Probes from the hosts over every link, which locate faulty links (MRC paper, section 3)."""
+
+    period: Annotated[Duration, Field(gt=0)] = Field(
+        default=parse_duration("25 us"),
+        description="time in which every link is probed once, in real time as the fabric's delays",
+    )
+    denylist: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="whether endpoints are told which EVs to avoid"
+    )
 
 
 class Scenario(Part):

@@ -8,12 +8,12 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from testbed.model.ecmp import HashedFlow
 from testbed.model.fabric.addressing import ev_for_path, ordinary_path
-from testbed.model.fabric.ecmp import HashedFlow
-from testbed.model.fabric.ev_set import Ev, choose_evs
+from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.kinds import ByKind, Part
+from testbed.model.part import ByKind, Part
 from testbed.model.units import Duration, parse_duration
 
 Qps = Annotated[
@@ -73,7 +73,7 @@ class Mrc(Part):
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[Ev, ...]:
+    ) -> tuple[EvChoice, ...]:
         """The EVs of a queue pair in the direction from `src` to `dst`."""
         return choose_evs(
             topology, src, dst, evs=self.evs, backups=self.spare, lane=lane, seed=seed
@@ -96,10 +96,10 @@ class Roce(Part):
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[Ev, ...]:
+    ) -> tuple[EvChoice, ...]:
         """The one EV of a queue pair: of the path that ECMP hashes it into."""
         path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
-        return (Ev(ev_for_path(path), path, active=True),)
+        return (EvChoice(ev_for_path(path), path, active=True),)
 
     def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
         """What ECMP hashes: each direction by itself."""
@@ -137,10 +137,10 @@ class Tcp(Part):
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[Ev, ...]:
+    ) -> tuple[EvChoice, ...]:
         """The one EV of a connection: of the path that ECMP hashes it into."""
         path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
-        return (Ev(ev_for_path(path), path, active=True),)
+        return (EvChoice(ev_for_path(path), path, active=True),)
 
     def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
         """What ECMP hashes: both directions alike, as the plane is in the addresses of both."""
@@ -158,13 +158,13 @@ class Mptcp(Part):
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[Ev, ...]:
+    ) -> tuple[EvChoice, ...]:
         """An EV in every plane, of the path that ordinary traffic takes there."""
         ways = (
             ordinary_path(topology, src, dst, plane, seed + lane)
             for plane in range(topology.planes)
         )
-        return tuple(Ev(ev_for_path(path), path, active=True) for path in ways)
+        return tuple(EvChoice(ev_for_path(path), path, active=True) for path in ways)
 
 
 Transport = Annotated[Mrc | Roce | Tcp | Mptcp, ByKind()]

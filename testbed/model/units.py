@@ -199,8 +199,8 @@ _DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
 
 
 @dataclass(frozen=True, slots=True)
-class OfTheRun:
-    """Marks a time of the run itself, which stretches with its dilation; others are real times."""
+class DilatedTime:
+    """Marks a time of the run, which is multiplied by its dilation; other times are real times."""
 
 
 if TYPE_CHECKING:
@@ -218,5 +218,5 @@ else:
     ]
     Rate = _quantity(parse_rate, _RATES)
     Duration = _quantity(parse_duration, _DURATIONS)
-    RunTime = Annotated[Duration, OfTheRun()]
+    RunTime = Annotated[Duration, DilatedTime()]
     Size = _quantity(parse_size, _SIZES)

@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from testbed.model.fabric.topology import Topology
-from testbed.model.kinds import ByKind, Part
+from testbed.model.part import ByKind, Part
 from testbed.model.units import Duration, RunTime, Size, parse_size, show_size
 
 MAX_MESSAGE = parse_size("128 MiB")

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from testbed.files.topologies import load_topology
+from testbed.model.ecmp import HashedFlow, Move, Outage, outages_of
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
-from testbed.model.fabric.ecmp import HashedFlow, Move, Outage, outages_of
 from testbed.model.faults.kinds import Fault, happenings
 
 TOPOLOGY = load_topology("clos-1plane")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.model.fabric.addressing import path_of_ev, paths
-from testbed.model.fabric.ev_set import Ev, choose_evs, ev_count
+from testbed.model.fabric.ev_set import EvChoice, choose_evs, ev_count
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
@@ -18,7 +18,7 @@ seeds = st.integers(0, 2**31 - 1)
 
 def _evs(
     topology: Topology, src: int, dst: int, *, evs: int | None = None, seed: int = 1
-) -> tuple[Ev, ...]:
+) -> tuple[EvChoice, ...]:
     a, b = topology.host(src), topology.host(dst)
     return choose_evs(topology, a, b, evs=evs, backups=0.25, seed=seed)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.model.fabric.addressing import links_of_path
-from testbed.model.fabric.ev_set import Ev, choose_evs
+from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
@@ -81,7 +81,7 @@ class Truth:
     `sent`: (t, ev, seq, retransmitted); `arrived`: (t, seq, new bytes), in order of time.
     """
 
-    evs: tuple[Ev, ...]
+    evs: tuple[EvChoice, ...]
     attainable_bps: float
     spacing: float
     sent: list[tuple[float, int, int, bool]] = field(default_factory=list)

@@ -13,12 +13,12 @@ from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
-from testbed.model.clustermapper import Clustermapper as Settings
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.targets import expand, links_of_node
+from testbed.model.scenario import Clustermapper as Settings
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents

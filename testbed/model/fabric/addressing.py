@@ -193,7 +193,7 @@ def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Pat
     return dst, path
 
 
-def itinerary(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
+def address_via(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
     """The destination address that leads from the first of these nodes to each in turn.
 
     For probes, which go where no carrier does: to a switch and back, or over a T1 to another rack

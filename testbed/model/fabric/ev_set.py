@@ -18,7 +18,7 @@ and a backup set of a size it does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ev:
+class EvChoice:
     """One entropy value of a QP.
 
     Attributes:
@@ -65,7 +65,7 @@ def choose_evs(
     backups: float | None,
     seed: int,
     lane: int = 0,
-) -> tuple[Ev, ...]:
+) -> tuple[EvChoice, ...]:
     """Choose a QP's EVs, planes interleaved.
 
     Args:
@@ -90,7 +90,7 @@ def choose_evs(
         chooser.shuffle(ways)
         columns.append(
             [
-                Ev(
+                EvChoice(
                     ev_for_path(ways[i % len(ways)], i // len(ways)),
                     ways[i % len(ways)],
                     i < active,

@@ -2,16 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
+from testbed.model.part import Part
 from testbed.model.units import Depth, QueueDepth, parse_depth
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Ecn(_Model):
+class Ecn(Part):
     """Random early marking; a step where both are the same."""
 
     min: QueueDepth = Field(
@@ -22,7 +19,7 @@ class Ecn(_Model):
     )
 
 
-class Queue(_Model):
+class Queue(Part):
     """The queue of a switch port; BDPs are those of the link behind it.
 
     Defaults are the Ultra Ethernet guidance: ECN from 0.2 to 0.8 BDP, trimming from 1 BDP on.
@@ -61,7 +58,7 @@ class LastHopQueue(Queue):
     ] = parse_depth("1.5 BDP")
 
 
-class Queues(_Model):
+class Queues(Part):
     """The queues of a fabric by where they stand."""
 
     t0_up: Queue = Field(default=Queue(), description="of a T0's port to a T1")
@@ -69,7 +66,7 @@ class Queues(_Model):
     last_hop: LastHopQueue = Field(default=LastHopQueue(), description="of a T0's port to a host")
 
 
-class Pause(_Model):
+class Pause(Part):
     """Priority flow control (IEEE 802.1Qbb) of the data class; BDPs are those of the link.
 
     Of the packets that came over a link, so many bytes may wait in a switch before it pauses the

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from testbed.model.fabric.nodes import Link, Node, Port, Tier, numbered_link
 from testbed.model.fabric.queue import Pause, Queue, Queues
+from testbed.model.part import Part
 from testbed.model.units import (
     NS_PER_S,
     Duration,
@@ -59,19 +60,17 @@ deep as what the link model lets wait."""
 MIN_THRESHOLD_PACKETS = 2
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
-
-
-class PropagationDelay(_Model):
+class PropagationDelay(Part):
     """Propagation delay, one way, in real time (MRC paper, table 5.2.1: 5.09 us, 6.54 us)."""
 
     nic: Duration = Field(default=parse_duration("4.365 us"), description="both NICs together")
     switch: Duration = Field(default=parse_duration("0.725 us"), description="each switch passed")
 
 
-class Topology(_Model):
+class Topology(Part):
     """A multi-plane two-tier Clos fabric, in real units."""
+
+    model_config = ConfigDict(ignored_types=(cached_property,))
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="its name")]
     description: Annotated[str, Field(description="one line, for lists")] = ""

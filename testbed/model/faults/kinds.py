@@ -19,7 +19,7 @@ from testbed.model.fabric.addressing import ev_for_path, flow_label_of_ev, path_
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.model.faults.targets import choose, expand, members
-from testbed.model.kinds import Part
+from testbed.model.part import Part
 from testbed.model.units import Duration, RunTime, parse_duration, show_duration
 
 RAMP_STEPS = 10

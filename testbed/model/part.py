@@ -1,4 +1,4 @@
-"""Parts of a scenario that come in kinds, told apart by their key `kind`."""
+"""The base of all models that are read from files, and of parts that come in several kinds."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,45 +8,45 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from testbed.model.units import OfTheRun
+from testbed.model.units import DilatedTime
 
 
 class Part(BaseModel):
-    """A part of a scenario: frozen, without unknown keys."""
+    """A topology, a scenario or a part of one: frozen, without unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     def stretched(self, factor: float) -> Self:
-        """The same with all times of the run so many times as long, in its parts too."""
-        changes = {}
+        """A copy with every `RunTime` multiplied by a factor, in its parts too."""
+        changes: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value is not None and _is_of_the_run((field.annotation, *field.metadata)):
+            if value is not None and _has_dilated_time((field.annotation, *field.metadata)):
                 changes[name] = round(value * factor)
             elif isinstance(value, Part):
                 changes[name] = value.stretched(factor)
             elif isinstance(value, tuple) and value and isinstance(value[0], Part):
-                changes[name] = tuple(one.stretched(factor) for one in value)
+                changes[name] = tuple(part.stretched(factor) for part in value)
         return self.model_copy(update=changes)
 
 
-def _is_of_the_run(hints: Iterable[object]) -> bool:
-    """Whether a mark says so, at any depth of a type."""
-    return any(isinstance(one, OfTheRun) or _is_of_the_run(get_args(one)) for one in hints)
+def _has_dilated_time(hints: Iterable[object]) -> bool:
+    """Whether a type is marked as `DilatedTime`, at any depth."""
+    return any(isinstance(hint, DilatedTime) or _has_dilated_time(get_args(hint)) for hint in hints)
 
 
 @dataclass(frozen=True, slots=True)
 class ByKind:
-    """Marks a field that holds one of several models: `kind` says which, the first if it is absent.
+    """Marks a field that holds one of several models; the key `kind` tells which.
 
-    Each model has a field `kind` with one literal. An error inside is located with the
-    kind as a step of its own, which is no key of the file (`kinds_of` tells which those are).
+    Each model has a field `kind` with one literal; without the key it is the first model. In the
+    location of a validation error the kind is a step of its own, which is no key of the file.
     """
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """Let pydantic choose by the tag."""
+        """Have pydantic choose the model by its kind."""
         models = get_args(source) or (source,)
         default = _kind(models[0])
 
@@ -55,13 +55,13 @@ class ByKind:
                 return str(getattr(value, "kind", value))
             return str(value.get("kind", default)) if isinstance(value, dict) else str(default)
 
-        choices = {_kind(one): handler(one) for one in models}
+        choices = {_kind(model): handler(model) for model in models}
         return core_schema.tagged_union_schema(choices, discriminator=kind)
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        """Any of them: without `kind` a mapping may be right as several."""
+        """Write `anyOf`, not `oneOf`: without `kind` a mapping may be valid as several models."""
         written = handler(schema)
         choices = written.pop("oneOf", None)
         if choices is None:
@@ -70,8 +70,8 @@ class ByKind:
 
 
 def kinds_of(models: tuple[type[BaseModel], ...]) -> dict[str, type[BaseModel]]:
-    """The models that a field may hold by their kind; those without are left out."""
-    return {_kind(one): one for one in models if _kind(one)}
+    """The models that have a kind, by their kind."""
+    return {_kind(model): model for model in models if _kind(model)}
 
 
 def _kind(model: type[BaseModel]) -> str:
