@@ -26,7 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "controller": {"fabric", "files", "model", "sandbox"},
     "perftest": {"endpoint", "fabric", "model", "mrc", "sandbox", "workloads"},
     "drawings": {"model", "mrc", "results"},
-    "paper": {"files", "model", "results"},
+    "campaign": {"files", "model", "results"},
+    "paper": {"campaign", "files", "model", "results"},
     "experiment": {
         "controller",
         "endpoint",

@@ -26,7 +26,7 @@ def compare(
 
     Differences are from the first.
     """
-    from testbed.results.analysis.comparison import groups_of
+    from testbed.campaign.series import groups_of
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user
 

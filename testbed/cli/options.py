@@ -15,3 +15,8 @@ NoFigures = Annotated[
     typer.Option("--no-figures", help="Neither figures nor report: testbed report makes them."),
 ]
 Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where runs are written.")]
+Folder = Annotated[
+    str | None,
+    typer.Option("--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."),
+]
+"""The directory below that of `--results` in which the run's is made: campaigns name it."""

@@ -9,7 +9,7 @@ import typer
 from testbed.cli.fault import say_how
 from testbed.cli.holding import ended_by_ctrl_c, hold_of
 from testbed.cli.machine import capacity_here
-from testbed.cli.options import Json, NoFigures, Pcap, Results
+from testbed.cli.options import Folder, Json, NoFigures, Pcap, Results
 from testbed.cli.running import scenario_given, signals_stop, told_what_is_kept
 from testbed.cli.screen import progress_shown, say_warning
 from testbed.cli.series import (
@@ -27,10 +27,10 @@ from testbed.model.errors import InputError, MachineError, Problem
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
+    from testbed.campaign.series import Settings
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
-    from testbed.results.series import Settings
     from testbed.results.summary import Summary
 
 
@@ -61,6 +61,7 @@ def run(
             help="End once the machine was so late that the run cannot be trusted; keep nothing.",
         ),
     ] = False,
+    folder: Folder = None,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -98,10 +99,12 @@ def run(
 
     if several:
         plan = plan_of(load({}), simulated=False, settings=settings, sweep=swept, repeat=repeat)
-        run_series(plan, load, execute, results=results, into=into, as_json=as_json)
+        given = {"--no-figures": no_figures, "--force": force, "--stop-if-late": stop_if_late}
+        options = (*(name for name, is_set in given.items() if is_set), *_pcap_options(links))
+        run_series(plan, load, options, results=results, into=into, as_json=as_json)
     scenario = load({})
     started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
+    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, started)
     with (
         signals_stop(),
         locked(directory.path),
@@ -113,6 +116,10 @@ def run(
             say_how(directory.path, scenario.topology)
         summary = execute(scenario, directory, told, held_up)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json)
+
+
+def _pcap_options(links: list[str]) -> list[str]:
+    return [option for link in links for option in ("--pcap", link)]
 
 
 def _checked(

@@ -21,10 +21,10 @@ from testbed.model.errors import (
 from testbed.sandbox.forking import ENDING
 
 if TYPE_CHECKING:
+    from testbed.campaign.series import Settings
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
-    from testbed.results.series import Settings
 
 _MANIFEST = "manifest.json"
 """What is known before anything has run."""

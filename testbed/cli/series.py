@@ -1,6 +1,5 @@
 """Several runs of a scenario by one command: repeats, sweeps, continued where they broke off."""
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -8,19 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from testbed.cli.child import in_child
 from testbed.cli.comparing import show_comparison
 from testbed.cli.running import require_seed, signals_stop, told_how_to_continue
 from testbed.cli.screen import progress_shown, say_error, say_json, stdout
 from testbed.cli.summary import exit_status
 from testbed.model.errors import ExitStatus, InputError, Problem, RunFailedError
-from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
+    from testbed.campaign.job import Record
+    from testbed.campaign.plan import PlannedRun
+    from testbed.campaign.series import Series, SeriesPlan, Settings
     from testbed.model.scenario import Scenario
-    from testbed.results.run_directory import RunDirectory
-    from testbed.results.series import Done, Plan, Series, Settings
-    from testbed.results.summary import Summary
 
 Repeat = Annotated[
     int, typer.Option("--repeat", min=1, metavar="N", help="Runs, each with the next seed.")
@@ -49,9 +46,6 @@ Into = Annotated[
 Load = Callable[["Settings"], "Scenario"]
 """Loads and checks the scenario with some of its keys set."""
 
-Execute = Callable[["Scenario", "RunDirectory", Progress], "Summary"]
-"""Runs a scenario and analyses it."""
-
 
 def settings_of(options: list[str] | None) -> dict[str, Any]:
     """The values that `--set` gives, by key path.
@@ -75,14 +69,14 @@ def sweep_of(options: list[str] | None) -> dict[str, list[Any]]:
     return {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", options)}
 
 
-def _pairs(option: str, given: list[str] | None) -> list[tuple[str, str]]:
-    found = []
-    for one in given or []:
-        key, equals, value = one.partition("=")
+def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
+    pairs = []
+    for argument in arguments or []:
+        key, equals, value = argument.partition("=")
         if not key or not equals or not value:
-            raise InputError([Problem(option, one, "KEY=VALUE, such as transport.evs=64")])
-        found.append((key.strip(), value))
-    return found
+            raise InputError([Problem(option, argument, "KEY=VALUE, such as transport.evs=64")])
+        pairs.append((key.strip(), value))
+    return pairs
 
 
 def plan_of(
@@ -92,16 +86,16 @@ def plan_of(
     settings: Mapping[str, Any],
     sweep: Mapping[str, list[Any]],
     repeat: int,
-) -> "Plan":
+) -> "SeriesPlan":
     """What a series consists of; its seeds count up from the scenario's.
 
     Raises:
-        InputError: the seeds run out.
+        InputError: a seed would be out of range.
     """
-    from testbed.results.series import Plan, digest
+    from testbed.campaign.series import SeriesPlan, digest
 
     require_seed(scenario.seed + repeat - 1)
-    return Plan(
+    return SeriesPlan(
         scenario=scenario.name,
         simulated=simulated,
         settings=dict(settings),
@@ -112,56 +106,78 @@ def plan_of(
 
 
 def run_series(
-    plan: "Plan",
+    plan: "SeriesPlan",
     load: Load,
-    execute: Execute,
+    options: tuple[str, ...],
     *,
     results: Path,
     into: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Make every run that is still to be made, then compare them; ends the command.
+    """Make every run that is missing, then compare all; ends the command.
+
+    Args:
+        plan: what the series consists of.
+        load: loads the scenario of a case.
+        options: further options of `testbed run` or `testbed simulate` for each run.
+        results: where a new series is made.
+        into: its directory; None for one that is named after the time.
+        as_json: whether to print JSON.
 
     Raises:
         InputError: a case is wrong, or `into` holds another series. Nothing has been run then.
         MachineError: this machine cannot run it.
     """
+    from testbed.campaign.budget import RetryPolicy
+    from testbed.campaign.engine import Engine
+    from testbed.campaign.local import LocalExecutor
+    from testbed.campaign.series import label, planned_runs, series_of
+    from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
-    from testbed.results.series import label, load_series
 
-    scenarios = {label(case): load(case) for case in plan.cases}
+    runs = planned_runs(plan, {label(case): load(case) for case in plan.cases}, options)
     directory = _directory(plan, results, into)
+    store = Store(directory)
+
+    def keep(planned: "PlannedRun", record: "Record") -> None:
+        records[planned.job.key] = record
+        series_of(plan, runs, records).write(directory)
+        if record.failure:
+            log = directory / planned.job.log
+            say_error(f"{planned.job.name}: {record.failure}\n  its log: {log}")
+
     with (
         signals_stop(),
         locked(directory),
         told_how_to_continue(f"the same command with --into {directory}"),
     ):
+        records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}
+        due = [run for run in runs if run.job.key not in records]
         with progress_shown() as progress:
-            while (series := load_series(directory)).left:
-                case, seed = series.left[0]
-                scenario = scenarios[label(case)].model_copy(update={"seed": seed})
-                one = _run(series, scenario, case, directory, execute, progress)
-                series.plus(one).write(directory)
-        _report(plan, series, directory, as_json=as_json)
+            once = RetryPolicy(factors=(1.0,), stop_if_late=False)
+            engine = Engine(store, LocalExecutor(directory), progress, once, keep)
+            engine.execute(due, made_before=len(records))
+        series = series_of(plan, runs, records)
+        _report(series, directory, as_json=as_json)
     raise typer.Exit(_status(series, directory))
 
 
-def _directory(plan: "Plan", results: Path, into: Path | None) -> Path:
+def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     """The directory of a new series, or of the one that is continued."""
+    from testbed.campaign.series import INDEX, PREFIX, Series, load_series
     from testbed.results.run_directory import give_to_user
-    from testbed.results.series import INDEX, PREFIX, Series, load_series
 
     stamp = datetime.now().astimezone().strftime("%Y%m%dT%H%M%S")
     directory = results / plan.scenario / f"{PREFIX}{stamp}" if into is None else into
     if (directory / INDEX).is_file():
-        was = load_series(directory).plan
-        if was != plan:
-            different = ", ".join(
-                name
-                for name in type(plan).model_fields
-                if getattr(was, name) != getattr(plan, name)
-            )
-            expected = f"the series that it holds (different here: {different})"
+        present = load_series(directory).plan
+        different = [
+            name
+            for name in type(plan).model_fields
+            if getattr(present, name) != getattr(plan, name)
+        ]
+        if different:
+            expected = f"the series that it holds (different here: {', '.join(different)})"
             raise InputError([Problem("--into", str(directory), expected, "another directory")])
         return directory
     if directory.is_dir() and any(directory.iterdir()):
@@ -177,67 +193,18 @@ def _directory(plan: "Plan", results: Path, into: Path | None) -> Path:
     return directory
 
 
-def _run(
-    series: "Series",
-    scenario: "Scenario",
-    case: "Settings",
-    directory: Path,
-    execute: Execute,
-    progress: Progress,
-) -> "Done":
-    from testbed.results.run_directory import RunDirectory, locked
-    from testbed.results.series import Done, directory_name, label
-
-    count, made = len(series.plan.runs), len(series.done)
-    left = _time_left(series)
-    began = time.monotonic()
-    run = RunDirectory.create(
-        directory, directory_name(case), scenario.seed, datetime.now().astimezone()
-    )
-
-    def told(what: str, done: float) -> None:
-        name = f"run {made + 1} of {count}{left}, {label(case)}, seed {scenario.seed}: {what}"
-        progress(name, (made + done) / count)
-
-    error = None
-    try:
-        with locked(run.path):
-            in_child(lambda tell: execute(scenario, run, tell), told)
-    except RunFailedError as failed:
-        error = str(failed)
-        say_error(f"{error}\n  its logs: {run.logs}; the other runs go on")
-    except BaseException:
-        run.remove()  # it is not in the index: it is made again
-        raise
-    return Done(
-        case=case,
-        seed=scenario.seed,
-        run=str(run.path.relative_to(directory)),
-        seconds=round(time.monotonic() - began, 1),
-        error=error,
-    )
-
-
-def _time_left(series: "Series") -> str:
-    if not series.done:
-        return ""
-    mean_s = sum(one.seconds for one in series.done) / len(series.done)
-    left_s = round(mean_s * len(series.left))
-    return f" (about {left_s // 60}:{left_s % 60:02} left)"
-
-
-def _report(plan: "Plan", series: "Series", directory: Path, *, as_json: bool) -> None:
-    from testbed.results.analysis.comparison import groups_of
+def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
+    from testbed.campaign.series import groups_of
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import RunDirectory
 
-    failed = [one for one in series.done if one.error is not None]
+    failed = [run for run in series.done if run.error is not None]
     if len(failed) == len(series.done):
         raise RunFailedError(f"none of {len(failed)} runs came to its end: {failed[0].error}")
     groups = groups_of([directory])
     report = directory / "report.html"
-    simulated = " (simulated)" if plan.simulated else ""
-    rows = write_comparison(f"{plan.scenario}{simulated}", groups, report)
+    simulated = " (simulated)" if series.plan.simulated else ""
+    rows = write_comparison(f"{series.plan.scenario}{simulated}", groups, report)
     RunDirectory(directory).give_to_user()
     if as_json:
         say_json({"series": str(directory), "report": str(report)} | series.model_dump())
@@ -249,18 +216,12 @@ def _report(plan: "Plan", series: "Series", directory: Path, *, as_json: bool) -
 
 
 def _status(series: "Series", directory: Path) -> ExitStatus:
-    """What all runs together mean: what is wrong with any is wrong."""
-    statuses = {exit_status(_summary(directory / one.run)) for one in series.done if not one.error}
-    if any(one.error for one in series.done):
-        statuses.add(ExitStatus.UNTRUSTED)
-    for worst in (ExitStatus.FAILED, ExitStatus.UNTRUSTED):
-        if worst in statuses:
-            return worst
-    return ExitStatus.AS_EXPECTED
+    """The exit status of a series: the worst of its runs."""
+    from testbed.campaign.store import Run
 
-
-def _summary(run: Path) -> "Summary":
-    from testbed.results.run_directory import SUMMARY
-    from testbed.results.summary import Summary
-
-    return Summary.model_validate_json((run / SUMMARY).read_text(encoding="utf-8"))
+    statuses = {
+        ExitStatus.UNTRUSTED if run.error else exit_status(Run(directory / run.run).summary)
+        for run in series.done
+    }
+    worst_first = (ExitStatus.FAILED, ExitStatus.UNTRUSTED)
+    return next((status for status in worst_first if status in statuses), ExitStatus.AS_EXPECTED)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import Json, NoFigures, Results
+from testbed.cli.options import Folder, Json, NoFigures, Results
 from testbed.cli.running import (
     require_memory,
     scenario_given,
@@ -28,9 +28,9 @@ from testbed.cli.summary import end_with
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
+    from testbed.campaign.series import Settings
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
-    from testbed.results.series import Settings
     from testbed.results.summary import Summary
 
 
@@ -44,6 +44,7 @@ def simulate(
     sweep: Sweep = None,
     set_: Set = None,
     into: Into = None,
+    folder: Folder = None,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -67,10 +68,11 @@ def simulate(
 
     if repeat > 1 or swept or into is not None:
         plan = plan_of(load({}), simulated=True, settings=settings, sweep=swept, repeat=repeat)
-        run_series(plan, load, simulated, results=results, into=into, as_json=as_json)
+        options = ("--no-figures",) if no_figures else ()
+        run_series(plan, load, options, results=results, into=into, as_json=as_json)
     scenario = load({})
     started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, scenario.name, scenario.seed, started)
+    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, started)
     with (
         signals_stop(),
         locked(directory.path),

@@ -50,7 +50,20 @@ def load_scenario(
     Raises:
         InputError: there is no such scenario, a value is wrong, or two do not fit together.
     """
-    document = read_document(find_scenario(name_or_path))
+    return scenario_of(read_document(find_scenario(name_or_path)), dilation, settings, swept)
+
+
+def scenario_of(
+    document: Document,
+    dilation: Dilation = nominal,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    swept: Mapping[str, Any] = MappingProxyType({}),
+) -> Scenario:
+    """Make a scenario of a document that was read before; otherwise as `load_scenario`.
+
+    Raises:
+        InputError: a value is wrong, or two do not fit together.
+    """
     for option, values in (("--set", settings), ("--sweep", swept)):
         for path, value in values.items():
             document = _with_setting(document, path, value, option)

@@ -2,16 +2,14 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from testbed.cli.child import in_child
 from testbed.files.scenarios import load_scenario
-from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
+from testbed.model.errors import ExitStatus, InputError
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
@@ -25,7 +23,7 @@ workload: {pairs: [[h0, h1]], message_size: 16 KiB}
 
 
 def _start(directory: Path, *options: str) -> subprocess.Popen[str]:
-    """A series in a process of its own: each of its runs is one that it forks."""
+    """A series in a process of its own; so is each of its runs."""
     (directory / "tiny.yaml").write_text(TINY)
     testbed = Path(sys.executable).with_name("testbed")
     return subprocess.Popen(
@@ -58,15 +56,15 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     done = json.loads(index.read_text())["done"]
     assert 1 <= len(done) < len(seeds)
     whole = [one["run"] for one in done]
-    assert sorted(str(p.relative_to(tmp_path / "here")) for p in _runs(tmp_path)) == whole
+    assert sorted(str(p.relative_to(tmp_path / "here")) for p in _runs(tmp_path)) == sorted(whole)
 
     again = _start(tmp_path, *options)
     out, err = again.communicate(timeout=WATCHDOG_S)
     assert again.returncode == 0, err
     done = json.loads(index.read_text())["done"]
     assert [one["seed"] for one in done] == seeds
-    assert [one["run"] for one in done][: len(whole)] == whole
-    assert f"run {len(whole) + 1} of {len(seeds)} (about 0:" in err
+    assert {*whole} <= {one["run"] for one in done}
+    assert f"run {len(whole) + 1}/{len(seeds)} (about " in err
     assert "report: here/report.html" in out
     assert "12, 11, 10" not in out
     manifest = json.loads((_runs(tmp_path)[0] / "manifest.json").read_text())
@@ -170,22 +168,3 @@ def test_a_key_is_set_wherever_it_is(tmp_path: Path) -> None:
     assert scenario.seed == 9
     with pytest.raises(InputError):
         load_scenario(str(file), settings={"seed[0]": 1})
-
-
-def test_work_in_a_child_is_followed_and_its_errors_are_raised_here() -> None:
-    told: list[tuple[str, float]] = []
-
-    def progress(what: str, done: float) -> None:
-        told.append((what, done))
-
-    def fail(error: Exception) -> None:
-        raise error
-
-    in_child(lambda tell: tell("working", 0.5), progress)
-    assert told == [("working", 0.5)]
-    with pytest.raises(MachineError, match="no kernel"):
-        in_child(lambda _: fail(MachineError("no kernel", "get one")), progress)
-    with pytest.raises(RunFailedError, match="ZeroDivisionError: oops"):
-        in_child(lambda _: fail(ZeroDivisionError("oops")), progress)
-    with pytest.raises(RunFailedError, match="ended early"):
-        in_child(lambda _: os.kill(os.getpid(), signal.SIGKILL), progress)

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
 from testbed.results.analysis.estimates import Estimate, difference, estimate
-from testbed.results.run_directory import SUMMARY, find_run
-from testbed.results.series import INDEX, label, load_series
+from testbed.results.run_directory import SUMMARY
 from testbed.results.summary import FaultSummary, Summary
 
 
@@ -70,37 +69,12 @@ _OF_RUN: Mapping[tuple[str, str], _Figure] = {
 _OF_FAULT = ("detection_rtt", "detection_last_rtt", "stall_rtt", "recovery_rtt", "deficit_rtt")
 
 
-def groups_of(places: Sequence[Path]) -> tuple[Group, ...]:
-    """The runs, and the cases of series, that paths stand for.
+def group_of(name: str, runs: Sequence[Path]) -> Group:
+    """The group of some run directories.
 
     Raises:
-        InputError: one is neither, or has no run that came to its end.
+        InputError: one has no summary.
     """
-    found: list[Group] = []
-    for place in places:
-        if (place / INDEX).is_file():
-            found += _cases(place, prefix=f"{place.name}: " if len(places) > 1 else "")
-        else:
-            run = find_run(place)
-            found.append(_group(run.name, [run.path]))
-    return tuple(found)
-
-
-def _cases(directory: Path, prefix: str) -> list[Group]:
-    series = load_series(directory)
-    cases = []
-    for case in series.plan.cases:
-        runs = [
-            directory / one.run for one in series.done if one.case == case and one.error is None
-        ]
-        if runs:
-            cases.append(_group(f"{prefix}{label(case)}", runs))
-    if not cases:
-        raise InputError([Problem(str(directory), "", "a series with a run that has ended")])
-    return cases
-
-
-def _group(name: str, runs: Sequence[Path]) -> Group:
     summaries = []
     for run in runs:
         file = run / SUMMARY

@@ -5,13 +5,25 @@ from typing import Any
 
 import pytest
 
+from testbed.campaign.job import Record
+from testbed.campaign.series import (
+    Series,
+    SeriesPlan,
+    SeriesRun,
+    directory_name,
+    groups_of,
+    label,
+    load_series,
+    planned_runs,
+    series_of,
+)
+from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
-from testbed.results.analysis.comparison import compare, groups_of
+from testbed.results.analysis.comparison import compare
 from testbed.results.run_directory import SUMMARY
-from testbed.results.series import Done, Plan, Series, directory_name, load_series
 from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary
 
-PLAN = Plan(
+PLAN = SeriesPlan(
     scenario="x",
     simulated=True,
     settings={},
@@ -80,14 +92,23 @@ def test_every_combination_with_every_seed_and_all_with_one_seed_first() -> None
     assert only_repeats.runs == [({}, 1), ({}, 2)]
 
 
-def test_what_is_left_is_what_has_not_been_done(tmp_path: Path) -> None:
-    series = Series(plan=PLAN)
-    case = PLAN.cases[2]
-    series.plus(Done(case=case, seed=1, run="a", seconds=1)).write(tmp_path)
-    left = load_series(tmp_path).left
-    assert len(left) == 7
-    assert (case, 1) not in left
-    assert (case, 2) in left
+def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path) -> None:
+    scenarios = {
+        label(case): load_scenario("link-failure", settings=case)  # of two planes and of four
+        for case in PLAN.cases
+    }
+    runs = planned_runs(PLAN, scenarios, ())
+    assert len({run.job.key for run in runs}) == len(PLAN.runs)
+    ended = {
+        runs[5].job.key: Record(1, 2.0, message="no luck"),
+        runs[2].job.key: Record(0, 1.04, "some/run"),
+    }
+    series_of(PLAN, runs, ended).write(tmp_path)
+    first, second = load_series(tmp_path).done
+    assert first == SeriesRun(case=PLAN.cases[2], seed=1, run="some/run", seconds=1.0)
+    assert (second.case, second.seed) == PLAN.runs[5]
+    assert second.error == "exit status 1: no luck"
+    assert second.run.endswith("=16,_topology.planes=4-2.log")
 
 
 def test_names_of_cases_are_names_of_files() -> None:
@@ -97,14 +118,14 @@ def test_names_of_cases_are_names_of_files() -> None:
 
 def test_cases_compare(tmp_path: Path) -> None:
     plan = PLAN.model_copy(update={"sweep": {"transport.evs": [16, 64]}, "seeds": [*range(1, 7)]})
-    series = Series(plan=plan)
+    series = Series(plan=plan, done=[])
     for case, seed in plan.runs:
         run = tmp_path / f"{case['transport.evs']}-{seed}"
         run.mkdir()
         many = case["transport.evs"] == 64
         summary = _summary(seed, 1e6 * (case["transport.evs"] + seed), None if many else seed)
         (run / SUMMARY).write_text(summary.model_dump_json())
-        series = series.plus(Done(case=case, seed=seed, run=run.name, seconds=1))
+        series.done.append(SeriesRun(case=case, seed=seed, run=run.name, seconds=1))
     series.write(tmp_path)
     groups = groups_of([tmp_path])
     assert [group.name for group in groups] == ["transport.evs=16", "transport.evs=64"]

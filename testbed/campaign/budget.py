@@ -1,0 +1,98 @@
+"""When emulated runs are made again that cannot be trusted, and the time that there is for it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from testbed.campaign.job import Record
+from testbed.campaign.plan import SLOWED, STATES, PlannedRun
+from testbed.campaign.store import Store
+from testbed.model.errors import ExitStatus
+
+REPEAT_S = 30 * 60.0
+"""What making the emulated runs of all figures once may take, with those that are made again."""
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """Which emulated runs are made again, how slowed down, and for how long.
+
+    Attributes:
+        seconds: how long all emulated runs of a campaign may take. Each is made once all the same.
+        factors: by how much each attempt at a run is slowed down, the first one included.
+        stop_if_late: whether a run is ended as soon as the machine was too late for it, if it can
+            be made again in that time.
+    """
+
+    seconds: float = REPEAT_S
+    factors: tuple[float, ...] = SLOWED
+    stop_if_late: bool = True
+
+    def may_improve(self, planned: PlannedRun, record: Record | None, store: Store) -> bool:
+        """Whether a run should be made again: it failed, or cannot be trusted."""
+        if record is not None and record.run is None:
+            return not record.hopeless
+        run = store.best(planned)
+        return run is not None and planned.verdict(run.summary) != "trusted"
+
+    def urgency(self, planned: PlannedRun, store: Store) -> float:
+        """Which run is made again first: that in the worst state, above all one that is missing."""
+        run = store.best(planned)
+        return len(STATES) if run is None else STATES.index(planned.verdict(run.summary))
+
+    def choose(
+        self, candidates: Sequence[PlannedRun], seconds: float, factor: float, store: Store
+    ) -> list[PlannedRun]:
+        """The runs that can be made in a time if slowed down by a factor, most urgent first."""
+        chosen = []
+        for planned in sorted(candidates, key=lambda run: -self.urgency(run, store)):
+            expected_s = planned.expected_s(factor)
+            if expected_s <= seconds:
+                seconds -= expected_s
+                chosen.append(planned.slowed(factor))
+        return chosen
+
+
+class TimeBudget:
+    """What time is left to make runs again, while others are still to be made.
+
+    Attributes:
+        cut_short: the keys of the runs that were ended early.
+    """
+
+    def __init__(self, runs: Sequence[PlannedRun], until: float, factor: float | None) -> None:
+        """Plan the time of some runs.
+
+        Args:
+            runs: they are made in turn.
+            until: when the time is over (CLOCK_MONOTONIC, seconds).
+            factor: by how much runs are slowed down that are made again; None if none are.
+        """
+        self.cut_short: set[str] = set()
+        self._remaining_s = sum(run.expected_s() for run in runs)
+        self._until = until
+        self._factor = factor
+
+    def allows_retry(self, planned: PlannedRun) -> bool:
+        """Whether the run that is next can be made again, even if it goes on to its end."""
+        if self._factor is None:
+            return False
+        retry_s = planned.expected_s(self._factor)
+        return time.monotonic() + self._remaining_s + retry_s <= self._until
+
+    def note_end(
+        self, planned: PlannedRun, record: Record, *, retry: bool, stop_if_late: bool
+    ) -> None:
+        """Take note of a run that has ended.
+
+        Args:
+            planned: the run.
+            record: what became of it.
+            retry: whether it should be made again.
+            stop_if_late: whether it was to be ended if the machine was too late for it.
+        """
+        self._remaining_s -= planned.expected_s()
+        if self._factor is not None and retry:
+            self._remaining_s += planned.expected_s(self._factor)
+        if stop_if_late and record.run is None and record.status == ExitStatus.UNTRUSTED:
+            self.cut_short.add(planned.job.key)

@@ -1,0 +1,117 @@
+"""A run that is to be made, as plain data; what identifies it; what became of it."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal, Protocol
+
+from testbed.model.errors import ExitStatus
+
+Form = Literal["emulated", "simulated"]
+"""How a run is made: with real packets through the kernel, or in virtual time."""
+
+FORMS: tuple[Form, ...] = ("emulated", "simulated")
+
+FIRST_SEED = 1
+
+STOP_IF_LATE = "--stop-if-late"
+
+
+def identity(form: Form, scenario: Any, code: str | None) -> str:
+    """A digest of all that decides what a run comes to.
+
+    Args:
+        form: how it is made.
+        scenario: its resolved scenario with its seed, as its manifest has it.
+        code: which code makes it (`code_version()`); None of a run that does not say.
+    """
+    content = json.dumps([form, scenario, code], sort_keys=True)
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A run to be made. It is plain data: an executor may send it to another machine.
+
+    Attributes:
+        name: what it is called in progress and errors.
+        form: how it is made.
+        scenario: the resolved scenario with its seed, as plain data.
+        folder: where its run directory is made, relative to the campaign's directory.
+        timeout_s: a run that takes longer is given up.
+        options: further options of `testbed run` or `testbed simulate`.
+    """
+
+    name: str
+    form: Form
+    scenario: Mapping[str, Any]
+    folder: str
+    timeout_s: float
+    options: tuple[str, ...] = ()
+
+    @property
+    def seed(self) -> int:
+        """The seed of its scenario."""
+        return int(self.scenario["seed"])
+
+    @property
+    def key(self) -> str:
+        """What tells it from the other jobs of its campaign, however much it is slowed down."""
+        return self.folder if self.seed == FIRST_SEED else f"{self.folder}-{self.seed}"
+
+    @property
+    def file(self) -> PurePosixPath:
+        """The file of its scenario, relative to the campaign's directory."""
+        folder, key = PurePosixPath(self.folder), PurePosixPath(self.key)
+        return folder.parent / "scenarios" / f"{key.name}.yaml"
+
+    @property
+    def log(self) -> PurePosixPath:
+        """What its command prints beside its result."""
+        return self.file.with_suffix(".log")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What became of a job.
+
+    Attributes:
+        status: the exit status of its command.
+        seconds: how long it took.
+        run: its run directory, relative to the campaign's directory; None if it was not finished.
+        message: the end of what its command printed, where it was not finished.
+    """
+
+    status: int
+    seconds: float
+    run: str | None = None
+    message: str = ""
+
+    @property
+    def failure(self) -> str:
+        """Why it was not finished; empty if it was."""
+        return "" if self.run is not None else f"exit status {self.status}: {self.message}"
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether another attempt would fail in the same way."""
+        return self.status in (ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT)
+
+
+class Executor(Protocol):
+    """Makes runs, on this machine or on others."""
+
+    def slots(self, form: Form) -> int:
+        """How many jobs of a form it makes at a time."""
+        ...
+
+    def submit(self, job: Job) -> Future[Record]:
+        """Start a job."""
+        ...
+
+    def stop(self) -> None:
+        """End all jobs that are under way, and wait until they have ended."""
+        ...

@@ -1,0 +1,133 @@
+"""Makes runs on this machine, each by `testbed run` or `testbed simulate` in a process of its own.
+
+So a run that fails ends nothing but itself, and each is what a user gets who runs its scenario.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.campaign.job import FORMS, Form, Job, Record
+from testbed.campaign.progress import in_words
+from testbed.model.errors import ExitStatus
+from testbed.results.run_directory import give_to_user
+
+PARENT = "TESTBED_CAMPAIGN_PID"
+"""The variable that tells a run the process that it must not outlive."""
+
+_PROGRAM = f"""
+import os
+from testbed.sandbox.namespaces import die_with_parent
+die_with_parent(int(os.environ.pop("{PARENT}")))
+from testbed.cli import main
+main()
+"""
+
+TESTBED = (sys.executable, "-c", _PROGRAM)
+
+_COMMANDS: dict[Form, str] = {"emulated": "run", "simulated": "simulate"}
+
+_STOP_S = 30.0
+"""How long a run may take to end when it is asked to."""
+
+_KEPT_CHARACTERS = 400
+"""Of what a failed run printed, from its end."""
+
+
+class LocalExecutor:
+    """Makes runs on this machine: one emulation at a time, one simulation per CPU."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make runs below the directory of a campaign."""
+        self._directory = directory
+        self._running: set[subprocess.Popen[str]] = set()
+        self._stopped = False
+        self._pools = {form: ThreadPoolExecutor(self.slots(form)) for form in FORMS}
+
+    def slots(self, form: Form) -> int:
+        """How many jobs of a form it makes at a time."""
+        return (os.cpu_count() or 1) if form == "simulated" else 1
+
+    def submit(self, job: Job) -> Future[Record]:
+        """Start a job."""
+        return self._pools[job.form].submit(self._run, job)
+
+    def stop(self) -> None:
+        """End all jobs that are under way, and wait until they have ended."""
+        self._stopped = True
+        for process in tuple(self._running):
+            process.send_signal(signal.SIGTERM)
+        for process in tuple(self._running):
+            _stop(process)
+        for pool in self._pools.values():
+            pool.shutdown(cancel_futures=True)
+
+    def _run(self, job: Job) -> Record:
+        file = self._directory / job.file
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
+        began = time.monotonic()
+        with file.with_suffix(".log").open("w+") as log:
+            status, output = self._call(job, file, log)
+            log.seek(0)
+            printed = log.read() + output
+        for path in (file.parent, file, Path(log.name)):
+            give_to_user(path)
+        run, message = _run_directory(output), ""
+        if run is None:
+            message = printed.strip()[-_KEPT_CHARACTERS:]
+        else:
+            run = os.path.relpath(run, self._directory)
+        return Record(status, time.monotonic() - began, run, message)
+
+    def _call(self, job: Job, file: Path, log: Any) -> tuple[int, str]:
+        """Call the command; returns its exit status and output."""
+        folder = self._directory / job.folder
+        options = ("--results", str(folder.parent), "--folder", folder.name, "--json")
+        # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
+        process = subprocess.Popen(  # noqa: S603 - our own command
+            [*TESTBED, _COMMANDS[job.form], str(file), *options, *job.options],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=os.environ | {PARENT: str(os.getpid())},
+            start_new_session=True,
+        )
+        self._running.add(process)
+        try:
+            if self._stopped:
+                process.terminate()
+            output, _ = process.communicate(timeout=job.timeout_s)
+        except subprocess.TimeoutExpired:
+            _stop(process)
+            log.write(f"not done after {in_words(job.timeout_s)}")
+            return ExitStatus.FAILED, ""
+        finally:
+            self._running.discard(process)
+        return process.returncode, output
+
+
+def _run_directory(output: str) -> str | None:
+    """The run directory that a command reports as JSON; None if there is none."""
+    try:
+        return str(json.loads(output)["run"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Have a run end in order, or end it."""
+    process.terminate()
+    try:
+        process.wait(_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()

@@ -1,0 +1,122 @@
+"""The runs of a campaign that have been made: their directories are the only record."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from testbed.campaign.job import Form, Record, identity
+from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
+from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.analysis.metrics import flow_tables
+from testbed.results.code_version import code_version
+from testbed.results.run_data import RunData, load_run
+from testbed.results.run_directory import SUMMARY, RunDirectory, is_locked
+from testbed.results.summary import Summary
+
+
+class Run:
+    """A finished run.
+
+    Attributes:
+        directory: its run directory.
+        summary: its figures.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Read its summary; the records only when they are asked for."""
+        self.directory = directory
+        self.summary = Summary.model_validate_json((directory / SUMMARY).read_text())
+
+    @property
+    def identity(self) -> str:
+        """What decided its result (see `identity`)."""
+        manifest = json.loads((self.directory / "manifest.json").read_text())
+        form: Form = "simulated" if manifest.get("simulated") else "emulated"
+        return identity(form, manifest.get("scenario"), manifest.get("code"))
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, from its manifest to its summary."""
+        first, last = (self.directory / name for name in ("manifest.json", SUMMARY))
+        return last.stat().st_mtime - first.stat().st_mtime
+
+    @cached_property
+    def data(self) -> RunData:
+        """All that it recorded."""
+        return load_run(self.directory)
+
+    @cached_property
+    def flows(self) -> tuple[FlowTables, ...]:
+        """The records of its flows, in order."""
+        return flow_tables(self.data)
+
+
+Runs = Mapping[str, Run]
+"""Finished runs by name."""
+
+
+class Store:
+    """Finds the runs of a campaign below its directory."""
+
+    def __init__(
+        self, directory: Path, since: datetime | None = None, *, exclusive: bool = True
+    ) -> None:
+        """Look for runs in a directory.
+
+        Args:
+            directory: the campaign's.
+            since: look only for runs that were started after this time.
+            exclusive: whether no others but the campaign's runs are made there.
+        """
+        self.directory = directory
+        self._exclusive = exclusive
+        self._since = "" if since is None else since.strftime("%Y%m%dT%H%M%S")
+
+    def attempts(self, planned: PlannedRun) -> tuple[Run, ...]:
+        """The finished runs of just this scenario, form and code, oldest first.
+
+        Those that were slowed down are among them: all that is measured of a run is in round
+        trips, or as at full speed.
+        """
+        wanted = {
+            identity(
+                planned.job.form, as_recorded(slowed(planned.scenario, factor)), code_version()
+            )
+            for factor in SLOWED
+        }
+        runs = (
+            Run(directory.path)
+            for directory in self._directories(planned)
+            if directory.finished and directory.path.name >= self._since
+        )
+        return tuple(run for run in runs if run.identity in wanted)
+
+    def best(self, planned: PlannedRun) -> Run | None:
+        """The run that counts: that with the best verdict, of these the newest."""
+        return min(
+            reversed(self.attempts(planned)),
+            key=lambda run: STATES.index(planned.verdict(run.summary)),
+            default=None,
+        )
+
+    def record(self, planned: PlannedRun) -> Record | None:
+        """What became of a run that was made before; None if it was not, or not finished."""
+        if not (attempts := self.attempts(planned)):
+            return None
+        run = attempts[-1]
+        return Record(0, run.seconds, str(run.directory.relative_to(self.directory)))
+
+    def clean(self, runs: Iterable[PlannedRun]) -> None:
+        """Remove what runs left that were killed, where no others are made."""
+        if not self._exclusive:
+            return
+        for planned in {planned.job.folder: planned for planned in runs}.values():
+            for directory in self._directories(planned):
+                if not directory.finished and not is_locked(directory.path):
+                    directory.remove()
+
+    def _directories(self, planned: PlannedRun) -> list[RunDirectory]:
+        paths = sorted((self.directory / planned.job.folder).glob("[0-9]*"))
+        return [RunDirectory(path) for path in paths if path.is_dir()]
