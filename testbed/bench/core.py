@@ -18,11 +18,11 @@ from testbed.mrc import (
     EvProfile,
     MemoryRegion,
     MemoryTable,
-    QpConfig,
+    PortAttributes,
     QueuePair,
     decode,
 )
-from testbed.mrc.constants import ECT0
+from testbed.mrc.constants import ECT0, NS_PER_S
 
 PLANES, PATHS = 4, 4
 """Of the EVs, one each."""
@@ -122,14 +122,13 @@ def _queue_pair(side: int) -> QueuePair:
         for t1 in range(PATHS)
         for plane in range(PLANES)
     )
-    config = QpConfig(
+    window = ROUND * PAYLOAD_MTU
+    port = PortAttributes(ADDRESSES[side], PAYLOAD_MTU, RTT_NS, window * 8 * NS_PER_S // RTT_NS)
+    config = port.qp_config(
         qpn=16 + side,
         peer_qpn=17 - side,
-        local_address=ADDRESSES[side],
         peer_address=ADDRESSES[1 - side],
         ev_profile=EvProfile(tuple(evs)),
-        base_rtt_ns=RTT_NS,
-        cwnd=ROUND * PAYLOAD_MTU,
-        mtu=PAYLOAD_MTU,
+        cwnd=window,
     )
     return QueuePair(config, memory)

@@ -21,15 +21,15 @@ from random import SystemRandom
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.ev_entries import ev_entries
+from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
-from testbed.model.fabric.addressing import host_of_nic, nic_address
+from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import choose_evs
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.mrc import NEVER
-from testbed.mrc.verbs import CompletionQueue, Context, PortAttributes, Reach, WorkCompletion
+from testbed.mrc.verbs import CompletionQueue, Context, Reach, WorkCompletion
 from testbed.sandbox.namespaces import NICENESS, TOPOLOGY_FILE
 
 TICKS_PER_RTT = 256
@@ -54,17 +54,9 @@ class Device(Closeable):
         """Open it; the process must be in the host's network namespace."""
         self.topology = topology
         self.host = host
-        port = PortAttributes(
-            nic_address(topology, host).packed,
-            PAYLOAD_MTU,
-            topology.propagation_rtt_ns,
-            topology.planes * topology.port_rate_bps,
-            topology.dilation,
-            trimming=topology.queue.last_hop.trim is not None,
-        )
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
-        self.context = Context(port, self._reach, rng)
+        self.context = Context(port_attributes(topology, host), self._reach, rng)
         self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
         self._nic = Nic(topology, host, self._tick_ns)

@@ -12,12 +12,15 @@ import socket
 
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.health import HealthLog
+from testbed.endpoint.kernel.stack import kernel_stack
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.host.plan import MAX_MESSAGE, EndpointPlan
+from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.transport import Mptcp, Tcp
 from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT = 40
@@ -41,7 +44,7 @@ class Endpoint:
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
         block = Block(plan.seed, slot_bytes(plan.longest_bytes))
-        self._traffic = Traffic(plan, block, self._tables, self._nic.send, start)
+        self._traffic = Traffic(plan, _stack(plan), block, self._tables, self._nic.send, start)
         self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
         self._next_bin_ns = start
         self._told_ns = start
@@ -179,6 +182,13 @@ class Endpoint:
 
     def _report(self) -> dict[str, object]:
         return {**self._traffic.report(), "send_errors": self._nic.send_errors}
+
+
+def _stack(plan: EndpointPlan) -> Stack:
+    """The stack of the plan's transport: the kernel's or this process's."""
+    if isinstance(plan.transport, Tcp | Mptcp):
+        return kernel_stack(plan, plan.transport)
+    return sans_io_stack(plan)
 
 
 def run_endpoint(plan: EndpointPlan, control: socket.socket) -> int:

@@ -1,25 +1,23 @@
-"""From a plan to queue pairs: the one place where transports differ for whoever drives them.
+"""The queue pairs of a host, from its plan: the only place where transports differ for a driver.
 
-Whatever the transport, a queue pair has the methods of `ReliableQp`, and a `Demux` takes the bytes
-that arrive to it. The emulation and the simulator need nothing else.
+Every transport's queue pair has the methods of `ReliableQp`, and its `Demux` takes arriving packets
+to the queue pairs. The emulation and the simulator need nothing else.
 """
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, runtime_checkable
 
 from testbed import mrc
 from testbed.baselines import roce
-from testbed.endpoint.kernel.opening import open_stream
-from testbed.endpoint.kernel.qp import StreamQp
-from testbed.host.ev_entries import ev_entries
+from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
-from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.transport import Mptcp, Mrc, Roce, Tcp
+from testbed.model.transport import Mrc, Roce
 from testbed.mrc import (
     Arrival,
-    CcProfile,
     Completion,
     Datagram,
     Event,
@@ -27,7 +25,6 @@ from testbed.mrc import (
     MemoryTable,
     Nscc,
     Outbound,
-    QpConfig,
     QueuePair,
     ReceiveCompletion,
 )
@@ -103,73 +100,76 @@ class Demux(Protocol):
         """How many packets were not acted on, by reason."""
 
 
-def open_demux(plan: EndpointPlan) -> Demux:
-    """Make what a host's arrivals go to."""
-    match plan.transport:
-        case Mrc():
-            return mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
-        case Roce():
-            return roce.Demux()
-        case Tcp() | Mptcp():
-            from testbed.endpoint.kernel.stack import KernelStack  # noqa: PLC0415 - needs a kernel
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A host's end of a transport.
 
-            return KernelStack(plan, plan.transport)
-
-
-def open_queue_pair(plan: EndpointPlan, qp: QpPlan, memory: MemoryTable) -> ReliableQp:
-    """Make a host's end of a queue pair, ready to send and to receive into `memory`."""
-    match plan.transport:
-        case Mrc():
-            return _open_mrc(plan, plan.transport, qp, memory)
-        case Roce():
-            return _open_roce(plan, plan.transport, qp, memory)
-        case Tcp() | Mptcp():
-            return open_stream(plan, plan.transport, qp, memory)
-
-
-def tell_of_port(qp: ReliableQp, plane: int, *, up: bool, now_ns: int) -> None:
-    """Tell a queue pair that its own port of a plane lost its carrier, or has it again.
-
-    One that goes where the fabric routes it has nothing to do about it.
+    Attributes:
+        demux: takes arriving packets to the queue pairs.
+        open_qp: makes a queue pair of the plan that receives into a memory table; the caller adds
+            it to `demux`.
     """
-    if isinstance(qp, QueuePair):
-        change = qp.port_up if up else qp.port_down
-        change(plane, now_ns)
+
+    demux: Demux
+    open_qp: Callable[[QpPlan, MemoryTable], ReliableQp]
 
 
-def move_queue_pair(qp: ReliableQp, path: Path, now_ns: int) -> None:
-    """Put a queue pair on another path, as the fabric's routing would.
+def sans_io_stack(plan: EndpointPlan) -> Stack:
+    """The stack of MRC or RoCE, which run in the process that drives them.
+
+    Raises:
+        ValueError: the plan's transport is the kernel's.
+    """
+    match plan.transport:
+        case Mrc():
+            demux = mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
+            return Stack(demux, partial(_open_mrc, plan, plan.transport))
+        case Roce():
+            return Stack(roce.Demux(), partial(_open_roce, plan, plan.transport))
+        case _:
+            raise ValueError(f"{plan.transport.kind} runs in the kernel only")
+
+
+@runtime_checkable
+class Routed(Protocol):
+    """A queue pair whose path the fabric's routing chooses."""
+
+    def reroute(self, ev: int, plane: int, now_ns: int) -> None:
+        """Use another path from now on: that of an EV in a plane."""
+
+
+def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
+    """Put a queue pair on another path, as the fabric's routing does after a failure.
 
     Raises:
         TypeError: its transport chooses paths itself.
     """
-    if not isinstance(qp, roce.RoceQp | StreamQp):
+    if not isinstance(qp, Routed):
         raise TypeError(f"{type(qp)} is not routed by the fabric")
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
 def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTable) -> QueuePair:
     topology = plan.topology
-    config = QpConfig(
+    port = port_attributes(topology, plan.host)
+    config = port.qp_config(
         qpn=qp.qpn,
         peer_qpn=qp.peer_qpn,
-        local_address=nic_address(topology, plan.host).packed,
         peer_address=nic_address(topology, qp.peer).packed,
-        mtu=PAYLOAD_MTU,
         ev_profile=EvProfile(
             entries=ev_entries(qp.evs),
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray == "adaptive",
         ),
-        base_rtt_ns=topology.propagation_rtt_ns,
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.seed + qp.lane,
-        ecn_skip=parameters.ecn_skip,
-        go_back=parameters.repair == "go-back",
     )
-    nscc = _nscc(plan, qp.peer) if parameters.congestion == "nscc" else None
-    return QueuePair(config, memory, nscc)
+    config = replace(config, ecn_skip=parameters.ecn_skip, go_back=parameters.repair == "go-back")
+    if parameters.congestion != "nscc":
+        return QueuePair(config, memory)
+    path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
+    return QueuePair(config, memory, Nscc(port.cc_profile(path_rtt_ns)))
 
 
 def _open_roce(
@@ -194,17 +194,3 @@ def _open_roce(
         cnp_interval_ns=round(roce.CNP_INTERVAL_NS * topology.dilation),
     )
     return roce.RoceQp(config, memory)
-
-
-def _nscc(plan: EndpointPlan, peer: Node) -> Nscc:
-    topology = plan.topology
-    return Nscc(
-        CcProfile.derive(
-            base_rtt_ns=topology.propagation_rtt_ns,
-            path_rtt_ns=topology.path_rtt_ns(plan.host, peer, serialised=plan.serialised),
-            rate_bps=topology.planes * topology.port_rate_bps,
-            mss=PAYLOAD_MTU,
-            trimming=topology.queue.last_hop.trim is not None,
-            dilation=topology.dilation,
-        )
-    )

@@ -9,13 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from testbed.host.plan import EndpointPlan, QpPlan
-from testbed.host.queue_pairs import (
-    ReliableQp,
-    move_queue_pair,
-    open_demux,
-    open_queue_pair,
-    tell_of_port,
-)
+from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
 from testbed.model.fabric.addressing import Path, directions_of_path, nic_address, path_of_ev
 from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU
@@ -85,13 +79,20 @@ class Traffic:
     """
 
     def __init__(
-        self, plan: EndpointPlan, block: Block, tables: Tables, launch: Launch, now_ns: int
+        self,
+        plan: EndpointPlan,
+        stack: Stack,
+        block: Block,
+        tables: Tables,
+        launch: Launch,
+        now_ns: int,
     ) -> None:
         """Open every queue pair. `block` is what all messages of the run are cut from."""
         self._plan = plan
+        self._stack = stack
         self._tables = tables
         self._launch = launch
-        self._demux = open_demux(plan)
+        self._demux = stack.demux
         self._memory = MemoryTable()
         self._block = block
         self._slots = Slots(slot_bytes(plan.longest_bytes), plan.workload.depth)
@@ -112,7 +113,7 @@ class Traffic:
 
     def _connect(self, qp: QpPlan, now_ns: int) -> Connection:
         plan, slots = self._plan, self._slots
-        opened = open_queue_pair(plan, qp, self._memory)
+        opened = self._stack.open_qp(qp, self._memory)
         self._demux.add(opened)
         sender = checker = None
         if qp.sends is not None:
@@ -151,7 +152,7 @@ class Traffic:
         """Move what routing moves, take in what has completed, post what the program wants."""
         while self._moves and self._moves[-1][0] <= now_ns:
             _, qpn, path = self._moves.pop()
-            move_queue_pair(self.connections[qpn].qp, path, now_ns)
+            reroute(self.connections[qpn].qp, path, now_ns)
         for connection in self._turns:
             self._reap(connection, now_ns)
         if self._running:
@@ -211,7 +212,10 @@ class Traffic:
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """The host's own port of a plane lost its carrier, or has it again."""
         for connection in self._turns:
-            tell_of_port(connection.qp, plane, up=up, now_ns=now_ns)
+            qp = connection.qp
+            if isinstance(qp, QueuePair):
+                change = qp.port_up if up else qp.port_down
+                change(plane, now_ns)
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.

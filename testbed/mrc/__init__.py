@@ -5,7 +5,7 @@ addressed to the endpoint itself (QPN 2); a `Demux` does it all for what arrives
 layer owns sockets, clocks and outer headers.
 """
 
-from testbed.mrc.config import QpConfig
+from testbed.mrc.config import PortAttributes, QpConfig
 from testbed.mrc.congestion.nscc import CcProfile, Nscc
 from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import NEVER, DscpClasses
@@ -58,6 +58,7 @@ __all__ = [
     "Outbound",
     "Packet",
     "Placed",
+    "PortAttributes",
     "QpConfig",
     "QpState",
     "QpStateError",

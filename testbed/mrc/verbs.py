@@ -22,12 +22,12 @@ and `next_deadline` (`testbed/endpoint/device.py`).
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
 from typing import Final
 
-from testbed.mrc.config import QpConfig
+from testbed.mrc.config import PortAttributes
 from testbed.mrc.congestion.nscc import CcProfile, Nscc
 from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import (
@@ -78,27 +78,6 @@ class WorkCompletion:
     byte_len: int
     imm_data: int | None
     qp_num: int
-
-
-@dataclass(frozen=True, slots=True)
-class PortAttributes:
-    """What a context must know about its NIC.
-
-    Attributes:
-        address: the NIC's inner IPv6 address, 16 bytes.
-        mtu: payload bytes of a full packet.
-        base_rtt_ns: the longest round trip without queues.
-        rate_bps: of all ports together.
-        dilation: how many times slower than real the clock runs (see `CcProfile.derive`).
-        trimming: whether the fabric trims what it would drop at the last hop.
-    """
-
-    address: bytes
-    mtu: int
-    base_rtt_ns: int
-    rate_bps: int
-    dilation: float = 1.0
-    trimming: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,17 +357,8 @@ class Context:
         Raises:
             ValueError: no NIC of the fabric has this address.
         """
-        return self._cc_profile(self.port.base_rtt_ns if peer is None else self._reach(peer).rtt_ns)
-
-    def _cc_profile(self, path_rtt_ns: int) -> CcProfile:
-        port = self.port
-        return CcProfile.derive(
-            base_rtt_ns=port.base_rtt_ns,
-            path_rtt_ns=path_rtt_ns,
-            rate_bps=port.rate_bps,
-            mss=port.mtu,
-            trimming=port.trimming,
-            dilation=port.dilation,
+        return self.port.cc_profile(
+            self.port.base_rtt_ns if peer is None else self._reach(peer).rtt_ns
         )
 
     # What queue pairs ask for
@@ -401,22 +371,21 @@ class Context:
         if isinstance(chosen, FixedWindow):
             congestion = chosen
         else:
-            congestion = Nscc(chosen or self._cc_profile(reach.rtt_ns))
-        config = QpConfig(
-            qpn=local.qpn,
-            peer_qpn=peer.qpn,
-            local_address=local.address,
-            peer_address=peer.address,
-            ev_profile=choices.ev_profile(reach.evs),
-            base_rtt_ns=port.base_rtt_ns,
-            cwnd=congestion.window,
-            mtu=port.mtu,
+            congestion = Nscc(chosen or port.cc_profile(reach.rtt_ns))
+        config = replace(
+            port.qp_config(
+                qpn=local.qpn,
+                peer_qpn=peer.qpn,
+                peer_address=peer.address,
+                ev_profile=choices.ev_profile(reach.evs),
+                cwnd=congestion.window,
+                seed=self._rng.randrange(1 << 32),
+            ),
             mpr=attributes.mpr,
             linear_retries=attributes.linear_retries,
             exponential_retries=attributes.exponential_retries,
             first_psn=local.psn,
             peer_first_psn=peer.psn,
-            seed=self._rng.randrange(1 << 32),
             dscp=self._dscp,
         )
         core = QueuePair(config, self._memory, congestion, state=QpState.RTR)

@@ -11,6 +11,7 @@ from typing import Final
 
 from testbed.host.plan import EndpointPlan
 from testbed.host.port_scheduler import PortScheduler
+from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import Traffic
 from testbed.model.fabric.addressing import path_of_ev
@@ -61,7 +62,9 @@ class Host(Event):
         topology = plan.topology
         self.plan = plan
         self.deliver: Callable[[int, Packet], None] = self.receive
-        self.traffic = Traffic(plan, block, tables, self._launch, engine.now_ns)
+        self.traffic = Traffic(
+            plan, sans_io_stack(plan), block, tables, self._launch, engine.now_ns
+        )
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts

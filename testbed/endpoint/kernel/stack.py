@@ -1,16 +1,18 @@
 """Between the kernel's stack and the fabric: the connection and the plane of every packet."""
 
 from collections import Counter
+from functools import partial
 from ipaddress import IPv6Address
 from pathlib import Path
 
-from testbed.endpoint.kernel.opening import SEND_BUFFER_BDP, port_of
+from testbed.endpoint.kernel.opening import SEND_BUFFER_BDP, open_stream, port_of
 from testbed.endpoint.kernel.qp import StreamQp
 from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
 from testbed.endpoint.kernel.tun import Tun
 from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.socket import Netlink
 from testbed.host.plan import EndpointPlan
+from testbed.host.queue_pairs import Stack
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.transport import Mptcp, Tcp
 from testbed.mrc import Arrival
@@ -18,6 +20,16 @@ from testbed.mrc import Arrival
 _ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
 _SEND_BUFFER_SYSCTL = Path("/proc/sys/net/ipv4/tcp_wmem")
 _REFUSALS = ("not_tcp", "unknown_connection")
+
+
+def kernel_stack(plan: EndpointPlan, transport: Tcp | Mptcp) -> Stack:
+    """The stack of the kernel's TCP or Multipath TCP, for a process in the host's namespace.
+
+    Raises:
+        NetlinkError: the kernel refused, such as one without MPTCP.
+        OSError: there are no TUN devices here.
+    """
+    return Stack(KernelStack(plan, transport), partial(open_stream, plan, transport))
 
 
 class KernelStack:
