@@ -9,6 +9,5 @@ process is `app` with its `timeline`, `actuators`, `openflow` and `records`. Onl
 
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
-from testbed.controller.records import FaultRecord
 
-__all__ = ["ControllerPlan", "ControllerProcess", "FaultRecord", "choose_wires"]
+__all__ = ["ControllerPlan", "ControllerProcess", "choose_wires"]

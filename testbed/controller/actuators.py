@@ -17,8 +17,8 @@ from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEO
 from testbed.fabric.openvswitch.daemons import Wire, forwarded_packets
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.names import directions_of
-from testbed.model.faults.impairment import WHOLE, Impairment
-from testbed.model.faults.kinds import OPENFLOW
+from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.record import OPENFLOW
 
 if TYPE_CHECKING:  # they bring Ryu
     from testbed.controller.openflow import Session, SessionSource
@@ -58,8 +58,8 @@ class Effect:
 class LinkState:
     """What is wrong with a link, in either direction."""
 
-    up: Impairment = WHOLE
-    down: Impairment = WHOLE
+    up: Impairment = HEALTHY
+    down: Impairment = HEALTHY
 
     @property
     def cut(self) -> bool:

@@ -33,13 +33,16 @@ from testbed.controller.openflow import Session, SwitchError
 from testbed.controller.overlap import in_the_way
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
-from testbed.controller.records import FaultLog, FaultRecord, StepRecord
+from testbed.controller.records import FaultLog
 from testbed.controller.timeline import wait_until
 from testbed.fabric.openvswitch.daemons import DecisionCache
 from testbed.model.errors import Problem, TestbedError
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.impairment import WHOLE, Impairment
-from testbed.model.faults.kinds import CONTROLLER, FAULTS, Fault, Happening, happening
+from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
+from testbed.model.faults.schedule import ScheduledFault, schedule_fault
+from testbed.model.faults.targets import CONTROLLER
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""
@@ -145,7 +148,7 @@ class Controller(RyuApp):
     def _get_ready(self) -> None:
         """Open what is needed of a fabric that stands, and listen to the user and the switch."""
         hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self))
-        for link in {link_of(p) for one in self._plan.happenings for p in one.places if ">" in p}:
+        for link in {link_of(p) for one in self._plan.faults for p in one.places if ">" in p}:
             self._links.open(link)  # before anything is due
         if self._plan.wires:
             self._channel.send({"listening": self._plan.port})
@@ -156,7 +159,7 @@ class Controller(RyuApp):
         """Play the timeline, the faults beside each other."""
         self._t0_ns = t0_ns
         gc.freeze()  # Ryu's objects stay: to look through them would make a fault late
-        hub.joinall([hub.spawn(self._run, one, t0_ns) for one in self._plan.happenings])
+        hub.joinall([hub.spawn(self._run, one, t0_ns) for one in self._plan.faults])
         self._channel.send({"done": True, "failed": self._log.has_errors})
 
     def _report(self, record: FaultRecord) -> None:
@@ -166,7 +169,7 @@ class Controller(RyuApp):
 
     # --- faults ---------------------------------------------------------------------------
 
-    def _run(self, fault: Happening, t0_ns: int) -> None:
+    def _run(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Take one fault through its course."""
         first = fault.steps[0]
         record = self._new_record(fault, t0_ns + first.at)
@@ -176,7 +179,7 @@ class Controller(RyuApp):
             with self._turns[fault.index]:
                 if fault.index in self._healed_by_hand:
                     return
-                if fault.ends_by(step):
+                if fault.is_healed_by(step):
                     self._end(record, due_ns)
                     return
                 if step is not first:
@@ -198,14 +201,14 @@ class Controller(RyuApp):
                     self._log.put(replace(record, effective_after_ns=now_ns))
         self._channel.send({"ends": name})
 
-    def _new_record(self, fault: Happening, asked_ns: int | None) -> FaultRecord:
+    def _new_record(self, fault: ScheduledFault, asked_ns: int) -> FaultRecord:
         actuator = self._places.actuators(fault.places)
         return FaultRecord(fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns)
 
     def _end(self, record: FaultRecord, due_ns: int) -> FaultRecord:
         """Heal a fault, with a last proof that it has held until now."""
         record = replace(self._proven(record, "until_end"), heal_asked_ns=due_ns)
-        record = self._stepped(record, WHOLE, due_ns)
+        record = self._stepped(record, HEALTHY, due_ns)
         self._report(record)
         return record
 
@@ -217,7 +220,7 @@ class Controller(RyuApp):
             log.exception("fault %d: a step did not take effect", record.index)
             self._places.forget(record.index, record.places)
             return replace(record, error=record.error or str(error))
-        step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.told)
+        step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.as_record)
         record = replace(record, steps=(*record.steps, step))
         proof = {key: shown[key] for key in SHOWN_AT_ONCE if key in shown}
         if effect.routes:
@@ -249,12 +252,13 @@ class Controller(RyuApp):
         return replace(record, proof={**record.proof, key: shown}) if key else record
 
     def _conclude(self) -> None:
-        """Prove what is not healed by the end of the run, and own up to what was never begun."""
-        for one in self._plan.happenings:
-            if one.index not in self._log.records:
-                asked_ns = None if self._t0_ns is None else self._t0_ns + one.at
-                never = self._new_record(one, asked_ns)
-                self._log.put(replace(never, error="the run ended before it was due"))
+        """Prove the faults that have not healed, and record those that never began."""
+        if self._t0_ns is None:
+            return
+        for fault in self._plan.faults:
+            if fault.index not in self._log.records:
+                record = self._new_record(fault, self._t0_ns + fault.at)
+                self._log.put(replace(record, error="the run ended before it was due"))
         for record in self.records().values():
             if record.effective_ns is not None and record.healed_ns is None and not record.error:
                 self._log.put(self._proven(record, "until_end"))
@@ -279,12 +283,12 @@ class Controller(RyuApp):
                 "a run that has begun and is not over",
                 "faults are taken while it says running, or held",
             )
-        planned, records = self._plan.happenings, self._log.records
+        planned, records = self._plan.faults, self._log.records
         index = max([len(planned) - 1, *records]) + 1
         suicide = CONTROLLER in fault.target
         begin = now_ns - t0_ns + (LAST_WORDS_NS if suicide else 0)
         seed = f"{self._plan.run_directory.name}/{index}"
-        one = happening(self._plan.topology, fault, index, begin, seed)
+        one = schedule_fault(self._plan.topology, fault, index, begin, seed)
         due = (other for other in planned if other.index not in records)
         problem = in_the_way(one, records.values(), due)
         if problem is not None:
@@ -313,7 +317,7 @@ class Controller(RyuApp):
         """Heal whatever by hand is still in force, and inject no more."""
         self._over = True
         for index in sorted(self._log.records):
-            if index >= len(self._plan.happenings):
+            if index >= len(self._plan.faults):
                 self.heal(index)
 
     # --- the switch -----------------------------------------------------------------------

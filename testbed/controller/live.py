@@ -20,11 +20,11 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from testbed.controller.records import FaultRecord
 from testbed.files.faults import load_fault
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
 
 SOCKET = "control.sock"
 """Its name in the run's directory."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from testbed.controller.records import FaultRecord
 from testbed.model.errors import Problem
-from testbed.model.faults.kinds import Happening
+from testbed.model.faults.record import FaultRecord
+from testbed.model.faults.schedule import ScheduledFault
 from testbed.model.units import show_duration
 
 
 def in_the_way(
-    one: Happening, begun: Iterable[FaultRecord], due: Iterable[Happening]
+    one: ScheduledFault, begun: Iterable[FaultRecord], due: Iterable[ScheduledFault]
 ) -> Problem | None:
     """What keeps a fault from beginning: one of its kind at a place of it, now or before it heals.
 
@@ -29,7 +29,7 @@ def in_the_way(
             )
     for other in due:
         shared = _shared(one, other.kind, other.places)
-        if shared and (one.ends is None or other.at <= one.ends):
+        if shared and (one.heals_at is None or other.at <= one.heals_at):
             left = show_duration(max(other.at - one.at, 0))
             return Problem(
                 "request",
@@ -41,7 +41,7 @@ def in_the_way(
     return None
 
 
-def _shared(one: Happening, kind: str, places: Iterable[str]) -> str:
+def _shared(one: ScheduledFault, kind: str, places: Iterable[str]) -> str:
     """A place that both strike, where they are of one kind; empty if there is none."""
     own = frozenset(one.places) if kind == one.kind else frozenset[str]()
     return next((place for place in places if place in own), "")

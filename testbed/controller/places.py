@@ -13,7 +13,7 @@ from testbed.controller.actuators import (
     OpenFlowActuator,
 )
 from testbed.model.fabric.names import directions_of, link_of
-from testbed.model.faults.impairment import WHOLE, Impairment, InForce
+from testbed.model.faults.impairment import HEALTHY, ActiveFaults, Impairment
 
 Lock = AbstractContextManager[Any]
 
@@ -38,7 +38,7 @@ class Places:
             wires: the links that are wires.
             new_lock: makes a lock: what changes a place takes its time, and others act meanwhile.
         """
-        self._in_force = InForce()
+        self._in_force = ActiveFaults()
         self._on_wires = on_wires
         self._on_links = on_links
         self._on_endpoints = on_endpoints
@@ -59,7 +59,7 @@ class Places:
     def put(
         self, fault: int, places: Sequence[str], state: Impairment
     ) -> tuple[Effect, dict[str, Any]]:
-        """Have a fault do this to its places from now on; `WHOLE` ends it.
+        """Have a fault do this to its places from now on; `HEALTHY` ends it.
 
         Returns:
             When it took effect, and what shows it (see `prove`).
@@ -81,7 +81,9 @@ class Places:
         ]
         effects = []
         if hosts:
-            effects.append(self._on_endpoints.apply({h: self._in_force.at(h) for h in hosts}))
+            effects.append(
+                self._on_endpoints.apply({h: self._in_force.impairment_at(h) for h in hosts})
+            )
         effects += [self._on_wires.apply(wire, self._state(wire)) for wire in wires]
         if links:  # after the wires: of these there is mostly nothing left to do but to count
             effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
@@ -95,7 +97,7 @@ class Places:
 
     def forget(self, fault: int, places: Sequence[str]) -> None:
         """Leave a fault that did not take effect out of what is in force from now on."""
-        self._in_force.put(fault, places, WHOLE)
+        self._in_force.put(fault, places, HEALTHY)
 
     def prove(self, places: Sequence[str]) -> dict[str, Any]:
         """Show that places are in the state in which they should be; counters since it began.
@@ -119,7 +121,7 @@ class Places:
             shown["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
             shown["read_back"] = self._on_links.read_back(p for p in places if ">" in p)
         for host in (place for place in places if ">" not in place):
-            shown |= self._on_endpoints.prove(host, self._in_force.at(host))
+            shown |= self._on_endpoints.prove(host, self._in_force.impairment_at(host))
         return shown
 
     @contextmanager
@@ -136,7 +138,7 @@ class Places:
 
     def _state(self, link: str) -> LinkState:
         up, down = directions_of(link)
-        return LinkState(self._in_force.at(up), self._in_force.at(down))
+        return LinkState(self._in_force.impairment_at(up), self._in_force.impairment_at(down))
 
     def _beside_wire(self, link: str) -> LinkState:
         """What is to be done on the link itself: where it is a wire, all but what OpenFlow does."""

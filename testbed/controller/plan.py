@@ -10,7 +10,7 @@ from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.daemons import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import Happening
+from testbed.model.faults.schedule import ScheduledFault
 
 OPENFLOW_PORT = 6653
 """TCP port of OpenFlow (IANA). Each run has a loopback of its own, so one number serves all."""
@@ -22,7 +22,7 @@ class ControllerPlan:
 
     Attributes:
         topology: the fabric.
-        happenings: the faults, in the order of their numbers.
+        faults: the faults of the timeline, in the order of their numbers.
         wires: names of the links that run through Open vSwitch, in the order of their numbers.
         run_directory: where `faults.jsonl` is written.
         switch_directory: Open vSwitch's run directory.
@@ -30,7 +30,7 @@ class ControllerPlan:
     """
 
     topology: Topology
-    happenings: tuple[Happening, ...]
+    faults: tuple[ScheduledFault, ...]
     wires: tuple[str, ...]
     run_directory: Path
     switch_directory: Path = RUN_DIRECTORY
@@ -51,7 +51,7 @@ WIRE_KINDS = ("cut", "blackhole", "flap")
 
 
 def choose_wires(
-    happenings: Sequence[Happening], *, openvswitch: bool, limit: int = MAX_USERSPACE_WIRES
+    faults: Sequence[ScheduledFault], *, openvswitch: bool, limit: int = MAX_USERSPACE_WIRES
 ) -> tuple[str, ...]:
     """The links that are to be OpenFlow wires: the first `limit` that are struck by themselves.
 
@@ -59,12 +59,12 @@ def choose_wires(
     quick, and a bridge between all of them would carry the whole fabric.
 
     Args:
-        happenings: the faults.
+        faults: the faults.
         openvswitch: whether Open vSwitch runs here; without it there are none.
         limit: how many its datapath carries.
     """
-    links = (
-        {link_of(place) for place in one.places} for one in happenings if one.kind in WIRE_KINDS
+    struck = (
+        {link_of(place) for place in fault.places} for fault in faults if fault.kind in WIRE_KINDS
     )
-    alone = dict.fromkeys(link for found in links if len(found) == 1 for link in found)
+    alone = dict.fromkeys(link for links in struck if len(links) == 1 for link in links)
     return tuple(alone)[: limit if openvswitch else 0]

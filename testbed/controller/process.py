@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Self
@@ -19,7 +20,9 @@ from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import amend
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import CONTROLLER, FAULTS
+from testbed.model.faults.kinds import Kill
+from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
+from testbed.model.faults.targets import CONTROLLER
 from testbed.sandbox.namespaces import die_with_parent, name_process
 
 NAME = "controller"
@@ -227,20 +230,16 @@ class ControllerProcess:
             raise RunFailedError(f"{error}: see {self._log}")
 
 
-def _with_death(record: dict[str, Any], seen_ns: int, error: str | None) -> dict[str, Any]:
-    """A fault's record, with what the parent saw of the controller's end if it is about that."""
-    if CONTROLLER not in record["places"] or record["effective_after_ns"] is None:
+def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRecord:
+    """A fault's record; one about the controller's death gets what its parent saw of it."""
+    began_ns = record.effective_after_ns
+    if CONTROLLER not in record.places or began_ns is None:
         return record
     if error is not None:
-        return record | {"error": error}
-    step = {
-        "asked_ns": record["asked_ns"],
-        "after_ns": record["effective_after_ns"],
-        "by_ns": seen_ns,
-        "state": {"dead": True},
-    }
+        return replace(record, error=error)
+    step = StepRecord(record.asked_ns, began_ns, seen_ns, Kill.full.as_record)
     proof = {"injected": {"ended": True, "signal": int(signal.SIGKILL)}}
-    return record | {"effective_ns": seen_ns, "steps": [step], "proof": proof}
+    return replace(record, effective_ns=seen_ns, steps=(step,), proof=proof)
 
 
 def _become_controller(plan: ControllerPlan, channel: Channel, log: Path, parent: int) -> None:

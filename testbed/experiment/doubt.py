@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from testbed.model.errors import LateError
-from testbed.model.faults.kinds import FAULTS
+from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.results.analysis.lateness import late_for_good
-from testbed.results.json_records import FaultRecord, HealthSample
+from testbed.results.json_records import HealthSample
 
 
 class Doubt:
@@ -31,7 +31,7 @@ class Doubt:
         new = [HealthSample.model_validate_json(line) for line in lines]
         self._samples += (one for one in new if one.t_ns >= self._t0_ns)
         recorded = (self._directory / FAULTS).read_text().splitlines()
-        faults = [FaultRecord.model_validate_json(line) for line in recorded]
+        faults = [FaultRecord.from_line(line) for line in recorded]
         found = next(iter(late_for_good(self._samples, faults, self._base_rtt_ns)), None)
         if found is not None:
             _, reason = found

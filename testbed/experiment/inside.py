@@ -29,7 +29,6 @@ from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.planning import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.kinds import happenings
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
@@ -133,9 +132,9 @@ def _build(
     openvswitch: bool,
 ) -> _Run:
     logs = directory / "logs"
-    struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
-    wires = choose_wires(struck, openvswitch=openvswitch)
-    plan = ControllerPlan(scenario.topology, struck, wires, directory)
+    faults = scenario.scheduled_faults
+    wires = choose_wires(faults, openvswitch=openvswitch)
+    plan = ControllerPlan(scenario.topology, faults, wires, directory)
     controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
     fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     switch = None

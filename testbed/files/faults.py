@@ -8,8 +8,8 @@ from testbed.files.documents import REQUEST, parse_document
 from testbed.files.validation import validation_problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.checks import one_fault_problems
-from testbed.model.faults.kinds import Fault, Passing
+from testbed.model.faults.checks import single_fault_problems
+from testbed.model.faults.kinds import Fault, TemporaryFault
 from testbed.model.part import Part
 
 DEFAULT_LENGTH = "10 min"
@@ -47,8 +47,8 @@ def load_fault(text: str, topology: Topology) -> Fault:
         fault = _Request.model_validate({"fault": entry}).fault
     except ValidationError as error:
         raise InputError([*validation_problems(document, _Request, error)]) from None
-    problems = [*one_fault_problems(topology, fault, "fault")]
-    repeats = isinstance(fault, Passing) and fault.every is not None
+    problems = [*single_fault_problems(topology, fault, "fault")]
+    repeats = isinstance(fault, TemporaryFault) and fault.every is not None
     if fault.at or repeats:
         where = "fault.at" if fault.at else "fault.every"
         expected = "no such key: a fault injected by hand begins now, once"

@@ -8,7 +8,6 @@ from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.ecmp import Move, outages_of
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.fabric.nodes import Link, Node
-from testbed.model.faults.kinds import happenings
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce, Tcp
@@ -64,7 +63,7 @@ def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move,
     if not isinstance(transport, Roce | Tcp) or transport.convergence is None:
         return ()
     flow = transport.hashed_flow(host, peer, lane=lane, seed=scenario.seed)
-    struck = happenings(topology, scenario.timeline, scenario.duration, scenario.seed)
+    struck = scenario.scheduled_faults
     convergence_ns = round(transport.convergence * topology.dilation)
     return flow.moves(topology, outages_of(struck), convergence_ns)
 

@@ -14,7 +14,7 @@ from testbed.mapper.prober import Outcome
 from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
 from testbed.model.fabric.names import directions_of as directions_of_link
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import expand
+from testbed.model.faults.targets import target_directions
 
 WINDOW_ROUNDS = (4, 32, 512)
 """Lengths of the windows, in rounds: a dead link shows in the first, a grey one in the last."""
@@ -165,7 +165,7 @@ class Diagnosis:
 
     def _crossing(self, place: str) -> frozenset[int]:
         """The numbers of the paths that cross a direction, a link or a switch."""
-        directions = frozenset(expand(self._topology, place) or ())
+        directions = frozenset(target_directions(self._topology, place) or ())
         return frozenset(
             number for number, crossed in enumerate(self._directions) if crossed & directions
         )

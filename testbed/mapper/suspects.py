@@ -8,7 +8,7 @@ from testbed.mapper.paths import ProbePath
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import expand
+from testbed.model.faults.targets import target_directions
 
 
 class SuspectKind(StrEnum):
@@ -47,4 +47,4 @@ def suspects_on(path: ProbePath) -> Iterator[Suspect]:
 
 def directions_of(topology: Topology, suspect: Suspect) -> frozenset[str]:
     """The link directions that a suspect takes with it."""
-    return frozenset(expand(topology, suspect.name) or ())
+    return frozenset(target_directions(topology, suspect.name) or ())

@@ -14,7 +14,7 @@ from itertools import pairwise
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import Happening
+from testbed.model.faults.schedule import ScheduledFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Outage:
     until_ns: int
 
 
-def outages_of(faults: Iterable[Happening]) -> tuple[Outage, ...]:
+def outages_of(faults: Iterable[ScheduledFault]) -> tuple[Outage, ...]:
     """The outages that a routing protocol would learn of: where faults let nothing pass."""
     return tuple(
         Outage(frozenset(fault.places), step.at, after.at)

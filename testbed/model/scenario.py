@@ -7,6 +7,7 @@ from pydantic import Field
 from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN, Topology
 from testbed.model.faults.kinds import Fault
+from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import Duration, RunTime, parse_duration
@@ -62,6 +63,11 @@ class Scenario(Part):
         lanes = range(self.transport.qps)
         directions = self.workload.directions(self.topology)
         return tuple((src, dst, lane) for src, dst in directions for lane in lanes)
+
+    @property
+    def scheduled_faults(self) -> tuple[ScheduledFault, ...]:
+        """Every fault of the timeline, repetitions included, with its places and times."""
+        return scheduled_faults(self.topology, self.timeline, self.duration, self.seed)
 
     @property
     def longest_bytes(self) -> int:

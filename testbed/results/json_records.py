@@ -4,11 +4,9 @@ Without its tables: no more is loaded than a process that forks others may load.
 """
 
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from testbed.model.faults.impairment import Impairment
 from testbed.model.units import NS_PER_S
 
 
@@ -90,40 +88,6 @@ class RunRecord(_Record):
     flows: tuple[FlowRecord, ...]
     links: dict[str, LinkRecord] = Field(default_factory=dict)
     link_model_missing: Missing | None = None
-
-
-class StepRecord(_Record):
-    """One step of a fault's course: from `by_ns` on `state` was wrong, or nothing if empty."""
-
-    by_ns: int
-    state: dict[str, Any] = Field(default_factory=dict)
-
-    @property
-    def impairment(self) -> Impairment:
-        """What was wrong."""
-        return Impairment(**self.state)
-
-
-class FaultRecord(_Record):
-    """A line of `faults.jsonl`: one fault as the controller recorded it, CLOCK_MONOTONIC ns.
-
-    It took effect between `effective_after_ns` and `effective_ns`; None where it never did.
-    `error` says what did not go as asked.
-    """
-
-    index: int
-    kind: str
-    target: str
-    places: tuple[str, ...]
-    actuator: str
-    asked_ns: int
-    effective_after_ns: int | None = None
-    effective_ns: int | None = None
-    heal_asked_ns: int | None = None
-    healed_ns: int | None = None
-    steps: tuple[StepRecord, ...] = ()
-    proof: dict[str, Any] = Field(default_factory=dict)
-    error: str | None = None
 
 
 class HealthSample(_Record):

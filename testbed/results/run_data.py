@@ -13,10 +13,11 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import Path as FabricPath
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import CONTROLLER, FAULTS
+from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.faults.targets import CONTROLLER
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
-from testbed.results.json_records import FaultRecord, FlowRecord, HealthSample, RunRecord
+from testbed.results.json_records import FlowRecord, HealthSample, RunRecord
 from testbed.results.records import TABLES
 
 
@@ -93,7 +94,7 @@ def load_run(directory: Path) -> RunData:
     try:
         scenario = Scenario.model_validate(manifest.get("scenario"))
         run = RunRecord.model_validate_json(_read(directory / "run.json"))
-        faults = [FaultRecord.model_validate_json(x) for x in _lines(directory / FAULTS)]
+        faults = [FaultRecord.from_line(x) for x in _lines(directory / FAULTS)]
         health = [HealthSample.model_validate_json(x) for x in _lines(directory / "health.jsonl")]
     except ValidationError as error:
         first = error.errors()[0]

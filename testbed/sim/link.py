@@ -21,7 +21,7 @@ from typing import Final
 
 from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.fabric.shape import Shape
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, DscpClasses
 from testbed.mrc.constants import ECN_CE
@@ -212,7 +212,7 @@ class LinkDirection(Event):
         self._blackholes = Outages()
         self._cuts = Outages()
         self._path_loss, self._path_bits = 0.0, 0
-        self.state = WHOLE
+        self.state = HEALTHY
         self._marks, self._losses, self._corrupt, self._path_losses = (
             Random(f"{seed}/{name}/{stream}")  # noqa: S311 - repeatable chance
             for stream in ("ecn", "loss", "corrupt", "path")

@@ -20,8 +20,9 @@ from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.faults.impairment import InForce
-from testbed.model.faults.kinds import FAULTS, Happening, Step, happenings
+from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
+from testbed.model.faults.schedule import ScheduledFault, Step
 from testbed.model.flows import flows_of
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
@@ -57,28 +58,6 @@ _DELAY = {
 
 
 @dataclass(frozen=True, slots=True)
-class FaultOutcome:
-    """When a fault was in force, in the fields of `faults.jsonl`: to the ns, so no interval.
-
-    `proof` counts the packets that were dropped or damaged for it, by direction.
-    """
-
-    index: int
-    kind: str
-    target: str
-    places: tuple[str, ...]
-    actuator: str
-    asked_ns: int
-    effective_after_ns: int
-    effective_ns: int
-    heal_asked_ns: int | None
-    heal_after_ns: int | None
-    healed_ns: int | None
-    steps: tuple[Mapping[str, Any], ...]
-    proof: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What a simulated run came to.
 
@@ -96,7 +75,7 @@ class Outcome:
     base_rtt_ns: int
     duration_ns: int
     flows: tuple[FlowOutcome, ...]
-    faults: tuple[FaultOutcome, ...]
+    faults: tuple[FaultRecord, ...]
     counts: Mapping[str, Counts]
     packet_hops: int
 
@@ -139,11 +118,9 @@ class Simulation:
             path = raw_path(raw, "fabric", records.LINKS)
             self._links = self._files.enter_context(Recorder(path, records.LINKS))
         self._flows = flows_of(scenario)
-        self._struck = happenings(
-            scenario.topology, scenario.timeline, scenario.duration, scenario.seed
-        )
-        self._in_force = InForce()
-        self._faults: dict[int, FaultOutcome] = {}
+        self._scheduled = scenario.scheduled_faults
+        self._active = ActiveFaults()
+        self._faults: dict[int, FaultRecord] = {}
         self._before: dict[int, dict[str, int]] = {}
         self._bin_ns = max(scenario.topology.propagation_rtt_ns // BINS_PER_RTT, 1)
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
@@ -195,7 +172,7 @@ class Simulation:
         for host in self.hosts.values():
             engine.at(t0_ns, host.begin)
             engine.at(end_ns, host.end)
-        for fault in self._struck:
+        for fault in self._scheduled:
             for step in fault.steps:
                 engine.at(t0_ns + step.at, self._step, (fault, step))
         self._start_mapper(t0_ns)
@@ -229,44 +206,39 @@ class Simulation:
 
     # --- faults -------------------------------------------------------------------------------
 
-    def _step(self, now_ns: int, what: tuple[Happening, Step]) -> None:
+    def _step(self, now_ns: int, what: tuple[ScheduledFault, Step]) -> None:
         """Bring a fault's places into their next state."""
         fault, step = what
         index = fault.index
         if index not in self._faults:
             self._before[index] = self._dropped(fault)
-            self._faults[index] = FaultOutcome(
-                index=index,
-                kind=fault.kind,
-                target=fault.target,
-                places=fault.places,
-                actuator="simulator",
+            self._faults[index] = FaultRecord(
+                index,
+                fault.kind,
+                fault.target,
+                fault.places,
+                "simulator",
                 asked_ns=now_ns,
                 effective_after_ns=now_ns,
                 effective_ns=now_ns,
-                heal_asked_ns=None,
-                heal_after_ns=None,
-                healed_ns=None,
-                steps=(),
-                proof={},
             )
-        self._in_force.put(index, fault.places, step.state)
+        self._active.put(index, fault.places, step.state)
         for place in fault.places:
-            state = self._in_force.at(place)
+            state = self._active.impairment_at(place)
             self.fabric.impair(place, state)
             self._announce(place, up=not state.cut)
-        known = self._faults[index]
-        told = {"asked_ns": now_ns, "after_ns": now_ns, "by_ns": now_ns, "state": step.state.told}
-        known = replace(known, steps=(*known.steps, told))
+        record = self._faults[index]
+        done = StepRecord(now_ns, now_ns, now_ns, step.state.as_record)
+        record = replace(record, steps=(*record.steps, done))
         if step is fault.steps[-1]:
-            known = replace(
-                known,
+            record = replace(
+                record,
                 heal_asked_ns=now_ns,
                 heal_after_ns=now_ns,
                 healed_ns=now_ns,
                 proof=self._proof(fault),
             )
-        self._faults[index] = known
+        self._faults[index] = record
 
     def _announce(self, direction: str, *, up: bool) -> None:
         """Let a host know of the carrier of its own port, as its NIC would."""
@@ -275,11 +247,11 @@ class Simulation:
             link, port = found
             self.hosts[port.node].port_changed(self.engine.now_ns, link.plane, up=up)
 
-    def _dropped(self, fault: Happening) -> dict[str, int]:
+    def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
         counts = {place: self.fabric.named(place).counts for place in fault.places}
         return {name: c.cut + c.blackholed + c.lost + c.corrupted for name, c in counts.items()}
 
-    def _proof(self, fault: Happening) -> dict[str, int]:
+    def _proof(self, fault: ScheduledFault) -> dict[str, int]:
         before = self._before[fault.index]
         return {name: count - before[name] for name, count in self._dropped(fault).items()}
 
@@ -311,10 +283,10 @@ class Simulation:
 
     def _outcome(self, t0_ns: int, base_rtt_ns: int) -> Outcome:
         counts = {direction.name: direction.counts for _, direction in self.fabric}
-        for fault in self._struck:
-            known = self._faults.get(fault.index)
-            if known is not None and known.healed_ns is None:
-                self._faults[fault.index] = replace(known, proof=self._proof(fault))
+        for fault in self._scheduled:
+            record = self._faults.get(fault.index)
+            if record is not None and record.healed_ns is None:
+                self._faults[fault.index] = replace(record, proof=self._proof(fault))
         return Outcome(
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
@@ -348,8 +320,7 @@ def simulate(
         outcome = simulation.run(progress)
     finally:
         simulation.close()
-    lines = [json.dumps(asdict(fault)) + "\n" for fault in outcome.faults]
-    (directory / FAULTS).write_text("".join(lines))
+    (directory / FAULTS).write_text("".join(fault.to_line() for fault in outcome.faults))
     content: dict[str, Any] = {
         "t0_ns": outcome.t0_ns,
         "duration_s": outcome.duration_ns / NS_PER_S,
@@ -386,7 +357,7 @@ def _require_links(scenario: Scenario) -> None:
             "testbed run, on the emulated fabric",
         )
         for i, fault in enumerate(scenario.timeline)
-        if fault.on_hosts
+        if fault.strikes_hosts
     ]
     if wrong:
         raise InputError(wrong)

@@ -113,8 +113,8 @@ def test_the_right_file_is_right(call: Call) -> None:
             "kind: blackhole",
             "kind: delay, extra: 60000 min",
             [
-                "bad.yaml:8: timeline[0].extra: found 3.6e+06 s, expected what is at most 60 s",
-                "slowed down by 10000",
+                "bad.yaml:8: timeline[0].extra: found 3.6e+06 s, expected at most 60 s when",
+                "slowed down by the dilation, 10000",
                 "remedy: 6 ms at most",
             ],
         ),
@@ -123,7 +123,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             "kind: degrade, factor: 0.000001",
             [
                 "bad.yaml:8: timeline[0].factor: found ",
-                "expected what leaves a rate at which a packet of 9014 bytes is sent within 60 s",
+                "expected a rate at which a packet of 9014 bytes is sent within 60 s",
                 "so that HTB can pace it (the link has 10 Mbit/s)",
                 "remedy: 0.0001202 or more",
             ],

@@ -16,11 +16,11 @@ import pytest
 
 from testbed.controller.client import Client, socket_of
 from testbed.controller.live import SOCKET, LiveControl
-from testbed.controller.records import FaultRecord
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.files.faults import load_fault
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
 from tests.controller.test_faults import running
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault
 from tests.sandbox import run_in_sandbox
@@ -237,13 +237,13 @@ def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
 def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     """And may have no time to come, as it strikes now."""
     found = load_fault(json.dumps(CUT), TINY)
-    assert (found.at, found.until) == (0, 600 * 10**9)
+    assert (found.at, found.heals_at) == (0, 600 * 10**9)
     kill = load_fault(json.dumps({"kind": "kill", "target": "h0"}), TINY)
-    assert (kill.at, kill.until) == (0, None)
+    assert (kill.at, kill.heals_at) == (0, None)
     flap = load_fault(
         json.dumps({"kind": "flap", "target": FABRIC_LINK, "period": "1 s", "count": 3}), TINY
     )
-    assert flap.until == 3 * 10**9
+    assert flap.heals_at == 3 * 10**9
     assert load_fault(json.dumps(CUT, indent="\t"), TINY) == found
     for text in ("kind: cut", "{kind: cut}", "[" * 60_000, ""):
         with pytest.raises(InputError, match="JSON"):

@@ -25,7 +25,7 @@ from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.daemons import available
 from testbed.model.fabric import addressing
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.impairment import WHOLE, Impairment, together
+from testbed.model.faults.impairment import HEALTHY, Impairment, combined
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_faults import MS, running
 from tests.controller.test_plan import TINY, fault, struck
@@ -143,14 +143,14 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
             continue
         index, places, state = found
         on_way = [state for place in sent.directions if place in places]
-        suffered = together(on_way)
+        suffered = combined(on_way)
         arrived = number in outcome.traffic.intact
         if index is None or not on_way:
             assert arrived, (sent, index)
-        elif suffered == WHOLE:
+        elif suffered == HEALTHY:
             assert arrived, (sent, index)
             fates[index]["crossed while bright"] += 1
-        elif not suffered.passes:
+        elif not suffered.deliverable_share:
             assert not arrived, (sent, index, suffered)
             fates[index]["sent while dark"] += 1
         elif suffered.path_loss:
@@ -226,7 +226,7 @@ def held(
         else (
             None,
             frozenset(),
-            WHOLE,
+            HEALTHY,
         )
     )
 

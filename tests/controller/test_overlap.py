@@ -5,19 +5,20 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 from testbed.controller.overlap import in_the_way
-from testbed.controller.records import FaultRecord
-from testbed.model.faults.kinds import Fault, Happening, happening
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
+from testbed.model.faults.schedule import ScheduledFault, schedule_fault
 from tests.controller.test_plan import FABRIC_LINK, NIC_LINK, TINY, fault, struck
 
 S = 10**9
 
 
-def by_hand(entry: Fault, at_s: int = 10) -> Happening:
+def by_hand(entry: Fault, at_s: int = 10) -> ScheduledFault:
     """A fault that is to begin so long after the start of the run."""
-    return happening(TINY, entry, 7, at_s * S, "x")
+    return schedule_fault(TINY, entry, 7, at_s * S, "x")
 
 
-def begun(one: Happening) -> FaultRecord:
+def begun(one: ScheduledFault) -> FaultRecord:
     """Its record, from when it has begun."""
     return FaultRecord(one.index, one.kind, one.target, one.places, "link", one.at, 1, 2)
 

@@ -6,7 +6,8 @@ from pydantic import TypeAdapter
 
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import Fault, Happening, happenings
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
 FABRIC_LINK = "p0_t0_0--p0_t1_1"
@@ -26,9 +27,9 @@ def fault(
     return found
 
 
-def struck(*faults: Fault) -> tuple[Happening, ...]:
+def struck(*faults: Fault) -> tuple[ScheduledFault, ...]:
     """What a timeline of these makes happen on the tiny fabric within a minute."""
-    return happenings(TINY, faults, 60 * 10**9, seed=1)
+    return scheduled_faults(TINY, faults, 60 * 10**9, seed=1)
 
 
 def test_wires_have_the_interfaces_and_port_numbers_of_their_order() -> None:

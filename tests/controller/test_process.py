@@ -18,9 +18,10 @@ import pytest
 from testbed.controller import ControllerPlan, ControllerProcess
 from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
-from testbed.controller.records import FaultLog, FaultRecord
+from testbed.controller.records import FaultLog
 from testbed.model.errors import RunFailedError
-from testbed.model.faults.kinds import CONTROLLER, FAULTS
+from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.faults.targets import CONTROLLER
 from tests.controller.test_plan import TINY
 from tests.sandbox import run_in_sandbox
 

@@ -11,7 +11,7 @@ from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import PPM, WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.packets import DecodeError
@@ -134,7 +134,7 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
             some = arrived(receiver)
             assert 40 < len(some) < 80
             assert {psn for psn in range(80) if psn % 4 in (1, 2)} <= set(some)
-            control.impair(UP, WHOLE)
+            control.impair(UP, HEALTHY)
             assert arrived(receiver) == list(range(80))
 
     run_in_sandbox(act)

@@ -22,7 +22,7 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES, decode
 from testbed.mrc.wire.packets import TrimmedWrite, Write
@@ -361,7 +361,7 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
             assert after - int(model.backlog_bytes()[nic]) == pytest.approx(125_000, rel=0.05)
             rate = (int(model.records["bytes"][nic]) - carried) * 8 / took
             assert rate == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
-            control.impair("h0>p0_t0_0", WHOLE)
+            control.impair("h0>p0_t0_0", HEALTHY)
             assert until(lambda: bool(model.records["packets"][nic] == 100))
             assert until(lambda: not model.backlog_bytes().any())
 

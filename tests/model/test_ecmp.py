@@ -7,7 +7,8 @@ from pydantic import TypeAdapter
 from testbed.files.topologies import load_topology
 from testbed.model.ecmp import HashedFlow, Move, Outage, outages_of
 from testbed.model.fabric.addressing import Path, directions_of_path, paths
-from testbed.model.faults.kinds import Fault, happenings
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.schedule import scheduled_faults
 
 TOPOLOGY = load_topology("clos-1plane")
 HOSTS = TOPOLOGY.hosts
@@ -84,6 +85,6 @@ def test_routing_gets_to_know_of_what_is_dark_not_of_what_is_grey() -> None:
             {"kind": "loss", "target": "p0_t1_2", "at": "1 s", "for": "2 s", "probability": 0.5},
         ]
     )
-    (outage,) = outages_of(happenings(TOPOLOGY, timeline, 10**10, 1))
+    (outage,) = outages_of(scheduled_faults(TOPOLOGY, timeline, 10**10, 1))
     assert (outage.at_ns, outage.until_ns) == (10**9, 3 * 10**9)
     assert outage.directions == {one for one in EVERY if "p0_t1_1" in one}

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import WHOLE, Impairment
-from testbed.model.faults.kinds import RAMP_STEPS, Fault, Happening, happenings
+from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.kinds import RAMP_STEPS, Fault
+from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 
 CLOS = Topology(name="clos", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
 S, MS = 10**9, 10**6
@@ -22,13 +23,13 @@ def fault(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Fault:
     return found
 
 
-def one(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Happening:
-    (found,) = happenings(CLOS, [fault(kind, target, **more)], 10 * S, seed=1)
+def one(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> ScheduledFault:
+    (found,) = scheduled_faults(CLOS, [fault(kind, target, **more)], 10 * S, seed=1)
     return found
 
 
-def course(happening: Happening) -> list[tuple[int, dict[str, Any]]]:
-    return [(step.at // MS, step.state.told) for step in happening.steps]
+def course(happening: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
+    return [(step.at // MS, step.state.as_record) for step in happening.steps]
 
 
 def test_a_fault_begins_and_is_healed() -> None:
@@ -43,9 +44,9 @@ def test_a_fault_begins_and_is_healed() -> None:
 
 def test_what_is_killed_stays_dead() -> None:
     entry: Fault = TypeAdapter(Fault).validate_python({"kind": "kill", "target": "h3", "at": "1 s"})
-    (found,) = happenings(CLOS, [entry], 10 * S, seed=1)
+    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed=1)
     assert course(found) == [(1000, {"dead": True})]
-    assert (found.places, found.state_at(9 * S).passes) == (("h3",), 0.0)
+    assert (found.places, found.state_at(9 * S).deliverable_share) == (("h3",), 0.0)
     with pytest.raises(ValidationError, match="for"):
         fault("kill", "h3")
 
@@ -78,11 +79,11 @@ def test_a_link_flaps() -> None:
 @given(st.floats(0, 0.99), st.integers(0, 99))
 def test_jitter_moves_flaps_and_ends_whole_in_time(jitter: float, seed: int) -> None:
     entry = fault("flap", period="100 ms", jitter=jitter)
-    (found,) = happenings(CLOS, [entry], 10 * S, seed)
+    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
     times = [step.at for step in found.steps]
     assert times == sorted(times)
-    assert (times[0], times[-1], found.steps[-1].state) == (S, 3 * S, WHOLE)
-    (again,) = happenings(CLOS, [entry], 10 * S, seed)
+    assert (times[0], times[-1], found.steps[-1].state) == (S, 3 * S, HEALTHY)
+    (again,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
     assert again == found
 
 
@@ -97,7 +98,7 @@ def counted(**more: Any) -> Fault:
 def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed: int) -> None:
     """Whatever the jitter: they fill as many periods."""
     entry = counted(count=count, jitter=jitter, duty=duty)
-    (found,) = happenings(CLOS, [entry], 10 * S, seed)
+    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
     assert [step.state.cut for step in found.steps] == [True, False] * count + [False]
     times = [step.at for step in found.steps]
     assert times == sorted(times)
@@ -107,7 +108,7 @@ def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed
 def test_a_count_stands_for_its_time() -> None:
     """Also written out, as in a run's manifest, and at another dilation."""
     entry = counted(count=3)
-    assert entry.until == 1300 * MS
+    assert entry.heals_at == 1300 * MS
     again: Fault = TypeAdapter(Fault).validate_json(entry.model_dump_json(by_alias=True))
     assert again == entry
     slower = counted(count=3, period="100000001 ns").stretched(1 / 3)
@@ -125,20 +126,20 @@ def test_a_count_stands_for_its_time() -> None:
 
 def test_repetitions_fit_into_the_run_and_draw_anew() -> None:
     entry = fault("blackhole", "links", choose=2, every="2500 ms")
-    found = happenings(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
+    found = scheduled_faults(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
     assert [one.at // MS for one in found] == [1000, 3500, 6000, 1000]
     assert [one.index for one in found] == [0, 1, 2, 3]
     assert len({one.places for one in found[:3]}) > 1
     twice = fault("blackhole", every="2500 ms", times=2)
-    assert len(happenings(CLOS, [twice], 10 * S, seed=1)) == 2
+    assert len(scheduled_faults(CLOS, [twice], 10 * S, seed=1)) == 2
 
 
 def test_a_state_holds_until_the_next_step() -> None:
     found = one("reboot", "p0_t1_1", silent="500 ms")
-    assert found.state_at(S - 1) == WHOLE
+    assert found.state_at(S - 1) == HEALTHY
     assert found.state_at(S).blackhole
     assert found.state_at(3 * S - 1).cut
-    assert found.state_at(3 * S) == WHOLE
+    assert found.state_at(3 * S) == HEALTHY
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from testbed.model.fabric.names import directions_of, link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.targets import GROUPS, choose, expand, members
+from testbed.model.faults.targets import GROUPS, choose_targets, expand_groups, target_directions
 
 from .fabrics import REAL, topologies
 
@@ -17,29 +17,31 @@ CLOS = Topology(name="clos", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per
 def test_every_node_strikes_its_own_links_and_every_plane_all_of_its(topology: Topology) -> None:
     for node in topology.nodes.values():
         own = {d for _, _, link in topology.adjacency[node] for d in link.directions}
-        assert set(expand(topology, node.name) or ()) == own
+        assert set(target_directions(topology, node.name) or ()) == own
     for plane in range(topology.planes):
         inside = {d for x in topology.links.values() if x.plane == plane for d in x.directions}
-        found = expand(topology, f"p{plane}") or ()
+        found = target_directions(topology, f"p{plane}") or ()
         assert set(found) == inside
         assert len(found) == len(inside), "each once"
-    assert expand(topology, f"p{topology.planes}") is None
+    assert target_directions(topology, f"p{topology.planes}") is None
 
 
 @given(topologies())
 def test_a_link_is_two_directions_and_each_knows_its_link(topology: Topology) -> None:
     for name, link in topology.links.items():
-        assert expand(topology, name) == link.directions == directions_of(name)
+        assert target_directions(topology, name) == link.directions == directions_of(name)
         for direction in link.directions:
-            assert expand(topology, direction) == (direction,)
+            assert target_directions(topology, direction) == (direction,)
             assert link_of(direction) == name
 
 
 @given(topologies())
 def test_groups_are_every_one_of_a_kind(topology: Topology) -> None:
-    assert set(members(topology, ("links", "ports"))) == set(topology.links)
-    assert set(members(topology, ("t0", "t1", "hosts"))) == set(topology.nodes)
-    tiers = {node.tier for node in map(topology.nodes.__getitem__, members(topology, ("t0",)))}
+    assert set(expand_groups(topology, ("links", "ports"))) == set(topology.links)
+    assert set(expand_groups(topology, ("t0", "t1", "hosts"))) == set(topology.nodes)
+    tiers = {
+        node.tier for node in map(topology.nodes.__getitem__, expand_groups(topology, ("t0",)))
+    }
     assert tiers == {Tier.T0}
     assert set(GROUPS) == {"links", "ports", "t0", "t1", "planes", "hosts"}
 
@@ -54,7 +56,7 @@ def test_groups_are_every_one_of_a_kind(topology: Topology) -> None:
     ],
 )
 def test_a_transceiver_is_neighbouring_ports(name: str, links: tuple[str, ...]) -> None:
-    assert expand(CLOS, name) == tuple(d for link in links for d in directions_of(link))
+    assert target_directions(CLOS, name) == tuple(d for link in links for d in directions_of(link))
 
 
 @pytest.mark.parametrize(
@@ -72,17 +74,17 @@ def test_a_transceiver_is_neighbouring_ports(name: str, links: tuple[str, ...]) 
     ],
 )
 def test_what_the_fabric_has_not_stands_for_nothing(name: str) -> None:
-    assert expand(CLOS, name) is None
+    assert target_directions(CLOS, name) is None
 
 
 def test_chance_is_repeated_by_its_seed_and_keeps_the_order() -> None:
     names = tuple(CLOS.links)
-    first = choose(names, 4, "1/0/0")
-    assert choose(names, 4, "1/0/0") == first
+    first = choose_targets(names, 4, "1/0/0")
+    assert choose_targets(names, 4, "1/0/0") == first
     assert list(first) == sorted(first, key=names.index)
-    assert len({choose(names, 4, f"1/0/{n}") for n in range(10)}) > 5
+    assert len({choose_targets(names, 4, f"1/0/{n}") for n in range(10)}) > 5
 
 
 def test_a_switch_of_the_real_size_is_found_without_building_the_fabric() -> None:
-    assert len(expand(REAL, "p7_t1_255") or ()) == 2 * REAL.t0_per_plane
+    assert len(target_directions(REAL, "p7_t1_255") or ()) == 2 * REAL.t0_per_plane
     assert "links" not in REAL.__dict__

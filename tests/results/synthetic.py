@@ -258,9 +258,13 @@ def _swallowed(plan: Plan, truth: Truth, src: str, dst: str) -> set[tuple[float,
     return found
 
 
+def _step(second: float, **state: object) -> dict[str, object]:
+    return {"asked_ns": ns(second), "after_ns": ns(second), "by_ns": ns(second), "state": state}
+
+
 def _steps(failure: Failure) -> list[dict[str, object]]:
-    begun = [{"by_ns": ns(failure.at), "state": {"blackhole": True}}] if failure.effective else []
-    return begun if failure.until is None else [*begun, {"by_ns": ns(failure.until), "state": {}}]
+    begun = [_step(failure.at, blackhole=True)] if failure.effective else []
+    return begun if failure.until is None else [*begun, _step(failure.until)]
 
 
 def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) -> None:

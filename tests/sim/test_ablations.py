@@ -61,6 +61,7 @@ def active_evs(scenario: Scenario) -> tuple[set[int], set[int], set[int]]:
 
     simulation.engine.at(0, count)
     (fault,) = simulation.run().faults
+    assert fault.effective_ns is not None
     assert fault.healed_ns is not None
     noticed_ns = fault.effective_ns + 3 * rtt_ns
     before = [found for at_ns, found in counts if at_ns < fault.effective_ns]

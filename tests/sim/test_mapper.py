@@ -2,7 +2,7 @@
 
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents
@@ -50,7 +50,7 @@ def test_a_silent_link_is_denied_and_allowed_again() -> None:
     run.until(4)
     assert run.mapper.denied == SILENT == run.told[-1]
     for direction in SILENT:
-        run.fabric.impair(direction, WHOLE)
+        run.fabric.impair(direction, HEALTHY)
     run.until(7)
     assert run.mapper.denied == frozenset() == run.told[-1]
 

@@ -10,14 +10,14 @@ import pytest
 from testbed.files.scenarios import load_scenario
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.kinds import Blackhole, Cut, Delay
-from testbed.model.faults.targets import expand
+from testbed.model.faults.record import FaultRecord
+from testbed.model.faults.targets import target_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
 from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
 from testbed.sim import Outcome, Simulation, simulate
-from testbed.sim.run import FaultOutcome
 
 S = 1_000_000_000
 
@@ -134,8 +134,8 @@ def test_faults_take_effect_to_the_ns() -> None:
     assert _dropped(cut) == sum(outcome.counts[name].cut for name in ("h4>p1_t0_1", "p1_t0_1>h4"))
 
 
-def _dropped(fault: FaultOutcome) -> int:
-    dropped = sum(fault.proof.values())
+def _dropped(fault: FaultRecord) -> int:
+    dropped: int = sum(fault.proof.values())
     assert dropped > 0
     return dropped
 
@@ -264,7 +264,7 @@ def test_corruption_on_every_link_lets_nothing_wrong_into_memory(
     simulation = Simulation(_link_failure(timeline=()))
     topology = simulation.scenario.topology
     for plane in range(topology.planes):
-        for direction in expand(topology, f"p{plane}") or ():
+        for direction in target_directions(topology, f"p{plane}") or ():
             simulation.fabric.impair(direction, Impairment(corrupt=0.01))
     outcome = simulation.run()
     _check(simulation, outcome)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, links_of_path, paths
 from testbed.model.fabric.names import directions_of
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
 from testbed.sim import Simulation
@@ -62,7 +62,7 @@ def _switch(simulation: Simulation, link: str, trouble: Trouble) -> None:
 
     simulation.engine.at(trouble.at_ns, lambda _now, _: act(state))
     if trouble.until_ns is not None:
-        simulation.engine.at(trouble.until_ns, lambda _now, _: act(WHOLE))
+        simulation.engine.at(trouble.until_ns, lambda _now, _: act(HEALTHY))
 
 
 @settings(max_examples=schedules(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])

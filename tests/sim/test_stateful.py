@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Link
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
@@ -153,7 +153,7 @@ class Fabric(RuleBasedStateMachine):
     @rule(ms=pauses, data=st.data())
     def heal_a_link(self, ms: int, data: st.DataObject) -> None:
         self.let_time_pass(ms)
-        self._impair(data.draw(st.sampled_from(self.targets)), WHOLE)
+        self._impair(data.draw(st.sampled_from(self.targets)), HEALTHY)
 
     @rule(ms=pauses, data=st.data(), state=mild)
     def trouble_the_last_path(self, ms: int, data: st.DataObject, state: Impairment) -> None:

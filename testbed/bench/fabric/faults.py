@@ -17,7 +17,9 @@ from testbed.controller.process import ControllerProcess
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
 from testbed.files.topologies import load_topology
-from testbed.model.faults.kinds import FAULTS, Fault, happenings
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FAULTS
+from testbed.model.faults.schedule import scheduled_faults
 
 TOPOLOGY = "clos-4plane"
 TARGET_MS = 2.0
@@ -79,7 +81,7 @@ def _play(struck: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
         for i, (kind, target) in enumerate(struck)
     ]
     timeline = TypeAdapter(tuple[Fault, ...]).validate_python(entries)
-    happen = happenings(topology, timeline, 0, 1)
+    happen = scheduled_faults(topology, timeline, 0, 1)
     wired = choose_wires(happen, openvswitch=wires)
     with ExitStack() as stack:
         directory = Path(stack.enter_context(TemporaryDirectory(prefix="bench-faults-")))

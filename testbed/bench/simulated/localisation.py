@@ -17,7 +17,7 @@ from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
-from testbed.model.faults.targets import expand, links_of_node
+from testbed.model.faults.targets import links_of_node, target_directions
 from testbed.model.scenario import Clustermapper as Settings
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
@@ -149,7 +149,7 @@ def _everything(topology: Topology) -> list[Suspect]:
 def _search(
     topology: Topology, ill: Mapping[Suspect, Impairment], rounds: int, setting: Setting
 ) -> _Trial:
-    setting.progress(", ".join(f"{state.told} {who.name}" for who, state in ill.items()))
+    setting.progress(", ".join(f"{state.as_record} {who.name}" for who, state in ill.items()))
     period_ns = _period_ns(topology)
     engine, fabric, mapper, findings = _probing(topology, period_ns)
     struck = {who: directions_of(topology, who) for who in ill}
@@ -206,4 +206,4 @@ def _period_ns(topology: Topology) -> int:
 
 
 def _links(topology: Topology, name: str) -> frozenset[str]:
-    return frozenset(map(link_of, expand(topology, name) or ()))
+    return frozenset(map(link_of, target_directions(topology, name) or ()))

@@ -32,7 +32,7 @@ from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Link, Node, Port
 from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import PPM, WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 
 CARRIER_TIMEOUT_NS = 1_000_000_000
 CARRIER_POLL_S = 0.0005
@@ -112,7 +112,7 @@ class LinkControl(Closeable):
         """
         link, port = self._direction(direction)
         if self._model is None:
-            if replace(state, cut=False, blackhole=False) != WHOLE:
+            if replace(state, cut=False, blackhole=False) != HEALTHY:
                 raise MachineError("only cut and blackhole do without the link model", BUILD_REMEDY)
             self._swallow(link, port, on=state.blackhole)
             return
@@ -166,7 +166,7 @@ class LinkControl(Closeable):
             return {}
         link, _ = self._direction(direction)
         found = self._memory(self._model, direction)
-        if found["rate_bps"] == self._model.kept_rate_bps(self._rate_bps(link, WHOLE)):
+        if found["rate_bps"] == self._model.kept_rate_bps(self._rate_bps(link, HEALTHY)):
             del found["rate_bps"]
         return {key: value for key, value in found.items() if value}
 

@@ -1,8 +1,8 @@
-"""Whether a timeline fits its scenario: names, times, and faults that get in each other's way.
+"""Whether a timeline fits its scenario: names, times, and faults that conflict.
 
-What overlaps adds up (`impairment`), so that most faults may; only what could not be told apart is
-refused: two of one kind on one link at a time. Chance may bring such together, but for losses of
-two different paths: a link has room for one.
+Faults that overlap add up (`impairment`), so most may. Refused are two faults of one kind on one
+link at a time, as nothing would tell them apart. Random targets may bring them together all the
+same, except `ev_loss` of two different paths: a link has room for one path.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,76 +10,77 @@ from dataclasses import dataclass
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, links_of_path, path_named
-from testbed.model.fabric.names import direction_named, link_between, node_named, searchable
+from testbed.model.fabric.names import (
+    direction_named,
+    link_between,
+    link_of,
+    node_named,
+    searchable,
+)
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
 from testbed.model.faults.kinds import (
-    CONTROLLER,
-    MAX_HAPPENINGS,
+    MAX_FAULTS,
     Degrade,
     Delay,
     EvLoss,
     Fault,
-    Happening,
     Kill,
-    Passing,
     Reboot,
-    happenings,
-    repetitions,
+    TemporaryFault,
 )
-from testbed.model.faults.targets import GROUPS, expand, members
+from testbed.model.faults.schedule import repetitions
+from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, target_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce, Tcp
-from testbed.model.units import show_duration, show_rate, shown_at_least, shown_at_most
+from testbed.model.units import NS_PER_S, show_duration, show_rate, shown_at_least, shown_at_most
 
 ROOM_RTTS = 10
-"""RTTs before a fault and after its healing in which a run shows what is normal."""
+"""RTTs that a run should have before a fault and after its healing, to show the normal state."""
 
 
-# --- what is impossible -----------------------------------------------------------------------
+# --- problems: what cannot run ------------------------------------------------------------------
 
 
 def fault_problems(scenario: Scenario) -> Iterator[Problem]:
     """Everything that makes a timeline impossible."""
-    wrong = set[int]()
+    valid: dict[int, Fault] = {}
     for i, fault in enumerate(scenario.timeline):
-        found = [
-            *one_fault_problems(scenario.topology, fault, f"timeline[{i}]"),
+        problems = [
+            *single_fault_problems(scenario.topology, fault, f"timeline[{i}]"),
             *_time_problems(scenario, fault, f"timeline[{i}]"),
         ]
-        yield from found
-        if found:
-            wrong.add(i)
-    count = sum(
-        len(fault.begins(scenario.duration))
-        for i, fault in enumerate(scenario.timeline)
-        if i not in wrong
-    )
-    if count > MAX_HAPPENINGS:
-        yield Problem("timeline", f"{count} faults", f"at most {MAX_HAPPENINGS}, repeated ones too")
+        yield from problems
+        if not problems:
+            valid[i] = fault
+    count = sum(len(fault.start_times(scenario.duration)) for fault in valid.values())
+    if count > MAX_FAULTS:
+        yield Problem("timeline", f"{count} faults", f"at most {MAX_FAULTS}, repetitions included")
     else:
-        yield from _overlap_problems(scenario, wrong)
+        yield from _overlap_problems(scenario, valid)
 
 
-def one_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
-    """What makes one fault impossible whenever it strikes: its names, and how far it goes."""
-    found = [*_target_problems(topology, fault, where)]
-    yield from found or _degree_problems(topology, fault, where)
+def single_fault_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
+    """What makes a fault impossible at any time: its targets, or its degree.
+
+    `where` is its place in the document, for messages.
+    """
+    problems = [*_target_problems(topology, fault, where)]
+    yield from problems or _degree_problems(topology, fault, where)
 
 
 def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
-    """What is wrong with the names of one fault."""
-    unknown = [_unknown_target(topology, fault, where, i) for i in range(len(fault.target))]
-    yield from filter(None, unknown)
-    if any(unknown):
+    problems = [_unknown_target(topology, fault, where, i) for i in range(len(fault.target))]
+    yield from filter(None, problems)
+    if any(problems):
         return
-    known = len(members(topology, fault.target))
-    if fault.choose is not None and fault.choose > known:
+    available = len(expand_groups(topology, fault.target))
+    if fault.choose is not None and fault.choose > available:
         yield Problem(
             f"{where}.choose",
             str(fault.choose),
-            f"at most {known}, as many as there are",
-            "fewer, or a target that stands for more (docs/faults.md)",
+            f"at most {available}, the number of targets",
+            "choose fewer, or a target that stands for more (docs/faults.md)",
         )
     if isinstance(fault, EvLoss):
         path = path_named(fault.path)
@@ -94,31 +95,31 @@ def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 
 
 def _unknown_target(topology: Topology, fault: Fault, where: str, i: int) -> Problem | None:
-    """What is wrong with one target of a fault, if anything is."""
+    """The problem with the i-th target of a fault, if it has one."""
     name = fault.target[i]
     place = f"{where}.target" if len(fault.target) == 1 else f"{where}.target[{i}]"
     node = node_named(topology, name)
     is_host = node is not None and node.tier is Tier.HOST
     if isinstance(fault, Kill) and name == CONTROLLER:
         return None
-    if fault.on_hosts:
+    if fault.strikes_hosts:
         expected = f"a host of {topology.name}, such as h0: {fault.kind} strikes endpoints"
         return None if is_host or name == "hosts" else Problem(place, name, expected)
     if isinstance(fault, Reboot):
         is_switch = (node is not None and not is_host) or name in {"t0", "t1"}
         expected = (
-            f"a switch of {topology.name}, such as {topology.t1(0, 0).name}: only one reboots"
+            f"a switch of {topology.name}, such as {topology.t1(0, 0).name}: only switches reboot"
         )
         return None if is_switch else Problem(place, name, expected)
-    if fault.both_ways and direction_named(topology, name) is not None:
-        expected = f"a link, both ways: a {fault.kind} takes carrier from both ends"
-        return Problem(place, name, expected, "one direction may be a blackhole")
-    if name in GROUPS or expand(topology, name) is not None:
+    if fault.needs_both_directions and direction_named(topology, name) is not None:
+        expected = f"a link, not one direction: a {fault.kind} takes carrier from both ends"
+        return Problem(place, name, expected, "a blackhole may strike one direction")
+    if name in GROUPS or target_directions(topology, name) is not None:
         return None
-    return Problem(place, name, _known_targets(topology), _target_remedy(topology, name))
+    return Problem(place, name, _example_targets(topology), _target_remedy(topology, name))
 
 
-def _known_targets(topology: Topology) -> str:
+def _example_targets(topology: Topology) -> str:
     fabric = topology.fabric_link(0, 0, 0)
     return (
         f"a link of {topology.name}, such as {fabric.name}, one direction of it "
@@ -138,26 +139,26 @@ def _target_remedy(topology: Topology, name: str) -> str:
 
 
 def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
-    """What neither the kernel nor a run could wait for: a link so slow, or so long."""
+    """A delay or rate at which a packet takes longer than the kernel, or a run, can wait."""
     wait = show_duration(LONGEST_WAIT_NS)
     if isinstance(fault, Delay) and fault.extra * topology.dilation > LONGEST_WAIT_NS:
-        fits = shown_at_most(LONGEST_WAIT_NS / topology.dilation)
+        longest = shown_at_most(LONGEST_WAIT_NS / topology.dilation)
         yield Problem(
             f"{where}.extra",
             show_duration(fault.extra),
-            f"what is at most {wait} in a fabric slowed down by {topology.dilation:.10g}",
-            f"{show_duration(fits)} at most" if fits >= 1 else "a smaller dilation",
+            f"at most {wait} when slowed down by the dilation, {topology.dilation:.10g}",
+            f"{show_duration(longest)} at most" if longest >= 1 else "a smaller dilation",
         )
     if isinstance(fault, Degrade):
-        struck = _links_struck(topology, fault)
-        slowest_bps = min(topology.rate_bps(topology.links[name]) for name in struck)
+        links = _links_struck(topology, fault)
+        slowest_bps = min(topology.rate_bps(topology.links[name]) for name in links)
         largest = LINK_MTU + ETHERNET_HEADER
-        least = shown_at_least(largest * 8 * 10**9 / LONGEST_WAIT_NS / slowest_bps)
+        least = shown_at_least(largest * 8 * NS_PER_S / LONGEST_WAIT_NS / slowest_bps)
         if fault.factor < least:
             yield Problem(
                 f"{where}.factor",
                 f"{fault.factor:g}",
-                f"what leaves a rate at which a packet of {largest} bytes is sent within {wait}, "
+                f"a rate at which a packet of {largest} bytes is sent within {wait}, "
                 f"so that HTB can pace it (the link has {show_rate(slowest_bps)})",
                 f"{least:.4g} or more" if least < 1 else "a smaller dilation",
             )
@@ -165,7 +166,6 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
-    begins = fault.begins(end)
     if fault.at >= end:
         yield Problem(
             f"{where}.at",
@@ -173,66 +173,74 @@ def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Pro
             f"a time within the run, before {show_duration(end)}",
             "an earlier time, or a longer duration",
         )
-    elif not isinstance(fault, Passing):
+    elif not isinstance(fault, TemporaryFault):
         return
-    elif fault.until > end:
+    elif fault.heals_at > end:
         yield Problem(
             f"{where}.for",
             f"{show_duration(fault.for_)} from {show_duration(fault.at)} on",
             f"healing within the run, by {show_duration(end)}",
             f"{show_duration(end - fault.at)} at most, or a longer duration",
         )
-    elif begins[-1] + fault.for_ > end:
-        fits = sum(begin + fault.for_ <= end for begin in begins)
+    elif (fitting := _fitting(fault, end)) < len(fault.start_times(end)):
         yield Problem(
             f"{where}.times",
             str(fault.times),
-            f"as often as it heals within the run, by {show_duration(end)}",
-            f"{fits} at most, or a longer duration",
+            f"only repetitions that heal within the run, by {show_duration(end)}",
+            f"{fitting} at most, or a longer duration",
         )
 
 
-def _overlap_problems(scenario: Scenario, wrong: set[int]) -> Iterator[Problem]:
-    """Two of one kind on one place at a time, unless they are drawn at random and add up."""
-    held: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
-    for i, fault in enumerate(scenario.timeline):
-        if i in wrong or (fault.choose is not None and not isinstance(fault, EvLoss)):
+def _fitting(fault: TemporaryFault, end: int) -> int:
+    """How many repetitions of a fault heal by the end."""
+    return sum(start + fault.for_ <= end for start in fault.start_times(end))
+
+
+def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iterator[Problem]:
+    """Two faults of one kind at one place at a time, unless they are random and add up.
+
+    `timeline` has the entries to look at by their numbers.
+    """
+    strikes: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for i, fault in timeline.items():
+        if fault.choose is not None and not isinstance(fault, EvLoss):
             continue
-        for one in repetitions(scenario.topology, fault, scenario.duration, f"{scenario.seed}/{i}"):
-            until = scenario.duration if one.ends is None else one.ends
-            for place in one.places:
-                held.setdefault((one.kind, place), []).append((one.at, until, i))
-    told = set[tuple[int, int]]()
-    for (kind, place), times in held.items():
-        lasting: list[tuple[int, int]] = []
+        seed = f"{scenario.seed}/{i}"
+        for strike in repetitions(scenario.topology, fault, scenario.duration, seed):
+            until = scenario.duration if strike.heals_at is None else strike.heals_at
+            for place in strike.places:
+                strikes.setdefault((strike.kind, place), []).append((strike.at, until, i))
+    reported = set[tuple[int, int]]()
+    for (kind, place), times in strikes.items():
+        active: list[tuple[int, int]] = []
         for at, until, second in sorted(times):
-            lasting = [one for one in lasting if one[0] >= at]
-            for end, first in lasting:
-                add_up = _add_up(scenario.timeline[first], scenario.timeline[second])
-                if add_up or (first, second) in told:
+            active = [(end, first) for end, first in active if end >= at]
+            for end, first in active:
+                add_up = _add_up(timeline[first], timeline[second])
+                if add_up or (first, second) in reported:
                     continue
-                told.add((first, second))
+                reported.add((first, second))
                 yield Problem(
                     f"timeline[{second}].at",
                     show_duration(at),
                     f"a time after timeline[{first}] is over at {place}, {show_duration(end)}",
                     f"one {kind} of a place at a time; faults of different kinds add up",
                 )
-            lasting.append((until, second))
+            active.append((until, second))
 
 
-def _add_up(one: Fault, other: Fault) -> bool:
-    """Whether two of one kind may meet: by chance, and not as losses of two different paths."""
-    if isinstance(one, EvLoss) and isinstance(other, EvLoss) and one.path != other.path:
+def _add_up(first: Fault, second: Fault) -> bool:
+    """Whether two faults of one kind may meet: only at random, and not as losses of two paths."""
+    if isinstance(first, EvLoss) and isinstance(second, EvLoss) and first.path != second.path:
         return False
-    return one.choose is not None or other.choose is not None
+    return first.choose is not None or second.choose is not None
 
 
-# --- what may not be meant --------------------------------------------------------------------
+# --- remarks: what the author may not have meant ----------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
+class _FlowPath:
     """One path of a flow: its links and directions, and whether an active EV takes it."""
 
     links: frozenset[str]
@@ -240,61 +248,60 @@ class _Way:
     active: bool
 
 
+_FlowPaths = Mapping[tuple[str, str, int], tuple[_FlowPath, ...]]
+"""The distinct paths of the EVs of every flow (source, destination, lane)."""
+
+
 def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     """What the author of a possible timeline may not have meant."""
-    ways = _flow_ways(scenario) if scenario.timeline else {}
-    struck = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
+    paths = _flow_paths(scenario) if scenario.timeline else {}
     yield from _time_remarks(scenario)
-    yield from _target_remarks(scenario, [way for found in ways.values() for way in found])
-    if not isinstance(scenario.transport, Roce | Tcp):  # which have but one, and no say in it
-        yield from _last_path_remarks(scenario, struck, ways)
+    yield from _target_remarks(scenario, [path for of_flow in paths.values() for path in of_flow])
+    if not isinstance(scenario.transport, Roce | Tcp):  # they have one path, and no choice of it
+        yield from _last_path_remarks(scenario, paths)
 
 
-_FlowWays = Mapping[tuple[str, str, int], tuple[_Way, ...]]
-"""For every flow the distinct paths of its EVs."""
-
-
-def _flow_ways(scenario: Scenario) -> _FlowWays:
+def _flow_paths(scenario: Scenario) -> _FlowPaths:
     topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
-    found: dict[tuple[str, str, int], tuple[_Way, ...]] = {}
+    paths: dict[tuple[str, str, int], tuple[_FlowPath, ...]] = {}
     for src, dst, lane in scenario.flows:
         a, b = (topology.host(int(name.removeprefix("h"))) for name in (src, dst))
         evs = transport.choose_evs(topology, a, b, lane=lane, seed=seed)
         active = {ev.path for ev in evs if ev.active}
-        found[src, dst, lane] = tuple(
-            _Way(
+        paths[src, dst, lane] = tuple(
+            _FlowPath(
                 frozenset(link.name for link in links_of_path(topology, a, b, path)),
                 frozenset(directions_of_path(topology, a, b, path)),
                 path in active,
             )
             for path in dict.fromkeys(ev.path for ev in evs)
         )
-    return found
+    return paths
 
 
 def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
     room = ROOM_RTTS * scenario.topology.propagation_rtt_ns
-    wanted = f"{ROOM_RTTS} RTTs ({show_duration(room)})"
+    needed = f"{ROOM_RTTS} RTTs ({show_duration(room)})"
     for i, fault in enumerate(scenario.timeline):
         if fault.at < room:
             yield Remark(
                 f"timeline[{i}].at",
-                f"leaves less than {wanted} before the fault to see what is normal",
+                f"leaves less than {needed} before the fault to see what is normal",
             )
-        if not isinstance(fault, Passing):
+        if not isinstance(fault, TemporaryFault):
             continue
-        if scenario.duration - (fault.begins(scenario.duration)[-1] + fault.for_) < room:
+        if scenario.duration - (fault.start_times(scenario.duration)[-1] + fault.for_) < room:
             yield Remark(
                 f"timeline[{i}].for",
-                f"leaves less than {wanted} after healing to see the recovery",
+                f"leaves less than {needed} after healing to see the recovery",
             )
 
 
-def _target_remarks(scenario: Scenario, ways: Sequence[_Way]) -> Iterator[Remark]:
+def _target_remarks(scenario: Scenario, paths: Sequence[_FlowPath]) -> Iterator[Remark]:
     if scenario.clustermapper is not None:
-        return  # probes see every link
-    used = frozenset[str]().union(*(way.links for way in ways))
-    active = frozenset[str]().union(*(way.links for way in ways if way.active))
+        return  # probes cross every link
+    used = frozenset[str]().union(*(path.links for path in paths))
+    active = frozenset[str]().union(*(path.links for path in paths if path.active))
     for i, fault in enumerate(scenario.timeline):
         where, links = f"timeline[{i}].target", _links_struck(scenario.topology, fault)
         name = ", ".join(fault.target)
@@ -309,45 +316,42 @@ def _target_remarks(scenario: Scenario, ways: Sequence[_Way]) -> Iterator[Remark
 
 
 def _links_struck(topology: Topology, fault: Fault) -> frozenset[str]:
-    if fault.on_hosts:
+    if fault.strikes_hosts:
         return frozenset()
-    names = members(topology, fault.target)
-    places = (place for name in names for place in expand(topology, name) or ())
-    found = (direction_named(topology, place) for place in places)
-    return frozenset(one[0].name for one in found if one is not None)
+    names = expand_groups(topology, fault.target)
+    return frozenset(
+        link_of(place) for name in names for place in target_directions(topology, name) or ()
+    )
 
 
-def _last_path_remarks(
-    scenario: Scenario,
-    struck: Sequence[Happening],
-    ways: _FlowWays,
-) -> Iterator[Remark]:
-    """Say it of the first time that an entry takes a last path."""
+def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark]:
+    """Where a timeline takes the last path of a flow: once for each entry."""
+    faults = scenario.scheduled_faults
     entry_of = [
         entry
         for entry, fault in enumerate(scenario.timeline)
-        for _ in fault.begins(scenario.duration)
+        for _ in fault.start_times(scenario.duration)
     ]
-    told = set[int]()
-    for one in struck:
-        for step in one.steps:
-            entry = entry_of[one.index]
-            if step.state.passes or entry in told:
+    reported = set[int]()
+    for fault in faults:
+        entry = entry_of[fault.index]
+        for step in fault.steps:
+            if step.state.deliverable_share or entry in reported:
                 continue
             dead = frozenset(
                 place
-                for other in struck
-                if not other.state_at(step.at).passes
+                for other in faults
+                if not other.state_at(step.at).deliverable_share
                 for place in other.places
             )
             severed = [
                 f"{src} -> {dst}"
-                for (src, dst, _), found in ways.items()
-                if all(way.directions & dead for way in found)
-                and any(way.directions & frozenset(one.places) for way in found)
+                for (src, dst, _), of_flow in paths.items()
+                if all(path.directions & dead for path in of_flow)
+                and any(path.directions & frozenset(fault.places) for path in of_flow)
             ]
             if severed:
-                told.add(entry)
+                reported.add(entry)
                 yield Remark(
                     f"timeline[{entry}]",
                     f"takes the last path at {show_duration(step.at)}; until a link heals nothing "

@@ -1,7 +1,7 @@
 """What is wrong with one direction of a link, or with a host's endpoint, at a moment.
 
-Faults add up: what acts on a place is the combination of all that are in force there, and healing
-one leaves the others. The emulation's controller, the simulator and the analysis share this.
+Faults add up: the impairment of a place is the combination of all faults that are active there,
+and healing one leaves the others. The controller, the simulator and the analysis share this.
 """
 
 from collections.abc import Iterable
@@ -16,18 +16,18 @@ PPM = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Impairment:
-    """The state of a place; as it stands by default nothing is wrong.
+    """What is wrong with a place; by default nothing is.
 
     Attributes:
         cut: no carrier, at both ends of the link.
-        blackhole: everything vanishes.
+        blackhole: every packet vanishes.
         loss: share of packets lost at random.
         corrupt: share of packets in which a bit is flipped.
-        rate: what is left of the rate, as a share.
-        path_loss: share of the packets lost that take the path named by ...
-        path_bits: ... these bits of their EV (the low half).
-        delay_ns: what is added to the propagation delay, as emulated.
-        frozen: of a host, its endpoint does not run, for now.
+        rate: the rate that is left, as a share.
+        path_loss: share of packets lost among those that take the path of `path_bits`.
+        path_bits: the bits of an EV (its low half) that choose the path.
+        delay_ns: added to the propagation delay, as emulated.
+        frozen: of a host, its endpoint is stopped for a while.
         dead: of a host, its endpoint has ended.
     """
 
@@ -43,23 +43,23 @@ class Impairment:
     dead: bool = False
 
     @property
-    def passes(self) -> float:
-        """The share of its rate at which a direction still delivers whole packets, at most.
+    def deliverable_share(self) -> float:
+        """The share of its rate at which a place still delivers whole packets, at most.
 
-        Loss on a chosen path is left out: it is the path's, not the direction's.
+        Loss on one path is left out: it reduces what the path delivers, not the direction.
         """
         if self.cut or self.blackhole or self.frozen or self.dead:
             return 0.0
         return self.rate * (1 - self.loss) * (1 - self.corrupt)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What is wrong, for people and files: nothing that is as it should be."""
-        whole = asdict(WHOLE)
-        return {key: value for key, value in asdict(self).items() if value != whole[key]}
+    def as_record(self) -> dict[str, Any]:
+        """The attributes that differ from a healthy place's, as `faults.jsonl` records them."""
+        healthy = asdict(HEALTHY)
+        return {key: value for key, value in asdict(self).items() if value != healthy[key]}
 
-    def and_(self, other: "Impairment") -> "Impairment":
-        """Both at once, each as if the other were not there.
+    def combined_with(self, other: "Impairment") -> "Impairment":
+        """Both at once, each acting as if the other were not there.
 
         Raises:
             RunFailedError: they lose packets of two different paths: a place has room for one.
@@ -81,43 +81,43 @@ class Impairment:
         )
 
 
-WHOLE = Impairment()
+HEALTHY = Impairment()
 """Nothing is wrong."""
 
 
-def together(impairments: Iterable[Impairment]) -> Impairment:
-    """All at once.
+def combined(impairments: Iterable[Impairment]) -> Impairment:
+    """All of them at once.
 
     Raises:
         RunFailedError: they lose packets of different paths.
     """
-    return reduce(Impairment.and_, impairments, WHOLE)
+    return reduce(Impairment.combined_with, impairments, HEALTHY)
 
 
 def _either(a: float, b: float) -> float:
-    """The chance of one of two independent events, to the millionth that the kernel draws by."""
+    """The probability of one of two independent events, rounded to PPM as the kernel draws it."""
     return round((1 - (1 - a) * (1 - b)) * PPM) / PPM
 
 
-class InForce:
-    """Which faults are in force where, at the moment."""
+class ActiveFaults:
+    """Which faults are active at which places at the moment."""
 
     def __init__(self) -> None:
-        """Nothing is wrong anywhere."""
-        self._acting: dict[str, dict[int, Impairment]] = {}
+        """No fault is active."""
+        self._impairments: dict[str, dict[int, Impairment]] = {}
 
     def put(self, fault: int, places: Iterable[str], state: Impairment) -> None:
-        """Have a fault do this to its places from now on; `WHOLE` takes it away."""
+        """Set what a fault does to its places from now on; `HEALTHY` removes it."""
         for place in places:
-            acting = self._acting.setdefault(place, {})
-            acting.pop(fault, None)
-            if state != WHOLE:
-                acting[fault] = state
+            by_fault = self._impairments.setdefault(place, {})
+            by_fault.pop(fault, None)
+            if state != HEALTHY:
+                by_fault[fault] = state
 
-    def at(self, place: str) -> Impairment:
+    def impairment_at(self, place: str) -> Impairment:
         """What all faults together do to a place.
 
         Raises:
             RunFailedError: they lose packets of different paths there.
         """
-        return together(self._acting.get(place, {}).values())
+        return combined(self._impairments.get(place, {}).values())

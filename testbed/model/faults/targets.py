@@ -1,21 +1,25 @@
 """What a fault's target stands for: from a name to directions of links.
 
-    p0_t0_0--p0_t1_1   a link, both ways         p0_t0_0>p0_t1_1   one direction of it
+    p0_t0_0--p0_t1_1   a link, both directions   p0_t0_0>p0_t1_1   one direction of it
     p0_t0_1, p2_t1_0   a switch: all its links   h3                a host: its NIC's links
     p2                 a plane: all its links    p0_t0_0-d0..3     a transceiver: the links of
                                                                    neighbouring ports of a switch
-    ports  links  t0  t1  planes  hosts          every one of a kind, to choose from at random
+    ports  links  t0  t1  planes  hosts          groups: all of a kind, to choose from at random
 
-`expand` is the one place that turns a target into links.
+`target_directions` is the only place that turns a target into links.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from random import Random
 
 from testbed.model.fabric.names import direction_named, link_named, node_named
 from testbed.model.fabric.nodes import Link, Node, Tier
 from testbed.model.fabric.topology import Topology
+
+CONTROLLER = "controller"
+"""The target and place of a fault that strikes the controller itself."""
 
 _PLANE = re.compile(r"p([0-9])", re.ASCII)
 _PORTS = re.compile(r"(p\d_t[01]_\d+)-([ud])(\d{1,3})(?:\.\.(\d{1,3}))?", re.ASCII)
@@ -40,25 +44,23 @@ GROUPS: Mapping[str, Callable[[Topology], Iterator[str]]] = {
     "planes": lambda topology: (f"p{plane}" for plane in range(topology.planes)),
     "hosts": lambda topology: (host.name for host in topology.hosts),
 }
-"""Words for every one of a kind: NIC links, T0-T1 links, switches of a tier, planes, hosts."""
+"""Groups by name: NIC links, T0-T1 links, switches of a tier, planes, hosts."""
 
 
-def members(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names with every group replaced by its members, each once."""
-    found: dict[str, None] = {}
-    for name in names:
-        found |= dict.fromkeys(GROUPS[name](topology) if name in GROUPS else (name,))
-    return tuple(found)
+def expand_groups(topology: Topology, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names with every group replaced by its members, each name once."""
+    members = (GROUPS[name](topology) if name in GROUPS else (name,) for name in names)
+    return tuple(dict.fromkeys(chain.from_iterable(members)))
 
 
-def choose(names: tuple[str, ...], count: int, seed: str) -> tuple[str, ...]:
-    """So many of the names at random, in their order; the seed repeats the choice."""
+def choose_targets(names: tuple[str, ...], count: int, seed: str) -> tuple[str, ...]:
+    """`count` of the names, drawn at random by the seed, in their order."""
     chosen = set(Random(seed).sample(range(len(names)), count))  # noqa: S311 - repeatable chance
     return tuple(name for i, name in enumerate(names) if i in chosen)
 
 
-def expand(topology: Topology, name: str) -> tuple[str, ...] | None:
-    """The directions of links that one target stands for; None if the fabric has no such target."""
+def target_directions(topology: Topology, name: str) -> tuple[str, ...] | None:
+    """The directions of links that a target stands for; None if the fabric has no such target."""
     if ">" in name:
         return (name,) if direction_named(topology, name) is not None else None
     links = _links(topology, name)
@@ -79,7 +81,7 @@ def _links(topology: Topology, name: str) -> tuple[Link, ...] | None:
 
 
 def links_of_node(topology: Topology, node: Node) -> tuple[Link, ...]:
-    """Every link of a host or switch: of a T0 first those to the hosts."""
+    """Every link of a host or switch; a T0's downlinks come first."""
     match node.tier:
         case Tier.HOST:
             return tuple(topology.nic_link(node, plane) for plane in range(topology.planes))
@@ -106,7 +108,7 @@ def _uplinks(topology: Topology, t0: Node) -> tuple[Link, ...]:
 def _neighbours(
     topology: Topology, switch: str, side: str, first: str, last: str | None
 ) -> tuple[Link, ...] | None:
-    """The links of neighbouring ports: `d0..3` down, `u0..3` up."""
+    """The links of neighbouring ports: `d0..3` are downlinks, `u0..3` uplinks."""
     node = node_named(topology, switch)
     if node is None or (side == "u" and node.tier is Tier.T1):
         return None

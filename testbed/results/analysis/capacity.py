@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import InForce
+from testbed.model.faults.impairment import ActiveFaults
 from testbed.model.units import NS_PER_S
 from testbed.results.json_records import FlowRecord
 from testbed.results.run_data import RunData
@@ -60,7 +60,7 @@ def attainable_rates(data: RunData) -> dict[int, AttainableRate]:
         ),
         key=lambda one: one[:2],
     )
-    in_force = InForce()
+    in_force = ActiveFaults()
     rates = [_rates(data, in_force)]
     starts = [-np.inf]
     for t, step in groupby(steps, key=lambda one: one[0]):
@@ -74,9 +74,9 @@ def attainable_rates(data: RunData) -> dict[int, AttainableRate]:
     }
 
 
-def _rates(data: RunData, in_force: InForce) -> list[float]:
+def _rates(data: RunData, in_force: ActiveFaults) -> list[float]:
     fractions = surviving_fractions(
-        data.topology, data.run.flows, lambda place: in_force.at(place).passes
+        data.topology, data.run.flows, lambda place: in_force.impairment_at(place).deliverable_share
     )
     return [
         flow.attainable_bps * fraction

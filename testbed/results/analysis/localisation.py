@@ -8,8 +8,8 @@ from itertools import pairwise
 import polars as pl
 
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.targets import expand
-from testbed.results.json_records import FaultRecord
+from testbed.model.faults.record import FaultRecord
+from testbed.model.faults.targets import target_directions
 from testbed.results.run_data import RunData
 from testbed.results.summary import Localisation, LocalisedFault
 
@@ -54,7 +54,7 @@ def accusations(data: RunData) -> tuple[Accusation, ...]:
     for row in data.tables["findings"].iter_rows(named=True):
         t, name = row["t"], row["suspect"]
         if row["raised"]:
-            directions = frozenset(expand(data.topology, name) or ())
+            directions = frozenset(target_directions(data.topology, name) or ())
             links = frozenset(map(link_of, directions))
             start = t
             if lifted and (lifted[-1].end, lifted[-1].links) == (t, links):

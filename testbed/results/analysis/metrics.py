@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from testbed.model.faults.record import FaultRecord
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.capacity import attainable_rates
 from testbed.results.analysis.delivery import delivery, message_latencies, reordering
@@ -23,7 +24,7 @@ from testbed.results.analysis.localisation import localisation
 from testbed.results.analysis.memory import process_memory
 from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.verdict import judge
-from testbed.results.json_records import FaultRecord, FlowRecord
+from testbed.results.json_records import FlowRecord
 from testbed.results.run_data import RunData
 from testbed.results.summary import (
     EvSummary,

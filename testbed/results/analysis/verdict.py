@@ -12,7 +12,8 @@ import numpy as np
 import polars as pl
 
 from testbed.model.fabric.names import link_of
-from testbed.model.faults.kinds import CONTROLLER, OPENFLOW, happenings
+from testbed.model.faults.record import OPENFLOW
+from testbed.model.faults.targets import CONTROLLER
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.grades import Found, Level, grade
 from testbed.results.analysis.lateness import late_loops, late_timers
@@ -329,9 +330,8 @@ def _faults(data: RunData) -> Found:
         if fault.error is not None:
             yield Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
     yield from _unsure(data)
-    scenario = data.scenario
-    planned = happenings(scenario.topology, scenario.timeline, scenario.duration, scenario.seed)
-    missing = len({one.index for one in planned} - {fault.index for fault in data.faults})
+    recorded = {fault.index for fault in data.faults}
+    missing = len({fault.index for fault in data.scenario.scheduled_faults} - recorded)
     if missing > 0:
         killed = any(CONTROLLER in fault.places for fault in data.faults)
         yield (

@@ -1,0 +1,102 @@
+"""The record of a fault: one line of a run's `faults.jsonl`.
+
+The controller and the simulator write it; the analysis and the lateness monitor read it. All times
+are CLOCK_MONOTONIC in ns (in a simulated run, virtual time).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cache
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from testbed.model.faults.impairment import Impairment
+
+FAULTS = "faults.jsonl"
+"""The file in a run's directory that holds the records of its faults, one a line."""
+
+OPENFLOW = "openflow"
+"""The actuator of links that run through Open vSwitch, as `FaultRecord.actuator` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """One step of a fault's course.
+
+    Attributes:
+        asked_ns: when it was due.
+        after_ns: nothing had changed before this.
+        by_ns: it held for every packet from here on.
+        state: the impairment from then on, as `Impairment.as_record`; empty if healthy.
+    """
+
+    asked_ns: int
+    after_ns: int
+    by_ns: int
+    state: Mapping[str, Any]
+
+    @property
+    def impairment(self) -> Impairment:
+        """The impairment from then on."""
+        return Impairment(**self.state)
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRecord:
+    """What happened to one fault. A time is None if the fault did not get that far.
+
+    Attributes:
+        index: its number among all faults of the run.
+        kind: its kind.
+        target: the names of what it struck, joined by commas.
+        places: the directions of links, or the hosts, that it struck.
+        actuator: `openflow`, `link`, `endpoint` or `simulator`; several are joined by +.
+        asked_ns: when it was due.
+        effective_after_ns: nothing had changed before this.
+        effective_ns: it held for every packet from here on.
+        heal_asked_ns: when it was due to heal.
+        heal_after_ns: it held until this, at least.
+        healed_ns: the places were healthy again from here on, apart from other faults.
+        steps: every step of its course so far.
+        proof: the evidence: carrier at both ends, and counters of the packets meanwhile.
+        error: why it did not take effect or did not heal; None if all is well.
+    """
+
+    index: int
+    kind: str
+    target: str
+    places: tuple[str, ...]
+    actuator: str
+    asked_ns: int
+    effective_after_ns: int | None = None
+    effective_ns: int | None = None
+    heal_asked_ns: int | None = None
+    heal_after_ns: int | None = None
+    healed_ns: int | None = None
+    steps: tuple[StepRecord, ...] = ()
+    proof: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as the values of a JSON object."""
+        return asdict(self)
+
+    def to_line(self) -> str:
+        """The record as a line of `faults.jsonl`."""
+        return json.dumps(self.as_json()) + "\n"
+
+    @staticmethod
+    def from_line(line: str) -> "FaultRecord":
+        """Read a line of `faults.jsonl`.
+
+        Raises:
+            pydantic.ValidationError: it is not such a record.
+        """
+        return _reader().validate_json(line)
+
+
+@cache
+def _reader() -> TypeAdapter[FaultRecord]:
+    return TypeAdapter(FaultRecord)
