@@ -28,8 +28,8 @@ def one(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Schedule
     return found
 
 
-def course(happening: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
-    return [(step.at // MS, step.state.as_record) for step in happening.steps]
+def course(scheduled: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
+    return [(step.at // MS, step.state.as_record) for step in scheduled.steps]
 
 
 def test_a_fault_begins_and_is_healed() -> None:
