@@ -12,10 +12,10 @@ from testbed.mrc.constants import NEVER, DscpClasses
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
 from testbed.mrc.ev.profile import EvEntry, EvProfile
+from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import (
     EvChanged,
     Event,
-    EvState,
     Lost,
     MessageDelivered,
     Placed,

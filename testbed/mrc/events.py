@@ -1,17 +1,9 @@
 """What the core tells observers: values, drained with `QueuePair.events()`. Times in ns."""
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-
-class EvState(StrEnum):
-    """States of an EV (MRC transport; OCP MRC 1.0). Only GOOD ones carry data."""
-
-    GOOD = "GOOD"
-    SKIP = "SKIP"
-    ASSUMED_BAD = "ASSUMED_BAD"
-    DENIED = "DENIED"
+from testbed.mrc.ev.states import EvState
 
 
 @dataclass(frozen=True, slots=True)

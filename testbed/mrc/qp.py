@@ -15,7 +15,8 @@ from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses,
 from testbed.mrc.counters import Counters
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.events import Event, EvState
+from testbed.mrc.ev.states import EvState
+from testbed.mrc.events import Event
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
 from testbed.mrc.ports import PortStatus

@@ -17,7 +17,7 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.counters import Counters
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.message import Completion, CompletionStatus, Message
@@ -151,7 +151,7 @@ class Requester:
         if sack.mark is EvMark.SKIP_ONCE and self._config.ecn_skip:
             self._engine.skip(sack.reflected_ev, "ECN", now_ns)
         elif sack.mark is EvMark.ALWAYS_SKIP:
-            self._engine.blame(sack.reflected_ev, "peer asks to skip it", now_ns)
+            self._engine.report_loss(sack.reflected_ev, "peer asks to skip it", now_ns)
         if acked:
             self._take_in(acked, cack, sack, now_ns)
 
@@ -225,7 +225,7 @@ class Requester:
         lost = self._remembered.get(seq)
         if (
             lost is not None
-            and lost.path.ev == sack.reflected_ev
+            and lost.ev.value == sack.reflected_ev
             and self._timestamp(lost.sent_ns) == sack.tx_timestamp
         ):
             self._was_spurious(lost, now_ns)
@@ -236,9 +236,9 @@ class Requester:
         del self._remembered[lost.seq]
         self._counters.spurious += 1
         self._detector.came_late(lost, now_ns)
-        path = lost.path
-        self._events.append(Spurious(lost.seq, path.ev, path.plane, lost.sent_ns, now_ns))
-        self._engine.absolve(path.ev, now_ns)
+        ev = lost.ev
+        self._events.append(Spurious(lost.seq, ev.value, ev.plane, lost.sent_ns, now_ns))
+        self._engine.retract_loss(ev.value, now_ns)
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
         """Take in a NACK: repeat the packet at once, or fail where the peer's memory refused it.
@@ -272,7 +272,7 @@ class Requester:
         transmission.done = True
         self._repeat(transmission)
         if nack.reason is NackReason.TRIMMED:
-            self._engine.skip(transmission.path.ev, "trimmed", now_ns)
+            self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.met_incast(now_ns)
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
@@ -287,8 +287,8 @@ class Requester:
 
     def ports_changed(self, now_ns: int) -> None:
         """Act on a changed port, own or peer's: what is in flight there is judged soon."""
-        for ev in self._engine.set_down(self._ports.down, now_ns):
-            self._detector.fell_silent(ev)
+        for ev_value in self._engine.set_down(self._ports.down, now_ns):
+            self._detector.fell_silent(ev_value)
 
     # Time
 
@@ -343,28 +343,34 @@ class Requester:
         if self._queue.has_more and not self._probing:
             self._probing = True
             self._engine.start(now_ns)
-        for ev, probe_id in self._engine.due_probes(now_ns):
-            self._probe_ev(ev, probe_id)
+        for ev_value, probe_id in self._engine.due_probes(now_ns):
+            self._probe_ev(ev_value, probe_id)
         reverse = self._reverse.due_probe(now_ns, outbound=bool(self._scoreboard.unacked))
         if reverse is not None:
             self._probe_ev(*reverse)
         update_id = self._ports.due_update(now_ns)
         if update_id is not None:
-            path = self._engine.pick_for_probe(now_ns)
-            if path is not None:
-                self._ask(path.ev, EndpointOp.PORT_STATUS_UPDATE, update_id)
+            ev = self._engine.pick_for_probe(now_ns)
+            if ev is not None:
+                self._ask(ev.value, EndpointOp.PORT_STATUS_UPDATE, update_id)
         self._stuck = False
 
-    def _probe_ev(self, ev: int, probe_id: int) -> None:
+    def _probe_ev(self, ev_value: int, probe_id: int) -> None:
         self._counters.ev_probes += 1
-        self._ask(ev, EndpointOp.EV_PROBE, probe_id)
+        self._ask(ev_value, EndpointOp.EV_PROBE, probe_id)
 
-    def _ask(self, ev: int, op: EndpointOp, request_id: int) -> None:
+    def _ask(self, ev_value: int, op: EndpointOp, request_id: int) -> None:
         config = self._config
         mask = self._ports.mask if op is EndpointOp.PORT_STATUS_UPDATE else 0
         self._control.append(
             EndpointRequest(
-                config.local_address, config.peer_address, ev, op, request_id, config.qpn, mask
+                config.local_address,
+                config.peer_address,
+                ev_value,
+                op,
+                request_id,
+                config.qpn,
+                mask,
             )
         )
 
@@ -381,8 +387,8 @@ class Requester:
 
     def _probe_tail(self, now_ns: int) -> None:
         oldest = self._detector.oldest()
-        path = self._engine.pick_for_probe(now_ns, oldest.path if oldest is not None else None)
-        if path is None:
+        ev = self._engine.pick_for_probe(now_ns, oldest.ev if oldest is not None else None)
+        if ev is None:
             return
         order = self._order
         self._order += 1
@@ -395,7 +401,7 @@ class Requester:
             ReliabilityProbe(
                 self._config.local_address,
                 self._config.peer_address,
-                path.ev,
+                ev.value,
                 self._config.peer_qpn,
                 wrap_psn(self._scoreboard.next_seq),
                 probe_id,
@@ -405,10 +411,10 @@ class Requester:
 
     def _lose(self, transmission: Transmission, reason: LossReason, now_ns: int) -> None:
         """Take a transmission, marked done, for lost without a trace."""
-        path = transmission.path
+        ev = transmission.ev
         self._counters.lost += 1
         self._events.append(
-            Lost(transmission.seq, path.ev, path.plane, transmission.sent_ns, reason.value, now_ns)
+            Lost(transmission.seq, ev.value, ev.plane, transmission.sent_ns, reason.value, now_ns)
         )
         remembered = self._remembered
         remembered.pop(transmission.seq, None)
@@ -418,9 +424,9 @@ class Requester:
         self._repeat(transmission)
         self._congestion.on_loss(transmission.length, trimmed=False, now_ns=now_ns)
         delivers = reason is LossReason.OVERTAKEN
-        condemned = self._engine.blame(path.ev, reason.value, now_ns, delivers=delivers)
+        condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
         if condemned and reason is LossReason.LATE:
-            self._detector.fell_silent(path.ev)
+            self._detector.fell_silent(ev.value)
 
     def _repeat(self, transmission: Transmission) -> None:
         self._flight -= transmission.length
@@ -445,30 +451,28 @@ class Requester:
         datagrams: list[Datagram] = []
         while len(datagrams) < limit and self._may_send():
             previous = scoreboard.to_repeat()
-            path = self._engine.pick(now_ns, previous.path if previous is not None else None)
-            if path is None:
+            ev = self._engine.pick(now_ns, previous.ev if previous is not None else None)
+            if ev is None:
                 self._stuck = True
                 if not scoreboard.unacked:
                     self._retry.starve(now_ns)
                 break
             if previous is not None:
-                transmission = self._send_again(previous, path, now_ns)
+                transmission = self._send_again(previous, ev, now_ns)
             else:
-                transmission = self._send_new(path, now_ns)
+                transmission = self._send_new(ev, now_ns)
             is_last = not self._queue.has_more and transmission.seq == scoreboard.next_seq - 1
             datagrams.append(pack(config, transmission, self._timestamp(now_ns), is_last))
         return datagrams
 
-    def _send_new(self, path: Path, now_ns: int) -> Transmission:
+    def _send_new(self, ev: Ev, now_ns: int) -> Transmission:
         scoreboard = self._scoreboard
         seq = scoreboard.next_seq
         scoreboard.next_seq = seq + 1
         message, offset, length = self._queue.cut(seq)
-        return self._send(
-            Transmission(seq, message, offset, length, path, self._order, now_ns, None)
-        )
+        return self._send(Transmission(seq, message, offset, length, ev, self._order, now_ns, None))
 
-    def _send_again(self, previous: Transmission, path: Path, now_ns: int) -> Transmission:
+    def _send_again(self, previous: Transmission, ev: Ev, now_ns: int) -> Transmission:
         self._counters.retransmitted += 1
         previous.previous = None
         return self._send(
@@ -477,7 +481,7 @@ class Requester:
                 previous.message,
                 previous.offset,
                 previous.length,
-                path,
+                ev,
                 self._order,
                 now_ns,
                 previous,

@@ -160,8 +160,8 @@ def test_no_other_way_leads_from_state_to_state() -> None:
         acts = (
             partial(engine.pick, now_ns),
             partial(engine.skip, ev, "ECN", now_ns),
-            partial(engine.blame, ev, "late", now_ns, delivers=rng.random() < 0.5),
-            partial(engine.absolve, ev, now_ns),
+            partial(engine.report_loss, ev, "late", now_ns, delivers=rng.random() < 0.5),
+            partial(engine.retract_loss, ev, now_ns),
             partial(engine.deny, ev, now_ns),
             partial(engine.allow, ev, now_ns),
             partial(engine.set_down, frozenset({0}), now_ns),

@@ -40,10 +40,10 @@ class Bench:
 
     def picks(self, number: int) -> list[int]:
         picked = [self.engine.pick(self.now_ns) for _ in range(number)]
-        return [path.ev for path in picked if path is not None]
+        return [ev.value for ev in picked if ev is not None]
 
     def blame(self, ev: int, *, delivers: bool = False) -> bool:
-        return self.engine.blame(ev, "test", self.now_ns, delivers=delivers)
+        return self.engine.report_loss(ev, "test", self.now_ns, delivers=delivers)
 
 
 def started(profile: EvProfile) -> Bench:
@@ -168,7 +168,7 @@ def test_a_spurious_loss_is_no_relapse() -> None:
     condemn_and_wait(bench, 1)
     for _ in range(3):
         bench.blame(1)
-        bench.engine.absolve(1, bench.now_ns)
+        bench.engine.retract_loss(1, bench.now_ns)
     assert round(condemn_and_wait(bench, 1)) == 3
 
 
@@ -283,13 +283,13 @@ def test_a_relapse_is_taken_back_once() -> None:
     bench = started(make_profile(probe_successes=2, grey_probe_successes=1))
     condemn_and_wait(bench, 1)
     bench.blame(1)
-    bench.engine.absolve(1, bench.now_ns)
+    bench.engine.retract_loss(1, bench.now_ns)
     for _ in range(2):
         bench.engine.deny(1, bench.now_ns)
         bench.engine.allow(1, bench.now_ns)
         bench.blame(1)
-        bench.engine.absolve(1, bench.now_ns)
-    assert bench.engine[1].relapses == 0
+        bench.engine.retract_loss(1, bench.now_ns)
+    assert bench.engine[1].recondemnations == 0
     assert round(condemn_and_wait(bench, 1)) == 3
 
 
@@ -322,9 +322,9 @@ def test_spurious_losses_restore_the_ev_when_none_is_left() -> None:
     bench = Bench(make_profile())
     bench.blame(1)
     bench.blame(1)
-    bench.engine.absolve(1, 5)
+    bench.engine.retract_loss(1, 5)
     assert bench.engine.states()[1] is EvState.ASSUMED_BAD
-    bench.engine.absolve(1, 6)
+    bench.engine.retract_loss(1, 6)
     assert bench.engine.states()[1] is EvState.GOOD
     assert 1 in bench.engine.active()
 
@@ -370,22 +370,21 @@ def test_retransmissions_avoid_the_path() -> None:
     bench = Bench(EvProfile(entries))
     lost = bench.engine[0]
     assert all(
-        path is not None and path.path_key == 1
-        for path in (bench.engine.pick(0, lost) for _ in range(6))
+        ev is not None and ev.path_key == 1 for ev in (bench.engine.pick(0, lost) for _ in range(6))
     )
     bench.blame(2)
     bench.blame(3)
-    assert {path.ev for path in (bench.engine.pick(0, lost) for _ in range(6)) if path} == {1}
+    assert {ev.value for ev in (bench.engine.pick(0, lost) for _ in range(6)) if ev} == {1}
 
 
 def test_a_blind_sprayer_goes_round_whatever_happens() -> None:
     bench = started(make_profile(adaptive=False))
     rotation = set(bench.picks(12))
     lost = bench.engine[min(rotation)]
-    bench.engine.skip(lost.ev, "ECN", bench.now_ns)
-    assert not bench.blame(lost.ev)
+    bench.engine.skip(lost.value, "ECN", bench.now_ns)
+    assert not bench.blame(lost.value)
     again = [bench.engine.pick(bench.now_ns, lost) for _ in range(12)]
-    assert {path.ev for path in again if path is not None} == rotation
+    assert {ev.value for ev in again if ev is not None} == rotation
     assert bench.engine.set_down(frozenset({lost.plane}), bench.now_ns) == []
     bench.live(20)
     assert set(bench.picks(12)) == rotation
@@ -428,8 +427,8 @@ def test_a_denied_ev_is_not_even_probed() -> None:
 def test_an_unknown_ev_changes_nothing() -> None:
     bench = Bench(make_profile())
     bench.engine.skip(99, "ECN", 0)
-    bench.engine.blame(99, "test", 0)
-    bench.engine.absolve(99, 0)
+    bench.engine.report_loss(99, "test", 0)
+    bench.engine.retract_loss(99, 0)
     assert not bench.events
 
 
@@ -513,7 +512,7 @@ def take_step(bench: Bench, step: str, ev: int, number: int) -> None:
     elif step == "skip":
         engine.skip(ev, "ECN", bench.now_ns)
     elif step == "absolve":
-        engine.absolve(ev, bench.now_ns)
+        engine.retract_loss(ev, bench.now_ns)
     elif step == "deny":
         engine.deny(ev, bench.now_ns)
     elif step == "allow":
@@ -529,12 +528,12 @@ def take_step(bench: Bench, step: str, ev: int, number: int) -> None:
 
 def check_pick(engine: EvEngine, now_ns: int) -> None:
     before = engine.states()
-    path = engine.pick(now_ns)
+    ev = engine.pick(now_ns)
     after = engine.states()
-    if path is None:
+    if ev is None:
         assert not engine.active()
     else:
-        assert after[path.ev] is EvState.GOOD
-        assert path.ev in engine.active()
+        assert after[ev.value] is EvState.GOOD
+        assert ev.value in engine.active()
     restored = [ev for ev, state in before.items() if state is EvState.SKIP is not after[ev]]
     assert len(restored) <= 1

@@ -2,7 +2,7 @@
 
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.loss import LossDetector, LossReason, WindowedMaximum
 from testbed.mrc.recovery.transmission import Transmission
@@ -19,12 +19,12 @@ class Bench:
     def __init__(self) -> None:
         self.rtt = RttEstimator(RTT_NS)
         self.detector = LossDetector(self.rtt)
-        self.paths = [Path(ev, 0, ev) for ev in range(4)]
+        self.evs = [Ev(ev, 0, ev) for ev in range(4)]
         self.sent: list[Transmission] = []
 
     def send(self, at_ns: int, ev: int, previous: Transmission | None = None) -> Transmission:
         order = len(self.sent)
-        transmission = Transmission(order, MESSAGE, 0, 100, self.paths[ev], order, at_ns, previous)
+        transmission = Transmission(order, MESSAGE, 0, 100, self.evs[ev], order, at_ns, previous)
         self.sent.append(transmission)
         self.detector.sent(transmission)
         return transmission

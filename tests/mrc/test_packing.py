@@ -4,7 +4,7 @@ import pytest
 
 from testbed.mrc import decode
 from testbed.mrc.constants import Opcode
-from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.packets import Write
@@ -14,7 +14,7 @@ from .harness import RKEY, VA, Network, make_profile
 
 MTU = 256
 CONFIG = Network(make_profile(), mtu=MTU).qps[0].config
-PATH = Path(ev=0x0003_0009, plane=1, path_key=0)
+EV = Ev(value=0x0003_0009, plane=1, path_key=0)
 FIRST_SEQ = (1 << 24) - 1
 
 
@@ -24,13 +24,13 @@ def packets(length: int, immediate: int | None, *, again: bool = False) -> list[
     writes = []
     for number, offset in enumerate(range(0, max(length, 1), MTU)):
         size = min(MTU, length - offset)
-        sent = Transmission(FIRST_SEQ + number, message, offset, size, PATH, 0, 0, None)
+        sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 0, 0, None)
         if again:
-            sent = Transmission(FIRST_SEQ + number, message, offset, size, PATH, 1, 0, sent)
+            sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 1, 0, sent)
         datagram = pack(CONFIG, sent, 0xABCD, number == 2)
         classes = CONFIG.dscp
         assert datagram.dscp == (classes.trimmable_retx if again else classes.trimmable)
-        assert (datagram.seq, datagram.ev, datagram.retransmitted) == (sent.seq, PATH.ev, again)
+        assert (datagram.seq, datagram.ev, datagram.retransmitted) == (sent.seq, EV.value, again)
         write = decode(datagram.join())
         assert isinstance(write, Write)
         writes.append(write)

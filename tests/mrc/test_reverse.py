@@ -54,7 +54,7 @@ def test_a_proof_grows_old() -> None:
 
 
 def _condemn(engine: EvEngine) -> None:
-    assert engine.blame(17, "late", 0)
+    assert engine.report_loss(17, "late", 0)
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.scoreboard import Scoreboard
 from testbed.mrc.recovery.transmission import Transmission
 
 MESSAGE = Message(0, 0, memoryview(b""), 0, 0)
-PATH = Path(0, 0, 0)
+EV = Ev(0, 0, 0)
 
 
 def send(scoreboard: Scoreboard, previous: Transmission | None = None) -> Transmission:
@@ -18,7 +18,7 @@ def send(scoreboard: Scoreboard, previous: Transmission | None = None) -> Transm
         scoreboard.next_seq += 1
     else:
         seq = previous.seq
-    transmission = Transmission(seq, MESSAGE, 0, 0, PATH, 0, 0, previous)
+    transmission = Transmission(seq, MESSAGE, 0, 0, EV, 0, 0, previous)
     scoreboard.unacked[seq] = transmission
     return transmission
 

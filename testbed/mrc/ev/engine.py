@@ -1,26 +1,13 @@
-"""The EV engine of one queue pair: which path carries the next packet, and which paths are trusted.
+"""The EV engine of one queue pair: what it learns about its EVs, and which of them it trusts.
 
-Each plane has a number of *slots*, one for each EV that is active at the start. The rotation goes
-round the planes and, within a plane, round its slots, so that planes carry equal load. A slot whose
-EV is condemned (ASSUMED_BAD) is lent to a backup of the same plane that has answered a probe; when
-the owner has answered enough probes in a row it takes its slot back. (MRC paper, section 2, gives
-the states, the substitution within the plane and the probing; slots are ours.)
+States and transitions are the table of `states.py`; `rotation.py` chooses the EV of each packet,
+`probing.py` when to probe, `trust.py` how many answers bring an EV back.
 
-An answer that comes after its probe was given up is no success, but it may be all that tells the
-round trip: where every path that answers is slower than what was measured before, each probe would
-be given up for ever. So if nothing was measured since that probe went out, its answer is a sample
-of the RTT (each probe has an id of its own, so that Karn's ambiguity does not arise).
+Two limits keep congestion, which without trimming looks like path death, from emptying the active
+set: a condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
+`max_condemned_share` of the slots within one smoothed RTT, is withheld: the EV is skipped once.
 
-Two brakes keep congestion, which without trimming looks like path death, from emptying the set: a
-condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
-`max_condemned_share` of the slots within one smoothed RTT, makes the EV be skipped once instead.
-How many answers bring an EV back is told in `ev_trust.py`.
-
-An engine that is not adaptive sprays blindly: the rotation goes round whatever happens, and a
-packet that was lost takes its next EV like any other, which may be the one that it was lost on.
-Each round of a plane has an order of its own, as in uet-htsim's oblivious spraying: with a fixed
-one losses, SACKs and what is sent again keep step, and never meet a dead EV again, or each time.
-Nothing is probed. Only administrative orders change what it uses.
+An engine that is not adaptive probes nothing; only administrative orders change what it uses.
 """
 
 from random import Random
@@ -28,16 +15,13 @@ from typing import Final
 
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.path import Path, Plane, Slot
+from testbed.mrc.ev.ev import Ev, Greyness, Plane
+from testbed.mrc.ev.probing import ProbeSchedule
 from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.ev.rotation import Rotation
+from testbed.mrc.ev.states import EvEvent, EvState
 from testbed.mrc.ev.trust import EvTrust
-from testbed.mrc.events import EvChanged, Event, EvState
-
-_PROBE_IDS: Final = 1 << 16
-"""The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
-
-_OVERDUE_KEPT: Final = 1024
-"""So many probes that were given up are kept, since their answer may tell the RTT. Ours."""
+from testbed.mrc.events import Event
 
 
 class EvEngine:
@@ -46,7 +30,7 @@ class EvEngine:
     `events` receives an `EvChanged` for every change of state or role.
 
     Attributes:
-        adaptive: whether what is learnt of a path changes its use.
+        adaptive: whether what is learnt about a path changes its use.
     """
 
     def __init__(
@@ -54,412 +38,276 @@ class EvEngine:
     ) -> None:
         self._profile = profile
         self.adaptive: Final = profile.adaptive
-        self._rtt = rtt
-        self._rng: Final = rng
-        self._events = events
-        self._paths: dict[int, Path] = {}
-        planes: dict[int, Plane] = {}
-        for entry in profile.entries:
-            path = Path(entry.ev, entry.plane, entry.path_key)
-            self._paths[entry.ev] = path
-            plane = planes.setdefault(entry.plane, Plane())
-            plane.paths.append(path)
-            if entry.active:
-                slot = Slot(path)
-                path.home = path.slot = slot
-                plane.slots.append(slot)
-        self._plane_of = planes
-        self._planes = list(planes.values())
-        rng.shuffle(self._planes)
-        for plane in self._planes:
-            rng.shuffle(plane.slots)
-        self._turn = 0
-        self._active = sum(len(plane.slots) for plane in self._planes)
-        self._trust = EvTrust(profile, rtt, planes=len(planes), slots=self._active)
-        self._probe_id = rng.randrange(_PROBE_IDS)
+        self._rotation: Final = Rotation(profile, rng, events)
+        self._evs: Final = self._rotation.evs
+        self._planes: Final = self._rotation.planes
+        self._trust = EvTrust(profile, rtt, planes=len(self._planes), slots=self._rotation.active)
+        self._probes = ProbeSchedule(profile, rtt, rng, self._rotation)
         self._probe_turn = 0
-        self._overdue: dict[int, int] = {}
-        self._deadline_ns = NEVER
 
     # Choosing
 
-    def pick(self, now_ns: int, avoid: Path | None = None) -> Path | None:
-        """Return the EV for the next data packet, or None if no EV may carry data.
+    def pick(self, now_ns: int, avoid: Ev | None = None) -> Ev | None:
+        """Return the EV for the next data packet (see `Rotation.pick`)."""
+        return self._rotation.pick(now_ns, avoid)
 
-        A SKIP EV that the rotation passes becomes GOOD again, at most one in a call. With `avoid`,
-        an EV of another path is preferred, then another EV of the same path, then any; a blind
-        sprayer avoids nothing.
-        """
-        if not self.adaptive:
-            return self._pick_blindly()
-        planes = self._planes
-        restored: Path | None = None
-        same_path: Path | None = None
-        for _ in range(len(planes)):
-            plane = planes[self._turn]
-            self._turn = (self._turn + 1) % len(planes)
-            slots = plane.slots
-            for _ in range(len(slots)):
-                path = slots[plane.cursor].occupant
-                plane.cursor = (plane.cursor + 1) % len(slots)
-                if path is None:
-                    continue
-                if path.state is EvState.SKIP:
-                    if restored is None:
-                        self._change(path, EvState.GOOD, "skipped once", now_ns)
-                        restored = path
-                    continue
-                if avoid is not None and path.path_key == avoid.path_key:
-                    if same_path is None or same_path is avoid:
-                        same_path = path
-                    continue
-                return path
-        if restored is not None and (same_path is None or restored.path_key != same_path.path_key):
-            return restored
-        return same_path
-
-    def _pick_blindly(self) -> Path | None:
-        planes = self._planes
-        for _ in range(len(planes)):
-            plane = planes[self._turn]
-            self._turn = (self._turn + 1) % len(planes)
-            slots = plane.slots
-            for _ in range(len(slots)):
-                if plane.cursor == 0:
-                    self._rng.shuffle(slots)
-                path = slots[plane.cursor].occupant
-                plane.cursor = (plane.cursor + 1) % len(slots)
-                if path is not None:
-                    return path
-        return None
-
-    def pick_for_probe(self, now_ns: int, avoid: Path | None = None) -> Path | None:
+    def pick_for_probe(self, now_ns: int, avoid: Ev | None = None) -> Ev | None:
         """Return an EV for a reliability probe: one that carries data, else any that may."""
-        path = self.pick(now_ns, avoid)
-        if path is not None:
-            return path
-        allowed = [path for path in self._paths.values() if path.state is not EvState.DENIED]
-        allowed = [path for path in allowed if self.usable(path.ev)] or allowed
+        ev = self.pick(now_ns, avoid)
+        if ev is not None:
+            return ev
+        allowed = [ev for ev in self._evs.values() if ev.state is not EvState.DENIED]
+        allowed = [ev for ev in allowed if self.usable(ev.value)] or allowed
         if not allowed:
             return None
         self._probe_turn += 1
         return allowed[self._probe_turn % len(allowed)]
 
-    def __getitem__(self, ev: int) -> Path:
-        """Return the path of `ev`; KeyError if it is not in the profile."""
-        return self._paths[ev]
+    def __getitem__(self, value: int) -> Ev:
+        """Return the EV with this value; KeyError if it is not in the profile."""
+        return self._evs[value]
 
-    def __contains__(self, ev: int) -> bool:
-        """Whether `ev` is in the profile."""
-        return ev in self._paths
+    def __contains__(self, value: int) -> bool:
+        """Whether an EV is in the profile."""
+        return value in self._evs
 
-    def usable(self, ev: int) -> bool:
-        """Whether anything may be sent on `ev`: not denied, its plane's ports up."""
-        path = self._paths[ev]
-        return path.state is not EvState.DENIED and not self._plane_of[path.plane].down
+    def usable(self, value: int) -> bool:
+        """Whether anything may be sent on an EV: it is not denied, its plane's ports are up."""
+        ev = self._evs[value]
+        return ev.state is not EvState.DENIED and not self._planes[ev.plane].down
 
     def states(self) -> dict[int, EvState]:
         """Return the state of every EV."""
-        return {path.ev: path.state for path in self._paths.values()}
+        return {ev.value: ev.state for ev in self._evs.values()}
 
     def active(self) -> frozenset[int]:
         """Return the EVs of the active set."""
-        return frozenset(path.ev for path in self._paths.values() if path.slot is not None)
+        return frozenset(ev.value for ev in self._evs.values() if ev.slot is not None)
 
     # What the transport learns
 
-    def skip(self, ev: int, reason: str, now_ns: int) -> None:
-        """Pass over `ev` once: congestion was seen on it."""
-        path = self._paths.get(ev)
-        if not self.adaptive:
-            return
-        if path is not None and path.state is EvState.GOOD and path.slot is not None:
-            self._change(path, EvState.SKIP, reason, now_ns)
+    def skip(self, value: int, reason: str, now_ns: int) -> None:
+        """Pass over an EV once: congestion was seen on it."""
+        ev = self._evs.get(value)
+        if ev is not None and ev.slot is not None and self.adaptive:
+            self._rotation.apply(ev, EvEvent.CONGESTION_SEEN, now_ns, reason)
 
-    def blame(self, ev: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
-        """A packet sent on `ev` was lost whole: condemn it, as far as the brakes allow.
+    def report_loss(self, value: int, reason: str, now_ns: int, *, delivers: bool = False) -> bool:
+        """Take in that a packet was lost whole: condemn its EV, as far as the limits allow.
 
         Args:
-            ev: the EV.
-            reason: what made the packet be taken for lost.
+            value: the EV that it was sent on.
+            reason: why the packet is taken for lost.
             now_ns: the time.
-            delivers: whether a later packet on `ev` was delivered.
+            delivers: whether a later packet on this EV was delivered.
 
         Returns:
-            Whether this condemned it.
+            Whether this condemned the EV.
         """
-        path = self._paths.get(ev)
-        if path is None or path.state is EvState.DENIED or not self.adaptive:
+        ev = self._evs.get(value)
+        if ev is None or ev.state is EvState.DENIED or not self.adaptive:
             return False
-        path.blamed += 1
-        elsewhere = self._trust.lost(path, now_ns)
-        if path.state is EvState.ASSUMED_BAD:
-            path.grey = (path.grey or delivers) and not elsewhere
+        ev.losses += 1
+        others_lose = self._trust.record_loss(ev, now_ns)
+        if ev.state is EvState.ASSUMED_BAD:
+            self._rotation.apply(ev, EvEvent.PACKET_LOST, now_ns)
+            grey = (ev.greyness is Greyness.GREY or delivers) and not others_lose
+            ev.greyness = Greyness.GREY if grey else Greyness.NOT_GREY
             return False
-        if path.slot is not None:
-            needed = self._is_needed(path)
-            if needed:
-                self._excuse_the_grey()
-            if needed or not self._trust.may_condemn(path, now_ns):
-                self.skip(ev, f"{reason}, condemnation withheld", now_ns)
+        if ev.slot is not None:
+            needed = self._is_needed(ev)
+            if needed:  # all that carry data lose packets: none of them is grey
+                for other in self._evs.values():
+                    other.greyness = Greyness.NOT_GREY
+            if needed or not self._trust.may_condemn(ev, now_ns):
+                withheld = f"{reason}, {EvEvent.LOSS_TOLERATED.value}"
+                self._rotation.apply(ev, EvEvent.LOSS_TOLERATED, now_ns, withheld)
                 return False
-        self._retire(path, EvState.ASSUMED_BAD, reason, now_ns)
-        path.grey = False if elsewhere else delivers or None
+        self._take_out(ev, EvEvent.PACKET_LOST, now_ns, reason)
+        if not others_lose:
+            ev.greyness = Greyness.GREY if delivers else Greyness.UNDECIDED
         return True
 
-    def absolve(self, ev: int, now_ns: int) -> None:
-        """A loss on `ev` proved spurious; when all of them did, it is GOOD again."""
-        path = self._paths.get(ev)
-        if path is None or path.blamed == 0:
+    def retract_loss(self, value: int, now_ns: int) -> None:
+        """Take in that a loss on an EV was spurious; when all of them were, it is GOOD again."""
+        ev = self._evs.get(value)
+        if ev is None or ev.losses == 0:
             return
-        path.blamed -= 1
-        plane = self._plane_of[path.plane]
-        if path.blamed == 0 and path.state is EvState.ASSUMED_BAD and not plane.down:
-            path.relapses -= path.relapsed
-            path.relapsed = False
-            self._rehabilitate(path, "spurious loss", now_ns)
+        ev.losses -= 1
+        down = self._planes[ev.plane].down
+        if ev.losses == 0 and ev.state is EvState.ASSUMED_BAD and not down:
+            ev.recondemnations -= ev.counted
+            ev.counted = False
+            self._bring_back(ev, EvEvent.LOSSES_SPURIOUS, now_ns)
 
-    def deny(self, ev: int, now_ns: int) -> None:
-        """Take `ev` out of service by administrative order, brakes or not."""
-        path = self._paths[ev]
-        if path.state is not EvState.DENIED:
-            self._retire(path, EvState.DENIED, "denied", now_ns)
-            path.deadline_ns = NEVER
+    def deny(self, value: int, now_ns: int) -> None:
+        """Take an EV out of service by administrative order, whatever the limits."""
+        ev = self._evs[value]
+        if ev.state is not EvState.DENIED:
+            self._take_out(ev, EvEvent.DENIED, now_ns)
+            ev.deadline_ns = NEVER
 
-    def allow(self, ev: int, now_ns: int) -> None:
+    def allow(self, value: int, now_ns: int) -> None:
         """Lift a denial: the EV must answer probes first, which a blind sprayer does not send."""
-        path = self._paths[ev]
-        if path.state is not EvState.DENIED:
+        ev = self._evs[value]
+        if ev.state is not EvState.DENIED:
             return
         if not self.adaptive:
-            self._rehabilitate(path, "allowed", now_ns)
+            self._bring_back(ev, EvEvent.ALLOWED_UNPROBED, now_ns, EvEvent.ALLOWED.value)
             return
-        self._change(path, EvState.ASSUMED_BAD, "allowed", now_ns)
-        self._schedule(path, now_ns)
+        self._rotation.apply(ev, EvEvent.ALLOWED, now_ns)
+        self._probes.schedule(ev, now_ns)
 
     def set_down(self, planes: frozenset[int], now_ns: int) -> list[int]:
         """Take these planes, and no others, out of use: their ports are down.
 
-        Their EVs leave the rotation at once, brakes or not, and are not probed. When a plane is up
-        again, an EV that had been good returns with the first probe that is answered. Returns the
-        EVs of the planes that newly went down.
+        Their EVs leave the rotation at once, whatever the limits, and are not probed. When a plane
+        is up again, an EV that had been good returns with the first probe that is answered.
+
+        Returns:
+            The EVs of the planes that newly went down.
         """
-        gone: list[int] = []
+        newly_down: list[int] = []
         if not self.adaptive:
-            return gone
-        for number, plane in self._plane_of.items():
+            return newly_down
+        for number, plane in self._planes.items():
             if plane.down == (number in planes):
                 continue
             plane.down = not plane.down
             if plane.down:
-                gone += [path.ev for path in plane.paths]
-                self._unplug(plane, now_ns)
+                newly_down += [ev.value for ev in plane.evs]
+                self._port_down(plane, now_ns)
             else:
-                self._replug(plane, now_ns)
-        return gone
+                self._port_up(plane, now_ns)
+        return newly_down
 
-    def _unplug(self, plane: Plane, now_ns: int) -> None:
-        for path in plane.paths:
-            slot, path.slot = path.slot, None
-            if slot is not None:
-                slot.occupant = None
-                self._active -= 1
-                path.unplugged = True
-                self._change(path, EvState.ASSUMED_BAD, "port down", now_ns)
-            path.verified = False
-            path.grey = False
-            path.successes = 0
-            path.probe_id = None
-            path.deadline_ns = NEVER
+    def _port_down(self, plane: Plane, now_ns: int) -> None:
+        for ev in plane.evs:
+            if ev.slot is not None:
+                ev.lost_port = True
+                self._rotation.apply(ev, EvEvent.PORT_DOWN, now_ns)
+            ev.verified = False
+            ev.greyness = Greyness.NOT_GREY
+            ev.answers = 0
+            ev.stop_probing()
 
-    def _replug(self, plane: Plane, now_ns: int) -> None:
-        for path in plane.paths:
-            self._trust.count_anew(path, self._active)
-            if path.state is not EvState.DENIED:
-                self._schedule(path, now_ns)
+    def _port_up(self, plane: Plane, now_ns: int) -> None:
+        for ev in plane.evs:
+            self._trust.restart_count(ev, self._rotation.active)
+            if ev.state is not EvState.DENIED:
+                self._probes.schedule(ev, now_ns)
 
     # Probing
 
     def start(self, now_ns: int) -> None:
         """Begin probing the backups. Calling it again changes nothing."""
-        for path in self._paths.values():
-            if path.slot is None and path.state is EvState.GOOD and path.deadline_ns == NEVER:
-                self._schedule(path, now_ns)
+        for ev in self._evs.values():
+            if ev.slot is None and ev.state is EvState.GOOD and ev.deadline_ns == NEVER:
+                self._probes.schedule(ev, now_ns)
 
     @property
     def deadline_ns(self) -> int:
         """When `due_probes` has something to do, or `NEVER`."""
-        return self._deadline_ns
+        return self._probes.deadline_ns
 
     def due_probes(self, now_ns: int) -> list[tuple[int, int]]:
         """Return (EV, probe id) of every probe to send now; judge those that went unanswered."""
-        if now_ns < self._deadline_ns:
-            return []
-        due: list[tuple[int, int]] = []
-        for path in self._paths.values():
-            if path.deadline_ns > now_ns:
+        sent: list[tuple[int, int]] = []
+        if now_ns < self._probes.deadline_ns:
+            return sent
+        for ev in self._evs.values():
+            if ev.deadline_ns > now_ns:
                 continue
-            if path.probe_id is not None:
-                self._give_up(path.probe_id, path.probe_sent_ns)
-                self._fail_probe(path, now_ns)
-            path.probe_id = self.take_probe_id()
-            path.probe_sent_ns = now_ns
-            path.deadline_ns = now_ns + int(self._profile.probe_timeout * self._rtt.smoothed_ns)
-            due.append((path.ev, path.probe_id))
-        self._deadline_ns = min(path.deadline_ns for path in self._paths.values())
-        return due
+            if ev.probe_id is not None:
+                self._probes.time_out(ev.probe_id, ev.probe_sent_ns)
+                self._probe_unanswered(ev, now_ns)
+            sent.append((ev.value, self._probes.send(ev, now_ns)))
+        self._probes.refresh()
+        return sent
 
     def take_probe_id(self) -> int:
-        """Return an id for a probe that no other probe of late has."""
-        self._probe_id = (self._probe_id + 1) % _PROBE_IDS
-        return self._probe_id
+        """Return an id for a probe that no other recent probe has."""
+        return self._probes.take_id()
 
-    def probe_answered(self, ev: int, probe_id: int, now_ns: int) -> None:
+    def probe_answered(self, value: int, probe_id: int, now_ns: int) -> None:
         """Take in the answer to a probe."""
-        path = self._paths.get(ev)
-        if path is None or path.probe_id != probe_id or path.deadline_ns == NEVER:
-            self._answered_late(probe_id, now_ns)
+        ev = self._evs.get(value)
+        if ev is None or ev.probe_id != probe_id or ev.deadline_ns == NEVER:
+            self._probes.answered_late(probe_id, now_ns)
             return
-        path.probe_id = None
-        path.successes += 1
-        path.unplugged = False
-        if path.state is EvState.ASSUMED_BAD:
-            if path.grey is None:
-                path.grey = True
-            if path.successes >= self._trust.enough(path, self._active):
-                path.returned_ns = now_ns
-                self._rehabilitate(path, "probes answered", now_ns)
-            else:
-                self._schedule(path, self._next_probe(path, self._profile.probe_interval, now_ns))
+        ev.probe_id = None
+        ev.answers += 1
+        ev.lost_port = False
+        if ev.state is not EvState.ASSUMED_BAD:
+            ev.verified = True
+            self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
+            self._probes.schedule_next(ev, self._profile.backup_probe_interval, now_ns)
+            self._fill(self._planes[ev.plane], now_ns)
             return
-        path.verified = True
-        self._schedule(path, self._next_probe(path, self._profile.backup_probe_interval, now_ns))
-        self._fill(self._plane_of[path.plane], now_ns)
-
-    def _answered_late(self, probe_id: int, now_ns: int) -> None:
-        """Take in the answer to a probe that was given up, if nothing else tells the RTT."""
-        sent_ns = self._overdue.pop(probe_id, None)
-        if sent_ns is not None and self._rtt.sampled_ns < sent_ns:
-            self._rtt.sample(now_ns - sent_ns, now_ns)
-
-    def _next_probe(self, path: Path, interval: float, now_ns: int) -> int:
-        return max(now_ns, path.probe_sent_ns + int(interval * self._rtt.smoothed_ns))
-
-    def _give_up(self, probe_id: int, sent_ns: int) -> None:
-        overdue = self._overdue
-        overdue[probe_id] = sent_ns
-        if len(overdue) > _OVERDUE_KEPT:
-            del overdue[next(iter(overdue))]
-
-    def _fail_probe(self, path: Path, now_ns: int) -> None:
-        self._trust.count_anew(path, self._active)
-        path.verified = False
-        path.grey = path.grey or False
-        if path.state is EvState.GOOD:
-            self._trust.relapse(path, now_ns, self._active)
-            self._change(path, EvState.ASSUMED_BAD, "probe unanswered", now_ns)
-
-    def _schedule(self, path: Path, at_ns: int) -> None:
-        if self._plane_of[path.plane].down or not self.adaptive:
-            path.deadline_ns = NEVER
-            return
-        path.deadline_ns = at_ns
-        self._deadline_ns = min(self._deadline_ns, at_ns)
-
-    # Changing roles
-
-    def _is_needed(self, path: Path) -> bool:
-        """Tell whether fewer than `ev_min_active` EVs would carry data without `path`."""
-        has_substitute = self._substitute(self._plane_of[path.plane]) is not None
-        return self._active - 1 + has_substitute < self._profile.ev_min_active
-
-    def _excuse_the_grey(self) -> None:
-        """Let a few answers bring back every EV: what carries data loses, and nothing else does."""
-        for path in self._paths.values():
-            path.grey = False
-
-    def _retire(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:
-        slot = path.slot
-        path.verified = False
-        path.successes = 0
-        path.grey = False
-        path.probe_id = None
-        if state is EvState.ASSUMED_BAD:
-            self._trust.relapse(path, now_ns, self._active)
-        if slot is not None:
-            slot.occupant = path.slot = None
-            self._active -= 1
-        self._change(path, state, reason, now_ns)
-        self._schedule(path, now_ns)
-        if slot is not None:
-            self._fill(self._plane_of[path.plane], now_ns)
-
-    def _rehabilitate(self, path: Path, reason: str, now_ns: int) -> None:
-        path.blamed = 0
-        path.probe_id = None
-        path.verified = True
-        plane = self._plane_of[path.plane]
-        home = path.home
-        if home is None:
-            self._change(path, EvState.GOOD, reason, now_ns)
-            self._schedule(path, self._background(now_ns))
+        if ev.greyness is Greyness.UNDECIDED:
+            ev.greyness = Greyness.GREY
+        if ev.answers >= self._trust.answers_needed(ev, self._rotation.active):
+            ev.returned_ns = now_ns
+            self._bring_back(ev, EvEvent.ENOUGH_PROBES_ANSWERED, now_ns)
         else:
-            substitute = home.occupant
-            if substitute is not None:
-                self._unseat(substitute, now_ns)
-            old, path.state = path.state, EvState.GOOD
-            self._seat(path, home, old, reason, now_ns)
-        self._fill(plane, now_ns)
+            self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
+            self._probes.schedule_next(ev, self._profile.probe_interval, now_ns)
+
+    def _probe_unanswered(self, ev: Ev, now_ns: int) -> None:
+        self._trust.restart_count(ev, self._rotation.active)
+        ev.verified = False
+        if ev.greyness is Greyness.UNDECIDED:
+            ev.greyness = Greyness.NOT_GREY
+        if ev.state is EvState.GOOD:
+            self._trust.condemned(ev, now_ns, self._rotation.active)
+        self._rotation.apply(ev, EvEvent.PROBE_UNANSWERED, now_ns)
+
+    # Leaving and joining the rotation
+
+    def _is_needed(self, ev: Ev) -> bool:
+        """Whether fewer than `ev_min_active` EVs would carry data without `ev`."""
+        has_substitute = self._planes[ev.plane].substitute() is not None
+        return self._rotation.active - 1 + has_substitute < self._profile.ev_min_active
+
+    def _take_out(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
+        """Condemn or deny an EV, and fill the slot that it leaves."""
+        held_slot = ev.slot is not None
+        ev.verified = False
+        ev.answers = 0
+        ev.greyness = Greyness.NOT_GREY
+        ev.probe_id = None
+        if event is EvEvent.PACKET_LOST:
+            self._trust.condemned(ev, now_ns, self._rotation.active)
+        self._rotation.apply(ev, event, now_ns, reason)
+        self._probes.schedule(ev, now_ns)
+        if held_slot:
+            self._fill(self._planes[ev.plane], now_ns)
+
+    def _bring_back(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
+        """Make an EV good again: it takes its slot back from its substitute, or is a backup."""
+        ev.losses = 0
+        ev.probe_id = None
+        ev.verified = True
+        home = ev.home
+        substitute = home.occupant if home is not None else None
+        if substitute is not None:
+            self._rotation.apply(substitute, EvEvent.OWNER_RETURNED, now_ns)
+            self._probes.schedule_backup(substitute, now_ns)
+        self._rotation.apply(ev, event, now_ns, reason)
+        if home is None:
+            self._probes.schedule_backup(ev, now_ns)
+        self._fill(self._planes[ev.plane], now_ns)
 
     def _fill(self, plane: Plane, now_ns: int) -> None:
-        """Lend empty slots to verified backups; if they run out, probe the others at once."""
+        """Lend empty slots to verified backups; where there are too few, probe the others now."""
         for slot in plane.slots:
             if slot.occupant is not None:
                 continue
-            path = self._substitute(plane)
-            if path is not None:
-                self._seat(path, slot, path.state, "substitute", now_ns)
+            ev = plane.substitute()
+            if ev is not None:
+                self._rotation.apply(ev, EvEvent.SUBSTITUTE_NEEDED, now_ns, slot=slot)
                 continue
-            for candidate in plane.paths:
-                if (
-                    candidate.slot is None
-                    and candidate.state is EvState.GOOD
-                    and candidate.probe_id is None
-                ):
-                    self._schedule(candidate, now_ns)
+            for backup in plane.evs:
+                if backup.slot is None and backup.state is EvState.GOOD and backup.probe_id is None:
+                    self._probes.schedule(backup, now_ns)
             return
-
-    def _substitute(self, plane: Plane) -> Path | None:
-        for path in plane.paths:
-            if path.slot is None and path.verified and path.state is EvState.GOOD:
-                return path
-        return None
-
-    def _seat(self, path: Path, slot: Slot, old: EvState, reason: str, now_ns: int) -> None:
-        slot.occupant = path
-        path.slot = slot
-        path.probe_id = None
-        path.deadline_ns = NEVER
-        self._active += 1
-        self._tell(path, old, reason, now_ns)
-
-    def _unseat(self, path: Path, now_ns: int) -> None:
-        slot, path.slot = path.slot, None
-        if slot is not None:
-            slot.occupant = None
-            self._active -= 1
-        old, path.state = path.state, EvState.GOOD
-        self._schedule(path, self._background(now_ns))
-        self._tell(path, old, "owner returned", now_ns)
-
-    def _background(self, now_ns: int) -> int:
-        return now_ns + int(self._profile.backup_probe_interval * self._rtt.smoothed_ns)
-
-    def _change(self, path: Path, state: EvState, reason: str, now_ns: int) -> None:
-        old, path.state = path.state, state
-        self._tell(path, old, reason, now_ns)
-
-    def _tell(self, path: Path, old: EvState, reason: str, now_ns: int) -> None:
-        self._events.append(
-            EvChanged(path.ev, path.plane, old, path.state, reason, path.slot is not None, now_ns)
-        )

@@ -23,7 +23,7 @@ from typing import Final
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
-from testbed.mrc.events import EvState
+from testbed.mrc.ev.states import EvState
 
 _FRESH_RTTS: Final = 2
 """A proof holds for so many smoothed RTTs times planes: at one probe an RTT, each plane's turn has

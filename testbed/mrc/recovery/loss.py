@@ -114,9 +114,9 @@ class LossDetector:
         """Watch a transmission."""
         self._in_order.append(transmission)
         lanes = self._lanes[transmission.previous is not None]
-        lane = lanes.get(transmission.path.ev)
+        lane = lanes.get(transmission.ev.value)
         if lane is None:
-            lane = lanes[transmission.path.ev] = []
+            lane = lanes[transmission.ev.value] = []
         lane.append(transmission)
 
     def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
@@ -132,7 +132,7 @@ class LossDetector:
             if transmission.order > self._newest_order:
                 self._newest_order = transmission.order
                 self._newest_rtt_ns = now_ns - sent_ns
-            lane = self._lanes[transmission.previous is not None][transmission.path.ev]
+            lane = self._lanes[transmission.previous is not None][transmission.ev.value]
             done = 0
             while done < len(lane) and lane[done].done:
                 done += 1
@@ -161,11 +161,11 @@ class LossDetector:
         """A packet was trimmed at the last hop: others wait there, behind all that goes first."""
         self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
 
-    def fell_silent(self, ev: int) -> None:
-        """`ev` was condemned for silence: judge what else is in flight on it sooner."""
+    def fell_silent(self, ev_value: int) -> None:
+        """The EV was condemned for silence: judge what else is in flight on it sooner."""
         patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
         for lanes in self._lanes:
-            for transmission in lanes.get(ev, ()):
+            for transmission in lanes.get(ev_value, ()):
                 if not transmission.done:
                     deadline_ns = transmission.sent_ns + patience_ns
                     heappush(self._suspects, (deadline_ns, transmission.order, transmission))

@@ -1,6 +1,6 @@
 """One sending of a data packet, as requester, loss detection and NIC know it."""
 
-from testbed.mrc.ev.path import Path
+from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 
 
@@ -18,11 +18,11 @@ class Transmission:
 
     __slots__ = (
         "done",
+        "ev",
         "length",
         "message",
         "offset",
         "order",
-        "path",
         "port_wait_ns",
         "previous",
         "sent_ns",
@@ -36,7 +36,7 @@ class Transmission:
         message: Message,
         offset: int,
         length: int,
-        path: Path,
+        ev: Ev,
         order: int,
         sent_ns: int,
         previous: "Transmission | None",
@@ -45,7 +45,7 @@ class Transmission:
         self.message = message
         self.offset = offset
         self.length = length
-        self.path = path
+        self.ev = ev
         self.order = order
         self.sent_ns = sent_ns
         self.previous = previous

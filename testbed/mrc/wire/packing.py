@@ -29,7 +29,7 @@ def pack(
     repeated = transmission.previous is not None
     dscp = config.dscp.trimmable_retx if repeated else config.dscp.trimmable
     payload = message.payload[offset:end]
-    ev = transmission.path.ev
+    ev = transmission.ev.value
     header, trailer = encode_write(
         config.local_address,
         config.peer_address,

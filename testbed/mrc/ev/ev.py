@@ -1,0 +1,89 @@
+"""One EV of a queue pair, and what holds it: a slot of the rotation, a plane."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from testbed.mrc.constants import NEVER
+from testbed.mrc.ev.states import EvState
+
+
+class Greyness(Enum):
+    """Whether the path of a condemned EV is grey: it delivers most packets and loses some."""
+
+    NOT_GREY = "dead, or as lossy as all others"
+    UNDECIDED = "its first probe decides"
+    GREY = "it delivers, and loses what others do not"
+
+
+@dataclass(slots=True, eq=False)
+class Ev:
+    """One EV as the engine keeps it; others read `value`, `plane`, `path_key` and `state`.
+
+    Attributes:
+        value: the EV itself.
+        plane: the number of its plane.
+        path_key: EVs with equal keys share a path.
+        state: what the transitions of `states.py` have made of it.
+        home: the slot that it owns; None for a backup.
+        slot: the slot that it holds, its own or another's; None outside the rotation.
+        verified: whether it answered its last probe, so that it may be a substitute.
+        answers: how many probes in a row it has answered.
+        greyness: what its condemnation says about the path.
+        recondemnations: how often it was condemned soon after its return, the forgotten ones not
+            counted.
+        counted: whether its last condemnation is among them.
+        lost_port: whether it was good until its port went down.
+        returned_ns: when it last returned from ASSUMED_BAD.
+        losses: losses on it that have not proved spurious.
+        probe_id: of the probe whose answer is awaited.
+        probe_sent_ns: when its last probe was sent.
+        deadline_ns: when to send the next probe.
+    """
+
+    value: int
+    plane: int
+    path_key: Hashable
+    state: EvState = EvState.GOOD
+    home: "Slot | None" = None
+    slot: "Slot | None" = None
+    verified: bool = False
+    answers: int = 0
+    greyness: Greyness = Greyness.NOT_GREY
+    recondemnations: int = 0
+    counted: bool = False
+    lost_port: bool = False
+    returned_ns: int | None = None
+    losses: int = 0
+    probe_id: int | None = None
+    probe_sent_ns: int = 0
+    deadline_ns: int = NEVER
+
+    def stop_probing(self) -> None:
+        """Await no answer and send no further probe."""
+        self.probe_id = None
+        self.deadline_ns = NEVER
+
+
+@dataclass(slots=True, eq=False)
+class Slot:
+    """A place in the rotation, and the EV that holds it."""
+
+    occupant: Ev | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Plane:
+    """The slots and the EVs of one plane; `cursor` is the slot that the rotation takes next."""
+
+    slots: list[Slot] = field(default_factory=list)
+    evs: list[Ev] = field(default_factory=list)
+    cursor: int = 0
+    down: bool = False
+
+    def substitute(self) -> Ev | None:
+        """Return a backup that may take an empty slot: good, and its last probe was answered."""
+        for ev in self.evs:
+            if ev.slot is None and ev.verified and ev.state is EvState.GOOD:
+                return ev
+        return None

@@ -1,0 +1,88 @@
+"""When the EVs outside the rotation are probed, and which answer belongs to which probe.
+
+An answer that comes after its probe timed out does not count as a success, but it may be the only
+sample of the round trip: where every path that answers is slower than anything measured before,
+each probe would time out for ever. So if nothing has been measured since that probe was sent, its
+answer is a sample of the RTT (each probe has an id of its own, so Karn's ambiguity does not arise).
+"""
+
+from random import Random
+from typing import Final
+
+from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.constants import NEVER
+from testbed.mrc.ev.ev import Ev
+from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.ev.rotation import Rotation
+
+_PROBE_IDS: Final = 1 << 16
+"""The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
+
+_MAX_TIMED_OUT: Final = 1024
+"""So many probes that timed out are remembered, since their answer may tell the RTT. Ours."""
+
+
+class ProbeSchedule:
+    """The probes of one queue pair's EVs. Times in ns.
+
+    Attributes:
+        deadline_ns: when a probe is due, or `NEVER`.
+    """
+
+    def __init__(
+        self, profile: EvProfile, rtt: RttEstimator, rng: Random, rotation: Rotation
+    ) -> None:
+        self._profile = profile
+        self._rtt = rtt
+        self._rotation = rotation
+        self._probe_id = rng.randrange(_PROBE_IDS)
+        self._timed_out: dict[int, int] = {}
+        self.deadline_ns = NEVER
+
+    def schedule(self, ev: Ev, at_ns: int) -> None:
+        """Send the next probe of `ev` then; none while its port is down or in blind spraying."""
+        if self._rotation.planes[ev.plane].down or not self._profile.adaptive:
+            ev.deadline_ns = NEVER
+            return
+        ev.deadline_ns = at_ns
+        self.deadline_ns = min(self.deadline_ns, at_ns)
+
+    def schedule_backup(self, ev: Ev, now_ns: int) -> None:
+        """Send the next probe of a backup an interval from now."""
+        self.schedule(ev, now_ns + self._rtts(self._profile.backup_probe_interval))
+
+    def schedule_next(self, ev: Ev, interval: float, now_ns: int) -> None:
+        """Send the next probe of `ev` an interval (in smoothed RTTs) after the last, or now."""
+        self.schedule(ev, max(now_ns, ev.probe_sent_ns + self._rtts(interval)))
+
+    def send(self, ev: Ev, now_ns: int) -> int:
+        """Note that a probe is sent on `ev` now; returns its id."""
+        ev.probe_id = self.take_id()
+        ev.probe_sent_ns = now_ns
+        ev.deadline_ns = now_ns + self._rtts(self._profile.probe_timeout)
+        return ev.probe_id
+
+    def refresh(self) -> None:
+        """Compute the deadline anew, once the probes that were due are sent."""
+        self.deadline_ns = min(ev.deadline_ns for ev in self._rotation.evs.values())
+
+    def take_id(self) -> int:
+        """Return a probe id that no other recent probe has."""
+        self._probe_id = (self._probe_id + 1) % _PROBE_IDS
+        return self._probe_id
+
+    def time_out(self, probe_id: int, sent_ns: int) -> None:
+        """Remember a probe that has not been answered in time."""
+        timed_out = self._timed_out
+        timed_out[probe_id] = sent_ns
+        if len(timed_out) > _MAX_TIMED_OUT:
+            del timed_out[next(iter(timed_out))]
+
+    def answered_late(self, probe_id: int, now_ns: int) -> None:
+        """Take in the answer to a probe that timed out, if nothing else tells the RTT."""
+        sent_ns = self._timed_out.pop(probe_id, None)
+        if sent_ns is not None and self._rtt.sampled_ns < sent_ns:
+            self._rtt.sample(now_ns - sent_ns, now_ns)
+
+    def _rtts(self, count: float) -> int:
+        return int(count * self._rtt.smoothed_ns)
