@@ -79,12 +79,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             expected = " or ".join(filter(None, (", ".join(tags[:-1]), tags[-1])))
             remedy = did_you_mean(found, tags)
         case "value_error":
-            refused = context["error"]
-            found, expected = "" if isinstance(error["input"], dict) else found, str(refused)
-            if isinstance(refused, RefusedValueError):
-                remedy = refused.remedy
-                path = key_path(path, refused.key) if refused.key else path
-                found = document.texts.get(path, "")
+            return _refusal(document, path, error)
         case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
             expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
         case kind if kind in _EXPECTED_TYPES:
@@ -94,6 +89,18 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             expected = _EXPECTED_BOUNDS[kind].format(**context) + what
         case _:
             expected = error["msg"]
+    return Problem(document.where(path), found, expected, remedy)
+
+
+def _refusal(document: Document, path: str, error: ErrorDetails) -> Problem:
+    """The problem of a value that the model itself refuses."""
+    refused = error["ctx"]["error"]
+    key, expected, remedy = "", str(refused), ""
+    if isinstance(refused, RefusedValueError):
+        key, expected, remedy = refused.key, refused.expected, refused.remedy
+    path = key_path(path, key) if key else path
+    of_whole = isinstance(error["input"], dict) and not key
+    found = "" if of_whole else document.texts.get(path, "")
     return Problem(document.where(path), found, expected, remedy)
 
 

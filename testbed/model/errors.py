@@ -48,16 +48,18 @@ class Problem:
 
 
 class RefusedValueError(ValueError):
-    """What a model says of a value that it does not take; its text is what was expected.
+    """A model refuses a value.
 
     Attributes:
-        remedy: what to do about it; empty where the text says it all.
-        key: the key of the value, where a model refuses one of its own for the sake of another.
+        expected: what would have been right.
+        remedy: what to do about it; empty if `expected` is enough.
+        key: the key of the value within the model; empty if it is the model's input itself.
     """
 
     def __init__(self, expected: str, *, remedy: str = "", key: str = "") -> None:
-        """Say what was expected."""
-        super().__init__(expected)
+        """Refuse the value; the text of the error is all three."""
+        super().__init__(": ".join(filter(None, (key, expected, remedy))))
+        self.expected = expected
         self.remedy = remedy
         self.key = key
 

@@ -318,8 +318,8 @@ def test_the_right_file_is_right(call: Call) -> None:
             "{name: t, planes: 9, t0_per_plane: 1, t1_per_plane: true}",
             [
                 "bad.yaml:2: topology.planes: found 9, expected at most 8",
-                "topology.t1_per_plane: found true, expected a whole number (T1 switches of a",
-                "topology.hosts_per_t0: expected a value, which is required (hosts below a T0)",
+                "topology.t1_per_plane: found true, expected a whole number (T1 switches in",
+                "topology.hosts_per_t0: expected a value, which is required (hosts below",
             ],
         ),
         (

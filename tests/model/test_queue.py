@@ -78,11 +78,20 @@ def test_a_bdp_is_that_of_the_link() -> None:
 @pytest.mark.parametrize(
     ("queue", "message"),
     [
-        ({"t0_up": {"ecn": {"min": "0.01 BDP"}}}, r"queue.t0_up.ecn.min of 2 full packets .* more"),
-        ({"t1_down": {"trim": "8 KiB"}}, r"queue.t1_down.trim of 2 full packets \(8.277 KiB\)"),
-        ({"last_hop": {"limit": "1 KB"}}, r"queue.last_hop.limit of 2 full packets"),
-        ({"last_hop": {"limit": "1 BDP"}}, r"queue.last_hop.trim \(1.5 BDP\) within the limit"),
-        ({"t0_up": {"ecn": {"min": "0.9 BDP"}}}, r"queue.t0_up.ecn.min \(0.9 BDP\) at or below"),
+        ({"t0_up": {"ecn": {"min": "0.01 BDP"}}}, r"queue.t0_up.ecn.min: at least 2 full packets"),
+        (
+            {"t1_down": {"trim": "8 KiB"}},
+            r"queue.t1_down.trim: at least .* \(8.277 KiB\)",
+        ),
+        ({"last_hop": {"limit": "1 KB"}}, r"queue.last_hop.limit: at least 2 full packets"),
+        (
+            {"last_hop": {"limit": "1 BDP"}},
+            r"queue.last_hop.trim: at most the limit \(1 BDP\); 1.5",
+        ),
+        (
+            {"t0_up": {"ecn": {"min": "0.9 BDP"}}},
+            r"queue.t0_up.ecn.min: at most max \(0.8 BDP\)",
+        ),
     ],
 )
 def test_thresholds_that_cannot_work_are_refused(queue: dict[str, object], message: str) -> None:
@@ -92,7 +101,7 @@ def test_thresholds_that_cannot_work_are_refused(queue: dict[str, object], messa
 
 def test_a_threshold_is_checked_on_the_links_that_it_is_for() -> None:
     """0.2 BDP of a link of a tenth of the rate are less than two packets."""
-    with pytest.raises(ValidationError, match=r"queue.t0_up.ecn.min of 2 full packets"):
+    with pytest.raises(ValidationError, match=r"queue.t0_up.ecn.min: at least 2 full packets"):
         Topology.model_validate(RIGHT | {"fabric_rate": "10 Gbit/s"})
 
 

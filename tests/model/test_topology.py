@@ -169,7 +169,7 @@ def test_a_rate_below_one_bit_per_second_is_refused() -> None:
         ),
         (
             {"delay": {"nic": "1 s"}, "dilation": 1, "queue": {"t0_up": {"limit": "2 BDP"}}},
-            r"queue\.t0_up\.limit of 1 GiB at most.*\(it is 2 BDP, ",
+            r"queue\.t0_up\.limit: at most 1 GiB.*\(2 BDP is ",
         ),
     ],
 )

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 FIRST_IFINDEX = 100
-"""Interface indexes of the fabric begin here: below are lo and what a namespace brings."""
+"""The first interface index of the fabric; lower ones are those of lo and other devices."""
 
 
 class Tier(StrEnum):
-    """Where a node stands."""
+    """The tier of a node."""
 
     HOST = "host"
     T0 = "t0"
@@ -21,8 +21,8 @@ class Node:
 
     Attributes:
         tier: host, T0 or T1.
-        plane: the switch's plane; 0 for a host, which stands in all of them.
-        index: number within the plane and tier; of the fabric for a host. From 0.
+        plane: the switch's plane; 0 for a host, which is in all planes.
+        index: number from 0, of a switch within its plane and tier, of a host within the fabric.
     """
 
     tier: Tier
@@ -32,11 +32,8 @@ class Node:
     @property
     def name(self) -> str:
         """The node's name: `h3`, `p0_t0_1`, `p2_t1_0`."""
-        return (
-            f"h{self.index}"
-            if self.tier is Tier.HOST
-            else f"p{self.plane}_{self.tier}_{self.index}"
-        )
+        prefix = "h" if self.tier is Tier.HOST else f"p{self.plane}_{self.tier}_"
+        return f"{prefix}{self.index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +41,8 @@ class Port:
     """One end of a link.
 
     Attributes:
-        node: the node that it belongs to.
-        name: the interface's name, unique in the fabric, 15 characters at most.
+        node: the node of the port.
+        name: the interface's name, unique in the fabric, at most 15 characters.
         ifindex: the interface's index, unique in the fabric.
     """
 
@@ -55,7 +52,7 @@ class Port:
 
     @property
     def mac(self) -> str:
-        """The interface's MAC address: locally administered, from the index."""
+        """The interface's MAC address: locally administered, made from the index."""
         high, low = divmod(self.ifindex, 1 << 16)
         raw = bytes((0x02, 0x4D, 0x52, high, low >> 8, low & 0xFF))
         return raw.hex(":")
@@ -94,13 +91,13 @@ class Link:
 def numbered_link(
     number: int, plane: int, lower: tuple[Node, str], upper: tuple[Node, str]
 ) -> Link:
-    """The link with a number, unique in the fabric, which its interface indexes come from.
+    """A link whose ports have the interface indexes of its number.
 
     Args:
-        number: from 0.
+        number: the link's number in the fabric, from 0.
         plane: the link's plane.
-        lower: the node nearer to the hosts, and what its port is called.
-        upper: the other node and its port.
+        lower: the node nearer to the hosts, and the short name of its port.
+        upper: the other node, and the short name of its port.
     """
     index = FIRST_IFINDEX + 2 * number
     (below, up), (above, down) = lower, upper

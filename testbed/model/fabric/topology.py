@@ -1,8 +1,8 @@
 """The fabric as data: planes, T0 and T1 switches, hosts and the links between them.
 
-A fabric is written in real units and run slower by `dilation`: every rate is divided by it and
-every time multiplied, so that bandwidth-delay products, and with them the transport's behaviour,
-stay what they are at full speed.
+A topology is written in real units. The fabric runs slower by the factor `dilation`: every rate is
+divided by it and every time is multiplied by it, so that bandwidth-delay products, and with them
+the transport's behaviour, are the same as at full speed.
 """
 
 from collections.abc import Iterator
@@ -11,11 +11,13 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
+from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.nodes import Link, Node, Port, Tier, numbered_link
 from testbed.model.fabric.queue import Pause, Queue, Queues
 from testbed.model.part import Part
 from testbed.model.units import (
     NS_PER_S,
+    Depth,
     Duration,
     Rate,
     parse_duration,
@@ -28,20 +30,20 @@ from testbed.model.units import (
 )
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
-"""Names of topologies and scenarios: they become names of files."""
+"""Pattern of the names of topologies and scenarios, which become names of files."""
 
 MAX_PLANES = 8
 MAX_INDEX = 512
-"""Most T0s or T1s of a plane, and most hosts of a T0: what a uSID's index holds."""
+"""Most T0s or T1s of a plane, and most hosts of a T0: the range of a uSID's index."""
 
 AUTO = "auto"
-"""What a file says for a dilation that is found when the scenario is run (`files/scenarios.py`)."""
+"""In a file: the dilation is chosen when the scenario is loaded (`files/scenarios.py`)."""
 
 NOMINAL_DILATION = 10_000
-"""Where nothing else is said, and for `auto` where nothing runs on this machine."""
+"""The default, and the value for `auto` where nothing is emulated."""
 
 PAYLOAD_MTU = 4096
-"""Bytes of payload in a full packet: the RDMA path MTU."""
+"""Bytes of payload in a full packet (RDMA path MTU)."""
 
 ETHERNET_HEADER = 14
 HEADERS = 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
@@ -49,22 +51,27 @@ HEADERS = 40 + 40 + 8 + 12 + 4 + 4 + 16 + 4
 
 LINK_MTU = 9000
 MIN_BDP_PACKETS = 8
+"""Least bandwidth-delay product of a NIC port, in full packets."""
 
 LONGEST_WAIT_NS = parse_duration("60 s")
-"""HTB forgets what a class owes beyond it (`mbuffer` in net/sched/sch_htb.c): a packet that takes
-longer is not paced. Nor is a longer round trip of any use."""
+"""Longest serialisation of a packet, and longest round trip, as emulated. HTB does not pace packets
+that take longer (`mbuffer` in net/sched/sch_htb.c)."""
 
 LARGEST_QUEUE = parse_size("1 GiB")
-"""The kernel's queues hold 4 GiB at most (bfifo's limit has 32 bits) and are made four times as
-deep as what the link model lets wait."""
+"""Largest queue limit. The kernel's queue is four times as deep as the limit in the link model, and
+holds 4 GiB at most (bfifo's limit has 32 bits)."""
+
 MIN_THRESHOLD_PACKETS = 2
+"""Least threshold of a queue, in full packets."""
 
 
 class PropagationDelay(Part):
     """Propagation delay, one way, in real time (MRC paper, table 5.2.1: 5.09 us, 6.54 us)."""
 
-    nic: Duration = Field(default=parse_duration("4.365 us"), description="both NICs together")
-    switch: Duration = Field(default=parse_duration("0.725 us"), description="each switch passed")
+    nic: Duration = Field(default=parse_duration("4.365 us"), description="of both NICs together")
+    switch: Duration = Field(
+        default=parse_duration("0.725 us"), description="of each switch on the path"
+    )
 
 
 class Topology(Part):
@@ -75,26 +82,26 @@ class Topology(Part):
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="its name")]
     description: Annotated[str, Field(description="one line, for lists")] = ""
     planes: Annotated[
-        int, Field(ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of a NIC")
+        int, Field(ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of each NIC")
     ]
     t0_per_plane: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T0 switches of a plane")
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T0 switches in each plane")
     ]
     t1_per_plane: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T1 switches of a plane")
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T1 switches in each plane")
     ]
     hosts_per_t0: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="hosts below a T0")
+        int, Field(ge=1, le=MAX_INDEX, strict=True, description="hosts below each T0")
     ]
-    port_rate: Rate = Field(default=parse_rate("100 Gbit/s"), description="of a NIC port")
+    port_rate: Rate = Field(default=parse_rate("100 Gbit/s"), description="rate of a NIC port")
     fabric_rate: Rate | None = Field(
-        default=None, description="of a T0-T1 link; that of a NIC port if not given"
+        default=None, description="rate of a T0-T1 link; default: port_rate"
     )
     delay: PropagationDelay = PropagationDelay()
-    queue: Annotated[Queues, Field(description="of the switches' ports")] = Queues()
+    queue: Annotated[Queues, Field(description="queues of the switches' ports")] = Queues()
     pause: Annotated[
         Pause | None,
-        Field(description="priority flow control, in the simulator only; null: none"),
+        Field(description="priority flow control (simulator only); null: none"),
     ] = None
     dilation: Annotated[
         float,
@@ -102,20 +109,22 @@ class Topology(Part):
             ge=1,
             allow_inf_nan=False,
             strict=True,
-            description="how much slower the fabric runs; auto: as little as this machine carries",
+            description="factor by which the fabric runs slower; "
+            "auto: the least that this machine carries",
         ),
         WithJsonSchema({"anyOf": [{"type": "number", "minimum": 1}, {"const": AUTO}]}),
     ] = NOMINAL_DILATION
 
     @model_validator(mode="after")
-    def _has_a_bdp(self) -> Self:
+    def _check(self) -> Self:
         if self.port_rate < self.dilation or self.t0_t1_rate < self.dilation:
             raise ValueError("rates that leave at least 1 bit/s after division by dilation")
         self._check_times()
         if self.bdp_packets < MIN_BDP_PACKETS:
-            raise ValueError(
+            raise RefusedValueError(
                 f"a bandwidth-delay product of {MIN_BDP_PACKETS} packets or more a port "
-                f"(this fabric has {self.bdp_packets:.1f}): a higher port_rate or a longer delay"
+                f"(this fabric has {self.bdp_packets:.1f})",
+                remedy="a higher port_rate or a longer delay",
             )
         self._check_queues()
         return self
@@ -128,16 +137,17 @@ class Topology(Part):
         )
         slower = f"a dilation of {fits:.10g} at most, or " if fits >= 1 else ""
         if longest_ns > LONGEST_WAIT_NS:
-            raise ValueError(
+            raise RefusedValueError(
                 f"links that send a packet of {largest} bytes within "
-                f"{show_duration(LONGEST_WAIT_NS)}, which HTB can pace (one of "
-                f"{show_rate(slowest / self.dilation)} takes {show_duration(longest_ns)}): "
-                f"{slower}a higher rate"
+                f"{show_duration(LONGEST_WAIT_NS)}, so that HTB can pace it (a link of "
+                f"{show_rate(slowest / self.dilation)} takes {show_duration(longest_ns)})",
+                remedy=f"{slower}a higher rate",
             )
         if self.propagation_rtt_ns > LONGEST_WAIT_NS:
-            raise ValueError(
+            raise RefusedValueError(
                 f"a round trip of {show_duration(LONGEST_WAIT_NS)} at most (this fabric has "
-                f"{show_duration(self.propagation_rtt_ns)}): {slower}shorter delays"
+                f"{show_duration(self.propagation_rtt_ns)})",
+                remedy=f"{slower}shorter delays",
             )
 
     def _check_queues(self) -> None:
@@ -147,40 +157,33 @@ class Topology(Part):
             ("t1_down", self.queue.t1_down, self._bdp_bytes(self.t0_t1_rate)),
             ("last_hop", self.queue.last_hop, self.bdp_bytes),
         ):
-            sizes = {key: depth.in_bytes(bdp) for key, depth in queue.depths().items()}
-            for key, depth in queue.depths().items():
-                where = f"queue.{place}.{key}"
-                if sizes[key] < least:
-                    raise ValueError(
-                        f"{where} of {MIN_THRESHOLD_PACKETS} full packets ({show_size(least)}) or "
-                        f"more (it is {depth}, {show_size(sizes[key])})"
+            limit, key = queue.limit.in_bytes(bdp), f"queue.{place}"
+            if limit > LARGEST_QUEUE:
+                raise RefusedValueError(
+                    f"at most {show_size(LARGEST_QUEUE)}, which the kernel can hold "
+                    f"({queue.limit} is {show_size(limit)} here)",
+                    key=f"{key}.limit",
+                )
+            for name, depth in queue.depths().items():
+                size = depth.in_bytes(bdp)
+                if not least <= size <= limit:
+                    bound = (
+                        f"at least {MIN_THRESHOLD_PACKETS} full packets ({show_size(least)})"
+                        if size < least
+                        else f"at most the limit ({queue.limit})"
                     )
-                if sizes[key] > sizes["limit"]:
-                    raise ValueError(f"{where} ({depth}) within the limit ({queue.limit})")
-            if sizes["limit"] > LARGEST_QUEUE:
-                raise ValueError(
-                    f"queue.{place}.limit of {show_size(LARGEST_QUEUE)} at most, which the kernel "
-                    f"can hold (it is {queue.limit}, {show_size(sizes['limit'])})"
-                )
-            if queue.ecn is not None and sizes["ecn.min"] > sizes["ecn.max"]:
-                raise ValueError(
-                    f"queue.{place}.ecn.min ({queue.ecn.min}) at or below max ({queue.ecn.max})"
-                )
-
+                    expected = f"{bound}; {depth} is {show_size(size)} here"
+                    raise RefusedValueError(expected, key=f"{key}.{name}")
+            if queue.ecn is not None:
+                _require_order(bdp, f"{key}.ecn", min=queue.ecn.min, max=queue.ecn.max)
         if self.pause is not None:
-            xoff, xon = (
-                depth.in_bytes(self.bdp_bytes) for depth in (self.pause.xoff, self.pause.xon)
-            )
-            if xon > xoff:
-                raise ValueError(
-                    f"pause.xon ({self.pause.xon}) at or below xoff ({self.pause.xoff})"
-                )
+            _require_order(self.bdp_bytes, "pause", xon=self.pause.xon, xoff=self.pause.xoff)
 
     # --- rates and times as the emulation runs them -------------------------------------------
 
     @property
     def t0_t1_rate(self) -> int:
-        """Rate of a T0-T1 link in real bits/s."""
+        """Real rate of a T0-T1 link in bits/s."""
         return self.fabric_rate or self.port_rate
 
     def rate_bps(self, link: Link) -> int:
@@ -198,14 +201,17 @@ class Topology(Part):
 
     @property
     def propagation_rtt_ns(self) -> int:
-        """Emulated round trip over a T1 without any queueing, in ns."""
+        """Emulated round-trip propagation delay over a T1, in ns."""
         return 2 * self.one_way_ns(3)
 
     def path_rtt_ns(self, a: Node, b: Node, *, serialised: bool) -> int:
-        """Emulated round trip between two hosts when nothing waits, in ns.
+        """Emulated round trip between two hosts with empty queues, in ns.
 
-        Propagation, and where `serialised` a full packet's serialisation at every hop, one way:
-        what acknowledges it is small. Kernel links are not: HTB lets a lone packet pass at once.
+        Args:
+            a: one host.
+            b: the other host.
+            serialised: whether to add the serialisation of a full packet at each hop, one way (its
+                acknowledgement is small). Not for kernel links: HTB sends a lone packet at once.
         """
         local = self.rack(a) == self.rack(b)
         rtt_ns = 2 * self.one_way_ns(1 if local else 3)
@@ -222,18 +228,18 @@ class Topology(Part):
 
     @property
     def bdp_bytes(self) -> int:
-        """Bandwidth-delay product of a NIC port over a T1 in bytes."""
+        """Bandwidth-delay product of a NIC port in bytes, for the round trip over a T1."""
         return self._bdp_bytes(self.port_rate)
 
     def _bdp_bytes(self, real_rate: int) -> int:
         return round(real_rate / self.dilation) * self.propagation_rtt_ns // (8 * NS_PER_S)
 
     def link_bdp_bytes(self, link: Link) -> int:
-        """Bandwidth-delay product of a link over a T1 in bytes: what `BDP` is in its queues."""
+        """Bandwidth-delay product of a link in bytes: the unit `BDP` of its queues."""
         return self._bdp_bytes(self.t0_t1_rate if link.is_fabric else self.port_rate)
 
     def queue_of(self, link: Link, sender: Port) -> Queue | None:
-        """The queue of a switch's port to a link; None at a NIC, which does not drop its own."""
+        """The queue of the port that sends into a link; None for a NIC, which drops nothing."""
         match sender.node.tier:
             case Tier.HOST:
                 return None
@@ -250,19 +256,19 @@ class Topology(Part):
     # --- nodes and links ----------------------------------------------------------------------
 
     def host(self, index: int) -> Node:
-        """The host of that number."""
+        """The host with this number."""
         return Node(Tier.HOST, 0, index)
 
     def t0(self, plane: int, index: int) -> Node:
-        """The T0 switch of that number in a plane."""
+        """The T0 switch with this number in a plane."""
         return Node(Tier.T0, plane, index)
 
     def t1(self, plane: int, index: int) -> Node:
-        """The T1 switch of that number in a plane."""
+        """The T1 switch with this number in a plane."""
         return Node(Tier.T1, plane, index)
 
     def rack(self, host: Node) -> int:
-        """The number of the T0s (one a plane) that a host hangs from."""
+        """The number of a host's T0s, which is the same in each plane."""
         return host.index // self.hosts_per_t0
 
     def downlink(self, host: Node) -> int:
@@ -271,27 +277,28 @@ class Topology(Part):
 
     @cached_property
     def hosts(self) -> tuple[Node, ...]:
-        """Every host."""
+        """All hosts."""
         return tuple(self.host(i) for i in range(self.t0_per_plane * self.hosts_per_t0))
 
     @cached_property
     def switches(self) -> tuple[Node, ...]:
-        """Every switch, plane by plane, T0s first."""
-        return tuple(self._switches())
-
-    def _switches(self) -> Iterator[Node]:
-        for plane in range(self.planes):
-            yield from (self.t0(plane, i) for i in range(self.t0_per_plane))
-            yield from (self.t1(plane, j) for j in range(self.t1_per_plane))
+        """All switches, plane by plane, T0s first."""
+        tiers = ((Tier.T0, self.t0_per_plane), (Tier.T1, self.t1_per_plane))
+        return tuple(
+            Node(tier, plane, index)
+            for plane in range(self.planes)
+            for tier, count in tiers
+            for index in range(count)
+        )
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Every node by its name, hosts first."""
+        """All nodes by name, hosts first."""
         return {node.name: node for node in (*self.hosts, *self.switches)}
 
     @cached_property
     def links(self) -> dict[str, Link]:
-        """Every link by its name: the NIC links first, then plane by plane."""
+        """All links by name: NIC links first, then T0-T1 links plane by plane."""
         return {link.name: link for link in self._links()}
 
     def _links(self) -> Iterator[Link]:
@@ -316,13 +323,21 @@ class Topology(Part):
 
     @cached_property
     def adjacency(self) -> dict[Node, tuple[tuple[Port, Port, Link], ...]]:
-        """For every node its (own port, far port, link) triples in link order."""
-        found: dict[Node, list[tuple[Port, Port, Link]]] = {n: [] for n in self.nodes.values()}
+        """For each node its links in order, as triples (own port, far port, link)."""
+        neighbours: dict[Node, list[tuple[Port, Port, Link]]] = {n: [] for n in self.nodes.values()}
         for link in self.links.values():
-            found[link.lower.node].append((link.lower, link.upper, link))
-            found[link.upper.node].append((link.upper, link.lower, link))
-        return {node: tuple(ports) for node, ports in found.items()}
+            neighbours[link.lower.node].append((link.lower, link.upper, link))
+            neighbours[link.upper.node].append((link.upper, link.lower, link))
+        return {node: tuple(triples) for node, triples in neighbours.items()}
 
     def port_of(self, host: Node, plane: int) -> Port:
         """The host's NIC port in a plane."""
         return self.nic_link(host, plane).lower
+
+
+def _require_order(bdp_bytes: int, key: str, **thresholds: Depth) -> None:
+    """Refuse two thresholds, named as in the file, if the first is above the second."""
+    (low, low_depth), (high, high_depth) = thresholds.items()
+    if low_depth.in_bytes(bdp_bytes) > high_depth.in_bytes(bdp_bytes):
+        expected = f"at most {high} ({high_depth}); it is {low_depth}"
+        raise RefusedValueError(expected, key=f"{key}.{low}")
