@@ -45,7 +45,7 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
         InputError: the fabric has no such host.
     """
     from testbed.model.errors import InputError
-    from testbed.model.workload_checks import unknown_host
+    from testbed.model.fabric.names import unknown_host
 
     problems = [unknown_host(topology, where, name) for where, name in names.items()]
     wrong = [problem for problem in problems if problem is not None]

@@ -182,7 +182,7 @@ def _require_no_pause(scenario: "Scenario") -> None:
 
 
 def _require_links(scenario: "Scenario", names: list[str]) -> None:
-    from testbed.model.checks import unknown_link
+    from testbed.model.fabric.names import unknown_link
 
     problems = [unknown_link(scenario.topology, "--pcap", name) for name in names]
     wrong = [problem for problem in problems if problem is not None]

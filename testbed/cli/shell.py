@@ -57,8 +57,8 @@ def pcap_files(topology: "Topology", links: list[str], directory: Path) -> dict[
     Raises:
         InputError: the fabric has no such link, or there is no such directory.
     """
-    from testbed.model.checks import unknown_link
     from testbed.model.errors import InputError, Problem
+    from testbed.model.fabric.names import unknown_link
 
     problems = [unknown_link(topology, "--pcap", name) for name in links]
     if links and not directory.is_dir():

@@ -5,14 +5,12 @@ Both name places by key path, such as `timeline[0].at`. Nothing here builds the 
 that a fabric of the real size is checked as fast as a small one.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
-from testbed.model.errors import Problem, Remark, did_you_mean, few
+from testbed.model.errors import Problem, Remark, few
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
-from testbed.model.fabric.names import link_named, node_named, searchable
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
@@ -24,28 +22,6 @@ from testbed.model.workload_checks import workload_problems
 
 MIN_MESSAGES = 10
 """Completions of a flow below which the stall says little."""
-
-
-# --- names ------------------------------------------------------------------------------------
-
-
-def unknown_link(topology: Topology, where: str, name: str) -> Problem | None:
-    """What is wrong with a link's name, if anything is."""
-    if link_named(topology, name) is not None:
-        return None
-    fabric = topology.fabric_link(0, 0, 0)
-    nic = topology.nic_link(topology.host(0), 0)
-    expected = f"a link of {topology.name}, such as {fabric.name} or {nic.name}"
-    return Problem(where, name, expected, _link_remedy(topology, name))
-
-
-def _link_remedy(topology: Topology, name: str) -> str:
-    if node_named(topology, name) is not None:
-        return f"{name} is a node: name the link, with both its ends"
-    turned = "--".join(reversed(re.split(r"--?|>", name)))
-    if link_named(topology, turned) is not None:
-        return f"the end nearer to the hosts comes first: {turned}"
-    return did_you_mean(name, tuple(topology.links)) if searchable(topology) else ""
 
 
 # --- what is impossible -----------------------------------------------------------------------

@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from testbed.model.errors import Problem
-from testbed.model.fabric.names import node_named
-from testbed.model.fabric.nodes import Tier
+from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
 from testbed.model.workload import (
     Collective,
@@ -99,14 +98,3 @@ def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
                 "remove one of the two",
             )
         seen.setdefault(key, where)
-
-
-def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
-    """What is wrong with a host's name, if anything is."""
-    node = node_named(topology, name)
-    if node is not None and node.tier is Tier.HOST:
-        return None
-    last = topology.host(topology.t0_per_plane * topology.hosts_per_t0 - 1)
-    expected = f"a host of {topology.name}: h0 to {last.name}"
-    remedy = "a switch sends no data: name a host below it" if node is not None else ""
-    return Problem(where, name, expected, remedy)

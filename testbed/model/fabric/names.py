@@ -1,28 +1,23 @@
-"""What the names in a scenario stand for: nodes, links, one direction of a link.
+"""The names of nodes, links and directions of links, and what they stand for.
 
-Nothing here builds the whole fabric, so that a name in a fabric of the real size is found as fast
-as in a small one.
+Nothing here builds the whole fabric, so that a lookup in a fabric of the real size is as fast as in
+a small one.
 """
 
 import re
 
+from testbed.model.errors import Problem, did_you_mean
 from testbed.model.fabric.nodes import Link, Node, Port, Tier
 from testbed.model.fabric.topology import Topology
 
 _MAX_SEARCHED = 20_000
-"""Fabrics with more links are not searched for similar names."""
+"""Most links of a fabric that is searched for names similar to a misspelt one."""
 
 _NODE = re.compile(r"h(0|[1-9]\d{0,8})|p(\d)_(t[01])_(0|[1-9]\d{0,8})", re.ASCII)
 
 
-def searchable(topology: Topology) -> bool:
-    """Whether to look for similar names: not where that would build a fabric of the real size."""
-    links_of_t0 = topology.hosts_per_t0 + topology.t1_per_plane
-    return topology.planes * topology.t0_per_plane * links_of_t0 <= _MAX_SEARCHED
-
-
 def node_named(topology: Topology, name: str) -> Node | None:
-    """The node of that name, if the fabric has it."""
+    """The node with this name; None if the fabric has no such node."""
     match = _NODE.fullmatch(name)
     if match is None:
         return None
@@ -35,18 +30,56 @@ def node_named(topology: Topology, name: str) -> Node | None:
     return Node(Tier(tier), int(plane), int(index)) if inside else None
 
 
+def unknown_host(topology: Topology, where: str, name: str) -> Problem | None:
+    """The problem of a name that is not a host's; None if it is one.
+
+    Args:
+        topology: the fabric.
+        where: the key path or option that holds the name.
+        name: the name.
+    """
+    node = node_named(topology, name)
+    if node is not None and node.tier is Tier.HOST:
+        return None
+    last = topology.t0_per_plane * topology.hosts_per_t0 - 1
+    remedy = "a switch sends no data: name a host below it" if node is not None else ""
+    return Problem(where, name, f"a host of {topology.name}: h0 to h{last}", remedy)
+
+
+def unknown_link(topology: Topology, where: str, name: str) -> Problem | None:
+    """The problem of a name that is not a link's; None if it is one."""
+    if link_named(topology, name) is not None:
+        return None
+    nic = topology.nic_link(topology.host(0), 0).name
+    expected = f"a link of {topology.name}, such as {topology.fabric_link(0, 0, 0).name} or {nic}"
+    remedy = ends_remedy(topology, name)
+    if node_named(topology, name) is not None:
+        remedy = f"{name} is a node: name the link, with both its ends"
+    elif not remedy and searchable(topology):
+        remedy = did_you_mean(name, tuple(topology.links))
+    return Problem(where, name, expected, remedy)
+
+
+def ends_remedy(topology: Topology, name: str) -> str:
+    """A remedy for a link whose ends are in the wrong order; empty if that is not the mistake."""
+    ends = re.split(r"--?|>", name)
+    link = link_between(topology, ends[0], ends[-1])
+    reversed_ends = link is not None and link.upper.node.name == ends[0]
+    return f"the end nearer to the hosts comes first: {link.name}" if link and reversed_ends else ""
+
+
+def searchable(topology: Topology) -> bool:
+    """Whether a fabric is so small that it may be searched for similar names."""
+    links_of_t0 = topology.hosts_per_t0 + topology.t1_per_plane
+    return topology.planes * topology.t0_per_plane * links_of_t0 <= _MAX_SEARCHED
+
+
 def link_between(topology: Topology, a: str, b: str) -> Link | None:
-    """The link that joins two nodes, given in either order."""
-    match node_named(topology, a), node_named(topology, b):
-        case (Node(tier=Tier.HOST) as host, Node(tier=Tier.T0) as t0) | (
-            Node(tier=Tier.T0) as t0,
-            Node(tier=Tier.HOST) as host,
-        ):
+    """The link between two nodes, given in either order; None if there is none."""
+    match sorted(filter(None, (node_named(topology, a), node_named(topology, b)))):
+        case Node(tier=Tier.HOST) as host, Node(tier=Tier.T0) as t0:
             link = topology.nic_link(host, t0.plane)
-        case (Node(tier=Tier.T0) as t0, Node(tier=Tier.T1) as t1) | (
-            Node(tier=Tier.T1) as t1,
-            Node(tier=Tier.T0) as t0,
-        ):
+        case Node(tier=Tier.T0) as t0, Node(tier=Tier.T1) as t1:
             link = topology.fabric_link(t0.plane, t0.index, t1.index)
         case _:
             return None
@@ -54,14 +87,14 @@ def link_between(topology: Topology, a: str, b: str) -> Link | None:
 
 
 def link_named(topology: Topology, name: str) -> Link | None:
-    """The link of that name, `lower--upper`, if the fabric has it."""
+    """The link with this name, `lower--upper`; None if the fabric has no such link."""
     lower, _, upper = name.partition("--")
     link = link_between(topology, lower, upper)
     return link if link is not None and link.name == name else None
 
 
 def direction_named(topology: Topology, name: str) -> tuple[Link, Port] | None:
-    """The link of a direction `a>b` and the port that sends, if the fabric has it."""
+    """The link and the sending port of a direction `a>b`; None if the fabric has no such link."""
     sender, _, receiver = name.partition(">")
     link = link_between(topology, sender, receiver)
     if link is None:
@@ -70,9 +103,8 @@ def direction_named(topology: Topology, name: str) -> tuple[Link, Port] | None:
 
 
 def link_of(direction: str) -> str:
-    """The name of a direction's link: the end nearer to the hosts comes first."""
-    sender, _, receiver = direction.partition(">")
-    return "--".join(sorted((sender, receiver), key=_height))
+    """The name of the link that has this direction."""
+    return "--".join(sorted(direction.split(">"), key=_height))
 
 
 def directions_of(link: str) -> tuple[str, str]:
@@ -82,6 +114,5 @@ def directions_of(link: str) -> tuple[str, str]:
 
 
 def _height(node: str) -> int:
-    if node.startswith("h"):
-        return 0
-    return 1 if "_t0_" in node else 2
+    """How far a node is from the hosts, in tiers."""
+    return 0 if node.startswith("h") else 1 if "_t0_" in node else 2

@@ -1,4 +1,4 @@
-"""The queues of switch ports: how much they hold, when they mark and when they trim."""
+"""The queues of switch ports: their limits and their thresholds for ECN, trimming and pause."""
 
 from typing import Annotated
 
@@ -9,49 +9,50 @@ from testbed.model.units import Depth, QueueDepth, parse_depth
 
 
 class Ecn(Part):
-    """Random early marking; a step where both are the same."""
+    """ECN by random early marking; a step if both thresholds are equal."""
 
     min: QueueDepth = Field(
-        default=parse_depth("0.2 BDP"), description="backlog from which packets are marked"
+        default=parse_depth("0.2 BDP"), description="backlog from which some packets are marked"
     )
     max: QueueDepth = Field(
-        default=parse_depth("0.8 BDP"), description="backlog from which all are marked"
+        default=parse_depth("0.8 BDP"), description="backlog from which all packets are marked"
     )
 
 
 class Queue(Part):
-    """The queue of a switch port; BDPs are those of the link behind it.
+    """The queue of a switch port; `BDP` is that of the link that the port sends into.
 
     Defaults are the Ultra Ethernet guidance: ECN from 0.2 to 0.8 BDP, trimming from 1 BDP on.
     """
 
     limit: QueueDepth = Field(
-        default=parse_depth("4 BDP"), description="what it holds; the rest is dropped"
+        default=parse_depth("4 BDP"),
+        description="capacity; further packets are dropped",
     )
-    ecn: Annotated[Ecn | None, Field(description="when it marks; null: never")] = Ecn()
+    ecn: Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")] = Ecn()
     trim: Annotated[
         QueueDepth | None,
         Field(description="backlog from which trimmable packets lose their payload; null: never"),
     ] = parse_depth("1 BDP")
 
     def depths(self) -> dict[str, Depth]:
-        """Every threshold that it has, by its key path."""
-        found = {"limit": self.limit}
+        """Its thresholds by key path, those that are null left out."""
+        thresholds = {"limit": self.limit}
         if self.ecn is not None:
-            found |= {"ecn.min": self.ecn.min, "ecn.max": self.ecn.max}
+            thresholds |= {"ecn.min": self.ecn.min, "ecn.max": self.ecn.max}
         if self.trim is not None:
-            found["trim"] = self.trim
-        return found
+            thresholds["trim"] = self.trim
+        return thresholds
 
 
 class LastHopQueue(Queue):
     """The queue of a T0's port to a host.
 
-    It does not mark: a mark then means uneven load inside the fabric, never incast (MRC paper,
-    section 3). DCQCN wants it on.
+    It does not mark by default, so that a mark means uneven load inside the fabric, never incast
+    (MRC paper, section 3). DCQCN needs marks here.
     """
 
-    ecn: Annotated[Ecn | None, Field(description="when it marks; null: never")] = None
+    ecn: Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")] = None
     trim: Annotated[
         QueueDepth | None,
         Field(description="backlog from which trimmable packets lose their payload; null: never"),
@@ -59,7 +60,7 @@ class LastHopQueue(Queue):
 
 
 class Queues(Part):
-    """The queues of a fabric by where they stand."""
+    """The queues of a fabric by the kind of port."""
 
     t0_up: Queue = Field(default=Queue(), description="of a T0's port to a T1")
     t1_down: Queue = Field(default=Queue(), description="of a T1's port to a T0")
@@ -67,15 +68,14 @@ class Queues(Part):
 
 
 class Pause(Part):
-    """Priority flow control (IEEE 802.1Qbb) of the data class; BDPs are those of the link.
+    """Priority flow control (IEEE 802.1Qbb) of the data class; `BDP` is that of the link.
 
-    Of the packets that came over a link, so many bytes may wait in a switch before it pauses the
-    link's sender.
+    A switch pauses the sender of a link by the bytes that came over this link and wait in it.
     """
 
     xoff: QueueDepth = Field(
         default=parse_depth("1 BDP"), description="waiting bytes that pause the sender"
     )
     xon: QueueDepth = Field(
-        default=parse_depth("0.5 BDP"), description="waiting bytes that let it go on"
+        default=parse_depth("0.5 BDP"), description="waiting bytes at which it may send again"
     )

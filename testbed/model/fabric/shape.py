@@ -1,6 +1,6 @@
-"""The shape of a link direction: its rate, the queue before it, the delays around it.
+"""The shape of one direction of a link: its rate, its queue and its delays.
 
-What the emulation's links are set up with and the simulator's, so that both are the same fabric.
+Emulation and simulator take it from here, so that both have the same fabric.
 """
 
 from dataclasses import dataclass
@@ -9,31 +9,31 @@ from testbed.model.fabric.nodes import Link, Port, Tier
 from testbed.model.fabric.topology import LINK_MTU, Topology
 
 NEVER = 1 << 62
-"""A backlog that no queue reaches."""
+"""A threshold in bytes that no queue reaches."""
 
 NIC_QUEUE_BDP = 256
-"""A NIC does not drop what its own host sends: as deep as never matters."""
+"""The limit of a NIC's queue in BDPs: so deep that a NIC never drops what its host sends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a direction behaves.
+    """The shape of one direction of a link.
+
+    Only the simulator uses delays, pause thresholds and `at_once`: in the emulation the receiving
+    endpoint holds each packet back by the delay of its path, and nothing pauses.
 
     Attributes:
-        rate_bps: bits/s on the wire, Ethernet header included.
-        limit_bytes: most bytes that wait in a queue; what comes then is dropped.
-        trim_bytes: backlog from which a packet of a trimmable class is trimmed.
-        ecn_min_bytes: backlog from which packets are marked, with a probability that rises to 1 ...
-        ecn_max_bytes: ... here; a step where both are the same.
+        rate_bps: rate on the wire in bits/s, Ethernet headers included.
+        limit_bytes: most bytes that wait in the queue; further packets are dropped.
+        trim_bytes: backlog from which packets of a trimmable class are trimmed.
+        ecn_min_bytes: backlog from which packets are marked.
+        ecn_max_bytes: backlog from which all packets are marked; the probability rises in between.
         last_hop: whether it leads from a T0 to a host.
-        before_ns: delay between the port and the wire (a sending NIC's).
+        before_ns: delay between the port and the wire (of a sending NIC).
         behind_ns: delay between the wire and the next queue or host.
-        xoff_bytes: of what came over it so many may wait at the next switch before it is paused,
-        xon_bytes: until no more than these do.
-        at_once: whether a packet leaves the port as its service begins, not as it ends.
-
-    Delays, pause and `at_once` are the simulator's: in the emulation the receiving endpoint holds a
-    packet back by the delay of its path, and nothing pauses.
+        xoff_bytes: bytes that came over this link and wait at the next switch when it pauses.
+        xon_bytes: bytes that still wait there when it may send again.
+        at_once: whether a packet leaves the port when its service begins, not when it ends.
     """
 
     rate_bps: int
@@ -50,15 +50,15 @@ class Shape:
 
     @property
     def pauses(self) -> bool:
-        """Whether its sender is ever paused."""
+        """Whether the sender can be paused."""
         return self.xoff_bytes < NEVER
 
 
 def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
-    """The shape of the direction that leaves a port.
+    """The shape of the direction that a port sends into.
 
-    The delay of the NICs lies half at either end, that of a switch before its queue: the sum over
-    a path is `topology.one_way_ns`.
+    Half of the NICs' delay is at each end of a path, the delay of a switch is before its queue: the
+    sum over a path is `topology.one_way_ns`.
     """
     both_nics_ns = topology.one_way_ns(0)
     switch_ns = topology.one_way_ns(1) - both_nics_ns
@@ -66,7 +66,7 @@ def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     pause = topology.pause
     xoff, xon = (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NEVER, NEVER)
     queue = topology.queue_of(link, sender)
-    if queue is None:  # a NIC; one that is paused holds all that its host has outstanding
+    if queue is None:  # a NIC; while paused it holds all that its host has outstanding
         return Shape(
             rate_bps,
             NEVER if pause else max(NIC_QUEUE_BDP * bdp, LINK_MTU),

@@ -1,4 +1,4 @@
-"""A packet's walk: what each node on a path does with it, by the model alone."""
+"""A packet's walk in the model: what each node on a path does with the packet."""
 
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
@@ -16,17 +16,17 @@ from testbed.model.fabric.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """One node on a packet's way.
+    """What one node on a packet's path does with it.
 
     Attributes:
         node: the node.
-        arrives: the destination address with which the packet comes; None at the sender.
-        own: the prefix of the node's own that it matches there: a switch's uN /48, whose uSID is
+        arrives: the packet's destination address on arrival; None at the sender.
+        own: the node's own prefix that this address matches: the uN /48 of a switch, whose uSID is
             then shifted out, or the receiver's /128; None at the sender.
-        leaves: the destination address with which it goes on; None at the receiver.
-        route: the static /48 that leads it on; None at the receiver.
-        port: the port that it leaves by; None at the receiver.
-        hop_limit: with which it leaves; at the receiver, with which it has come.
+        leaves: the destination address with which the packet leaves; None at the receiver.
+        route: the static /48 route that the packet follows; None at the receiver.
+        port: the port through which it leaves; None at the receiver.
+        hop_limit: its hop limit when it leaves; at the receiver, on arrival.
     """
 
     node: Node
@@ -49,11 +49,11 @@ def walk(topology: Topology, src: Node, dst: Node, path: Path, hop_limit: int) -
     node = src
     arrives: IPv6Address | None = None
     own: IPv6Network | None = None
-    for number, (link, one) in enumerate(zip(links, usids, strict=True)):
+    for number, (link, usid) in enumerate(zip(links, usids, strict=True)):
         near, far = link.ports if link.lower.node == node else reversed(link.ports)
         leaves = address(*usids[number:])
-        hops.append(Hop(node, arrives, own, leaves, locator(one), near, hop_limit - number))
-        node, arrives, own = far.node, leaves, locator(one)
+        hops.append(Hop(node, arrives, own, leaves, locator(usid), near, hop_limit - number))
+        node, arrives, own = far.node, leaves, locator(usid)
     last = IPv6Network(address(usids[-1]))
     hops.append(Hop(dst, arrives, last, None, None, None, hop_limit - len(links) + 1))
     return tuple(hops)

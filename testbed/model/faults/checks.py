@@ -12,7 +12,7 @@ from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, links_of_path, path_named
 from testbed.model.fabric.names import (
     direction_named,
-    link_between,
+    ends_remedy,
     link_of,
     node_named,
     searchable,
@@ -129,12 +129,9 @@ def _example_targets(topology: Topology) -> str:
 
 
 def _target_remedy(topology: Topology, name: str) -> str:
-    ends = name.replace("--", ">").split(">")
-    link = link_between(topology, ends[0], ends[-1]) if len(ends) > 1 else None
-    if link is not None:
-        return f"the end nearer to the hosts comes first: {link.name}"
-    if not searchable(topology):
-        return ""
+    remedy = ends_remedy(topology, name)
+    if remedy or not searchable(topology):
+        return remedy
     return did_you_mean(name, (*topology.links, *topology.nodes, *GROUPS))
 
 
