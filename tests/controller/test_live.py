@@ -250,7 +250,7 @@ def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
             load_fault(text, TINY)
     with pytest.raises(InputError, match=r"^fault\.kind: found the key kind a second time"):
         load_fault('{"kind": "cut", "kind": "loss", "target": "p0"}', TINY)
-    with pytest.raises(InputError, match="found 3, expected a name or a list of names"):
+    with pytest.raises(InputError, match="found 3, expected the name of a target, or a list"):
         load_fault(json.dumps(CUT | {"target": 3}), TINY)
     for wrong in ({"at": "3 s"}, {"for": "1 s", "every": "2 s"}, {"for": 3}, {"choose": 2}):
         with pytest.raises(InputError):
