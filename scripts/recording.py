@@ -32,7 +32,7 @@ from testbed.files.catalog import SCENARIOS
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
-from testbed.paper.reproduction import chosen, plan
+from testbed.paper.planning import plan, select_figures
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 from testbed.sim.run import require_simulated
@@ -139,11 +139,12 @@ def runs_of_set(*, full: bool) -> Iterator[SimulatedRun]:
                 copy = scenario.model_copy(update={"seed": seed})
                 yield SimulatedRun(f"scenarios/{file.stem} seed {seed}", copy)
     with tempfile.TemporaryDirectory() as place:
-        planned = plan(chosen([], large=full), Path(place), ("simulated",), seeds=len(seeds))
-        for order in planned.due:
-            name = f"paper/{order.variant.name}"
-            if order.form == "simulated" and (full or name in QUICK):
-                yield SimulatedRun(f"{name} seed {order.scenario.seed}", order.scenario)
+        figures = select_figures([], large=full)
+        planned_runs = plan(figures, Path(place), ("simulated",), seeds=len(seeds)).due
+    for planned in planned_runs:
+        name = f"paper/{planned.scenario.name}"
+        if planned.job.form == "simulated" and (full or name in QUICK):
+            yield SimulatedRun(f"{name} seed {planned.job.seed}", planned.scenario)
 
 
 def record(runs: Sequence[SimulatedRun]) -> Recording:

@@ -1,4 +1,4 @@
-"""`testbed figures`: the paper's experiments, each set beside what the paper saw."""
+"""`testbed figures`: the paper's experiments, each beside what the paper observed."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,20 +16,22 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.paper.figure import Form, PaperFigure
+    from testbed.campaign.job import Executor, Form
+    from testbed.paper.figure import PaperFigure
     from testbed.paper.fitting import Machine
     from testbed.paper.outcome import Outcome
-    from testbed.paper.reproduction import Plan
+    from testbed.paper.planning import Plan
 
 _DIRECTORY = "paper"
 
 FULL_SEEDS = 3
-"""With how many seeds each run is made by --full."""
+"""The number of seeds with which --full makes each run."""
 
 
 def figures(
-    wanted: Annotated[
-        list[str] | None, typer.Argument(metavar="[FIG]...", help="Which, such as 9a; else all.")
+    numbers: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FIG]...", help="Figures to make, such as 9a; default: all."),
     ] = None,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="In virtual time, without root.")
@@ -37,11 +39,11 @@ def figures(
     full: Annotated[
         bool,
         typer.Option(
-            "--full", help="Emulated and simulated, the large ones too, with three seeds each."
+            "--full", help="Emulated and simulated, also the large ones, with three seeds each."
         ),
     ] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Also those whose runs are there already.")
+        bool, typer.Option("--again", help="Make also runs that are there already.")
     ] = False,
     seeds: Annotated[
         int | None,
@@ -49,7 +51,7 @@ def figures(
             "--seeds",
             min=1,
             metavar="N",
-            help="Runs of each, with seeds from 1 on; the median is judged.",
+            help="Make each run with N seeds, from 1 on; the median is judged.",
         ),
     ] = None,
     minutes: Annotated[
@@ -58,122 +60,125 @@ def figures(
             "--minutes",
             min=0,
             metavar="N",
-            help="Try untrusted emulated runs again until so many are over, from the start; "
-            "30 for each of the seeds.",
+            help="Make untrusted emulated runs again until N minutes after the start; "
+            "default: 30 for each seed.",
         ),
     ] = None,
     results: Results = Path("results"),
     list_: Annotated[
-        bool, typer.Option("--list", help="List the figures, what they take, and exit.")
+        bool, typer.Option("--list", help="List the figures and what they need, then exit.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Make the MRC paper's figures, and judge each (root).
 
-    Runs that are there already are not made again, but for those that could not be trusted, which
-    are tried again, slower, while there is time; figures that are not asked for stay as they are.
-    Exit status: 0 when every figure asked for holds, 1 when one does not, 4 when one cannot be
-    trusted.
+    Runs that this version of the code has made are not made again, unless they could not be
+    trusted: those are made again, slower, while there is time. Other figures stay as they are. Exit
+    status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
     """
-    from testbed.paper.making import REPEAT_S
-    from testbed.paper.reproduction import chosen, plan, reproduce
+    from testbed.campaign.budget import REPEAT_S, RetryPolicy
+    from testbed.campaign.local import LocalExecutor
+    from testbed.paper.planning import plan, select_figures
+    from testbed.paper.reproduction import reproduce
 
     if simulate and full:
         raise InputError([Problem("--full", "--simulate", "one of the two: --full does both")])
     forms: tuple[Form, ...] = ("emulated",)
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
-    picked = chosen(wanted or [], large=full)
-    machine = _machine(picked, forms)
+    chosen = select_figures(numbers or [], large=full)
+    machine = _machine(chosen, forms)
     count = seeds or (FULL_SEEDS if full else 1)
-    emulated_s = REPEAT_S * count if minutes is None else 60.0 * minutes
-    planned = plan(
-        picked,
-        results / _DIRECTORY,
-        forms,
-        seeds=count,
-        again=again,
-        machine=machine,
-    )
+    policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
+    directory = results / _DIRECTORY
+    planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
     if list_:
-        stdout().print(_what_they_take(picked, planned))
+        stdout().print(_requirements(chosen, planned))
         return
-    stderr().print(_outlook(planned, emulated_s))
+    executor = LocalExecutor(directory)
+    stderr().print(_outlook(planned, executor, policy.seconds))
     with signals_stop(), told_how_to_continue("the same command"), progress_shown() as progress:
-        outcomes = reproduce(picked, planned, progress, emulated_s)
+        outcomes = reproduce(chosen, planned, executor, progress, policy)
     if as_json:
         say_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
-        stdout().print(_table(picked, outcomes))
-        stdout().print(_in_short(outcomes))
-        stdout().print(f"report: {results / _DIRECTORY / 'report.html'}")
+        stdout().print(_table(chosen, outcomes))
+        stdout().print(_counts(outcomes))
+        stdout().print(f"report: {directory / 'report.html'}")
     for outcome in outcomes:
         for name, why in outcome.failures.items():
             say_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
     raise typer.Exit(_status(outcomes))
 
 
-def _machine(picked: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machine | None":
-    """What is known of this machine; None if it is not known, or nothing is emulated.
+def _machine(chosen: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machine | None":
+    """The capacity of this machine; None if it is not known, or nothing is emulated.
 
     Raises:
         MachineError: this machine cannot run the testbed.
     """
     from testbed.fabric.capabilities import require
-    from testbed.paper.reproduction import forms_of
+    from testbed.paper.planning import forms_of
 
-    if all("emulated" not in forms_of(figure, forms) for figure in picked):
+    if all("emulated" not in forms_of(figure, forms) for figure in chosen):
         return None
     require()
     return capacity_here()
 
 
-def _outlook(planned: "Plan", emulated_s: float) -> str:
+def _outlook(planned: "Plan", executor: "Executor", retry_s: float) -> str:
     """What is to be done, and how long it will take."""
-    from testbed.paper.making import estimate_s, in_words
+    from testbed.campaign.engine import estimate_s
+    from testbed.campaign.progress import in_words
 
-    counts = {form: sum(one.form == form for one in planned.due) for form in planned.forms}
+    counts = {form: sum(run.job.form == form for run in planned.due) for form in planned.forms}
     parts = [
         f"{counts[form]} {form} runs, about {in_words(seconds)}"
-        for form, seconds in estimate_s(planned.due).items()
+        for form, seconds in estimate_s(planned.due, executor).items()
         if counts.get(form)
     ]
     if not parts:
         return "all runs are there"
-    left = f"what is left of {in_words(emulated_s)}"
-    again = f"; emulated ones that cannot be trusted are tried again, slower, in {left}"
-    return " and ".join(parts) + (again if counts.get("emulated") else "")
+    again = "emulated ones that cannot be trusted are made again, slower, in what is left of"
+    emulated = f"; {again} {in_words(retry_s)}" if counts.get("emulated") else ""
+    return " and ".join(parts) + emulated
 
 
-def _what_they_take(picked: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
+def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
     """What each figure needs in each form: runs, time, and how much of the machine."""
-    from rich.table import Table
+    from testbed.campaign.progress import in_words
 
-    from testbed.paper.making import in_words
-
-    table = Table()
-    table.add_column("figure", style="cyan")
-    table.add_column("what")
-    table.add_column("how")
-    for heading in ("runs", "time", "dilation", "of the CPUs", "million packet-hops"):
-        table.add_column(heading, justify="right")
-    titles = {figure.number: figure.title for figure in picked}
-    for (number, form), orders in planned.orders.items():
-        seconds = sum(one.expected_s for one in orders)
-        dilations = sorted({one.scenario.topology.dilation for one in orders})
-        loads = [one.load for one in orders if one.load is not None]
-        hops = sum(one.packet_hops for one in orders) / 1e6
+    headings = ("runs", "time", "dilation", "of the CPUs", "million packet-hops")
+    table = _new_table("figure", "what", "how", *headings)
+    titles = {figure.number: figure.text.title for figure in chosen}
+    for (number, form), runs in planned.runs.items():
+        dilations = sorted({run.scenario.topology.dilation for run in runs})
+        loads = [run.load for run in runs if run.load is not None]
         table.add_row(
             number,
             titles[number],
             form,
-            str(len(orders)),
-            in_words(seconds),
+            str(len(runs)),
+            in_words(sum(run.expected_s() for run in runs)),
             ", ".join(f"{dilation:,.0f}" for dilation in dilations),
             f"{max(loads):.0%}" if loads else "",
-            f"{hops:.1f}",
+            f"{sum(run.packet_hops for run in runs) / 1e6:.1f}",
         )
     return table
+
+
+def _new_table(figure: str, *headings: str) -> "Table":
+    """A table whose first three columns are text, the others numbers."""
+    from rich.table import Table
+
+    table = Table()
+    table.add_column(figure, style="cyan")
+    for number, heading in enumerate(headings, 1):
+        table.add_column(heading, justify="left" if number < _TEXT_COLUMNS else "right")
+    return table
+
+
+_TEXT_COLUMNS = 3
 
 
 def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
@@ -183,35 +188,27 @@ def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
     return ExitStatus.UNTRUSTED if "not trusted" in answers else ExitStatus.AS_EXPECTED
 
 
-def _in_short(outcomes: "Sequence[Outcome]") -> str:
-    """How many figures came out how."""
+def _counts(outcomes: "Sequence[Outcome]") -> str:
+    """How many figures hold, do not hold, and so on."""
     answers = [outcome.holds for outcome in outcomes]
     counts = {answer: answers.count(answer) for answer in dict.fromkeys(answers)}
     words = {"yes": "hold", "no": "do not hold"}
     return ", ".join(f"{count} {words.get(answer, answer)}" for answer, count in counts.items())
 
 
-def _table(picked: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
+def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
     """Every check of every figure, and the state of each figure."""
-    from rich.table import Table
-
-    table = Table()
-    table.add_column("figure", style="cyan")
-    table.add_column("how")
-    table.add_column("what")
-    for heading in ("measured", "must be", "holds"):
-        table.add_column(heading, justify="right")
-    titles = {figure.number: figure.title for figure in picked}
-    for one in outcomes:
-        holds = f"{one.holds}, {one.doubt}" if one.doubt else one.holds
-        table.add_row(one.number, one.form, titles[one.number], "", "", holds, style="bold")
-        for check in one.checks:
+    table = _new_table("figure", "how", "what", "measured", "must be", "holds")
+    titles = {figure.number: figure.text.title for figure in chosen}
+    for outcome in outcomes:
+        holds = f"{outcome.holds}, {outcome.doubt}" if outcome.doubt else outcome.holds
+        title = titles[outcome.number]
+        table.add_row(outcome.number, outcome.form, title, "", "", holds, style="bold")
+        for check in outcome.checks:
             holds = "yes" if check.holds else "no"
             table.add_row("", "", check.what, check.measured, check.bound, holds)
-        if one.holds == "no":
-            for reason in one.reasons:
-                table.add_row("", "", reason, style="dim")
-        if one.state:
-            table.add_row("", "", one.state, style="dim")
+        reasons = outcome.reasons if outcome.holds == "no" else ()
+        for note in filter(None, (*reasons, outcome.state)):
+            table.add_row("", "", note, style="dim")
         table.add_section()
     return table

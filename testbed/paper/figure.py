@@ -1,43 +1,42 @@
-"""One figure of the paper: what it shows, what is run to see it again, who judges and draws it."""
+"""A figure or table of the paper: the runs that it needs, and how they are judged and drawn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from testbed.campaign.job import FIRST_SEED, Form
+from testbed.campaign.store import Runs
 from testbed.paper.checks import Check
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from testbed.paper.runs import Run
-
-
-Form = Literal["emulated", "simulated"]
-"""How runs are made: with real packets through the kernel, or in virtual time."""
-
-FORMS: tuple[Form, ...] = ("emulated", "simulated")
-
-FIRST_SEED = 1
+_TEXTS = Path(__file__).with_name("figures.yaml")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One run: a scenario of `scenarios/paper/`, some of its keys changed.
+    """One run: a scenario of `scenarios/paper/` with some of its keys changed.
 
     Attributes:
-        name: what the run is called; its directory. No other variant of any figure has it, unless
-            it is the same run.
+        name: the run's name, which is also that of its directory. No other variant of any figure
+            has it, unless it is the same run.
         scenario: the stem of the scenario's file.
         changes: keys of the scenario's first level, such as `transport`, and their whole values, as
             a file would have them.
-        with_seed: more of these, which depend on the seed, from the scenario without them.
-        emulated: more of these in the emulated form, from the scenario as it would be simulated.
-        may_stall: that it is a finding, and no doubt in the run, if not one operation is finished,
-            or payload is still under way when the run stops waiting for it.
+        with_seed: computes more changes that depend on the seed, from the scenario without them.
+        emulated: computes more changes of the emulated form, from the scenario as it would be
+            simulated.
+        may_stall: whether it is a finding, and no reason to distrust the run, if no operation is
+            finished or payload is still under way when the run stops waiting for it.
         slowed: how many times slower than simulated it is emulated at least, where a machine that
             is late now and then would spoil it.
         carries: the share of the packets its flows may send that they were counted to send, rounded
-            up: from this follows how long it is simulated.
+            up: the estimated time of its simulation follows from it.
         only_simulated: why it cannot be emulated; empty if it can.
         only_emulated: why it cannot be simulated; empty if it can.
     """
@@ -58,8 +57,29 @@ class Variant:
         return self.only_simulated if form == "emulated" else self.only_emulated
 
 
-Runs = Mapping[str, "Run"]
-"""The runs of a figure, by the names of its variants."""
+@dataclass(frozen=True, slots=True)
+class FigureText:
+    """What the report says of a figure (`figures.yaml`).
+
+    Attributes:
+        title: what it is about.
+        observed: what the paper observed.
+        setup: what is run here, and what differs: scale, compressed times.
+        caption: how to read the drawing.
+        cannot_show: what of it emulation cannot show; empty if there is nothing.
+    """
+
+    title: str
+    observed: str
+    setup: str
+    caption: str
+    cannot_show: str = ""
+
+
+@cache
+def _texts() -> dict[str, FigureText]:
+    content = yaml.safe_load(_TEXTS.read_text(encoding="utf-8"))
+    return {number: FigureText(**text) for number, text in content.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +87,13 @@ class PaperFigure:
     """One figure or table of the paper.
 
     Attributes:
-        number: how the paper numbers it, and how it is asked for: `9a`.
-        title: what it is about.
-        saw: what the paper saw.
-        ours: what is run here, and what differs: scale, compressed times.
+        number: how the paper numbers it, and how a user names it: `9a`.
         variants: the runs it needs.
         measure: judges the runs with one seed.
-        draw: draws them as the paper does; called within `results.figures.style.style()`.
-        caption: how to read the drawing.
-        cannot_show: what of it emulation cannot show; empty if there is nothing of its own.
+        draw: draws them as the paper does; called within `results.report.figures.style.style()`.
         seeds: with how many seeds its runs are made at least.
-        emulated_seeds: with which ones it is emulated instead, where no more are asked for.
-        not_emulated: names of runs that are simulated for it only, each with the reason: such as
+        emulated_seeds: with which ones it is emulated instead, unless more are requested.
+        not_emulated: names of runs that are only simulated for it, each with the reason: such as
             that another figure has them emulated, with one seed.
         measure_seeds: judges the runs of all seeds at once, in place of `measure`: where they
             have to be compared.
@@ -87,14 +102,9 @@ class PaperFigure:
     """
 
     number: str
-    title: str
-    saw: str
-    ours: str
     variants: tuple[Variant, ...]
     measure: Callable[[Runs], tuple[Check, ...]]
     draw: Callable[[Runs], "Figure"]
-    caption: str
-    cannot_show: str = ""
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
     not_emulated: Mapping[str, str] = field(default_factory=dict)
@@ -102,19 +112,24 @@ class PaperFigure:
     draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
 
+    @property
+    def text(self) -> FigureText:
+        """What the report says of it."""
+        return _texts()[self.number]
+
     def variants_in(self, form: Form) -> tuple[Variant, ...]:
         """The runs that can be made in a form."""
-        return tuple(one for one in self.variants if not self._why_not(one, form))
+        return tuple(variant for variant in self.variants if not self._why_not(variant, form))
 
     def _why_not(self, variant: Variant, form: Form) -> str:
-        own = self.not_emulated.get(variant.name, "") if form == "emulated" else ""
-        return variant.excluded(form) or own
+        reason = self.not_emulated.get(variant.name, "") if form == "emulated" else ""
+        return variant.excluded(form) or reason
 
-    def seeds_in(self, form: Form, asked: int) -> Sequence[int]:
-        """The seeds that its runs are made with in a form, where so many are asked for."""
-        if form == "emulated" and asked <= len(self.emulated_seeds):
+    def seeds_in(self, form: Form, requested: int) -> Sequence[int]:
+        """The seeds that its runs are made with in a form, where so many are requested."""
+        if form == "emulated" and requested <= len(self.emulated_seeds):
             return self.emulated_seeds
-        count = self.seeds if self.large else max(asked, self.seeds)
+        count = self.seeds if self.large else max(requested, self.seeds)
         return range(FIRST_SEED, FIRST_SEED + count)
 
     def excluded(self, form: Form) -> tuple[str, ...]:
@@ -124,10 +139,10 @@ class PaperFigure:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What it can be asked for as: `6-7` also as `6` and `7`."""
+        """The names that a user may give: `6-7`, and also `6` and `7`."""
         return tuple(dict.fromkeys((self.number, *self.number.split("-"))))
 
     @property
     def stem(self) -> str:
-        """What its files are called."""
+        """The name of its files, without suffix."""
         return f"figure-{self.number}"

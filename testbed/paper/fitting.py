@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
 
 
@@ -35,9 +34,6 @@ FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
 MAX_PACKET_HOPS = 20e6
 """Of all simulated runs of a figure together, with one seed."""
 
-_ACKNOWLEDGED = 1.3
-"""Packets for each data packet: acknowledgements, and what is sent again."""
-
 
 def factor_for(scenario: Scenario, machine: Machine, least: float = 1.0) -> float:
     """The factor by which a scenario is slowed down, the largest where none is enough.
@@ -51,13 +47,3 @@ def factor_for(scenario: Scenario, machine: Machine, least: float = 1.0) -> floa
     fitting = max(machine.load(scenario) / MAX_LOAD, machine.lateness(scenario) / MAX_LATENESS)
     needed = max(least, fitting)
     return next((factor for factor in FACTORS if factor >= needed), FACTORS[-1])
-
-
-def packet_hops(scenario: Scenario) -> float:
-    """Packets times links crossed, if every flow takes all that it may: no less than come to be."""
-    topology = scenario.topology
-    shares_bps = fair_shares_bps(scenario)
-    links = sum(
-        shares_bps[flow.number] * links_crossed(topology, flow) for flow in flows_of(scenario)
-    )
-    return _ACKNOWLEDGED * links / (8 * topology.wire_bytes) * scenario.duration / 1e9

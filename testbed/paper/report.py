@@ -1,4 +1,4 @@
-"""One HTML file with every figure beside what the paper saw; nothing is loaded from elsewhere."""
+"""One HTML file with every figure beside what the paper observed; it loads nothing else."""
 
 import base64
 import json
@@ -9,17 +9,18 @@ from typing import Any, get_args
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from testbed.paper.figure import FORMS, Form, PaperFigure
-from testbed.paper.outcome import Answer, Checked, MadeRun, Outcome, Shelf
+from testbed.campaign.job import FORMS, Form
+from testbed.paper.figure import PaperFigure
+from testbed.paper.outcome import Answer, CheckOutcome, FigureRun, Outcome, OutcomeStore
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One thing that a figure says: what must hold, and what was measured in each form."""
+    """A check of a figure: what must hold, and what was measured in each form."""
 
     what: str
     bound: str
-    checks: dict[Form, Checked]
+    checks: dict[Form, CheckOutcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,61 +29,64 @@ class Row:
 
     Attributes:
         figure: which.
-        outcomes: what became of it in each form; None where it was never made.
-        shelves: where its drawings are.
+        outcomes: its outcome in each form; None where it was never made.
+        outcome_stores: where its drawings are.
     """
 
     figure: PaperFigure
     outcomes: Mapping[Form, Outcome | None]
-    shelves: Mapping[Form, Shelf]
+    outcome_stores: Mapping[Form, OutcomeStore]
 
     @property
     def made(self) -> tuple[Outcome, ...]:
-        """What became of it, of the forms in which it was made."""
-        return tuple(one for one in self.outcomes.values() if one is not None)
+        """Its outcomes in the forms in which it was made."""
+        return tuple(outcome for outcome in self.outcomes.values() if outcome is not None)
 
     @property
     def holds(self) -> Answer:
-        """Whether what the paper saw was seen here, in every form that can be trusted.
+        """Whether what the paper observed was observed here, in every form that can be trusted.
 
-        What is emulated may be less than what is simulated: one does not stand for the other.
+        Fewer runs may be emulated than simulated: one form does not replace the other.
         """
-        answers = {one.holds for one in self.made}
+        answers = {outcome.holds for outcome in self.made}
         order: tuple[Answer, ...] = ("no", "yes", "not trusted")
         return next((answer for answer in order if answer in answers), "not run")
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known beside the answer: why not, and which runs cannot be trusted.
+        """Notes on the answer: how many runs cannot be trusted, and why checks do not hold.
 
-        Of forms that count for the answer; what another one came to is beside its drawing.
+        Reasons are given only of forms that do not hold; the state of the others is beside their
+        drawing.
         """
-        doubts = [f"{one.form}: {one.doubt}" for one in self.made if one.doubt]
-        reasons = [why for one in self.made if one.holds == "no" for why in one.reasons]
+        doubts = [f"{outcome.form}: {outcome.doubt}" for outcome in self.made if outcome.doubt]
+        reasons = [
+            reason for outcome in self.made if outcome.holds == "no" for reason in outcome.reasons
+        ]
         return (*dict.fromkeys(doubts), *dict.fromkeys(reasons))
 
     @property
     def lines(self) -> tuple[Line, ...]:
-        """What was measured, each once, with what it came to in each form."""
-        found: dict[str, Line] = {}
-        for one in self.made:
-            for check in one.checks:
-                line = found.setdefault(check.what, Line(check.what, check.bound, {}))
-                line.checks[one.form] = check
-        return tuple(found.values())
+        """Each check once, with its result in each form."""
+        lines: dict[str, Line] = {}
+        for outcome in self.made:
+            for check in outcome.checks:
+                line = lines.setdefault(check.what, Line(check.what, check.bound, {}))
+                line.checks[outcome.form] = check
+        return tuple(lines.values())
 
     def picture(self, form: Form) -> Path | None:
-        """The drawing of a form, where there is one."""
-        file = self.shelves[form].picture(self.figure)
+        """The drawing of a form; None if there is none."""
+        file = self.outcome_stores[form].picture(self.figure)
         return file if file.is_file() else None
 
     def instead(self, form: Form) -> str:
         """Why there is nothing in a form."""
         if not self.figure.variants_in(form):
             return "; ".join(self.figure.excluded(form))
-        one = self.outcomes[form]
-        if one is not None and not one.checks:
-            return f"broke off: {one.state}"
+        outcome = self.outcomes[form]
+        if outcome is not None and not outcome.checks:
+            return f"broke off: {outcome.state}"
         return "made by `make figures-full`" if self.figure.large else "not run"
 
 
@@ -99,7 +103,7 @@ def render(rows: Sequence[Row]) -> str:
     )
     environment.filters |= {"inlined": _inlined}
     answers = [row.holds for row in rows]
-    runs = [run for row in rows for one in row.made for run in one.runs]
+    runs = [run for row in rows for outcome in row.made for run in outcome.runs]
     return environment.get_template("paper.html.j2").render(
         rows=rows,
         forms=FORMS,
@@ -113,25 +117,25 @@ def render(rows: Sequence[Row]) -> str:
 _MACHINE = ("cpus", "cpu", "kernel", "core")
 
 
-def _manifests(runs: Sequence[MadeRun]) -> list[dict[str, Any]]:
-    """What the runs were made of, of those whose directories are still there."""
+def _manifests(runs: Sequence[FigureRun]) -> list[dict[str, Any]]:
+    """The manifests of runs whose directories are still there."""
     return [json.loads(run.manifest) for run in runs if run.manifest is not None]
 
 
-def _machines(runs: Sequence[MadeRun]) -> list[dict[str, str]]:
-    """On what the emulated runs were made, each machine once."""
+def _machines(runs: Sequence[FigureRun]) -> list[dict[str, str]]:
+    """The machines on which the emulated runs were made, each once."""
     emulated = [run for run in runs if run.expected_load is not None]
-    found = [{key: str(one[key]) for key in _MACHINE} for one in _manifests(emulated)]
-    return [one for i, one in enumerate(found) if one not in found[:i]]
+    machines = [tuple(str(manifest[key]) for key in _MACHINE) for manifest in _manifests(emulated)]
+    return [dict(zip(_MACHINE, machine, strict=True)) for machine in dict.fromkeys(machines)]
 
 
-def commits_of(runs: Sequence[MadeRun]) -> tuple[str, ...]:
-    """Of which states of this project emulated runs are, each once; `+` marks one with changes.
+def commits_of(runs: Sequence[FigureRun]) -> tuple[str, ...]:
+    """The commits that emulated runs were made of, each once; `+` marks one with changes.
 
-    Simulated ones do not tell.
+    Manifests of simulated runs do not say.
     """
-    states = [git for one in _manifests(runs) if (git := one.get("git"))]
-    names = (f"{one['commit'][:12]}{'+' if one['modified'] else ''}" for one in states)
+    states = [git for manifest in _manifests(runs) if (git := manifest.get("git"))]
+    names = (f"{state['commit'][:12]}{'+' if state['modified'] else ''}" for state in states)
     return tuple(dict.fromkeys(names))
 
 
@@ -140,8 +144,8 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [
         {
             "figure": row.figure.number,
-            "title": row.figure.title,
-            "saw": row.figure.saw,
+            "title": row.figure.text.title,
+            "saw": row.figure.text.observed,
             "holds": row.holds,
             "notes": row.notes,
             **{form: _outcome(row, form) for form in FORMS},
@@ -153,24 +157,26 @@ def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def as_markdown(rows: Sequence[Row]) -> str:
     """The table for documents: a line for each figure and form that was made."""
     cells = [("figure", "the paper saw", "form", "measured", "holds"), ("---",) * 5]
-    for figure, one in ((row.figure, one) for row in rows for one in row.made):
-        measured = "; ".join(f"{check.what}: {check.measured}" for check in one.checks)
-        reasons = "; ".join(one.reasons) if one.holds == "no" else ""
+    for figure, outcome in ((row.figure, outcome) for row in rows for outcome in row.made):
+        measured = "; ".join(f"{check.what}: {check.measured}" for check in outcome.checks)
+        reasons = "; ".join(outcome.reasons) if outcome.holds == "no" else ""
         why = f": {reasons}" if reasons else ""
-        doubt = f" ({one.doubt})" if one.doubt else ""
-        holds = f"{one.holds}{doubt}{why}"
-        cells.append((figure.number, figure.saw, one.form, measured or one.state, holds))
-    return "".join(f"| {' | '.join(one.replace('|', '/') for one in row)} |\n" for row in cells)
+        doubt = f" ({outcome.doubt})" if outcome.doubt else ""
+        holds = f"{outcome.holds}{doubt}{why}"
+        cells.append(
+            (figure.number, figure.text.observed, outcome.form, measured or outcome.state, holds)
+        )
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in row)} |\n" for row in cells)
 
 
 def _outcome(row: Row, form: Form) -> dict[str, Any]:
-    one = row.outcomes[form]
-    if one is None:
+    outcome = row.outcomes[form]
+    if outcome is None:
         return {"holds": "not run", "why": row.instead(form)}
     return {
-        "holds": one.holds,
-        "verdict": one.verdict,
-        **json.loads(one.model_dump_json(exclude={"number", "form"})),
+        "holds": outcome.holds,
+        "verdict": outcome.verdict,
+        **json.loads(outcome.model_dump_json(exclude={"number", "form"})),
     }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import polars as pl
 
+from testbed.campaign.store import Run
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.paper.reproduction import chosen
-from testbed.paper.runs import Run
+from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
 
 from .made_up import (
@@ -153,7 +153,7 @@ ALL_TO_ALL = {"mrc": 0.8, "roce-16": 0.55, "roce-1": 0.6}
 
 def _collectives(number: str, usual: Mapping[str, float], **wrong: float) -> Runs:
     """All sizes alike: what share of the ports' rate they reach, by the sender and its loss."""
-    (figure,) = chosen([number])
+    (figure,) = select_figures([number])
     shares = {**usual, **wrong}
     return {one.name: collective(shares[one.name.split("m-", 1)[1]]) for one in figure.variants}
 
@@ -187,7 +187,7 @@ def _permutation(slowest: float = 0.985, line_gbps: float = 392, roce: float = 0
 
 def _failover(**wrong: tuple[float, float, float]) -> Runs:
     """By transport: its stall, what is overdue and its deficit, in base RTTs."""
-    (figure,) = chosen(["failover"])
+    (figure,) = select_figures(["failover"])
     runs = {}
     for variant in figure.variants:
         name = variant.name.removeprefix("dead-link-")
@@ -205,7 +205,7 @@ def _failover(**wrong: tuple[float, float, float]) -> Runs:
 
 def _ablation(**wrong: float) -> Runs:
     """By run: all that anything costs in it; with all mechanisms 1, without one 1.5."""
-    (figure,) = chosen(["ablation"])
+    (figure,) = select_figures(["ablation"])
     whole = ("dead-link-mrc", "same-ev", "ablation-incast")
     runs = {}
     for variant in figure.variants:

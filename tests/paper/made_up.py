@@ -3,18 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from math import inf
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
 import polars as pl
 
+from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Kill
 from testbed.model.scenario import Scenario
+from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
-from testbed.paper.runs import Run, order
 from testbed.results.analysis.capacity import AttainableRate
 from testbed.results.analysis.delivery import Delivery
 from testbed.results.analysis.ev_states import Span
@@ -39,8 +38,7 @@ VARIANTS = {variant.name: variant for figure in FIGURES for variant in figure.va
 @cache
 def scenario_of(name: str) -> Scenario:
     """The scenario of a variant, as it is simulated."""
-    with TemporaryDirectory() as directory:
-        return order(VARIANTS[name], Path(directory), "simulated").scenario
+    return plan_variant(VARIANTS[name], "simulated").scenario
 
 
 def run(

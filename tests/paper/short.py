@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from testbed.campaign.store import Run
 from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.outcome import Answer, Checked, Outcome
-from testbed.paper.reproduction import chosen
-from testbed.paper.runs import Run, order, verdict
+from testbed.paper.outcome import Answer, CheckOutcome, Outcome
+from testbed.paper.planning import plan_variant, select_figures
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
@@ -40,7 +40,7 @@ class Short:
     @property
     def figure(self) -> PaperFigure:
         """The figure, as far as it is run."""
-        (figure,) = chosen([self.number])
+        (figure,) = select_figures([self.number])
         return self.only(figure)
 
 
@@ -130,14 +130,15 @@ def _made(variant: Variant, factor: float, directory: Path) -> Run:
     Raises:
         AssertionError: it is invalid, so that the table would not count it.
     """
-    scenario = order(variant, directory, "simulated").scenario.stretched(factor)
+    planned = plan_variant(variant, "simulated")
+    scenario = planned.scenario.stretched(factor)
     place = directory / variant.name
     place.mkdir()
     simulate(scenario, place)
     data = load_run(place)
     (place / SUMMARY).write_text(summarise(data, flow_tables(data)).model_dump_json())
     run = Run(place)
-    assert verdict(variant, run.summary) != "invalid", (variant.name, run.summary.reasons)
+    assert planned.verdict(run.summary) != "invalid", (variant.name, run.summary.reasons)
     return run
 
 
@@ -147,7 +148,7 @@ def assert_row(short: Short, directory: Path) -> None:
     missed = [check for check in checks if not check.holds]
     assert {check.what for check in missed} == {*short.misses}, missed
     assert all(check.why_not or check.equal for check in missed)
-    checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
+    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
     outcome = Outcome(number=short.number, form="simulated", checks=checked)
     assert outcome.holds == EXPECTED[short.number]
     assert len(outcome.reasons) == len(missed)

@@ -6,17 +6,19 @@ from typing import cast
 
 import pytest
 
+from testbed.campaign.budget import REPEAT_S
+from testbed.campaign.engine import estimate_s
+from testbed.campaign.job import Form
+from testbed.campaign.local import LocalExecutor
 from testbed.experiment.capacity import Capacity
 from testbed.paper.experiments.collectives import PAPERS_LEAST_MIB, SIZES_MIB
 from testbed.paper.experiments.throughput import bus_gbps
-from testbed.paper.figure import Form, PaperFigure
+from testbed.paper.figure import PaperFigure
 from testbed.paper.fitting import MAX_LOAD
-from testbed.paper.making import REPEAT_S, estimate_s
 from testbed.paper.outcome import Answer, Outcome
+from testbed.paper.planning import forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
-from testbed.paper.reproduction import chosen, forms_of, plan
-from testbed.paper.runs import order, verdict
 from testbed.results.analysis.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 
@@ -32,9 +34,11 @@ TWO_CORES = (
 
 @pytest.mark.parametrize("machine", TWO_CORES, ids=["at its best", "at its worst"])
 def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: Path) -> None:
-    planned = plan(chosen([]), tmp_path, ("emulated",), machine=machine)
-    assert {one.form for one in planned.due} == {"emulated"}
-    assert estimate_s(planned.due)["emulated"] <= 0.9 * REPEAT_S  # some are made again
+    planned = plan(select_figures([]), tmp_path, ("emulated",), machine=machine)
+    assert {one.job.form for one in planned.due} == {"emulated"}
+    assert (
+        estimate_s(planned.due, LocalExecutor(tmp_path))["emulated"] <= 0.9 * REPEAT_S
+    )  # some are made again
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
 
 
@@ -44,11 +48,11 @@ def test_every_figure_is_emulated_but_those_of_hundreds_of_hosts(figure: PaperFi
     assert forms_of(figure, ("emulated",)) == (expected,)
 
 
-def test_pause_is_the_simulators_only(tmp_path: Path) -> None:
-    (incast,) = chosen(["18"])
+def test_pause_is_the_simulators_only() -> None:
+    (incast,) = select_figures(["18"])
     for variant in incast.variants:
         emulated, simulated = (
-            order(variant, tmp_path / form, form).scenario for form in ("emulated", "simulated")
+            plan_variant(variant, form).scenario for form in ("emulated", "simulated")
         )
         assert emulated.topology.pause is None
         assert (simulated.topology.pause is None) is (variant.name == "incast-mrc")
@@ -57,7 +61,7 @@ def test_pause_is_the_simulators_only(tmp_path: Path) -> None:
 
 
 def test_a_figure_may_be_emulated_with_a_seed_of_its_own() -> None:
-    (incast,) = chosen(["18"])
+    (incast,) = select_figures(["18"])
     (own,) = incast.emulated_seeds
     assert [*incast.seeds_in("emulated", 1)] == [own]
     assert [*incast.seeds_in("emulated", 6)] == [1, 2, 3, 4, 5, 6]
@@ -73,7 +77,7 @@ def test_what_never_finished_is_rated_over_all_of_its_run() -> None:
 @pytest.mark.parametrize("number", ["16", "17"])
 @pytest.mark.parametrize("form", ["emulated", "simulated"])
 def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -> None:
-    (figure,) = chosen([number])
+    (figure,) = select_figures([number])
     runs = {one.name: collective(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
     checks = figure.measure(runs)
     judged = {size for size in SIZES_MIB for check in checks if f", {size} MiB" in check.what}
@@ -95,12 +99,12 @@ def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -
     ],
 )
 def test_only_a_stall_may_be_a_finding(reasons: tuple[str, ...], state: str) -> None:
-    (figure,) = chosen(["16"])
+    (figure,) = select_figures(["16"])
     summary = SimpleNamespace(reasons=reasons, verdict="invalid")
     stalling = next(one for one in figure.variants if one.may_stall)
     steady = next(one for one in figure.variants if not one.may_stall)
-    assert verdict(stalling, summary) == state  # type: ignore[arg-type]
-    assert verdict(steady, summary) == "invalid"  # type: ignore[arg-type]
+    assert plan_variant(stalling, "simulated").verdict(summary) == state  # type: ignore[arg-type]
+    assert plan_variant(steady, "simulated").verdict(summary) == "invalid"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_only_a_stall_may_be_a_finding(reasons: tuple[str, ...], state: str) -> 
 def test_a_row_holds_where_every_trusted_form_does(
     emulated: Answer, simulated: Answer, row: Answer
 ) -> None:
-    (figure,) = chosen(["16"])
+    (figure,) = select_figures(["16"])
     answers: dict[Form, Answer] = {"emulated": emulated, "simulated": simulated}
     outcomes = {
         form: cast("Outcome", SimpleNamespace(holds=answer)) for form, answer in answers.items()

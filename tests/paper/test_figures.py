@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from testbed.campaign.job import FORMS
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.store import Store
 from testbed.model.errors import InputError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
@@ -16,13 +19,13 @@ from testbed.model.workload import Training
 from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.scale import SHARING
-from testbed.paper.figure import FORMS, PaperFigure, Variant
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.fitting import MAX_PACKET_HOPS
-from testbed.paper.outcome import Checked, MadeRun, Outcome, Shelf
+from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
+from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_markdown, render
-from testbed.paper.reproduction import chosen, forms_of, plan, reproduce
-from testbed.paper.runs import PAPER_SCENARIOS, order
+from testbed.paper.reproduction import reproduce
 from testbed.results.summary import State
 
 from .made_up import VARIANTS
@@ -41,19 +44,19 @@ def test_a_variants_name_means_one_run() -> None:
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) -> None:
-    made = order(VARIANTS[name], tmp_path, "simulated")
+    made = plan_variant(VARIANTS[name], "simulated")
     assert made.scenario.name == name
     usual_s = 80 if VARIANTS[name].only_simulated else 15
     longer_s = {"incast-roce-1": 200, "incast-mrc": 60}
     assert made.scenario.duration <= longer_s.get(name, usual_s) * 10**9
-    assert made.finished() is None
+    assert Store(tmp_path).best(made) is None
 
 
-def test_each_seed_has_a_scenario_of_its_own(tmp_path: Path) -> None:
-    first, second = (order(VARIANTS["lossy-ev"], tmp_path, "simulated", seed) for seed in (1, 2))
-    assert first.file != second.file
+def test_each_seed_has_a_scenario_of_its_own() -> None:
+    first, second = (plan_variant(VARIANTS["lossy-ev"], "simulated", seed) for seed in (1, 2))
+    assert first.job.file != second.job.file
     assert (first.scenario.seed, second.scenario.seed) == (1, 2)
-    assert (first.name, second.name) == ("lossy-ev", "lossy-ev, seed 2")
+    assert (first.job.name, second.job.name) == ("lossy-ev", "lossy-ev, seed 2")
 
 
 def test_no_scenario_is_left_over() -> None:
@@ -63,7 +66,7 @@ def test_no_scenario_is_left_over() -> None:
 
 def test_an_unknown_figure_is_refused() -> None:
     with pytest.raises(InputError, match="expected one of"):
-        chosen(["9z"])
+        select_figures(["9z"])
 
 
 def _make(
@@ -71,12 +74,13 @@ def _make(
 ) -> tuple[tuple[Outcome, ...], Sequence[str]]:
     told: list[str] = []
     planned = plan(figures, results, ("simulated",))
-    return reproduce(figures, planned, lambda what, _: told.append(what)), told
+    executor = LocalExecutor(results)
+    return reproduce(figures, planned, executor, lambda what, _: told.append(what)), told
 
 
 def _twelve() -> PaperFigure:
     """Figure 12, its run cut short."""
-    (figure,) = chosen(["12"])
+    (figure,) = select_figures(["12"])
     (variant,) = figure.variants
     loss = {
         "kind": "ev_loss",
@@ -124,14 +128,14 @@ def test_a_figure_leaves_the_others_as_they_are(
     results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twelve = _twelve()
-    other = replace(twelve, number="12b")
+    other = replace(twelve, number="14")
     monkeypatch.setattr("testbed.paper.reproduction.FIGURES", (twelve, other))
     picture = results / "figures" / "simulated" / "figure-12-13.svg"
     picture.write_text("as it was")
     _make((other,), results)
     assert picture.read_text() == "as it was"
     table = {row["figure"]: row for row in json.loads((results / "table.json").read_text())}
-    assert [table[number]["simulated"]["holds"] for number in ("12-13", "12b")] == ["yes", "yes"]
+    assert [table[number]["simulated"]["holds"] for number in ("12-13", "14")] == ["yes", "yes"]
 
 
 def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
@@ -141,7 +145,7 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
         raise ZeroDivisionError("nothing was sent")
 
     good = _twelve()
-    bad = replace(good, number="12c", measure=broken)
+    bad = replace(good, number="14", measure=broken)
     monkeypatch.setattr("testbed.paper.reproduction.FIGURES", (bad, good))
     (first, second), _ = _make((bad, good), results)
     assert first.holds == "not run"
@@ -149,7 +153,7 @@ def test_a_figure_that_cannot_be_measured_does_not_cost_the_others(
     assert second.holds == "yes"
 
 
-def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: bool) -> MadeRun:
+def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: bool) -> FigureRun:
     place = directory / name
     place.mkdir()
     manifest = {
@@ -157,7 +161,7 @@ def _run(name: str, verdict: State, directory: Path, commit: str, *, modified: b
         **dict.fromkeys(("cpus", "cpu", "kernel", "core"), "x"),
     }
     (place / "manifest.json").write_text(json.dumps(manifest))
-    return MadeRun(
+    return FigureRun(
         name=name,
         directory=place,
         seed=1,
@@ -175,17 +179,17 @@ def _row(
     commits: tuple[str, str],
     second: State = "degraded",
 ) -> Row:
-    (figure,) = chosen(["14"])
+    (figure,) = select_figures(["14"])
     runs = (
         _run("same-ev", "trusted", tmp_path, commits[0], modified=False),
         _run("same-ev-no-skip", second, tmp_path, commits[1], modified=commits[1] == "b" * 40),
     )
-    checked = tuple(Checked.model_validate(check, from_attributes=True) for check in checks)
+    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
     outcome = Outcome(number="14", form="emulated", runs=runs, checks=checked)
-    shelves = {form: Shelf(tmp_path, form) for form in FORMS}
-    shelves["emulated"].directory.mkdir()
-    shelves["emulated"].picture(figure).write_text("<svg/>")
-    return Row(figure, {"emulated": outcome, "simulated": None}, shelves)
+    stores = {form: OutcomeStore(tmp_path, form) for form in FORMS}
+    stores["emulated"].directory.mkdir()
+    stores["emulated"].picture(figure).write_text("<svg/>")
+    return Row(figure, {"emulated": outcome, "simulated": None}, stores)
 
 
 def test_a_row_says_which_runs_are_not_trusted_and_of_which_commits(tmp_path: Path) -> None:
@@ -264,13 +268,11 @@ class Known:
 
 
 @pytest.mark.parametrize("machine", [Known(3.0), Known(0.3, late=0.1)], ids=["heavy", "late"])
-def test_runs_are_slowed_down_until_the_machine_carries_them(
-    machine: Known, tmp_path: Path
-) -> None:
+def test_runs_are_slowed_down_until_the_machine_carries_them(machine: Known) -> None:
     variant = VARIANTS["job-transceiver-flaps"]
-    full = order(variant, tmp_path, "emulated")
+    full = plan_variant(variant, "emulated")
     assert full.scenario.topology.dilation == 10_000
-    slow = order(variant, tmp_path, "emulated", machine=machine)
+    slow = plan_variant(variant, "emulated", machine=machine)
     assert slow.scenario.topology.dilation == 40_000
     assert slow.load == pytest.approx(machine.at_full / 4)
     assert slow.scenario.duration == 4 * full.scenario.duration
@@ -287,27 +289,25 @@ def test_runs_are_slowed_down_until_the_machine_carries_them(
     [("job-undisturbed", 10_000), ("job-transceiver-flaps", 20_000), ("job-fabric-flaps", 30_000)],
 )
 def test_where_faults_are_measured_runs_are_slowed_down_on_any_machine(
-    name: str, dilation: float, tmp_path: Path
+    name: str, dilation: float
 ) -> None:
-    made = order(VARIANTS[name], tmp_path, "emulated", machine=Known(0.6, late=0.02))
+    made = plan_variant(VARIANTS[name], "emulated", machine=Known(0.6, late=0.02))
     assert made.scenario.topology.dilation == dilation
 
 
 def test_a_form_that_is_impossible_says_why() -> None:
-    (many,) = chosen(["16x64"])
+    (many,) = select_figures(["16x64"])
     assert "so many hosts" in many.excluded("emulated")[0]
     assert forms_of(many, ("emulated",)) == ("simulated",)
-    (failover,) = chosen(["failover"])
+    (failover,) = select_figures(["failover"])
     assert forms_of(failover, ("emulated", "simulated")) == ("emulated", "simulated")
     assert len(failover.variants_in("simulated")) < len(failover.variants_in("emulated"))
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
 @pytest.mark.parametrize("variant", FAILOVER.variants, ids=lambda variant: str(variant.name))
-def test_the_dead_link_is_one_that_the_flow_uses(
-    variant: Variant, seed: int, tmp_path: Path
-) -> None:
-    scenario = order(variant, tmp_path, "emulated", seed).scenario
+def test_the_dead_link_is_one_that_the_flow_uses(variant: Variant, seed: int) -> None:
+    scenario = plan_variant(variant, "emulated", seed).scenario
     (fault,) = scenario.timeline
     src, dst = (scenario.topology.nodes[name] for name in ("h0", "h4"))
     evs = scenario.transport.choose_evs(scenario.topology, src, dst, lane=0, seed=seed)
@@ -317,8 +317,8 @@ def test_the_dead_link_is_one_that_the_flow_uses(
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_the_lossy_ev_is_one_that_carries_data(seed: int, tmp_path: Path) -> None:
-    scenario = order(VARIANTS["lossy-ev"], tmp_path, "simulated", seed).scenario
+def test_the_lossy_ev_is_one_that_carries_data(seed: int) -> None:
+    scenario = plan_variant(VARIANTS["lossy-ev"], "simulated", seed).scenario
     (fault,) = scenario.timeline
     assert isinstance(fault, EvLoss)
     src, dst = (scenario.topology.nodes[name] for name in ("h0", "h2"))
@@ -330,18 +330,16 @@ def test_the_lossy_ev_is_one_that_carries_data(seed: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
-def test_a_simulated_figure_stays_within_its_packet_hops(
-    figure: PaperFigure, tmp_path: Path
-) -> None:
+def test_a_simulated_figure_stays_within_its_packet_hops(figure: PaperFigure) -> None:
     variants = figure.variants_in("simulated")
-    hops = sum(order(one, tmp_path, "simulated").packet_hops for one in variants)
+    hops = sum(plan_variant(one, "simulated").packet_hops for one in variants)
     assert hops <= MAX_PACKET_HOPS
 
 
-def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says(tmp_path: Path) -> None:
-    (figure,) = chosen(["16x64"])
+def test_the_fullest_link_of_64_hosts_is_shared_by_as_many_as_the_row_says() -> None:
+    (figure,) = select_figures(["16x64"])
     roce = next(one for one in figure.variants if one.name == "allreduce-64-roce-1")
-    scenario = order(roce, tmp_path, "simulated").scenario
+    scenario = plan_variant(roce, "simulated").scenario
     topology, sharing = scenario.topology, Counter[str]()
     for flow in flows_of(scenario):
         (ev,) = scenario.transport.choose_evs(

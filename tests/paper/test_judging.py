@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from testbed.paper.outcome import Answer, Checked, MadeRun, Outcome
+from testbed.paper.outcome import Answer, CheckOutcome, FigureRun, Outcome
+from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
-from testbed.paper.reproduction import chosen
 from testbed.results.summary import State
 
 from .cases import CASES, Runs
@@ -19,10 +19,10 @@ WRONG = [(number, *wrong) for number, case in CASES.items() for wrong in case.wr
 
 def _judged(number: str, runs: Runs) -> Outcome:
     """What becomes of a figure of these runs, which are trusted."""
-    (figure,) = chosen([number])
+    (figure,) = select_figures([number])
     assert {*runs} == {variant.name for variant in figure.variants}
     made = tuple(
-        MadeRun(
+        FigureRun(
             name=name,
             directory=Path(),
             seed=1,
@@ -35,7 +35,7 @@ def _judged(number: str, runs: Runs) -> Outcome:
         for name, one in runs.items()
     )
     said = figure.measure(runs)
-    checks = tuple(Checked.model_validate(check, from_attributes=True) for check in said)
+    checks = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in said)
     return Outcome(number=number, form="simulated", runs=made, checks=checks)
 
 

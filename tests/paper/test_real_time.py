@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from testbed.campaign.store import Run
 from testbed.paper.experiments.throughput import shade_faults
-from testbed.paper.reproduction import chosen
-from testbed.paper.runs import Run
+from testbed.paper.planning import select_figures
 from testbed.results.report.figures.style import new_figure
 
 from .made_up import SECONDS, run, steps
@@ -24,7 +24,7 @@ def _job(dilation: float, *faults: object) -> Run:
 
 
 def test_a_job_is_held_against_the_undisturbed_one_at_full_speed() -> None:
-    (figure,) = chosen(["6-7"])
+    (figure,) = select_figures(["6-7"])
     calm, flapping = (variant.name for variant in figure.variants)
     for dilation in (10_000, 15_000):
         flap = _cut(0, 3.0 * dilation / 10_000, 6.0 * dilation / 10_000)

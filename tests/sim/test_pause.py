@@ -3,7 +3,7 @@
 import pytest
 
 from testbed.files.scenarios import load_scenario
-from testbed.paper.runs import PAPER_SCENARIOS
+from testbed.paper.planning import PAPER_SCENARIOS
 from testbed.sim import Outcome, Simulation
 
 QPS = 16

@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.paper.checks import Check, ahead, not_behind, relative
 from testbed.paper.experiments.failover import (
@@ -21,8 +22,7 @@ from testbed.paper.experiments.failover import (
     stall,
 )
 from testbed.paper.experiments.paths import SHARED, UNMOVED, slower_rate
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.estimates import estimate
 from testbed.results.report.figures import style
 
@@ -200,15 +200,6 @@ _TICKS = (0.5, 1, 2, 5, 10, 20)
 
 ABLATION = PaperFigure(
     number="ablation",
-    title="MRC without each of its mechanisms",
-    saw="not in the paper",
-    ours="Each mechanism is switched off where it acts: blind spraying, go-back-N and no backups "
-    "(12 EVs, none standing by, instead of 12 and 4) where a link dies as in the failover; no ECN "
-    "skip where two flows meet on an EV as in figure 14; no trimming and go-back-N under figure "
-    "18's incast. In what a mechanism is there to save (the deficit of a dead link, the slower "
-    "flow's time, the 99th percentile of a message's time) every run without it must cost more "
-    "than any of MRC. In all else MRC may be equal; it must not be behind by more than it varies "
-    "itself.",
     variants=tuple(
         variant for trial in TRIALS for variant in (trial.whole, *trial.without.values())
     ),
@@ -219,7 +210,4 @@ ABLATION = PaperFigure(
     seeds=3,
     emulated_seeds=(1, 2, 3),
     not_emulated=dict.fromkeys((SHARED.name, UNMOVED.name), "figure 14 has it emulated, once"),
-    caption="What it costs without a mechanism, over what it costs with all of them, on a "
-    "logarithmic scale: 1 is equal, more is worse. The medians of the seeds, with their ranges; on "
-    "the right the median without the mechanism.",
 )

@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.report.figures import style
 
 RING = ("h0", "h4", "h1", "h5", "h2", "h6", "h3", "h7")
@@ -313,46 +313,17 @@ def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
         yield _variant(kind, sender, loss, size)
 
 
-_READING = (
-    "Bus bandwidth as nccl-tests defines it, over the size of each host's buffer; bars where there "
-    "is only one. Dashed: the rate of a host's ports, headers included. Hollow: not one collective "
-    "was completed in the run's time; shown is what was placed."
-)
-_SCALE = (
-    f"1 to 16 MiB instead of 4 MB to 16 GB (emulated: {PAPERS_LEAST_MIB} MiB). MRC on 4 planes of "
-    "100 Gb/s, RoCE on one plane of 400 Gb/s with deep queues and DCQCN."
-)
-_SMALL = (
-    "buffers below the paper's 4 MB. At 1 MiB a collective lasts two and a half base RTTs, and "
-    "four ports of 100 Gb/s show what packets cost that take four times as long as on one of 400: "
-    "switches here store and forward (1.0 us more over the four hops; real ones cut through), and "
-    "every packet that waits for another waits longer."
-)
-
 COLLECTIVES: tuple[PaperFigure, ...] = (
     PaperFigure(
         number="16",
-        title="Ring all-reduce, MRC and RoCE, without and with loss",
-        saw="RoCE with 1 QP about half (ECMP collisions); MRC with 1 QP above RoCE with 16; 0.1% "
-        "loss has little impact on MRC for large messages; at 1% MRC has about a third, RoCE is "
-        "unusable",
-        ours=f"8 hosts of two racks instead of 64, {_SCALE} Loss is random, on the last hop of "
-        "every plane; RoCE's timeout is then 67 ms, as NICs have it.",
         variants=tuple(_variants("allreduce", LOSSES)),
         measure=_all_reduce,
         draw=_draw_all_reduce,
-        caption=_READING,
-        cannot_show=_SMALL,
     ),
     PaperFigure(
         number="17",
-        title="All-to-all, MRC and RoCE",
-        saw="MRC above RoCE at every size; RoCE at 16 QPs slightly worse than at 1",
-        ours=f"8 hosts of four racks instead of 64, {_SCALE} Without loss.",
         variants=tuple(_variants("alltoall", LOSSES[:1])),
         measure=_all_to_all,
         draw=_draw_all_to_all,
-        caption=_READING,
-        cannot_show=_SMALL,
     ),
 )

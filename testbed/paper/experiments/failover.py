@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, ahead
 from testbed.paper.experiments.throughput import stall_rtts
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
 from testbed.results.analysis.delivery import message_times, overdue_s
 from testbed.results.analysis.estimates import estimate
@@ -220,15 +220,6 @@ def _draw(seeds: Sequence[Runs]) -> Figure:
 
 FAILOVER = PaperFigure(
     number="failover",
-    title="One dead link under every transport",
-    saw="not in the paper as a figure: MRC bypasses a dead path in a few tens of microseconds",
-    ours="One pair at full rate, both ways; a T0-T1 link that it uses drops everything silently "
-    "for 3 s, 0.3 ms at full speed, another link with each seed. MRC and Multipath TCP on four "
-    "planes; RoCE and TCP on one of the same rate, where the dead link is the only path. Routing "
-    "converges after 50 us or not within the fault: protocols take 50 ms and more, far longer than "
-    "it lasts. TCP's least timeout, 200 ms, is not dilated: it stands for 20 us at most, which "
-    "flatters TCP; so it is also run with 100 us as dilated, the one timer that the kernel lets be "
-    "set.",
     variants=tuple(kind.variant for kind in _DRAWN),
     measure=lambda runs: _measure([runs]),
     measure_seeds=_measure,
@@ -236,12 +227,4 @@ FAILOVER = PaperFigure(
     draw_seeds=_draw,
     seeds=6,
     emulated_seeds=(1, 2, 3),
-    caption="Of the worst flow, the median of the seeds; line: of six seeds its 95% confidence "
-    "interval, of three (emulated) their range. Left: the longest that "
-    "nothing was delivered in order. Middle: how long in all, until ten base RTTs after healing, a "
-    "message was under way for longer than any before the fault, and half a base RTT longer than "
-    "the median one; under blind spraying every message loses packets. Right: what was delivered "
-    "less than the links in service allowed, in base RTTs of the rate. MRC is ahead where its "
-    "worst run is better than the other's best; else neither is. Going back N is MRC without one "
-    "mechanism: shown here, and judged with the ablation.",
 )

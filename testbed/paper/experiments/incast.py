@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.throughput import rate, sliding
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import style
@@ -165,16 +165,6 @@ def _draw(runs: Runs) -> Figure:
 
 INCAST = PaperFigure(
     number="18",
-    title="7:1 incast with a victim",
-    saw="MRC shares fairly and the victim is unaffected; with RoCE and DCQCN, 1 QP, it loses 25%, "
-    "with many QPs it has dips of 75%",
-    ours="16 hosts in four racks on one plane of 400 Gb/s; the victim shares neither end with the "
-    "incast. MRC runs for 6 ms of real time, emulated 2.4 ms; RoCE with 1 QP for 20 ms, emulated 6 "
-    "ms; with 16 QPs for 1.2 ms. The last quarter counts; how MRC shares is judged from 20 base "
-    "RTTs on. Only the simulator has priority flow control. With 1 QP the hash decides how many of "
-    "the seven share a link with the victim, 1.75 on average, and each takes a seventh: so there "
-    "are five seeds at least; emulated "
-    "one, with two that do.",
     variants=(
         Variant(
             "incast-mrc",
@@ -199,10 +189,4 @@ INCAST = PaperFigure(
     emulated_seeds=(EMULATED_SEED,),
     measure=_measure,
     draw=_draw,
-    caption=f"Throughput, averaged over the {WINDOW_RTTS:g} base RTTs before each point, as it "
-    "would be at full speed; all QPs of a host together.",
-    cannot_show="the dips that 16 QPs bring about: pauses do. Linux has no priority flow control. "
-    "Emulated, queues hold all that is outstanding, nothing is dropped, and nothing waits for "
-    "another host's congestion but in a queue that it shares; simulated like this, the victim "
-    "keeps 100%.",
 )

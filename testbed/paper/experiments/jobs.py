@@ -5,6 +5,7 @@ from math import inf
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.throughput import (
     BIN_RTTS,
@@ -16,8 +17,7 @@ from testbed.paper.experiments.throughput import (
     time_axes,
     us_per_s,
 )
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.analysis.operations import completed
 from testbed.results.report.figures import style
@@ -189,54 +189,23 @@ def _draw_job(runs: Runs) -> Figure:
     return figure
 
 
-_JOB = (
-    "Eight hosts with 4 ports each train in step: compute for 0.1 s, all-reduce 4 MiB around a "
-    "ring, wait for the slowest. "
-)
-_READING = (
-    "Above: what a host received, averaged over four base RTTs, with the pauses of computing. "
-    "Below: one bar a step, as long and as high as the step took. Shaded: when a fault "
-    "was in force."
-)
-
 JOBS: tuple[PaperFigure, ...] = (
     PaperFigure(
         number="4",
-        title="A job begins on a fabric with dead paths that nobody knows of",
-        saw="fewer than 5 losses per QP in the first minute, decaying to the background",
-        ours="Eight hosts with 4 ports each write all to all, 56 QPs with 16 EVs each. One of the "
-        "32 T0-T1 links forwards nothing from the start, without a denylist: a sixteenth of the "
-        "paths between the racks. Ten base RTTs stand for "
-        "the paper's first minute, as every EV has carried data by then.",
         variants=(UNKNOWN,),
         measure=_dead_paths,
         draw=_draw_losses,
-        caption="Packets that were declared lost, by queue pair: in each two base RTTs, and of the "
-        "worst QP in all. Dashed: what a QP's stay below in the paper's first minute.",
     ),
     PaperFigure(
         number="5",
-        title="T0-T1 links flap all the time during a job",
-        saw="almost no impact",
-        ours=_JOB + "Every 2.5 s (17 base RTTs) a T0-T1 link, drawn at random from the 32, loses "
-        "carrier for a second. At full speed that were a flap every 250 us, some thousand times "
-        "more often than in a bad network, which takes about a fifth of the job's time: so it is "
-        "judged by what each flap costs.",
         variants=(UNDISTURBED, FABRIC_FLAPS),
         measure=_constant_flaps,
         draw=_draw_job,
-        caption=_READING,
     ),
     PaperFigure(
         number="6-7",
-        title="A T0's transceiver flaps its four NIC links during a synchronous job",
-        saw="about 25% lower throughput during the flaps, full speed right after; no QP failed",
-        ours=_JOB
-        + "The transceiver of four NIC links of one plane loses carrier three times within "
-        "4.8 s, each time for 0.8 s (6 base RTTs). The paper's flaps took seconds each.",
         variants=(UNDISTURBED, TRANSCEIVER),
         measure=_transceiver,
         draw=_draw_job,
-        caption=_READING,
     ),
 )

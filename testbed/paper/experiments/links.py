@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Flap
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments.throughput import (
@@ -14,7 +15,6 @@ from testbed.paper.experiments.throughput import (
     share,
 )
 from testbed.paper.figure import PaperFigure
-from testbed.paper.runs import Run
 
 
 def _one_by_one(run: Run) -> tuple[Check, ...]:
@@ -59,39 +59,21 @@ def _hardly_felt(run: Run) -> tuple[Check, ...]:
 LINKS: tuple[PaperFigure, ...] = (
     over_time(
         "9a",
-        "NIC-T0 links go down one by one",
-        saw="throughput follows the remaining links; a short interruption each time (< 1 s)",
-        ours="Two hosts of a rack with 8 ports each write to each other. Seven of the eight links "
-        "of one of them lose carrier, one every 0.7 s, and get it back in reverse order. The paper "
-        "takes minutes; here every step is five base RTTs.",
         scenario="nic-links-one-by-one",
         measure=_one_by_one,
     ),
     over_time(
         "9b",
-        "Four of eight NIC-T0 links flap together",
-        saw="stabilises at half, recovers",
-        ours="Two hosts of a rack with 8 ports each write to each other; four links of one of them "
-        "lose carrier together for 0.2 s (2 base RTTs) every 0.4 s, for 4 s.",
         scenario="nic-links-flap",
         measure=_half_flaps,
     ),
     over_time(
         "9c",
-        "Twenty T0-T1 links go down, one after the other",
-        saw="minimal impact",
-        ours="Two hosts of different racks with 8 ports each write to each other, over 4 T1s in "
-        "each plane. Twenty of the 64 T0-T1 links lose carrier, one every 0.4 s (the paper: one a "
-        "second, of some thousands).",
         scenario="twenty-links-down",
         measure=_hardly_felt,
     ),
     over_time(
         "9d",
-        "Eight T0-T1 links flap together",
-        saw="negligible impact",
-        ours="Two hosts of different racks with 8 ports each write to each other; eight T0-T1 "
-        "links, one in each plane, lose carrier together for 0.2 s every 0.4 s, for 4 s.",
         scenario="fabric-links-flap",
         measure=_hardly_felt,
     ),

@@ -9,6 +9,7 @@ import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.throughput import (
     COLOURS,
@@ -20,8 +21,7 @@ from testbed.paper.experiments.throughput import (
     share,
     us_per_s,
 )
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import style
@@ -175,29 +175,14 @@ def _draw_shared(runs: Runs) -> Figure:
 PATHS: tuple[PaperFigure, ...] = (
     PaperFigure(
         number="12-13",
-        title="One of 16 EVs loses 20% of its packets",
-        saw="that EV goes inactive at once, a backup becomes active, line rate is held",
-        ours="Two hosts with 8 ports each; a QP with 16 active EVs, two in each plane, and one "
-        "backup in each. What one host sends on one of them is lost with a probability of 20%.",
         variants=(LOSSY,),
         measure=_lossy_ev,
         draw=_draw_lossy,
-        caption="Above: the throughput of the flow. Below: what it sends on the three EVs of the "
-        "plane concerned, averaged over two base RTTs.",
     ),
     PaperFigure(
         number="14",
-        title="Two flows on the same EV",
-        saw="ECN moves one of them to the other EV; both stay near line rate",
-        ours="Two hosts of a rack with one port of 100 Gb/s each write to two other racks, over "
-        "three T1s whose links carry 75 Gb/s. For 5 s a path of each is dead, so that each has two "
-        "EVs, and both have the one over T1 1: sprayed evenly, 100 Gb/s would meet there. (The "
-        "paper forces both flows to begin on one EV; here packets are sprayed from the first on.) "
-        "A second run has ECN skip switched off.",
         variants=(SHARED, UNMOVED),
         measure=_same_ev,
         draw=_draw_shared,
-        caption="Above: the throughput of both flows. Below: what each sends on the EVs that it "
-        "keeps, averaged over two base RTTs.",
     ),
 )

@@ -2,11 +2,11 @@
 
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps, gbps, only
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.report.figures import style
 
 LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
@@ -167,41 +167,20 @@ def _draw_permutation(runs: Runs) -> Figure:
 
 TABLE = PaperFigure(
     number="5.2.1",
-    title="Latency of a write, and bandwidth",
-    saw="ib_write_lat, 2 B: 5.09 us T0-local, 6.54 us cross-T1; ib_write_bw, 32 KB: about 770 of "
-    "800 Gb/s (96%) both ways",
-    ours="Two hosts with 8 ports of 100 Gb/s, one writing to the other: one WRITE of 2 B at a "
-    "time, and 64 of 32 KiB.",
     variants=tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES),
     measure=_writes,
     draw=_draw_writes,
-    caption="Median from a message's first packet handed to the port to its last byte in place, "
-    "and payload delivered. The ports' rate is with headers.",
-    cannot_show="The delays of NICs and switches are set from this table, so that the latency "
-    "tells only what serialisation and the endpoints add to them.",
 )
 
 SEND_RECEIVE = PaperFigure(
     number="15",
-    title="NCCL send/receive",
-    saw="92 GB/s per NIC, of 100",
-    ours="Eight hosts with 4 ports of 100 Gb/s, 50 GB/s together where the paper's NIC has 100, "
-    "each send 16 MiB to the next of a ring and receive as much, again and again.",
     variants=(Variant("send-receive", "send-receive"),),
     measure=_send_receive,
     draw=_draw_send_receive,
-    caption="What each host received over the whole run, pauses between two operations and "
-    "all, in GB/s at full speed. Line: a host's bus bandwidth, the median of the operations. "
-    "Dashed: the rate of its ports, headers included.",
 )
 
 PERMUTATION = PaperFigure(
     number="permutation",
-    title="Permutation that fills the T0s' uplinks (appendix)",
-    saw="RoCE with 1 QP: some flows get a half or a third of line rate; MRC with 1 QP: every flow "
-    "has 390 of 400 Gb/s",
-    ours="Eight hosts of two racks write to one of the other rack each; MRC on 4 planes of 100 "
-    "Gb/s, RoCE on one plane of 400 Gb/s.",
     variants=(
         Variant("permutation-mrc", "full-permutation"),
         Variant(
@@ -212,5 +191,4 @@ PERMUTATION = PaperFigure(
     ),
     measure=_permutation,
     draw=_draw_permutation,
-    caption="Payload delivered by each flow, at full speed, from the slowest to the fastest.",
 )

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Runs
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments.throughput import (
     PORTS_GBPS,
@@ -18,7 +19,7 @@ from testbed.paper.experiments.throughput import (
     time_axes,
     us_per_s,
 )
-from testbed.paper.figure import PaperFigure, Runs, Variant
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 
@@ -172,32 +173,16 @@ def _draw_many(runs: Runs) -> Figure:
 SCALE: tuple[PaperFigure, ...] = (
     PaperFigure(
         number="16x64",
-        title="Ring all-reduce of 64 hosts, MRC and RoCE",
-        saw="RoCE with 1 QP about half of MRC (ECMP collisions); MRC with 1 QP above RoCE with 16",
-        ours=f"Figure 16 with the paper's 64 hosts, in 8 racks, one size ({SIZE}), no loss; MRC on "
-        "4 planes of 100 Gb/s, RoCE on one plane of 400 Gb/s.",
         variants=_ALL_REDUCES,
         measure=_judge_all_reduce,
         draw=_draw_all_reduce,
-        cannot_show="small buffers: with 12 MiB a step of the ring takes longer than its chunk "
-        "(docs/paper-studies.md); and switches store and forward, which takes four times as long "
-        "on a port of 100 Gb/s.",
-        caption="Bus bandwidth as nccl-tests defines it. Dashed: the rate of a host's ports, "
-        "headers included. Where no all-reduce was completed within the run: what was placed.",
         large=True,
     ),
     PaperFigure(
         number="scale",
-        title="A T1 dies silently under 512 hosts with 8 ports each",
-        saw="not in the paper as a figure: one T0-T1 link is 0.4% of a plane's capacity",
-        ours=f"512 hosts in 16 racks, {PLANES} planes with {T1S} T1s each; every host writes to "
-        "one of another rack at full rate, 4 MiB outstanding. One of the 256 T1s swallows "
-        "everything.",
         variants=(MANY,),
         measure=_judge_many,
         draw=_draw_many,
-        caption="Throughput of the flows, averaged over the base RTT before each point, as it "
-        "would be at full speed.",
         large=True,
     ),
 )

@@ -1,5 +1,6 @@
 """Figures 8, 10 and 11: a T0 or a T1 goes down, loudly or silently, and comes back."""
 
+from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Reboot
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments.throughput import (
@@ -11,7 +12,6 @@ from testbed.paper.experiments.throughput import (
     over_time,
 )
 from testbed.paper.figure import PaperFigure
-from testbed.paper.runs import Run
 
 
 def _silent_t1(run: Run) -> tuple[Check, ...]:
@@ -60,33 +60,19 @@ def _t1_down(run: Run) -> tuple[Check, ...]:
     )
 
 
-_SETTING = (
-    "Two hosts of different racks with 8 ports each write to each other, over 4 T1s in each plane. "
-)
-
 SWITCHES: tuple[PaperFigure, ...] = (
     over_time(
         "8",
-        "A T1 stops forwarding silently, and is rebooted later",
-        saw="a dip, then unaffected; the reboot itself has no impact",
-        ours=_SETTING + "A T1 swallows everything for 4 s while its links stay up; then it is "
-        "rebooted: its links are dark for 2 s. The paper's took minutes.",
         scenario="t1-silent",
         measure=_silent_t1,
     ),
     over_time(
         "10",
-        "A T0 goes down",
-        saw="loses exactly that plane's share (100 of 800 Gb/s)",
-        ours=_SETTING + "All links of the T0 of one plane of one rack lose carrier for 4 s.",
         scenario="t0-down",
         measure=_t0_down,
     ),
     over_time(
         "11",
-        "A T1 goes down and is restored",
-        saw="no steady-state loss",
-        ours=_SETTING + "All links of a T1 lose carrier for 4 s.",
         scenario="t1-down",
         measure=_t1_down,
     ),

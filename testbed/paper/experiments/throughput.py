@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_most, between
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import style
@@ -24,17 +24,6 @@ rhythm of SACKs."""
 SETTLE_RTTS = 3.0
 """After a change the throughput is taken from so long on: what was in flight has then arrived, and
 the dead path is out of service. The paper's seconds hide hundreds of thousands of RTTs."""
-
-READING = (
-    "Throughput of each flow, averaged over the base RTT before each point, as it would be at full "
-    "speed; dashed: what the links in service allow. Shaded: when a fault was in force."
-)
-
-READING_TOGETHER = (
-    "Throughput of each flow and of all together, averaged over the two base RTTs before each "
-    "point, as it would be at full speed; dashed: what the links in service allow. Shaded: when a "
-    "fault was in force."
-)
 
 MAX_STALL_RTTS = 5.0
 """An interruption is short up to here. The paper's own bound (figure 9a: < 1 s of real time) is
@@ -52,29 +41,20 @@ NAMED_FAULTS = 2
 
 def over_time(
     number: str,
-    title: str,
-    *,
-    saw: str,
-    ours: str,
     scenario: str,
     measure: Callable[[Run], tuple[Check, ...]],
+    *,
     together: bool = False,
-    cannot_show: str = "",
 ) -> PaperFigure:
     """A figure of one run of a scenario, drawn as throughput over time.
 
-    With `together` it is about what all flows carry, and their sum is drawn as well.
+    With `together` the sum of all flows is drawn as well.
     """
     return PaperFigure(
         number=number,
-        title=title,
-        saw=saw,
-        ours=ours,
         variants=(Variant(scenario, scenario),),
         measure=lambda runs: measure(only(runs)),
         draw=lambda runs: draw_flows(only(runs), together=together),
-        caption=READING_TOGETHER if together else READING,
-        cannot_show=cannot_show,
     )
 
 

@@ -4,17 +4,16 @@ from dataclasses import replace
 
 from matplotlib.figure import Figure
 
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least
 from testbed.paper.experiments.throughput import (
-    READING_TOGETHER,
     last_healed_s,
     over_time,
     phases,
     plot_flows,
     share_of_all,
 )
-from testbed.paper.figure import PaperFigure, Runs, Variant
-from testbed.paper.runs import Run
+from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 
@@ -70,37 +69,21 @@ def _draw_both(runs: Runs) -> Figure:
     return figure
 
 
-_SETTING = (
-    "One plane of 400 Gb/s ports, 4 T1s, two racks of 4 hosts; each host of one writes to one of "
-    "the other, which fills the four uplinks. "
-)
-
 UPLINKS: tuple[PaperFigure, ...] = (
     over_time(
         "19a",
-        "Three of four T0-T1 links fail in sequence",
-        saw="throughput follows the remaining capacity",
-        ours=_SETTING + "Three of the uplinks lose carrier, one every 2.5 s.",
         scenario="uplinks-fail",
         measure=_follows,
         together=True,
     ),
     PaperFigure(
         number="19b",
-        title="T0-T1 links at a quarter of their speed",
-        saw="throughput follows the remaining capacity",
-        ours=_SETTING + "Three of the uplinks fall to a quarter of their speed, one every 2.5 s. "
-        "32 EVs a QP; once with a window that never moves, once with NSCC.",
         variants=(FIXED, NSCC),
         measure=_both_follow,
         draw=_draw_both,
-        caption=READING_TOGETHER + " Above: a fixed window; below: NSCC.",
     ),
     over_time(
         "19c",
-        "Two T0-T1 links fail at once",
-        saw="throughput follows the remaining capacity",
-        ours=_SETTING + "Two of the uplinks lose carrier together for 4 s.",
         scenario="uplinks-fail-together",
         measure=_follows,
         together=True,

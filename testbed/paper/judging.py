@@ -1,0 +1,106 @@
+"""Judges a figure's runs and draws them."""
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from testbed.campaign.plan import STATES, PlannedRun
+from testbed.campaign.store import Run, Runs, Store
+from testbed.paper.checks import most_typical, repeated
+from testbed.paper.figure import PaperFigure
+from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
+from testbed.results.report.figures.style import save, style
+from testbed.results.summary import Summary
+
+
+def judge(
+    figure: PaperFigure,
+    planned_runs: Sequence[PlannedRun],
+    failures: Mapping[str, str],
+    store: Store,
+    outcome_store: OutcomeStore,
+) -> Outcome:
+    """Measure a figure's runs and draw them; both are written into the outcome store.
+
+    Args:
+        figure: which.
+        planned_runs: its runs in the form of the outcome store, with every seed.
+        failures: why some were not finished, by the keys of their jobs.
+        store: where runs are found.
+        outcome_store: where the outcome goes.
+    """
+    figure_runs, missing = [], {}
+    best: dict[int, dict[str, tuple[PlannedRun, Run]]] = {}
+    for planned in planned_runs:
+        of_seed = best.setdefault(planned.job.seed, {})
+        if (run := store.best(planned)) is None:
+            missing[planned.job.name] = failures.get(planned.job.key, "not run")
+        else:
+            figure_runs.append(_figure_run(planned, run, len(store.attempts(planned))))
+            of_seed[planned.scenario.name] = planned, run
+    wanted = len({planned.scenario.name for planned in planned_runs})
+    complete = {seed: best[seed] for seed in sorted(best) if len(best[seed]) == wanted}
+    outcome = Outcome(
+        number=figure.number, form=outcome_store.form, runs=tuple(figure_runs), failures=missing
+    )
+    outcome_store.directory.mkdir(parents=True, exist_ok=True)
+    if complete:
+        try:
+            outcome = outcome.model_copy(update=_measure(figure, complete, outcome_store))
+        except Exception as error:  # noqa: BLE001 - a figure that fails must not end the others
+            log = outcome_store.directory / f"{figure.stem}.log"
+            log.write_text(traceback.format_exc())
+            failure = f"{type(error).__name__}: {error}; traceback: {log}"
+            outcome = outcome.model_copy(update={"failures": {**missing, "measuring": failure}})
+    outcome_store.save(figure, outcome)
+    return outcome
+
+
+def _measure(
+    figure: PaperFigure,
+    complete: Mapping[int, Mapping[str, tuple[PlannedRun, Run]]],
+    outcome_store: OutcomeStore,
+) -> dict[str, Any]:
+    """Judge and draw the runs of some seeds; the fields of the outcome that follow."""
+    by_seed: dict[int, Runs] = {
+        seed: {name: run for name, (_, run) in runs.items()} for seed, runs in complete.items()
+    }
+    checks_by_seed = [figure.measure(runs) for runs in by_seed.values()]
+    checks = repeated(checks_by_seed)
+    if figure.measure_seeds is not None:
+        checks = figure.measure_seeds([*by_seed.values()])
+    drawn, seeds = None, [*by_seed]
+    with style():
+        if figure.draw_seeds is not None:
+            drawing = figure.draw_seeds([*by_seed.values()])
+        else:
+            drawn = seeds[most_typical(checks_by_seed)]
+            seeds = [drawn]
+            drawing = figure.draw(by_seed[drawn])
+        summaries = [summary for seed in seeds for summary in _doubted(complete[seed].values())]
+        worst = max(summaries, key=lambda summary: STATES.index(summary.verdict))
+        save(drawing, outcome_store.directory, figure.stem, worst)
+    checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
+    return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}
+
+
+def _figure_run(planned: PlannedRun, run: Run, attempts: int) -> FigureRun:
+    summary = run.summary
+    return FigureRun(
+        name=planned.job.name,
+        directory=run.directory,
+        seed=summary.seed,
+        dilation=summary.dilation,
+        verdict=planned.verdict(summary),
+        reasons=summary.reasons,
+        attempts=attempts,
+        expected_load=planned.load,
+    )
+
+
+def _doubted(runs: Iterable[tuple[PlannedRun, Run]]) -> list[Summary]:
+    """The summaries of runs, without those that may stall and did, unless all of them did."""
+    pairs = [(planned, run.summary) for planned, run in runs]
+    return [
+        summary for planned, summary in pairs if planned.verdict(summary) == summary.verdict
+    ] or [summary for _, summary in pairs]

@@ -1,0 +1,149 @@
+"""Which runs the figures need, and which of them are missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from testbed.campaign.job import FIRST_SEED, FORMS, Form
+from testbed.campaign.plan import PlannedRun, planned_run, slowed
+from testbed.campaign.store import Store
+from testbed.files.catalog import SCENARIOS
+from testbed.files.documents import read_document
+from testbed.files.scenarios import scenario_of
+from testbed.model.errors import InputError, Problem, did_you_mean
+from testbed.paper.figure import PaperFigure, Variant
+from testbed.paper.fitting import Machine, factor_for
+from testbed.paper.registry import FIGURES
+
+PAPER_SCENARIOS = SCENARIOS / "paper"
+
+
+def select_figures(numbers: Sequence[str], *, large: bool = False) -> tuple[PaperFigure, ...]:
+    """The figures of these numbers, in the paper's order.
+
+    Without numbers all figures; those that are large only if `large` is set.
+
+    Raises:
+        InputError: there is no such figure.
+    """
+    names = [name for figure in FIGURES for name in figure.names]
+    unknown = [number for number in numbers if number not in names]
+    if unknown:
+        expected = f"one of {', '.join(names)}"
+        raise InputError([Problem("FIG", unknown[0], expected, did_you_mean(unknown[0], names))])
+    if not numbers:
+        return tuple(figure for figure in FIGURES if large or not figure.large)
+    return tuple(figure for figure in FIGURES if {*figure.names} & {*numbers})
+
+
+def forms_of(figure: PaperFigure, requested: Sequence[Form]) -> tuple[Form, ...]:
+    """In which of the requested forms a figure is made; in the other if it can be in none."""
+    possible = tuple(form for form in FORMS if figure.variants_in(form))
+    return tuple(form for form in possible if form in requested) or possible
+
+
+def plan_variant(
+    variant: Variant, form: Form, seed: int = FIRST_SEED, machine: Machine | None = None
+) -> PlannedRun:
+    """Plan the run of a variant.
+
+    Args:
+        variant: what is to be run.
+        form: how it is run.
+        seed: with which seed.
+        machine: the machine that is to carry it, if known: an emulated run that would be too much
+            for it is slowed down until it is not.
+
+    Raises:
+        InputError: its scenario is wrong.
+    """
+    document = read_document(PAPER_SCENARIOS / f"{variant.scenario}.yaml")
+    data = {**document.data, **variant.changes, "name": variant.name, "seed": seed}
+    if variant.with_seed is not None:
+        data |= variant.with_seed(data, seed)
+    if form == "emulated" and variant.emulated is not None:
+        data |= variant.emulated(data)
+    scenario, load = scenario_of(replace(document, data=data)), None
+    if form == "emulated" and machine is not None:
+        scenario = slowed(scenario, factor_for(scenario, machine, variant.slowed))
+        load = machine.load(scenario)
+    return planned_run(
+        scenario,
+        form,
+        f"{form}/{variant.name}",
+        may_stall=variant.may_stall,
+        carries=variant.carries,
+        load=load,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The runs of some figures.
+
+    Attributes:
+        store: where the runs are kept, and beside them `figures/`, `report.html` and the table.
+        runs: the runs of each figure, by the form in which it is made.
+        due: those of them that are to be made.
+    """
+
+    store: Store
+    runs: Mapping[tuple[str, Form], Sequence[PlannedRun]]
+    due: Sequence[PlannedRun]
+
+    @property
+    def forms(self) -> tuple[Form, ...]:
+        """The forms in which figures are made."""
+        return tuple(form for form in FORMS if any(made == form for _, made in self.runs))
+
+
+def plan(
+    figures: Sequence[PaperFigure],
+    directory: Path,
+    forms: Sequence[Form],
+    *,
+    seeds: int = 1,
+    again: bool = False,
+    machine: Machine | None = None,
+) -> Plan:
+    """Plan the runs of some figures.
+
+    Args:
+        figures: which.
+        directory: where everything goes.
+        forms: how their runs are made; a figure that can be made in none of them, in the other.
+        seeds: with how many seeds, from 1 on, at least; figures may need more, large ones
+            are made with as many as they need.
+        again: whether to make also runs that are there and can be trusted.
+        machine: the machine, if known (see `plan_variant`).
+
+    Raises:
+        InputError: a scenario is wrong, or the directory cannot be written to.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        expected = f"a directory to write to ({error.strerror})"
+        raise InputError([Problem("--results", str(directory), expected)]) from error
+    store = Store(directory)
+    all_runs: dict[tuple[Form, str, int], PlannedRun] = {}
+    by_figure: dict[tuple[str, Form], list[PlannedRun]] = {}
+    for figure in figures:
+        for form in forms_of(figure, forms):
+            runs = by_figure.setdefault((figure.number, form), [])
+            for seed in figure.seeds_in(form, seeds):
+                for variant in figure.variants_in(form):
+                    key = form, variant.name, seed
+                    if key not in all_runs:
+                        all_runs[key] = plan_variant(variant, form, seed, machine)
+                    runs.append(all_runs[key])
+    due = [run for run in all_runs.values() if again or _is_due(run, store)]
+    return Plan(store, by_figure, due)
+
+
+def _is_due(planned: PlannedRun, store: Store) -> bool:
+    """Whether a run is missing, or could not be trusted and may be another time."""
+    run = store.best(planned)
+    if run is None:
+        return True
+    return planned.job.form == "emulated" and planned.verdict(run.summary) != "trusted"

@@ -1,0 +1,268 @@
+"""Runs are made one by one; a failure is reported, and the run made again if that may help."""
+
+import json
+import sys
+from collections.abc import Sequence
+from concurrent.futures import Future
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from testbed.campaign import local
+from testbed.campaign.budget import RetryPolicy
+from testbed.campaign.engine import Engine, estimate_s
+from testbed.campaign.job import Form, Job, Record
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
+from testbed.campaign.store import Store
+from testbed.files.catalog import SCENARIOS
+from testbed.files.documents import Document
+from testbed.files.scenarios import load_scenario, scenario_of
+from testbed.model.errors import ExitStatus
+from testbed.results.analyse import analyse
+from testbed.results.code_version import code_version
+from testbed.results.run_directory import SUMMARY, RunDirectory
+from testbed.results.summary import State
+from tests.results.synthetic import Plan, generate
+
+NAMES = ("lossy-ev", "t1-down")
+
+
+def _runs(form: Form) -> list[PlannedRun]:
+    scenarios = [load_scenario(str(SCENARIOS / "paper" / f"{name}.yaml")) for name in NAMES]
+    return [planned_run(scenario, form, f"{form}/{scenario.name}") for scenario in scenarios]
+
+
+class ReplayingExecutor:
+    """Makes no run: its jobs end as a function says."""
+
+    def __init__(self, *records: Record, then: Record) -> None:
+        self.jobs: list[Job] = []
+        self.stopped = False
+        self._records, self._then = list(records), then
+
+    def slots(self, _form: Form) -> int:
+        return 1
+
+    def submit(self, job: Job) -> Future[Record]:
+        self.jobs.append(job)
+        future = Future[Record]()
+        future.set_result(self._records.pop(0) if self._records else self._then)
+        return future
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+FAILED = Record(ExitStatus.FAILED, 0.0, message="no luck")
+LATE = Record(ExitStatus.UNTRUSTED, 0.0, message="too late")
+
+
+def _execute(
+    runs: Sequence[PlannedRun],
+    directory: Path,
+    executor: ReplayingExecutor,
+    policy: RetryPolicy | None = None,
+) -> tuple[dict[str, str], list[str]]:
+    """Execute runs; returns the failures and the progress."""
+    reports: list[tuple[str, float]] = []
+    store = Store(directory)
+    engine = Engine(store, executor, lambda *report: reports.append(report), policy)
+    engine.execute(runs)
+    assert all(0 <= share <= 1 for _, share in reports)
+    return engine.failures, [text for text, _ in reports]
+
+
+def _made(
+    planned: PlannedRun, directory: Path, number: int, state: State, code: str | None = None
+) -> str:
+    """Make up a run, at the next second; returns its directory relative to the campaign's."""
+    place = directory / planned.job.folder / f"20260101T00000{number}-1"
+    generate(place, Plan(duration=1.0, failures=()))
+    summary = analyse(place, drawn=False).model_copy(update={"verdict": state})
+    RunDirectory(place).write(SUMMARY, summary.model_dump_json())
+    manifest = json.loads((place / "manifest.json").read_text())
+    manifest |= {"scenario": planned.job.scenario, "code": code or code_version()}
+    (place / "manifest.json").write_text(json.dumps(manifest))
+    return str(place.relative_to(directory))
+
+
+@pytest.mark.parametrize(
+    ("form", "status", "times"),
+    [
+        ("emulated", ExitStatus.FAILED, len(SLOWED)),
+        ("emulated", ExitStatus.MACHINE_CANNOT, 1),
+        ("simulated", ExitStatus.FAILED, 1),
+    ],
+)
+def test_a_run_that_fails_is_reported_and_does_not_end_the_others(
+    form: Form, status: ExitStatus, times: int, tmp_path: Path
+) -> None:
+    runs = _runs(form)
+    executor = ReplayingExecutor(then=Record(status, 0.0, message="no luck"))
+    failures, _ = _execute(runs, tmp_path, executor)
+    keys = [job.key for job in executor.jobs]
+    for planned in runs:
+        assert failures[planned.job.key] == f"exit status {int(status)}: no luck"
+        assert keys.count(planned.job.key) == times
+
+
+def test_what_cannot_be_trusted_is_made_again_in_the_time_left_the_worst_first(
+    tmp_path: Path,
+) -> None:
+    """One is there, which is degraded; the other one fails."""
+    degraded, missing = runs = _runs("emulated")
+    record = Record(0, 0.0, _made(degraded, tmp_path, 0, "degraded"))
+    executor = ReplayingExecutor(record, then=FAILED)
+    _execute(runs, tmp_path, executor, RetryPolicy(missing.expected_s(max(SLOWED)) + 5))
+    keys = [job.key for job in executor.jobs]
+    again = [missing.job.key] * (len(SLOWED) - 1)
+    assert keys == [degraded.job.key, missing.job.key, *again]
+    slowest = scenario_of(Document(None, dict(executor.jobs[-1].scenario)))
+    assert slowest.topology.dilation == max(SLOWED) * missing.scenario.topology.dilation
+    assert slowest.duration == max(SLOWED) * missing.scenario.duration
+
+
+@pytest.mark.parametrize(
+    ("minutes", "stopped_if_late"),
+    [(600.0, [True] * (len(SLOWED) - 1) + [False]), (0.0, [False])],
+    ids=["time for all", "no time"],
+)
+def test_a_run_is_ended_when_late_if_it_can_be_made_again(
+    minutes: float, stopped_if_late: list[bool], tmp_path: Path
+) -> None:
+    runs = _runs("emulated")[:1]
+    executor = ReplayingExecutor(then=LATE)
+    failures, _ = _execute(runs, tmp_path, executor, RetryPolicy(60 * minutes))
+    assert ["--stop-if-late" in job.options for job in executor.jobs] == stopped_if_late
+    assert failures[runs[0].job.key].endswith("too late")
+
+
+class NoTime(RetryPolicy):
+    """Promises that there is time for another attempt, but then there is none."""
+
+    def choose(self, *_: object) -> list[PlannedRun]:
+        """Choose none."""
+        return []
+
+
+def test_a_run_that_was_ended_early_is_made_to_its_end_though_time_has_run_out(
+    tmp_path: Path,
+) -> None:
+    executor = ReplayingExecutor(then=LATE)
+    _, reports = _execute(_runs("emulated")[:1], tmp_path, executor, NoTime())
+    assert ["--stop-if-late" in job.options for job in executor.jobs] == [True, False]
+    assert "emulated, to the end, run 1/1" in reports[-1]
+
+
+def test_progress_says_how_many_were_ended_early(tmp_path: Path) -> None:
+    _, reports = _execute(_runs("emulated"), tmp_path, ReplayingExecutor(then=LATE))
+    assert any("2/2" in text and "1 ended early, too late" in text for text in reports)
+
+
+def test_runs_that_were_slowed_down_count_and_the_best_is_taken(tmp_path: Path) -> None:
+    planned, store = _runs("emulated")[0], Store(tmp_path)
+    states: dict[float, State] = {1.0: "degraded", 2.0: "trusted", 3.0: "trusted"}
+    for number, (factor, state) in enumerate(states.items()):
+        _made(planned.slowed(factor), tmp_path, number, state)
+    assert [run.directory.name[-3] for run in store.attempts(planned)] == ["0", "1"]
+    best = store.best(planned)
+    assert best is not None
+    assert best.directory.name == "20260101T000001-1"
+
+
+def test_runs_of_other_code_or_another_form_or_seed_do_not_count(tmp_path: Path) -> None:
+    planned, store = _runs("emulated")[0], Store(tmp_path)
+    _made(planned, tmp_path, 0, "trusted", code="other")
+    assert store.best(planned) is None
+    _made(planned, tmp_path, 1, "trusted")
+    assert store.best(planned) is not None
+    folder = planned.job.folder
+    seeded = planned.scenario.model_copy(update={"seed": 2})
+    assert store.best(planned_run(seeded, "emulated", folder)) is None
+    assert store.best(planned_run(planned.scenario, "simulated", folder)) is None
+    later = datetime.fromisoformat("2026-01-01T00:00:01")
+    assert Store(tmp_path, later).best(planned) is not None
+    assert Store(tmp_path, later + timedelta(seconds=1)).best(planned) is None
+
+
+def test_every_scenario_is_recognised_when_it_has_been_run() -> None:
+    """What its file says is, to the last digit, what is looked for."""
+    for file in SCENARIOS.rglob("*.yaml"):
+        planned = planned_run(load_scenario(str(file)), "emulated", "x").slowed(SLOWED[1])
+        data = json.loads(json.dumps(planned.job.scenario))
+        loaded = scenario_of(Document(None, data))
+        assert planned_run(loaded, "emulated", "x").job.scenario == data, file
+
+
+def test_each_run_is_made_once_though_there_is_no_time(tmp_path: Path) -> None:
+    runs, executor = _runs("emulated"), ReplayingExecutor(then=FAILED)
+    _execute(runs, tmp_path, executor, RetryPolicy(0))
+    assert [job.key for job in executor.jobs] == [run.job.key for run in runs]
+
+
+def test_the_estimate_is_that_of_all_runs(tmp_path: Path) -> None:
+    runs = _runs("emulated")
+    estimate = estimate_s(runs, LocalExecutor(tmp_path))
+    assert estimate["emulated"] == sum(run.expected_s() for run in runs)
+    assert estimate["emulated"] > sum(run.scenario.duration / 1e9 for run in runs)
+    assert estimate["simulated"] == 0
+
+
+def test_an_interruption_ends_what_is_under_way_and_removes_what_is_not_finished(
+    tmp_path: Path,
+) -> None:
+    (planned, _), executor = _runs("emulated"), ReplayingExecutor(then=FAILED)
+    finished = _made(planned, tmp_path, 0, "trusted")
+    unfinished = _made(planned, tmp_path, 1, "trusted")
+    reports = iter(["start"])
+
+    def interrupt(*_: object) -> None:
+        if next(reports, None) is None:
+            (tmp_path / unfinished / SUMMARY).unlink()
+            raise KeyboardInterrupt
+
+    ended: list[Record] = []
+    engine = Engine(
+        Store(tmp_path), executor, interrupt, on_end=lambda _, record: ended.append(record)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        engine.execute([planned])
+    assert executor.stopped
+    assert [record.run for record in ended] == [finished]
+    assert not (tmp_path / unfinished).exists()
+
+
+def _program(code: str) -> tuple[str, ...]:
+    """A stand-in for `testbed`."""
+    return (sys.executable, "-c", code)
+
+
+def test_a_job_is_made_in_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = _runs("simulated")[0]
+    run = tmp_path / planned.job.folder / "20260101T000000-1"
+    code = f'import sys; print(\'{{"run": "{run}"}}\'); print(*sys.argv[1:], file=sys.stderr)'
+    monkeypatch.setattr(local, "TESTBED", _program(code))
+    record = LocalExecutor(tmp_path).submit(planned.job).result()
+    assert (record.status, record.run) == (0, str(run.relative_to(tmp_path)))
+    file = tmp_path / planned.job.file
+    assert load_scenario(str(file)) == planned.scenario
+    command = (tmp_path / planned.job.log).read_text().split()
+    results = str(tmp_path / "simulated")
+    assert command == [
+        *("simulate", str(file), "--results", results, "--folder", "lossy-ev", "--json")
+    ]
+
+
+def test_a_job_that_fails_or_hangs_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = _runs("emulated")[0].job
+    monkeypatch.setattr(local, "TESTBED", _program("import sys; sys.exit('no luck')"))
+    record = LocalExecutor(tmp_path).submit(job).result()
+    assert record.failure == "exit status 1: no luck"
+    monkeypatch.setattr(local, "TESTBED", _program("import time; time.sleep(1000)"))
+    hanging = Job("x", "emulated", job.scenario, "emulated/x", timeout_s=0.2)
+    record = LocalExecutor(tmp_path).submit(hanging).result()
+    assert record.failure == "exit status 1: not done after 0 s"
