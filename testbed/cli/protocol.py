@@ -19,7 +19,7 @@ def protocol(
     happens to their packets.
     """
     from testbed.drawings import dialogue
-    from testbed.drawings.protocol import draw_sequence, draw_states, transitions
+    from testbed.drawings.protocol import draw_sequence, draw_states
     from testbed.model.errors import InputError, Problem
 
     pictures = (
@@ -35,7 +35,7 @@ def protocol(
         directory.mkdir(parents=True, exist_ok=True)
         for name, happens, title in pictures:
             draw_sequence(happens(), title, directory / f"protocol-{name}.png")
-        draw_states(transitions(dialogue.everything()), directory / "protocol-ev-states.png")
+        draw_states(directory / "protocol-ev-states.png")
     except OSError as error:
         what = f"a directory to write to ({error.strerror})"
         raise InputError([Problem("--output", str(directory), what)]) from None

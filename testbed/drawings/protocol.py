@@ -1,4 +1,4 @@
-"""What the protocol does, as pictures: sequence diagrams and the EV machine, from traces."""
+"""Pictures of the protocol: sequence diagrams from traces, the EV states from their table."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from testbed.drawings.dialogue import REQUESTER, RTT_NS, Crossing, Fate, Trace
 from testbed.mrc import EvChanged, EvState
+from testbed.mrc.ev.states import TRANSITIONS, EvAction
 from testbed.results.report.figures.style import (
     BLUE,
     GREEN,
@@ -25,7 +26,7 @@ from testbed.results.report.figures.style import (
 )
 
 _EVS = (BLUE, SKY, VERMILLION, GREEN, ORANGE, PURPLE)
-"""Vermillion is the EV that things happen to."""
+"""The colour of each EV; vermillion is `BAD_EV`."""
 
 _IN_PER_RTT = 3.0
 _LINE_RTT = 0.046
@@ -41,12 +42,12 @@ _PLACES = {
     EvState.DENIED: (6.4, 2.9),
 }
 _HALF_WIDTH, _HALF_HEIGHT = 0.95, 0.34
-_ALONG_DIAGONAL = 0.7
-"""Where a diagonal's label stands: diagonals cross in the middle."""
+_ALONG_DIAGONAL = 0.66
+"""Position of the label on a diagonal; the diagonals cross at 0.5."""
 
 
 def draw_sequence(trace: Trace, title: str, file: Path) -> None:
-    """Draw who sends what to whom over time, downwards, and what becomes of the EVs.
+    """Draw a trace: time runs downwards, packets are arrows, the left edge has the EVs' changes.
 
     Raises:
         OSError: the file cannot be written.
@@ -109,9 +110,9 @@ def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
 
 
 def _label(axes: Axes, crossings: Iterable[Crossing]) -> None:
-    """Say beside each end of the network what it sends, each on a line of its own."""
+    """Label each packet beside its sender, each on a line of its own."""
     free = [-1.0, -1.0]
-    for crossing in sorted(crossings, key=lambda one: one.sent_ns):
+    for crossing in sorted(crossings, key=lambda crossing: crossing.sent_ns):
         at = max(crossing.sent_ns / RTT_NS, free[crossing.side])
         free[crossing.side] = at + _LINE_RTT
         left = crossing.side == REQUESTER
@@ -128,7 +129,7 @@ def _label(axes: Axes, crossings: Iterable[Crossing]) -> None:
 
 
 def _note(axes: Axes, changes: Iterable[EvChanged]) -> None:
-    """Say at the left edge what EVs become."""
+    """Write at the left edge how EVs change."""
     free = -1.0
     for change in changes:
         at = max(change.time_ns / RTT_NS, free)
@@ -149,33 +150,30 @@ def _note(axes: Axes, changes: Iterable[EvChanged]) -> None:
         free += _LINE_RTT
 
 
-# --- the EV machine -------------------------------------------------------------------------------
-
-Transitions = dict[tuple[EvState, EvState], set[str]]
-"""From state to state: the reasons."""
+# --- the EV states --------------------------------------------------------------------------------
 
 
-def transitions(traces: Iterable[Trace]) -> Transitions:
-    """The changes of state that EVs went through; of role alone, where both states are GOOD."""
-    found: Transitions = defaultdict(set)
-    for trace in traces:
-        for change in trace.changes:
-            found[change.old, change.new].add(change.reason)
-    return dict(found)
-
-
-def draw_states(found: Transitions, file: Path) -> None:
-    """Draw the states of an EV and what leads from each to which.
+def draw_states(file: Path) -> None:
+    """Draw the states of an EV and the transitions of `mrc.ev.states.TRANSITIONS`.
 
     Raises:
         OSError: the file cannot be written.
     """
     with style():
-        states_figure(found).savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+        states_figure().savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
 
 
-def states_figure(found: Transitions) -> Figure:
-    """The same, not yet written."""
+def arrows() -> dict[tuple[EvState, EvState], list[str]]:
+    """Return the events that lead from one state to another, or change the role within one."""
+    events = defaultdict[tuple[EvState, EvState], list[str]](list)
+    for (state, event), (new, action) in TRANSITIONS.items():
+        if new is not state or action is not EvAction.STAY:
+            events[state, new].append(event.value)
+    return dict(events)
+
+
+def states_figure() -> Figure:
+    """Return the figure of `draw_states`; call it within `style()`."""
     figure = Figure(figsize=(7.6, 3.55), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -195,10 +193,11 @@ def states_figure(found: Transitions) -> Figure:
         axes.add_patch(box)
         colour = "white" if state is EvState.GOOD else "black"
         axes.text(x, y, state, ha="center", va="center", color=colour, fontweight="bold")
-    for (old, new), reasons in found.items():
-        both_ways = (new, old) in found
-        _draw_transition(axes, boxes, old, new, sorted(reasons), both_ways=both_ways)
-    axes.set_title("States of an EV, and what was seen to lead from one to the other")
+    events_by_arrow = arrows()
+    for (old, new), events in events_by_arrow.items():
+        both_ways = (new, old) in events_by_arrow
+        _draw_transition(axes, boxes, old, new, events, both_ways=both_ways)
+    axes.set_title("States of an EV and the events that lead from one to another")
     return figure
 
 
@@ -207,12 +206,12 @@ def _draw_transition(
     boxes: dict[EvState, FancyBboxPatch],
     old: EvState,
     new: EvState,
-    reasons: list[str],
+    events: list[str],
     *,
     both_ways: bool,
 ) -> None:
     (x0, y0), (x1, y1) = _PLACES[old], _PLACES[new]
-    text = "\n".join(reasons)
+    text = "\n".join(events)
     if old is new:
         axes.text(
             x0 - _HALF_WIDTH - 0.2,
@@ -241,15 +240,24 @@ def _draw_transition(
     )
     axes.add_patch(arrow)
     vertical, level = x0 == x1, y0 == y1
-    along = 0.5 if vertical or level else _ALONG_DIAGONAL
+    diagonal = not vertical and not level
+    along = _ALONG_DIAGONAL if diagonal else 0.5
+    label_x, label_y = x0 + along * (x1 - x0) + dx, y0 + along * (y1 - y0) + dy
+    if vertical:
+        label_x += right_x * 0.12
+    elif level:
+        label_y += right_y * 0.1
+    elif both_ways:  # away from the other arrow, but still across its own
+        label_x -= right_x * 0.7
+    beside = vertical or (diagonal and both_ways)
     axes.text(
-        x0 + along * (x1 - x0) + (right_x * 0.34 if vertical else dx),
-        y0 + along * (y1 - y0) + (right_y * 0.26 if level else 0 if vertical else dy),
+        label_x,
+        label_y,
         text,
-        ha="left" if right_x > 0 and vertical else "right" if vertical else "center",
-        va="center" if not level else "bottom" if right_y > 0 else "top",
+        ha=("left" if right_x > 0 else "right") if beside else "center",
+        va=("bottom" if right_y > 0 else "top") if level else "center",
         fontsize=_FONT,
-        bbox=None if vertical or level else {"facecolor": "white", "edgecolor": "none", "pad": 1},
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1} if diagonal else None,
     )
 
 
