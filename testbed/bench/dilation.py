@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import seeded
+from testbed.bench.failover import with_dead_link
 from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.runs import run_until_trusted
+from testbed.bench.runs import BenchRun, make_runs
 from testbed.bench.setting import Setting
+from testbed.campaign.store import Run
 from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.results.run_directory import give_to_user
-from testbed.results.summary import FaultSummary, Summary
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,31 +35,30 @@ BASE_RTT_APART_PERCENT = 5.0
 BEFORE_RTT, AFTER_RTT = 2.0, 8.0
 WINDOW_RTT = 0.5
 
-_Runs = Mapping[int, list[Summary]]
+_Runs = Mapping[int, list[BenchRun]]
 
 
 def dilation(setting: Setting) -> list[Figure]:
     """Run seeded link failures at three dilations, each as many round trips long; a picture."""
     scenario = load_scenario("link-failure")
-    runs: _Runs = {factor: [] for factor in DILATIONS}
-    for seed in range(1, setting.repeats + 1):
-        for factor in DILATIONS:
-            slower = seeded(scenario, seed).at_dilation(factor)
-            what = f"dilation {factor}, {seed}/{setting.repeats}"
-            runs[factor].append(run_until_trusted(slower, setting, what)[-1])
-    _draw(runs, setting.results / f"bench-{scenario.name}", setting.pictures / "dilation.png")
-    base = _apart([[one.base_rtt_real_us for one in own] for own in runs.values()])
-    shortest = min(one.base_rtt_real_us for own in runs.values() for one in own)
-    percent = [apart / shortest * 100 for apart in base]
-    trusted = [one.verdict == "trusted" for own in runs.values() for one in own]
+    scenarios = [
+        with_dead_link(scenario, seed).at_dilation(factor)
+        for seed in range(1, setting.repeats + 1)
+        for factor in DILATIONS
+    ]
+    made = make_runs(scenarios, setting, by_dilation=True)
+    runs = {factor: made[i :: len(DILATIONS)] for i, factor in enumerate(DILATIONS)}
+    _draw(runs, setting.pictures / "dilation.png")
+    rtts_us = [[run.summary.base_rtt_real_us for run in of_one] for of_one in runs.values()]
+    percent = [apart / min(map(min, rtts_us)) * 100 for apart in _apart(rtts_us)]
     return [
-        at_least("runs trusted", "", trusted, 1),
+        at_least("runs trusted", "", [run.trusted for run in made], 1),
         at_most("base RTT, apart between dilations", "%", percent, BASE_RTT_APART_PERCENT),
         *(
             at_most(
                 f"{name}, apart between dilations",
                 "RTT",
-                _apart([[_value(one.faults[0], key) for one in own] for own in runs.values()]),
+                _apart([[_value(run, key) for run in of_one] for of_one in runs.values()]),
                 apart,
             )
             for key, (name, apart) in MEASURES.items()
@@ -72,15 +71,15 @@ def _apart(by_dilation: list[list[float]]) -> list[float]:
     return [max(seed) - min(seed) for seed in zip(*by_dilation, strict=True)]
 
 
-def _value(fault: FaultSummary, measure: str) -> float:
-    value = getattr(fault, measure)
+def _value(run: BenchRun, measure: str) -> float:
+    value = getattr(run.summary.faults[0], measure)
     return float("inf") if value is None else float(value)
 
 
 # --- the picture ------------------------------------------------------------------------------
 
 
-def _draw(runs: _Runs, directory: Path, place: Path) -> None:
+def _draw(runs: _Runs, place: Path) -> None:
     from testbed.results.report.figures.style import (  # noqa: PLC0415 - Polars starts threads
         BLUE,
         GREEN,
@@ -94,9 +93,9 @@ def _draw(runs: _Runs, directory: Path, place: Path) -> None:
         figure = new_figure(2.8)
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
         for number, (factor, colour) in enumerate(zip(runs, (ORANGE, BLUE, GREEN), strict=True)):
-            _goodput(left, directory / runs[factor][0].run, colour, f"dilation {factor:,}")
+            _goodput(left, runs[factor][0].run, colour, f"dilation {factor:,}")
             for place_, key in enumerate(MEASURES):
-                values = [_value(one.faults[0], key) for one in runs[factor]]
+                values = [_value(run, key) for run in runs[factor]]
                 x = [place_ + (number - 1) * 0.2] * len(values)
                 right.plot(x, values, "o", color=colour, markersize=3.5, alpha=0.7)
         left.set(xlabel="base RTTs from the fault", ylabel="goodput / attainable", ylim=(0.6, 1.15))
@@ -110,15 +109,11 @@ def _draw(runs: _Runs, directory: Path, place: Path) -> None:
     give_to_user(place)
 
 
-def _goodput(axes: "Axes", directory: Path, colour: str, label: str) -> None:
+def _goodput(axes: "Axes", run: Run, colour: str, label: str) -> None:
     """The first flow's goodput over the last half RTT, as a share of what the fabric allows."""
     import numpy as np  # noqa: PLC0415 - with what draws
 
-    from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415
-    from testbed.results.run_data import load_run  # noqa: PLC0415
-
-    data = load_run(directory)
-    flow = flow_tables(data)[0]
+    data, flow = run.data, run.flows[0]
     rtt, struck = data.base_rtt_s, data.seconds(data.faults[0].effective_ns) or 0.0
     moments = struck + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
     width = WINDOW_RTT * rtt

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 
 from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.runs import run
+from testbed.bench.runs import make_runs
 from testbed.bench.setting import Setting
 from testbed.files.scenarios import load_scenario
 from testbed.host.planning import links_in_use_by_all
@@ -19,7 +19,7 @@ FAULT = {"at": "2 s", "for": "2 s"}
 """Times at the nominal dilation."""
 
 
-def seeded(scenario: Scenario, seed: int) -> Scenario:
+def with_dead_link(scenario: Scenario, seed: int) -> Scenario:
     """A scenario with another seed and a blackhole of a random link that all its flows use."""
     changed = scenario.model_copy(update={"seed": seed, "duration": parse_duration(DURATION)})
     link = random.Random(seed).choice(links_in_use_by_all(changed))  # noqa: S311 - repeatable
@@ -30,14 +30,12 @@ def seeded(scenario: Scenario, seed: int) -> Scenario:
 def failover(setting: Setting) -> list[Figure]:
     """Run the default scenario's workload through seeded link failures and gather its figures."""
     scenario = load_scenario("link-failure")
-    runs = []
-    for seed in range(1, setting.repeats + 1):
-        setting.progress(f"link failure {seed}/{setting.repeats}")
-        runs.append(run(seeded(scenario, seed), setting.results))
-    faults = [one.faults[0] for one in runs]
-    lost = [one.integrity.bytes_lost + one.integrity.bytes_corrupted for one in runs]
-    goodput = [flow.attainable_fraction for one in runs for flow in one.flows]
-    trusted = [one.verdict == "trusted" for one in runs]
+    scenarios = [with_dead_link(scenario, seed) for seed in range(1, setting.repeats + 1)]
+    runs = make_runs(scenarios, setting, tries=1)
+    summaries = [made.summary for made in runs]
+    faults = [summary.faults[0] for summary in summaries]
+    lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in summaries]
+    goodput = [flow.attainable_fraction for run in summaries for flow in run.flows]
     return [
         at_least("steady goodput / attainable", "", goodput, 0.98),
         at_most("first EV out", "RTT", _each(faults, "detection_rtt"), 2),
@@ -49,11 +47,11 @@ def failover(setting: Setting) -> list[Figure]:
         at_most("deficit", "RTT", _each(faults, "deficit_rtt"), 2),
         at_most("bytes lost or corrupted", "B", lost, 0, every=True),
         at_most("EVs back in service after healing", "RTT", _each(faults, "return_last_rtt"), 20),
-        at_least("runs trusted", "", trusted, 1),
+        at_least("runs trusted", "", [made.trusted for made in runs], 1),
     ]
 
 
 def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
-    """One measure of every fault; what never happened took for ever."""
+    """A measure of every fault; infinite where it never happened."""
     values = (getattr(fault, measure) for fault in faults)
     return [math.inf if value is None else value for value in values]

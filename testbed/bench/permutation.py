@@ -3,11 +3,10 @@
 import math
 
 from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.runs import carried, run_until_trusted
+from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.scenarios import load_scenario
 from testbed.results.json_records import mean_busy
-from testbed.results.run_data import load_run
 
 SCENARIO = "permutation"
 MOST_BUSY_PERCENT = 70.0
@@ -20,19 +19,13 @@ LEAST_ATTAINABLE = 0.97
 def permutation(setting: Setting) -> list[Figure]:
     """Run it at the dilation that this machine carries, which `dilation: auto` finds as well."""
     scenario = carried(load_scenario(SCENARIO), setting)
-    trusted, busy_percent, attainable = [], [], []
-    for seed in range(1, setting.repeats + 1):
-        seeded = scenario.model_copy(update={"seed": seed})
-        what = f"permutation {seed}/{setting.repeats}"
-        summary = run_until_trusted(seeded, setting, what)[-1]  # the trusted one, or the last
-        data = load_run(setting.results / f"bench-{SCENARIO}" / summary.run)
-        trusted.append(summary.verdict == "trusted")
-        busy = mean_busy(data.health_during)
-        busy_percent.append(math.inf if busy is None else busy * 100)
-        attainable += [flow.attainable_fraction for flow in summary.flows]
+    runs = make_runs(seeded(scenario, setting), setting)
+    busy = [mean_busy(made.run.data.health_during) for made in runs]
+    busy_percent = [math.inf if share is None else share * 100 for share in busy]
+    attainable = [flow.attainable_fraction for made in runs for flow in made.summary.flows]
     return [
         Figure("dilation", "", (scenario.topology.dilation,)),
-        at_least("runs trusted", "", trusted, 1, every=True),
+        at_least("runs trusted", "", [made.trusted for made in runs], 1, every=True),
         at_most("all CPUs busy, mean of the run", "%", busy_percent, MOST_BUSY_PERCENT),
         at_least("goodput / attainable, every flow", "", attainable, LEAST_ATTAINABLE, every=True),
     ]

@@ -1,16 +1,103 @@
-"""Runs of whole scenarios, as parts of the bench make them."""
+"""Emulated runs of whole scenarios, as parts of the bench make them."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 
 from testbed.bench.setting import Setting
-from testbed.experiment import run_experiment
+from testbed.campaign.budget import RetryPolicy
+from testbed.campaign.engine import Engine
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.plan import planned_run
+from testbed.campaign.store import Run, Store
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, kept
+from testbed.model.errors import RunFailedError
+from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
-from testbed.results.analyse import analyse
-from testbed.results.run_directory import RunDirectory
 from testbed.results.summary import Summary
+
+TRIES = 3
+"""How often a run is made at most, until it can be trusted."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """The run of a scenario that counts: the trusted one, or the best.
+
+    Attributes:
+        run: the run.
+        attempts: how often it was made.
+    """
+
+    run: Run
+    attempts: int = 1
+
+    @property
+    def summary(self) -> Summary:
+        """Its figures."""
+        return self.run.summary
+
+    @property
+    def trusted(self) -> bool:
+        """Whether it can be trusted."""
+        return self.summary.verdict == "trusted"
+
+
+def make_runs(
+    scenarios: Sequence[Scenario],
+    setting: Setting,
+    *,
+    tries: int = TRIES,
+    by_dilation: bool = False,
+) -> list[BenchRun]:
+    """Make a run of each scenario, in turn; then again those that cannot be trusted.
+
+    Runs that are there already are not used: the bench measures this machine as it is.
+
+    Args:
+        scenarios: what is run; they differ by name or seed, or by their dilation.
+        setting: where to, and what is called with the progress.
+        tries: how often each is made at most.
+        by_dilation: whether runs of different dilations go into different directories.
+
+    Raises:
+        RunFailedError: a run was not finished.
+    """
+    store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
+    planned = []
+    for scenario in scenarios:
+        suffix = f"-{scenario.topology.dilation:g}" if by_dilation else ""
+        folder = f"bench-{scenario.name}{suffix}"
+        planned.append(planned_run(scenario, "emulated", folder, options=("--force",)))
+    policy = RetryPolicy(math.inf, factors=(1.0,) * tries, stop_if_late=False)
+    engine = Engine(store, LocalExecutor(setting.results), _lines(setting), policy)
+    engine.execute(planned)
+    made = []
+    for run in planned:
+        if (best := store.best(run)) is None:
+            raise RunFailedError(f"{run.job.name}: {engine.failures[run.job.key]}")
+        made.append(BenchRun(best, len(store.attempts(run))))
+    return made
+
+
+def _lines(setting: Setting) -> Progress:
+    """Progress that is reported only where its text changes."""
+    last = ""
+
+    def progress(text: str, _done: float) -> None:
+        nonlocal last
+        if text != last:
+            last = text
+            setting.progress(text)
+
+    return progress
+
+
+def seeded(scenario: Scenario, setting: Setting) -> list[Scenario]:
+    """A scenario with a seed for each repeat, from 1 on."""
+    return [scenario.model_copy(update={"seed": seed}) for seed in range(1, setting.repeats + 1)]
 
 
 def carried(scenario: Scenario, setting: Setting) -> Scenario:
@@ -26,24 +113,3 @@ def fitted(scenario: Scenario, capacity: Capacity) -> Scenario:
     """A scenario at the dilation that a machine carries, or its own if it carries that."""
     dilation = max(capacity.fitting_dilation(scenario), scenario.topology.dilation)
     return scenario.at_dilation(dilation)
-
-
-TRIES = 3
-"""Runs of a scenario, until one is trusted."""
-
-
-def run_until_trusted(scenario: Scenario, setting: Setting, what: str) -> list[Summary]:
-    """Run a scenario until a run is trusted, or often enough; what each try came to, in order."""
-    told: list[Summary] = []
-    while len(told) < TRIES and not any(one.verdict == "trusted" for one in told):
-        setting.progress(f"{what}, try {len(told) + 1}/{TRIES}")
-        told.append(run(scenario, setting.results))
-    return told
-
-
-def run(scenario: Scenario, results: Path) -> Summary:
-    """Run a scenario as `testbed run` does, into a directory of its own named after the bench."""
-    started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, f"bench-{scenario.name}", scenario.seed, started)
-    run_experiment(scenario, directory.path, lambda _what, _done: None)
-    return analyse(directory.path)

@@ -5,11 +5,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from testbed.experiment.wakeful import cpus_awake
 from testbed.model.errors import RunFailedError
 from testbed.sandbox.namespaces import start_sandbox
+
+Sample = TypeVar("Sample")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +21,24 @@ class Setting:
     Attributes:
         repeats: of each measurement.
         results: where runs and pictures are written.
-        progress: told what is being measured.
+        progress: called with what is being measured.
     """
 
     repeats: int
     results: Path
     progress: Callable[[str], None]
 
+    def repeat(self, what: str, measure: Callable[[], Sample]) -> list[Sample]:
+        """Measure so many times, and report each."""
+        samples = []
+        for number in range(1, self.repeats + 1):
+            self.progress(f"{what} {number}/{self.repeats}")
+            samples.append(measure())
+        return samples
+
     @property
     def pictures(self) -> Path:
-        """Where a part writes its pictures; made when first asked for."""
+        """The directory for pictures; it is made if it does not exist."""
         place = self.results / "bench"
         place.mkdir(parents=True, exist_ok=True)
         return place

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import yaml
 
-from testbed.campaign.job import FORMS, Form, Job, Record
+from testbed.campaign.job import Form, Job, Record
 from testbed.campaign.progress import in_words
 from testbed.model.errors import ExitStatus
 from testbed.results.run_directory import give_to_user
@@ -50,7 +51,7 @@ class LocalExecutor:
         self._directory = directory
         self._running: set[subprocess.Popen[str]] = set()
         self._stopped = False
-        self._pools = {form: ThreadPoolExecutor(self.slots(form)) for form in FORMS}
+        self._threads: set[Thread] = set()
 
     def slots(self, form: Form) -> int:
         """How many jobs of a form it makes at a time."""
@@ -58,7 +59,11 @@ class LocalExecutor:
 
     def submit(self, job: Job) -> Future[Record]:
         """Start a job."""
-        return self._pools[job.form].submit(self._run, job)
+        future = Future[Record]()
+        thread = Thread(target=self._fulfil, args=(job, future))
+        self._threads = {other for other in self._threads if other.is_alive()} | {thread}
+        thread.start()
+        return future
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
@@ -67,8 +72,14 @@ class LocalExecutor:
             process.send_signal(signal.SIGTERM)
         for process in tuple(self._running):
             _stop(process)
-        for pool in self._pools.values():
-            pool.shutdown(cancel_futures=True)
+        for thread in self._threads:
+            thread.join()
+
+    def _fulfil(self, job: Job, future: Future[Record]) -> None:
+        try:
+            future.set_result(self._run(job))
+        except Exception as error:  # noqa: BLE001 - raised where the result is taken
+            future.set_exception(error)
 
     def _run(self, job: Job) -> Record:
         file = self._directory / job.file

@@ -5,15 +5,17 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from testbed.campaign.job import Form, Record, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
-from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.results.analysis.metrics import flow_tables
 from testbed.results.code_version import code_version
-from testbed.results.run_data import RunData, load_run
 from testbed.results.run_directory import SUMMARY, RunDirectory, is_locked
 from testbed.results.summary import Summary
+
+if TYPE_CHECKING:
+    from testbed.results.analysis.fault_metrics import FlowTables
+    from testbed.results.run_data import RunData
 
 
 class Run:
@@ -43,13 +45,17 @@ class Run:
         return last.stat().st_mtime - first.stat().st_mtime
 
     @cached_property
-    def data(self) -> RunData:
+    def data(self) -> "RunData":
         """All that it recorded."""
+        from testbed.results.run_data import load_run  # noqa: PLC0415 - Polars starts threads
+
         return load_run(self.directory)
 
     @cached_property
-    def flows(self) -> tuple[FlowTables, ...]:
+    def flows(self) -> "tuple[FlowTables, ...]":
         """The records of its flows, in order."""
+        from testbed.results.analysis.metrics import flow_tables  # noqa: PLC0415 - as above
+
         return flow_tables(self.data)
 
 

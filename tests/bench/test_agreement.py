@@ -8,41 +8,40 @@ import pytest
 from testbed.bench.runs import fitted
 from testbed.bench.setting import Setting
 from testbed.bench.simulated import agreement
-from testbed.bench.simulated.agreement import Compared, Told, scenarios, table
+from testbed.bench.simulated.agreement import Compared, RunFigures, scenarios, table
 from testbed.experiment.capacity import Capacity
 from testbed.model.faults.kinds import Blackhole
-from testbed.model.scenario import Scenario
 
 US = 1_000
 
 
-def _compared(emulated: Told, simulated: Told) -> Compared:
+def _compared(emulated: RunFigures, simulated: RunFigures) -> Compared:
     return Compared("cut", 12_000, emulated, simulated, tries=2)
 
 
 def test_figures_differ_by_their_share() -> None:
-    one = _compared(Told(0.9, 4.0, "trusted"), Told(0.99, 3.0, "trusted"))
+    one = _compared(RunFigures(0.9, 4.0, "trusted"), RunFigures(0.99, 3.0, "trusted"))
     assert one.judged
     assert round(one.goodput_off, 3) == 0.1
     assert one.recovery_off == 0.25
 
 
 def test_what_both_recover_from_at_once_agrees() -> None:
-    one = _compared(Told(1.0, 0.1, "trusted"), Told(1.0, 0.0, "trusted"))
+    one = _compared(RunFigures(1.0, 0.1, "trusted"), RunFigures(1.0, 0.0, "trusted"))
     assert one.recovery_off is not None
     assert one.recovery_off <= 0.1
 
 
 def test_what_neither_recovers_from_agrees_and_what_one_does_does_not() -> None:
-    neither = _compared(Told(1.0, math.inf, "trusted"), Told(1.0, math.inf, "trusted"))
+    neither = _compared(RunFigures(1.0, math.inf, "trusted"), RunFigures(1.0, math.inf, "trusted"))
     assert neither.recovery_off == 0
     assert "| none | none | 0.0% |" in table([neither])
-    one = _compared(Told(1.0, math.inf, "trusted"), Told(1.0, 3.0, "trusted"))
+    one = _compared(RunFigures(1.0, math.inf, "trusted"), RunFigures(1.0, 3.0, "trusted"))
     assert one.recovery_off == math.inf
 
 
 def test_an_invalid_run_is_told_and_not_judged() -> None:
-    one = _compared(Told(0.5, None, "invalid"), Told(1.0, None, "trusted"))
+    one = _compared(RunFigures(0.5, None, "invalid"), RunFigures(1.0, None, "trusted"))
     assert not one.judged
     assert one.recovery_off is None
     (row,) = table([one]).splitlines()[2:]
@@ -71,20 +70,20 @@ def test_every_round_is_a_sample_of_its_scenario(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """But an invalid run; the table has all."""
-    told = [Told(0.8, 4.0, "trusted"), Told(0.5, 4.0, "invalid"), Told(1.0, 2.0, "trusted")]
-    emulated = iter(told)
+    figures = [
+        RunFigures(0.8, 4.0, "trusted"),
+        RunFigures(0.5, 4.0, "invalid"),
+        RunFigures(1.0, 2.0, "trusted"),
+    ]
+    emulated = iter(figures)
 
-    def compare(scenario: Scenario, _setting: Setting) -> Compared:
-        return Compared(scenario.name, 1, next(emulated), Told(1.0, 2.0, "trusted"), 1)
+    def compare(_: Setting) -> list[Compared]:
+        return [Compared("one", 1, next(emulated), RunFigures(1.0, 2.0, "trusted"), 1)]
 
-    one = next(scenarios())
-    capacity = Capacity(endpoint_ns=US, link_ns=US, cpus=8)
-    monkeypatch.setattr(agreement, "calibrate", lambda _: capacity)
-    monkeypatch.setattr(agreement, "scenarios", lambda: iter([one]))
     monkeypatch.setattr(agreement, "_compare", compare)
     valid, goodput, recovery = agreement.agreement(Setting(3, tmp_path, lambda _: None))
     assert valid.samples == (1, 0, 1)
     assert goodput.samples == (0.25, 0.0)
     assert recovery.samples == (0.5, 0.0)
     rows = (tmp_path / "bench" / agreement.TABLE).read_text().splitlines()[2:]
-    assert len(rows) == len(told)
+    assert len(rows) == len(figures)

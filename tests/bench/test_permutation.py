@@ -18,25 +18,25 @@ QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 def _figures(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, worst: float, busy: float, verdict: str
 ) -> dict[str, Figure]:
-    """Of two runs, the second of them as told; each has eight flows."""
+    """Of two runs, the second of them like this; each has eight flows."""
+    samples = [
+        HealthSample(t_ns=1, process="machine", interval_ns=weight, busy_share=share)
+        for share, weight in ((busy - 0.1, 3), (busy + 0.3, 1))
+    ]
 
-    def run(scenario: Scenario, _results: Path) -> SimpleNamespace:
-        of_it = worst if scenario.seed == 2 else 1.0
-        flows = [SimpleNamespace(attainable_fraction=f) for f in (*[1.0] * 7, of_it)]
-        told = verdict if scenario.seed == 2 else "trusted"
-        return SimpleNamespace(verdict=told, run=f"run-{scenario.seed}", flows=flows)
-
-    def load(directory: Path) -> SimpleNamespace:
-        assert directory.parent == tmp_path / "bench-permutation"
-        samples = [
-            HealthSample(t_ns=1, process="machine", interval_ns=weight, busy_share=share)
-            for share, weight in ((busy - 0.1, 3), (busy + 0.3, 1))
-        ]
-        return SimpleNamespace(health_during=samples)
+    def made(scenario: Scenario) -> SimpleNamespace:
+        second = scenario.seed == 2
+        shares = (*[1.0] * 7, worst if second else 1.0)
+        return SimpleNamespace(
+            run=SimpleNamespace(data=SimpleNamespace(health_during=samples)),
+            summary=SimpleNamespace(
+                flows=[SimpleNamespace(attainable_fraction=share) for share in shares]
+            ),
+            trusted=not second or verdict == "trusted",
+        )
 
     monkeypatch.setattr(runs, "kept", lambda: QUICK)
-    monkeypatch.setattr(runs, "run", run)
-    monkeypatch.setattr(permutation, "load_run", load)
+    monkeypatch.setattr(permutation, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
     figures = permutation.permutation(Setting(2, tmp_path, lambda _: None))
     return {figure.name: figure for figure in figures}
 

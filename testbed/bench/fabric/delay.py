@@ -1,14 +1,12 @@
 """Whether packets take as long as the fabric's propagation delay says, from socket to transport."""
 
-from pathlib import Path
-
 from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.runs import carried, run_until_trusted
+from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
-from testbed.results.run_data import RunData, load_run
+from testbed.results.run_data import RunData
 
 PAIRS = (("h0", "h4"), ("h1", "h2"))
 """One pair over a T1, one below the same T0s: both delays that there are."""
@@ -21,17 +19,11 @@ DURATION = "5 s"
 def delay(setting: Setting) -> list[Figure]:
     """Single packets on idle paths: what they took beside what they should have."""
     scenario = carried(_scenario(), setting)
-    errors, trusted = [], []
-    for seed in range(1, setting.repeats + 1):
-        seeded = scenario.model_copy(update={"seed": seed})
-        what = f"propagation delay {seed}/{setting.repeats}"
-        summary = run_until_trusted(seeded, setting, what)[-1]  # the trusted one, or the last
-        trusted.append(summary.verdict == "trusted")
-        errors.append(_errors(setting.results / f"bench-{scenario.name}" / summary.run))
-    middle, high = zip(*errors, strict=True)
+    runs = make_runs(seeded(scenario, setting), setting)
+    middle, high = zip(*(_errors(made.run.data) for made in runs), strict=True)
     return [
         Figure("dilation", "", (scenario.topology.dilation,)),
-        at_least("runs trusted", "", trusted, 1),
+        at_least("runs trusted", "", [made.trusted for made in runs], 1),
         at_most("propagation delay off by, median, of a base RTT", "%", middle, MEDIAN_PERCENT),
         at_most("propagation delay off by, p99, of a base RTT", "%", high, P99_PERCENT),
     ]
@@ -46,11 +38,10 @@ def _scenario() -> Scenario:
     )
 
 
-def _errors(directory: Path) -> tuple[float, float]:
+def _errors(data: RunData) -> tuple[float, float]:
     """Median and 99th percentile of the error, in percent of the base RTT that the model has."""
-    import polars as pl  # noqa: PLC0415 - starts threads, and runs are forked before
+    import polars as pl  # noqa: PLC0415 - starts threads, and sandboxes are forked before
 
-    data = load_run(directory)
     once = pl.col("retransmitted").not_()
     sent = data.tables["transmissions"].filter(once, pl.col("t") > 0)
     seen = data.tables["arrivals"].filter(once).select("flow", "seq", seen="t")

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 
 from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.runs import fitted, run_until_trusted
+from testbed.bench.runs import fitted, make_runs
 from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.files.topologies import load_topology
@@ -35,15 +35,13 @@ LEAST_RTT = 1.0
 
 TABLE = "agreement.md"
 
-_VERDICTS = ("trusted", "degraded", "invalid")
-
 _PAIR = (("h0", "h4"),)
 _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What one run says: goodput by what is attainable, recovery, its verdict.
+class RunFigures:
+    """Figures of a run: goodput over what is attainable, recovery, its verdict.
 
     Recovery is None without a fault, infinite where goodput stays below what the fault leaves.
     """
@@ -53,43 +51,43 @@ class Told:
     verdict: str
 
     @classmethod
-    def by(cls, summary: Summary) -> "Told":
-        """Take it from a summary."""
+    def of(cls, summary: Summary) -> "RunFigures":
+        """Take them from a summary."""
         recoveries = [fault.recovery_rtt for fault in summary.faults]
-        recovery = next((math.inf if one is None else one for one in recoveries), None)
+        recovery = next((math.inf if rtts is None else rtts for rtts in recoveries), None)
         goodput = mean(flow.attainable_fraction for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One scenario in both, at a dilation; `tries` is how often it was emulated."""
+    """A scenario in both, at a dilation; `tries` is how often it was emulated."""
 
     name: str
     dilation: float
-    emulated: Told
-    simulated: Told
+    emulated: RunFigures
+    simulated: RunFigures
     tries: int
 
     @property
     def judged(self) -> bool:
-        """Whether the emulated run says anything: not if the machine was the limit."""
+        """Whether the emulated run counts: an invalid one does not."""
         return self.emulated.verdict != "invalid"
 
     @property
     def goodput_off(self) -> float:
-        """By what share goodput differs."""
+        """The relative difference of goodput."""
         return abs(self.simulated.goodput / self.emulated.goodput - 1)
 
     @property
     def recovery_off(self) -> float | None:
-        """By what share recovery differs; None without a fault."""
-        measured, told = self.emulated.recovery_rtt, self.simulated.recovery_rtt
-        if measured is None or told is None:
+        """The relative difference of recovery; None without a fault."""
+        emulated, simulated = self.emulated.recovery_rtt, self.simulated.recovery_rtt
+        if emulated is None or simulated is None:
             return None
-        if math.inf in (measured, told):
-            return 0.0 if measured == told else math.inf
-        return abs(told - measured) / max(told, measured, LEAST_RTT)
+        if math.inf in (emulated, simulated):
+            return 0.0 if emulated == simulated else math.inf
+        return abs(simulated - emulated) / max(simulated, emulated, LEAST_RTT)
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -130,44 +128,50 @@ def _scenario(
 
 
 def agreement(setting: Setting) -> list[Figure]:
-    """Run every scenario in both, the emulation again where a run is not trusted.
+    """Run every scenario in both, the emulation again where a run cannot be trusted.
 
-    Of an invalid run there is no figure: the table tells of it, and so does the first figure.
+    An invalid run gives no sample: the table shows it, and the first figure counts it.
     """
-    rounds = []
-    for _ in range(setting.repeats):
-        setting.progress("what this machine carries")
-        capacity = calibrate(lambda _what, _done: None)
-        rounds.append([_compare(fitted(scenario, capacity), setting) for scenario in scenarios()])
-    of_each = list(zip(*rounds, strict=True))
-    (setting.pictures / TABLE).write_text(table([one for runs in of_each for one in runs]))
-    judged = [sum(one.judged for one in of_one) for of_one in rounds]
+    rounds = setting.repeat("agreement", lambda: _compare(setting))
+    by_scenario = list(zip(*rounds, strict=True))
+    (setting.pictures / TABLE).write_text(table([run for runs in by_scenario for run in runs]))
+    judged = [sum(run.judged for run in runs) for runs in rounds]
     return [
-        at_least("emulated runs that are not invalid", "", judged, len(of_each)),
-        *(figure for runs in of_each for figure in _differences(runs)),
+        at_least("emulated runs that are not invalid", "", judged, len(by_scenario)),
+        *(figure for runs in by_scenario for figure in _differences(runs)),
     ]
 
 
 def _differences(runs: Sequence[Compared]) -> Iterator[Figure]:
     """By how much the two differ in one scenario, a sample for each round."""
-    judged = [one for one in runs if one.judged]
+    judged = [run for run in runs if run.judged]
     if not judged:
         return
     name = judged[0].name
-    yield at_most(f"goodput off, {name}", "", [one.goodput_off for one in judged], AGREES)
-    recovery = [one.recovery_off for one in judged if one.recovery_off is not None]
+    yield at_most(f"goodput off, {name}", "", [run.goodput_off for run in judged], AGREES)
+    recovery = [run.recovery_off for run in judged if run.recovery_off is not None]
     if recovery:
         yield at_most(f"recovery off, {name}", "", recovery, AGREES)
 
 
-def _compare(scenario: Scenario, setting: Setting) -> Compared:
-    summaries = run_until_trusted(scenario, setting, f"{scenario.name}, emulated")
-    told = [Told.by(one) for one in summaries]
-    setting.progress(f"{scenario.name}, simulated")
-    simulated = Told.by(_simulate(scenario, setting.results))
-    name = scenario.name.removeprefix("agreement-")
-    best = min(told, key=lambda one: _VERDICTS.index(one.verdict))
-    return Compared(name, scenario.topology.dilation, best, simulated, len(told))
+def _compare(setting: Setting) -> list[Compared]:
+    """Run every scenario in both, at the dilation that this machine carries now."""
+    setting.progress("what this machine carries")
+    capacity = calibrate(lambda _what, _done: None)
+    fitting = [fitted(scenario, capacity) for scenario in scenarios()]
+    compared = []
+    for scenario, emulated in zip(fitting, make_runs(fitting, setting), strict=True):
+        setting.progress(f"{scenario.name}, simulated")
+        compared.append(
+            Compared(
+                scenario.name.removeprefix("agreement-"),
+                scenario.topology.dilation,
+                RunFigures.of(emulated.summary),
+                RunFigures.of(_simulate(scenario, setting.results)),
+                emulated.attempts,
+            )
+        )
+    return compared
 
 
 def _simulate(scenario: Scenario, results: Path) -> Summary:
@@ -184,21 +188,21 @@ def table(compared: Sequence[Compared]) -> str:
         f"| scenario | dilation | {' | '.join(heads)} | simulated | off | emulated run |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- |",
     ]
-    for one in compared:
-        emulated, simulated = one.emulated, one.simulated
+    for run in compared:
+        emulated, simulated = run.emulated, run.simulated
         rows.append(
-            f"| {one.name} | {one.dilation:g} "
-            f"| {emulated.goodput:.3f} | {simulated.goodput:.3f} | {one.goodput_off:.1%} "
-            f"| {_rtts(emulated)} | {_rtts(simulated)} | {_percent(one.recovery_off)} "
-            f"| {emulated.verdict}{_tries(one.tries)} |"
+            f"| {run.name} | {run.dilation:g} "
+            f"| {emulated.goodput:.3f} | {simulated.goodput:.3f} | {run.goodput_off:.1%} "
+            f"| {_rtts(emulated.recovery_rtt)} | {_rtts(simulated.recovery_rtt)} "
+            f"| {_percent(run.recovery_off)} | {emulated.verdict}{_tries(run.tries)} |"
         )
     return "\n".join(rows) + "\n"
 
 
-def _rtts(told: Told) -> str:
-    if told.recovery_rtt is None:
+def _rtts(recovery_rtt: float | None) -> str:
+    if recovery_rtt is None:
         return ""
-    return "none" if told.recovery_rtt == math.inf else f"{told.recovery_rtt:.2f}"
+    return "none" if recovery_rtt == math.inf else f"{recovery_rtt:.2f}"
 
 
 def _percent(share: float | None) -> str:
