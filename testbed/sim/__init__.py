@@ -10,8 +10,8 @@ run       a scenario from beginning to end, into a run directory
 """
 
 from testbed.sim.engine import Engine
-from testbed.sim.fabric import Fabric
-from testbed.sim.link import Counts, LinkDirection, Timing
+from testbed.sim.fabric import Fabric, Timing
+from testbed.sim.link import Counts, LinkDirection
 from testbed.sim.run import Outcome, Simulation, simulate
 
 __all__ = [

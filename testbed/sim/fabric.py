@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 
 from testbed.model.fabric.addressing import links_of_path, path_of_ev
 from testbed.model.fabric.names import direction_named
@@ -11,7 +12,19 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import DscpClasses
 from testbed.sim.engine import Engine
-from testbed.sim.link import LinkDirection, Timing
+from testbed.sim.link import LinkDirection
+
+
+class Timing(StrEnum):
+    """Where a packet spends its time, besides waiting.
+
+    REAL: it is stored and forwarded at every hop, and its propagation delay lies along the way.
+    EMULATED: as in the emulation, it leaves a port as its service begins (HTB sends, and then waits
+    for as long as that takes), and all propagation delay is its receiver's business.
+    """
+
+    REAL = "real"
+    EMULATED = "emulated"
 
 
 class Fabric:

@@ -1,46 +1,30 @@
 """One direction of a link: the sending port with its two queues, and the wire behind it.
 
-It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c): a
-packet sees the bytes before it in its own queue, what is in service among them; it is trimmed,
-dropped or marked by them as it comes; priority classes go first; faults sit on the wire, so that a
-lost packet has used its share of the link, and what waits when a blackhole begins is swallowed as
-it leaves.
+It decides as the emulation's link model does (testbed/fabric/link_model/bpf/linkmodel.bpf.c). A
+packet sees the bytes before it in its own queue, including what is in service; by them it is
+trimmed, dropped or marked as it arrives. The priority queue is served first. Faults act on the
+wire, so a lost packet has used its share of the link, and packets that wait when a blackhole begins
+are swallowed as they leave.
 
-What the emulation has not: a fabric may pause (priority flow control, IEEE 802.1Qbb). A direction
-knows what has come over it and waits at the next switch, whatever port it is for; where that is too
-much, its sender may send no more of the low class until most of it has left. So one full port stops
-packets that are for others: head-of-line blocking.
+Unlike the emulation, a fabric may pause (priority flow control, IEEE 802.1Qbb). A direction counts
+the bytes that came over it and wait at the next switch, whatever port they are for. When these are
+too many, its sender may send nothing more of the low class until most of them have left. So one
+full port also stops packets for other ports: head-of-line blocking.
 """
 
 from collections import deque
 from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil
-from random import Random
 from typing import Final
 
-from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.fabric.shape import Shape
-from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.impairment import Impairment
 from testbed.model.units import NS_PER_S
-from testbed.mrc import NEVER, DscpClasses
+from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
-from testbed.sim.engine import Engine, Event
-from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
-
-_RANDOM_BITS: Final = 32
-
-
-class Timing(StrEnum):
-    """Where a packet spends its time, besides waiting.
-
-    REAL: it is stored and forwarded at every hop, and its propagation delay lies along the way.
-    EMULATED: as in the emulation, it leaves a port as its service begins (HTB sends, and then waits
-    for as long as that takes), and all propagation delay is its receiver's business.
-    """
-
-    REAL = "real"
-    EMULATED = "emulated"
+from testbed.sim.engine import Engine
+from testbed.sim.packet import TRIMMED_WIRE_BYTES, Hop, Packet
+from testbed.sim.wire import CORRUPTED, CUT, Wire, random_stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,98 +75,37 @@ class Counts:
         return self.full + self.full_priority + self.lost + self.blackholed + self.cut
 
 
-class Outages:
-    """The stretches of time in which a wire was dark; those long past are forgotten."""
-
-    def __init__(self) -> None:
-        self._from_ns: list[int] = []
-        self._until_ns: list[int] = []
-
-    def begin(self, now_ns: int, memory_ns: int) -> None:
-        """Begin one; forget those that ended more than `memory_ns` ago."""
-        if self._until_ns[-1:] == [NEVER]:
-            return
-        while self._until_ns and self._until_ns[0] < now_ns - memory_ns:
-            del self._from_ns[0], self._until_ns[0]
-        self._from_ns.append(now_ns)
-        self._until_ns.append(NEVER)
-
-    def end(self, now_ns: int) -> None:
-        """End it."""
-        if self._until_ns[-1:] == [NEVER]:
-            self._until_ns[-1] = now_ns
-
-    def cover(self, time_ns: int) -> bool:
-        """Whether the wire was dark then."""
-        return any(
-            begin <= time_ns < end for begin, end in zip(self._from_ns, self._until_ns, strict=True)
-        )
+_TALLIES: Final = (
+    "marked",
+    "trimmed",
+    "trimmed_off_bytes",
+    "full",
+    "full_priority",
+    "lost",
+    "blackholed",
+    "cut",
+    "corrupted",
+    "paused",
+)
+"""The counters of events that are rarer than packets."""
 
 
-class LinkDirection(Event):
-    """A port, its queues and the wire behind it. What happens to it is that the port is free.
+class LinkDirection(Hop):
+    """A port, its queues and the wire behind it. As an event, the port becomes free.
 
     Attributes:
         name: `p0_t0_0>p0_t1_2`.
-        shape: how it was set up; `set_rate` may have changed the rate since.
-        state: what `impair` last brought it into.
+        shape: how it was set up; faults may have changed rate and delay since.
     """
-
-    __slots__ = (
-        "_at_once",
-        "_behind_ns",
-        "_blackholes",
-        "_bytes",
-        "_clean",
-        "_corrupt",
-        "_corruption",
-        "_cuts",
-        "_dark",
-        "_ecn_max_bytes",
-        "_ecn_min_bytes",
-        "_engine",
-        "_free_ns",
-        "_held_bytes",
-        "_high",
-        "_high_bytes",
-        "_in_service_high",
-        "_limit_bytes",
-        "_loss",
-        "_losses",
-        "_lossless",
-        "_low",
-        "_low_bytes",
-        "_marks",
-        "_ns_per_byte",
-        "_offered",
-        "_offered_bytes",
-        "_packets",
-        "_path_bits",
-        "_path_loss",
-        "_path_losses",
-        "_pausing",
-        "_peak_bytes",
-        "_priority",
-        "_serving",
-        "_started",
-        "_stopped",
-        "_tallies",
-        "_trim_bytes",
-        "_trimmable",
-        "_trimmed_dscp",
-        "_way_ns",
-        "name",
-        "shape",
-        "state",
-    )
 
     def __init__(
         self, name: str, shape: Shape, engine: Engine, dscp: DscpClasses, seed: int
     ) -> None:
-        """Set it up: empty, without faults. Each kind of chance has a stream of its own."""
+        """Set it up empty and without faults. `seed` repeats every random choice."""
         self.name = name
         self.shape = shape
         self._engine = engine
+        self._seed = seed
         self._ns_per_byte = 8 * NS_PER_S / shape.rate_bps
         self._limit_bytes = float(shape.limit_bytes)
         self._trim_bytes = float(shape.trim_bytes)
@@ -200,40 +123,18 @@ class LinkDirection(Event):
         self._low: deque[Packet] = deque()
         self._high_bytes = self._low_bytes = 0.0
         self._peak_bytes = 0.0
-        self._free_ns = 0.0
+        self._free_ns = 0.0  # when the packet in service has left
         self._in_service_high = False
         self._serving = False
         self._lossless = shape.pauses
-        self._held_bytes = 0
-        self._pausing = self._stopped = False
-        self._clean = True
+        self._waiting_bytes = 0
+        self._pausing = self._paused = False
         self._dark = False
-        self._loss = self._corruption = 0.0
-        self._blackholes = Outages()
-        self._cuts = Outages()
-        self._path_loss, self._path_bits = 0.0, 0
-        self.state = HEALTHY
-        self._marks, self._losses, self._corrupt, self._path_losses = (
-            Random(f"{seed}/{name}/{stream}")  # noqa: S311 - repeatable chance
-            for stream in ("ecn", "loss", "corrupt", "path")
-        )
+        self._wire: Wire | None = None  # from the first impairment on
+        self._marks = random_stream(seed, name, "ecn")
         self._offered = self._offered_bytes = self._packets = self._bytes = self._started = 0
-        self._tallies = dict.fromkeys(
-            (
-                "marked",
-                "trimmed",
-                "trimmed_off_bytes",
-                "full",
-                "full_priority",
-                "lost",
-                "blackholed",
-                "cut",
-                "cut_on_wire",
-                "corrupted",
-                "paused",
-            ),
-            0,
-        )
+        self._lost_on_wire = 0
+        self._tallies = dict.fromkeys(_TALLIES, 0)
 
     # --- the port -----------------------------------------------------------------------------
 
@@ -244,7 +145,7 @@ class LinkDirection(Event):
         self._offered_bytes += size
         # Times are whole ns, service is not: the rate is kept by counting on from the last end.
         free_ns = max(self._free_ns, float(now_ns))
-        if free_ns >= now_ns + 1 or self._serving or self._dark or self._stopped:
+        if free_ns >= now_ns + 1 or self._serving or self._dark or self._paused:
             self._enqueue(now_ns, packet)
             return
         self._in_service_high = packet.dscp in self._priority
@@ -254,13 +155,13 @@ class LinkDirection(Event):
         self._engine.schedule(leaves_ns + self._way_ns, packet)
 
     def _enqueue(self, now_ns: int, packet: Packet) -> None:
-        """Decide what becomes of a packet that may have to wait."""
+        """Queue, mark, trim or drop a packet that cannot be sent at once."""
         if self._dark:
-            self._tallies["cut"] += 1
+            self._tallies[CUT] += 1
             return
         size, dscp = packet.size, packet.dscp
         high = dscp in self._priority
-        residue = (self._free_ns - now_ns) / self._ns_per_byte  # of what is in service
+        residue = (self._free_ns - now_ns) / self._ns_per_byte  # bytes of the packet in service
         ahead = self._high_bytes if high else self._low_bytes
         if high is self._in_service_high and residue > 0:
             ahead += residue
@@ -286,16 +187,14 @@ class LinkDirection(Event):
             self._low.append(packet)
             self._low_bytes += size
             if self._lossless and packet.hop:
-                packet.route[packet.hop - 1].waits_behind(now_ns, size)
+                packet.route[packet.hop - 1].count_waiting(now_ns, size)
         backlog = self._high_bytes + self._low_bytes + residue
         self._peak_bytes = max(self._peak_bytes, backlog)
         if not self._serving:
-            self._serving = True
-            at_ns = max(ceil(self._free_ns), now_ns)
-            self._engine.schedule(at_ns, self)
+            self._serve_next(now_ns)
 
     def _trim(self, packet: Packet) -> int:
-        """Cut a packet's payload off; returns its size now."""
+        """Cut off a packet's payload; returns its new size."""
         tallies = self._tallies
         tallies["trimmed"] += 1
         tallies["trimmed_off_bytes"] += packet.size - TRIMMED_WIRE_BYTES
@@ -303,9 +202,15 @@ class LinkDirection(Event):
         return packet.size
 
     def _draw(self, ahead: float) -> bool:
-        """Whether to mark a packet that finds so many bytes before it, at least the minimum."""
+        """Whether to mark a packet with `ahead` bytes before it, at least the lower threshold."""
         least, most = self._ecn_min_bytes, self._ecn_max_bytes
         return ahead >= most or self._marks.random() * (most - least) < ahead - least
+
+    def _serve_next(self, now_ns: int) -> None:
+        """Serve the queues again as soon as the port is free."""
+        self._serving = True
+        at_ns = max(ceil(self._free_ns), now_ns)
+        self._engine.schedule(at_ns, self)
 
     def happen(self, now_ns: int) -> None:
         """Begin to send the next packet: the port is free."""
@@ -313,13 +218,13 @@ class LinkDirection(Event):
             packet = self._high.popleft()
             self._high_bytes -= packet.size
             self._in_service_high = True
-        elif self._low and not self._stopped:
+        elif self._low and not self._paused:
             packet = self._low.popleft()
             self._low_bytes -= packet.size
             self._in_service_high = False
             if self._lossless and packet.hop:
-                packet.route[packet.hop - 1].waits_behind(now_ns, -packet.size)
-        else:  # a cut has emptied the queues, or it is paused
+                packet.route[packet.hop - 1].count_waiting(now_ns, -packet.size)
+        else:  # a cut has emptied the queues, or the port is paused
             self._serving = False
             return
         begin_ns = self._free_ns if self._free_ns > now_ns - 1 else float(now_ns)
@@ -327,44 +232,45 @@ class LinkDirection(Event):
         self._started += 1
         leaves_ns = max(int(begin_ns), now_ns) if self._at_once else int(free_ns)
         self._engine.schedule(leaves_ns + self._way_ns, packet)
-        if self._high or (self._low and not self._stopped):
+        if self._high or (self._low and not self._paused):
             self._engine.schedule(ceil(free_ns), self)
         else:
             self._serving = False
 
     # --- priority flow control ----------------------------------------------------------------
 
-    def waits_behind(self, now_ns: int, size: int) -> None:
-        """Count bytes that came over this and wait at the next switch; negative: that wait no more.
+    def count_waiting(self, now_ns: int, size: int) -> None:
+        """Count bytes that came over this link and wait at the next switch; negative: no more.
 
-        Pauses the sender when they are too many, and lets it go on when enough of them have left.
+        Pauses the sender when they are too many, and resumes it when enough of them have left.
         """
-        self._held_bytes += size
-        if not self._pausing and self._held_bytes > self.shape.xoff_bytes:
+        self._waiting_bytes += size
+        if not self._pausing and self._waiting_bytes > self.shape.xoff_bytes:
             self._pausing = True
             self._tallies["paused"] += 1
-            self._tell(now_ns, stop=True)
-        elif self._pausing and self._held_bytes <= self.shape.xon_bytes:
+        elif self._pausing and self._waiting_bytes <= self.shape.xon_bytes:
             self._pausing = False
-            self._tell(now_ns, stop=False)
+        else:
+            return
+        # The pause frame takes as long back to the sender as a packet takes from it.
+        self._engine.at(now_ns + self._behind_ns, self._set_paused, self._pausing)
 
-    def _tell(self, now_ns: int, *, stop: bool) -> None:
-        """Send a pause frame, or its end, back to the sender: it takes as long as a packet."""
-        self._engine.at(now_ns + self._behind_ns, self._told, stop)
-
-    def _told(self, now_ns: int, stop: bool) -> None:
-        self._stopped = stop
-        if not stop and self._low and not self._serving:
-            self._serving = True
-            at_ns = max(ceil(self._free_ns), now_ns)
-            self._engine.schedule(at_ns, self)
+    def _set_paused(self, now_ns: int, paused: bool) -> None:
+        self._paused = paused
+        if not paused and self._low and not self._serving:
+            self._serve_next(now_ns)
 
     # --- the wire -----------------------------------------------------------------------------
 
     def arrive(self, now_ns: int, packet: Packet) -> None:
         """Hand a packet that has crossed the wire to the next port, or to the host."""
-        if not self._clean and not self._survives(now_ns - self._behind_ns, packet):
-            return
+        if self._wire is not None:
+            fate = self._wire.fate(now_ns - self._behind_ns, packet)
+            if fate:
+                self._tallies[fate] += 1
+                if fate != CORRUPTED:
+                    self._lost_on_wire += 1
+                    return
         self._packets += 1
         self._bytes += packet.size
         hop = packet.hop = packet.hop + 1
@@ -374,126 +280,50 @@ class LinkDirection(Event):
         else:
             packet.deliver(now_ns, packet)
 
-    def _survives(self, left_ns: int, packet: Packet) -> bool:
-        """Do what the wire does to a packet that left the port at that time."""
-        tallies = self._tallies
-        if self._cuts.cover(left_ns):
-            tallies["cut"] += 1
-            tallies["cut_on_wire"] += 1
-            return False
-        if self._blackholes.cover(left_ns):
-            tallies["blackholed"] += 1
-            return False
-        if self._loss and self._losses.random() < self._loss:
-            tallies["lost"] += 1
-            return False
-        if (
-            self._path_loss
-            and flow_label_of_ev(packet.datagram.ev) == self._path_bits
-            and self._path_losses.random() < self._path_loss
-        ):
-            tallies["lost"] += 1
-            return False
-        if self._corruption and self._corrupt.random() < self._corruption:
-            packet.flip(self._corrupt.getrandbits(_RANDOM_BITS))
-            tallies["corrupted"] += 1
-        return True
+    def impair(self, now_ns: int, state: Impairment) -> None:
+        """Bring the direction into a state from now on, whatever its state was.
 
-    # --- faults -------------------------------------------------------------------------------
+        Rate and delay apply to the packets that leave the port from now on; a cut drops those that
+        wait as well.
+        """
+        if self._wire is None:
+            self._wire = Wire(self.name, self._seed)
+        self._wire.impair(now_ns, state, self._way_ns)
+        if state.cut and not self._dark:
+            self._drop_queued(now_ns)
+        self._dark = state.cut
+        shape = self.shape
+        self._ns_per_byte = 8 * NS_PER_S / max(round(shape.rate_bps * state.rate), 1)
+        self._behind_ns = shape.behind_ns + state.delay_ns
+        self._way_ns = shape.before_ns + self._behind_ns
 
-    def set_blackhole(self, now_ns: int, *, on: bool) -> None:
-        """Swallow what leaves the port from now on, or no longer."""
-        self._clean = False
-        if on:
-            self._blackholes.begin(now_ns, self._way_ns)
-        else:
-            self._blackholes.end(now_ns)
-
-    def set_cut(self, now_ns: int, *, on: bool) -> None:
-        """Take the carrier away, and what waits and is being sent with it; or bring it back."""
-        self._clean = False
-        self._dark = on
-        if not on:
-            self._cuts.end(now_ns)
-            return
-        self._cuts.begin(now_ns, self._way_ns)
-        self._tallies["cut"] += len(self._high) + len(self._low)
+    def _drop_queued(self, now_ns: int) -> None:
+        self._tallies[CUT] += len(self._high) + len(self._low)
         if self._lossless:
             for packet in self._low:
                 if packet.hop:
-                    packet.route[packet.hop - 1].waits_behind(now_ns, -packet.size)
+                    packet.route[packet.hop - 1].count_waiting(now_ns, -packet.size)
         self._high.clear()
         self._low.clear()
         self._high_bytes = self._low_bytes = 0.0
 
-    def set_loss(self, probability: float) -> None:
-        """Lose packets at random from now on."""
-        self._clean = False
-        self._loss = probability
-
-    def set_corruption(self, probability: float) -> None:
-        """Flip a bit of packets at random from now on."""
-        self._clean = False
-        self._corruption = probability
-
-    def set_path_loss(self, probability: float, bits: int) -> None:
-        """Lose packets of the EVs with these path bits at random from now on."""
-        self._clean = False
-        self._path_loss, self._path_bits = probability, bits
-
-    def impair(self, now_ns: int, state: Impairment) -> None:
-        """Bring the direction into a state, whatever is wrong with it now."""
-        before, self.state = self.state, state
-        if state.cut != before.cut:
-            self.set_cut(now_ns, on=state.cut)
-        if state.blackhole != before.blackhole:
-            self.set_blackhole(now_ns, on=state.blackhole)
-        if state.rate != before.rate:
-            self.set_rate(max(round(self.shape.rate_bps * state.rate), 1))
-        if state.delay_ns != before.delay_ns:
-            self.set_delay(state.delay_ns)
-        self.set_loss(state.loss)
-        self.set_corruption(state.corrupt)
-        self.set_path_loss(state.path_loss, state.path_bits)
-
-    def set_delay(self, extra_ns: int) -> None:
-        """Have what leaves the port from now on take so much longer than by the shape."""
-        self._behind_ns = self.shape.behind_ns + extra_ns
-        self._way_ns = self.shape.before_ns + self._behind_ns
-
-    def set_rate(self, rate_bps: int) -> None:
-        """Send at another rate from the next packet on."""
-        self._ns_per_byte = 8 * NS_PER_S / rate_bps
-
-    # --- what it has done ---------------------------------------------------------------------
-
-    @property
-    def packets(self) -> int:
-        """Packets that have arrived at the receiving port."""
-        return self._packets
-
-    @property
-    def bytes(self) -> int:
-        """Their bytes, Ethernet header included."""
-        return self._bytes
+    # --- counters -----------------------------------------------------------------------------
 
     def backlog_bytes(self, now_ns: int) -> int:
-        """Bytes that wait at the port, what is in service among them."""
+        """Bytes that wait at the port, including what is in service."""
         residue = max(self._free_ns - now_ns, 0) / self._ns_per_byte
         return int(self._high_bytes + self._low_bytes + residue)
 
     @property
     def counts(self) -> Counts:
         """All counters."""
-        tallies = dict(self._tallies)
-        gone = tallies["lost"] + tallies["blackholed"] + tallies.pop("cut_on_wire")
         return Counts(
             offered=self._offered,
             offered_bytes=self._offered_bytes,
             packets=self._packets,
             bytes=self._bytes,
             queued=len(self._high) + len(self._low),
-            on_wire=self._started - self._packets - gone,
+            on_wire=self._started - self._packets - self._lost_on_wire,
             peak_bytes=int(self._peak_bytes),
-            **tallies,
+            **self._tallies,
         )

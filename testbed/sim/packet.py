@@ -1,6 +1,7 @@
-"""What crosses the simulated fabric."""
+"""What crosses the simulated fabric, and what it crosses."""
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from typing import Final
 
 from testbed.model.fabric.topology import ETHERNET_HEADER
 from testbed.mrc import Datagram
@@ -8,28 +9,46 @@ from testbed.mrc.constants import ECT0, IPV6_BYTES
 from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.sim.engine import Event
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from testbed.sim.link import LinkDirection
-
 OUTER_BYTES: Final = ETHERNET_HEADER + IPV6_BYTES
 TRIMMED_WIRE_BYTES: Final = OUTER_BYTES + TRIMMED_BYTES
 
 
+class Hop(Event):
+    """A link direction on a packet's route."""
+
+    def offer(self, now_ns: int, packet: "Packet") -> None:
+        """Take in a packet that is to leave by this port."""
+        raise NotImplementedError
+
+    def arrive(self, now_ns: int, packet: "Packet") -> None:
+        """Hand a packet that has crossed the wire to the next hop, or to the host."""
+        raise NotImplementedError
+
+    def count_waiting(self, now_ns: int, size: int) -> None:
+        """Count bytes that came over this link and now wait at the next switch.
+
+        A negative `size` is bytes that wait no more.
+        """
+        raise NotImplementedError
+
+
+Deliver = Callable[[int, "Packet"], None]
+"""Takes in a packet at the end of its route, at a time."""
+
+
 class Packet(Event):
-    """A datagram on its way. On a link, what happens next is that it reaches the other end.
+    """A datagram under way. As an event, it reaches the end of the link that it is on.
 
     Attributes:
         datagram: what the core handed over: the inner packet.
         route: the link directions that it crosses, in order.
-        hop: which of them it is on.
-        deliver: called with the time and the packet where the route ends.
+        hop: the index of the current one.
+        deliver: called with the time and the packet at the end of the route.
         size: bytes on the wire, Ethernet header included.
         dscp: DSCP of the outer header.
         ecn: ECN field of the outer header.
-        trimmed: whether a switch has cut its payload off.
-        flips: bits that the way has flipped, as (byte, mask) of the inner packet.
+        trimmed: whether a switch has cut off its payload.
+        flips: the bits flipped on the way, as (byte, mask) of the inner packet.
     """
 
     __slots__ = ("datagram", "deliver", "dscp", "ecn", "flips", "hop", "route", "size", "trimmed")
@@ -37,8 +56,8 @@ class Packet(Event):
     def __init__(
         self,
         datagram: Datagram,
-        route: "tuple[LinkDirection, ...]",
-        deliver: "Callable[[int, Packet], None]",
+        route: tuple[Hop, ...],
+        deliver: Deliver,
     ) -> None:
         """Stand before the first hop."""
         self.datagram = datagram
@@ -58,19 +77,19 @@ class Packet(Event):
         self.route[self.hop].arrive(now_ns, self)
 
     def trim(self, dscp: int) -> None:
-        """Lose the payload: what is left is a header in another class, without a mark."""
+        """Cut off the payload: the headers travel on in another class, without an ECN mark."""
         self.size = TRIMMED_WIRE_BYTES
         self.dscp = dscp
         self.ecn = 0
         self.trimmed = True
 
     def flip(self, random_bits: int) -> None:
-        """Flip one bit behind the outer header."""
+        """Flip one bit behind the outer header, chosen by random bits."""
         at = (random_bits >> 3) % (self.size - OUTER_BYTES)
         self.flips.append((at, 1 << (random_bits & 7)))
 
     def inner(self) -> bytes:
-        """The inner packet as it arrives."""
+        """The inner packet as it arrives, trimmed and damaged."""
         data = self.datagram.join()
         if self.trimmed:
             data = data[:TRIMMED_BYTES]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from testbed.model.fabric.shape import Shape
+from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
@@ -66,6 +67,10 @@ class OneLink:
         """Offer packets one after the other, all now."""
         for size in sizes:
             self.offer(size, dscp)
+
+    def impair(self, state: Impairment) -> None:
+        """Bring the direction into a state now."""
+        self.link.impair(self.engine.now_ns, state)
 
     def run(self, for_ns: int = 1_000_000_000) -> None:
         """Let time pass."""

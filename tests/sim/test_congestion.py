@@ -21,7 +21,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.queue import Queue, Queues
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.sim.link import Timing
+from testbed.sim.fabric import Timing
 
 S = 1_000_000_000
 

@@ -9,8 +9,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
-from testbed.sim.fabric import Fabric
-from testbed.sim.link import Timing
+from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.packet import Packet
 
 

@@ -4,10 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 
 from testbed.model.fabric.shape import Shape
+from testbed.model.faults.impairment import WHOLE, Impairment
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
 from testbed.sim.link import Counts, LinkDirection
@@ -187,9 +189,9 @@ def test_a_blackhole_swallows_what_leaves_while_it_lasts() -> None:
     one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
     one.offer_all([1000] * 6)
     one.run(1000 + 1)
-    one.link.set_blackhole(one.engine.now_ns, on=True)
+    one.impair(Impairment(blackhole=True))
     one.run(2999)
-    one.link.set_blackhole(one.engine.now_ns, on=False)
+    one.impair(WHOLE)
     one.run()
     assert one.numbers == [0, 3, 4, 5]
     assert one.arrived[1].at_ns == 4500
@@ -199,8 +201,8 @@ def test_a_blackhole_swallows_what_leaves_while_it_lasts() -> None:
 def test_blackholes_that_come_in_quick_succession() -> None:
     one = OneLink(Shape(BYTE_A_NS, behind_ns=100_000))
     for start in (1500, 3500):
-        one.engine.at(start, lambda now, _: one.link.set_blackhole(now, on=True))
-        one.engine.at(start + 1000, lambda now, _: one.link.set_blackhole(now, on=False))
+        one.engine.at(start, lambda _now, _: one.impair(Impairment(blackhole=True)))
+        one.engine.at(start + 1000, lambda _now, _: one.impair(WHOLE))
     one.offer_all([1000] * 6)
     one.run()
     assert one.numbers == [0, 2, 4, 5]
@@ -210,11 +212,11 @@ def test_a_cut_takes_what_waits_and_what_is_sent() -> None:
     one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
     one.offer_all([1000] * 4)
     one.run(1200)
-    one.link.set_cut(one.engine.now_ns, on=True)
+    one.impair(Impairment(cut=True))
     assert one.link.counts.queued == 0
     one.offer(1000)
     one.run(10_000)
-    one.link.set_cut(one.engine.now_ns, on=False)
+    one.impair(WHOLE)
     one.offer(1000)
     one.run()
     assert one.numbers == [0, 5]
@@ -224,7 +226,7 @@ def test_a_cut_takes_what_waits_and_what_is_sent() -> None:
 def test_loss_is_random_and_repeated_by_its_seed() -> None:
     def survivors(seed: int) -> list[int]:
         one = OneLink(Shape(BYTE_A_NS), seed)
-        one.link.set_loss(0.2)
+        one.impair(Impairment(loss=0.2))
         one.offer_all([200] * 5000)
         one.run()
         assert one.link.counts.lost == 5000 - len(one.arrived)
@@ -238,7 +240,7 @@ def test_loss_is_random_and_repeated_by_its_seed() -> None:
 def test_loss_does_not_move_the_marks() -> None:
     def marked(loss: float) -> list[int]:
         one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=90_000))
-        one.link.set_loss(loss)
+        one.impair(Impairment(loss=loss))
         one.offer_all([1000] * 80)
         one.run()
         return [a.number for a in one.arrived if a.ecn == ECN_CE]
@@ -248,7 +250,7 @@ def test_loss_does_not_move_the_marks() -> None:
 
 def test_corruption_flips_one_bit() -> None:
     one = OneLink(Shape(BYTE_A_NS))
-    one.link.set_corruption(0.5)
+    one.impair(Impairment(corrupt=0.5))
     one.offer_all([1000] * 1000)
     one.run()
     assert {a.flips for a in one.arrived} == {0, 1}
@@ -259,7 +261,7 @@ def test_degradation_holds_from_the_next_packet_on() -> None:
     one = OneLink(Shape(BYTE_A_NS))
     one.offer_all([1000] * 3)
     one.run(10)
-    one.link.set_rate(BYTE_A_NS // 10)
+    one.impair(Impairment(rate=0.1))
     one.run()
     assert [a.at_ns for a in one.arrived] == [1000, 11_000, 21_000]
 
@@ -274,19 +276,23 @@ def test_every_packet_is_accounted_for_at_any_time(seed: int) -> None:
     one = OneLink(shape, seed)
     link = one.link
     classes = (DSCP.trimmable, DSCP.trimmable, DSCP.trimmable_retx, DSCP.control, DSCP.no_trim)
+    state = WHOLE
     for _ in range(3000):
-        now_ns = one.engine.now_ns
+        change: dict[str, Any] = {}
         match rng.randrange(60):
             case 0:
-                link.set_blackhole(now_ns, on=rng.random() < 0.5)
+                change = {"blackhole": rng.random() < 0.5}
             case 1:
-                link.set_cut(now_ns, on=rng.random() < 0.4)
+                change = {"cut": rng.random() < 0.4}
             case 2:
-                link.set_loss(rng.choice((0, 0.1)))
+                change = {"loss": rng.choice((0, 0.1))}
             case 3:
-                link.set_corruption(rng.choice((0, 0.1)))
+                change = {"corrupt": rng.choice((0, 0.1))}
             case 4:
-                link.set_rate(rng.choice((BYTE_A_NS, BYTE_A_NS // 3)))
+                change = {"rate": rng.choice((1, 1 / 3))}
+        if change:
+            state = replace(state, **change)
+            one.impair(state)
         one.offer(rng.randrange(150, 1500), rng.choice(classes))
         _check_books(one, link)
         one.run(rng.randrange(1200))

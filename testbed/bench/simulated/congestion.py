@@ -15,8 +15,7 @@ from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
 from testbed.results.analysis.metrics import WARM_UP_RTTS, jain
-from testbed.sim import Outcome, Simulation
-from testbed.sim.link import Timing
+from testbed.sim import Outcome, Simulation, Timing
 
 SAMPLES_PER_RTT = 16
 MANY = 200
