@@ -14,11 +14,13 @@ _AROUND_THE_CORE = (
     "endpoint/nic",
     "endpoint/sockets",
     "host/port_scheduler",
+    "host/rounds",
     "host/traffic",
     "sim/engine",
     "sim/host",
     "sim/link",
     "sim/packet",
+    "sim/wire",
 )
 """What every packet goes through beside the core: in the endpoint, and at each simulated hop."""
 

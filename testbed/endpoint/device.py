@@ -11,7 +11,6 @@ that does not answer.
 """
 
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,24 +18,60 @@ from ipaddress import IPv6Address
 from random import SystemRandom
 
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.event_loop import EventLoop
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.host.mrc_config import ev_entries, port_attributes
+from testbed.host.rounds import Load
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import host_of_nic
 from testbed.model.fabric.ev_set import choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.mrc import NEVER
+from testbed.model.units import NS_PER_S
+from testbed.mrc import NEVER, Arrival
 from testbed.mrc.verbs import CompletionQueue, Context, Reach, WorkCompletion
 from testbed.sandbox.namespaces import NICENESS, TOPOLOGY_FILE
 
 TICKS_PER_RTT = 256
-"""A device wakes at most this often per base RTT: often enough to measure latency by it."""
+"""Rounds of a device per base RTT, at most: often enough to measure latency."""
 
 LATE_RTTS = 0.02
-"""An arrival that is seen more base RTTs than this after it was due is late. Ours."""
+"""An arrival is late if the program sees it this many base RTTs after it was due. Ours."""
+
+
+class _VerbsLoad(Load):
+    """The queue pairs of a verbs context, on a NIC."""
+
+    def __init__(self, context: Context, nic: Nic) -> None:
+        self._context = context
+        self._nic = nic
+
+    def receive(self, packet: memoryview, arrival: Arrival) -> None:
+        """Take in an inner packet and answer it, if that is due at once."""
+        answer = self._context.receive(packet, arrival)
+        if answer is not None:
+            self._nic.send(answer.datagram, answer.peer, arrival.rx_ns)
+
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Have every queue pair leave the plane, or return to it, and tell its peer."""
+        self._context.port_changed(plane, up=up, now_ns=now_ns)
+
+    def transmit(self, now_ns: int, room: int) -> int:
+        """Send what is due; returns the room that is left."""
+        for peer, datagram in self._context.transmit(now_ns, room):
+            self._nic.send(datagram, peer, now_ns)
+            room -= datagram.is_data
+        self._context.take_events()
+        return room
+
+    def deadline_ns(self, now_ns: int, *, full: bool) -> int:
+        """When `transmit` must be called even if nothing arrives."""
+        deadline_ns = self._context.next_deadline()
+        if deadline_ns is None or (full and deadline_ns <= now_ns):
+            return NEVER
+        return deadline_ns
 
 
 class Device(Closeable):
@@ -45,60 +80,41 @@ class Device(Closeable):
     Attributes:
         context: its memory regions, completion queues and queue pairs.
         topology: the fabric.
-        host: the host that this is.
-        arrived: packets so far.
-        late: of these, what was seen `LATE_RTTS` after it was due: how well the machine keeps up.
+        host: the host that it belongs to.
+        arrived: the number of packets received.
+        late: how many of them were seen more than `LATE_RTTS` base RTTs after they were due; it
+            shows how well the machine keeps up.
     """
 
     def __init__(self, topology: Topology, host: Node) -> None:
         """Open it; the process must be in the host's network namespace."""
         self.topology = topology
         self.host = host
+        self.arrived = self.late = 0
         rng = SystemRandom()
         self._seed = rng.randrange(1 << 32)
         self.context = Context(port_attributes(topology, host), self._reach, rng)
-        self._tick_ns = topology.propagation_rtt_ns // TICKS_PER_RTT
         self._late_ns = round(topology.propagation_rtt_ns * LATE_RTTS)
-        self._nic = Nic(topology, host, self._tick_ns)
-        self._monitor = PortMonitor.of(topology, host)
-        self._told_ns = 0
-        self._full_until_ns = 0
-        self.arrived = self.late = 0
+        self._nic = Nic(topology, host, topology.propagation_rtt_ns // TICKS_PER_RTT)
+        load = _VerbsLoad(self.context, self._nic)
+        self._loop = EventLoop(self._nic, PortMonitor.of(topology, host), load)
 
     def close(self) -> None:
         """Close the sockets."""
-        self._nic.close()
-        self._monitor.close()
+        self._loop.close()
 
     def poll(self) -> None:
         """Do what is due and return at once: take in arrivals, send what there is room for.
 
-        A port that has lost its carrier since the last call, or has it again, is no longer used, or
-        used again, and the peers are told.
+        A port that has lost its carrier since the last call is no longer used, one that has it
+        again is used again; the peers are told.
         """
         now = now_ns()
-        for packet, arrival, late_ns in self._nic.arrivals(now, self._told_ns):
+        for late_ns in self._loop.receive(now):
             self.arrived += 1
-            if late_ns > self._late_ns:
-                self.late += 1
-            answer = self.context.receive(packet, arrival)
-            if answer is not None:
-                self._nic.send(answer.datagram, answer.peer, now)
-        for plane, up in self._monitor.changes():
-            self.context.port_changed(plane, up=up, now_ns=now)
-        self._send(now)
-
-    def _send(self, now: int) -> None:
-        self._told_ns = now
-        room = self._nic.room(now)
-        sent = self.context.transmit(now, room)
-        for one in sent:
-            self._nic.send(one.datagram, one.peer, now)
-        self._nic.flush()
-        self._full_until_ns = (
-            self._nic.next_room_ns(now) if sum(one.datagram.is_data for one in sent) >= room else 0
-        )
-        self.context.take_events()
+            self.late += late_ns > self._late_ns
+        self._loop.check_ports(now)
+        self._loop.send(now)
 
     def run(
         self,
@@ -107,17 +123,15 @@ class Device(Closeable):
         timeout_s: float | None = None,
         wake: int | None = None,
     ) -> bool:
-        """Work until `until` says so, or for `timeout_s`; returns what it said last.
+        """Work until `until` returns true, or for `timeout_s`; returns its last answer.
 
         Args:
-            until: asked after every round, some hundred times a second; it may post.
-            timeout_s: seconds; as long as it takes if None.
+            until: called after every round, some hundred times a second; it may post.
+            timeout_s: seconds; no limit if None.
             wake: a descriptor that ends the sleep between two rounds as soon as it is readable.
         """
-        end_ns = NEVER if timeout_s is None else now_ns() + round(timeout_s * 1e9)
-        watched: list[int | PortMonitor] = [self._monitor]
-        if wake is not None:
-            watched.append(wake)
+        end_ns = NEVER if timeout_s is None else now_ns() + round(timeout_s * NS_PER_S)
+        watched = () if wake is None else (wake,)
         while True:
             self.poll()
             if until():
@@ -125,9 +139,8 @@ class Device(Closeable):
             now = now_ns()
             if now >= end_ns:
                 return False
-            self._send(now)
-            at_ns = min(max(self._next_ns(now), now + self._tick_ns), end_ns)
-            select.select(watched, [], [], max(at_ns - now_ns(), 0) / 1e9)
+            self._loop.send(now)
+            self._loop.sleep(now, watched, end_ns)
 
     def wait(self, cq: CompletionQueue, timeout_s: float = 60) -> list[WorkCompletion]:
         """Work until a completion queue has entries and take them.
@@ -135,22 +148,15 @@ class Device(Closeable):
         Raises:
             TimeoutError: it stayed empty for `timeout_s` seconds.
         """
-        found: list[WorkCompletion] = []
+        completions: list[WorkCompletion] = []
 
         def has_entries() -> bool:
-            found.extend(cq.poll())
-            return bool(found)
+            completions.extend(cq.poll())
+            return bool(completions)
 
         if not self.run(has_entries, timeout_s=timeout_s):
             raise TimeoutError(f"no completion within {timeout_s:g} s")
-        return found
-
-    def _next_ns(self, now: int) -> int:
-        wake_ns = self._nic.next_arrival_ns(now)
-        deadline_ns = self.context.next_deadline()
-        if self._full_until_ns:
-            return min(wake_ns, self._full_until_ns)
-        return wake_ns if deadline_ns is None else min(wake_ns, deadline_ns)
+        return completions
 
     def _reach(self, peer: bytes) -> Reach:
         topology = self.topology

@@ -44,7 +44,12 @@ def delays_ns(topology: Topology) -> list[int]:
 
 
 class Nic(Closeable):
-    """The ports of one host; the process must be in the host's network namespace."""
+    """The ports of one host; the process must be in the host's network namespace.
+
+    Attributes:
+        ports: the schedule of the ports.
+        round_ns: the time from one round of sending to the next.
+    """
 
     def __init__(self, topology: Topology, host: Node, round_ns: int) -> None:
         """Open the sockets.
@@ -56,7 +61,8 @@ class Nic(Closeable):
         """
         self._sockets = HostSockets(nic_address(topology, host))
         self._carriers = Carriers(topology, host)
-        self._ports = PortScheduler(
+        self.round_ns = round_ns
+        self.ports = PortScheduler(
             topology.planes, topology.port_rate_bps, topology.wire_bytes, round_ns
         )
         self._delay_ns = delays_ns(topology)
@@ -66,12 +72,12 @@ class Nic(Closeable):
         self._offset_ns = 0
         self._offset_due_ns = 0
 
-    def arrivals(self, now: int, told_ns: int) -> Iterator[tuple[bytes, Arrival, int]]:
+    def arrivals(self, now: int, core_ns: int) -> Iterator[tuple[bytes, Arrival, int]]:
         """Yield what is due: each inner packet, how it came, how long ago (ns) it was due.
 
         A packet came when it was due, not when this process got round to it: neither the rounds
-        nor what holds them up is part of a round trip. But to the core time never runs backwards:
-        it is told of nothing from before `told_ns`, the last time that it was given.
+        nor what holds them up is part of a round trip. But for the core, time never runs backwards:
+        no arrival is earlier than `core_ns`, the last time that it was given.
         """
         held, delay_ns = self._held, self._delay_ns
         if now >= self._offset_due_ns:
@@ -89,8 +95,8 @@ class Nic(Closeable):
                 insort(held, (due_ns, traffic_class, packet), key=_DUE)
         while held and held[0][0] <= now:
             due_ns, traffic_class, packet = held.popleft()
-            told_ns = max(told_ns, due_ns)
-            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, told_ns))
+            core_ns = max(core_ns, due_ns)
+            arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, core_ns))
             yield packet, arrival, now_ns() - due_ns
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
@@ -104,7 +110,7 @@ class Nic(Closeable):
         inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
         size = ETHERNET_HEADER + len(outer) + inner
-        wait_ns = self._ports.sent(carrier.plane, size, now)
+        wait_ns = self.ports.sent(carrier.plane, size, now)
         if transmission is not None:
             transmission.set_port_wait(wait_ns)
         self._sockets.send(outer, header, payload, trailer)
@@ -113,14 +119,6 @@ class Nic(Closeable):
     def flush(self) -> None:
         """Hand what was sent to the kernel."""
         self._sockets.flush()
-
-    def room(self, now: int) -> int:
-        """How many full packets the ports together may still be given."""
-        return self._ports.room(now)
-
-    def next_room_ns(self, now: int) -> int:
-        """When each port will have sent one more packet than now."""
-        return self._ports.next_room_ns(now)
 
     def next_arrival_ns(self, now: int) -> int:
         """When to call `arrivals` next."""

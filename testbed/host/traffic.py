@@ -11,6 +11,7 @@ from typing import Any, Final
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
+from testbed.host.rounds import Load
 from testbed.model.fabric.addressing import Path, directions_of_path, nic_address, path_of_ev
 from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU
 from testbed.mrc import (
@@ -32,6 +33,9 @@ from testbed.workloads.program import End
 from testbed.workloads.programs import program_of
 
 _OUTER_BYTES: Final = ETHERNET_HEADER + 40
+
+SAMPLES_PER_RTT: Final = 16
+"""Samples of the state of each queue pair per base RTT."""
 
 Launch = Callable[[Datagram, bytes, int], int]
 """Sends a datagram to the NIC of that address at that time; returns the plane that it takes."""
@@ -69,7 +73,7 @@ class Connection:
     packets_lost: int = 0
 
 
-class Traffic:
+class Traffic(Load):
     """One host's queue pairs, what is posted to them, and what is written down about them.
 
     Attributes:

@@ -1,11 +1,5 @@
-"""One host in virtual time: its ports, and when its queue pairs get a turn.
+"""One host in virtual time: its ports, and when its queue pairs get a turn."""
 
-It does what the emulation's endpoint process does (testbed/endpoint/process.py) and in the same
-order, but that an arrival reaches the core at its very time. Rounds are not closer together than a
-small part of the RTT, as there: much of what a core costs is the round, not the packet.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,40 +7,40 @@ from testbed.host.plan import EndpointPlan
 from testbed.host.port_scheduler import PortScheduler
 from testbed.host.queue_pairs import sans_io_stack
 from testbed.host.recording import Tables
+from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.mrc import NEVER, Arrival, Datagram
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
-from testbed.sim.link import LinkDirection
-from testbed.sim.packet import Packet
+from testbed.sim.packet import Deliver, Hop, Packet
 from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT: Final = 24
-"""Rounds of a host in a base RTT at most (the emulation: 40): a round costs as much as a packet."""
-
-BINS_PER_RTT = 16
-"""Samples of a queue pair's state in a base RTT."""
+"""Rounds of a host per base RTT, at most (the emulation: 40): a round costs as much as a packet."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Way:
-    """Where an EV leads to one peer."""
+class _Destination:
+    """How an EV leads to a peer: the sending port, the route, what takes packets in there."""
 
     plane: int
-    route: tuple[LinkDirection, ...]
-    deliver: Callable[[int, Packet], None]
+    route: tuple[Hop, ...]
+    deliver: Deliver
 
 
 class Host(Event):
-    """One host's ports, and what sends through them. What happens to it is a round.
+    """One host's ports and what sends through them. As an event, a round is due.
+
+    It does what the emulation's endpoint does, in the same order. But arrivals reach the core at
+    their very time, not in rounds.
 
     Attributes:
         traffic: its queue pairs.
-        deliver: takes in what comes out of the fabric: `receive`, or what stands before it.
+        deliver: takes in what comes out of the fabric: `receive`, or what a test puts before it.
         launched: packets handed to the fabric.
         arrived: whole packets that came out of it.
-        arrived_trimmed: trimmed ones.
+        arrived_trimmed: trimmed packets that came out of it.
     """
 
     def __init__(
@@ -61,19 +55,18 @@ class Host(Event):
         """Set up every queue pair. `hosts` finds each host by its NIC address."""
         topology = plan.topology
         self.plan = plan
-        self.deliver: Callable[[int, Packet], None] = self.receive
-        self.traffic = Traffic(
-            plan, sans_io_stack(plan), block, tables, self._launch, engine.now_ns
-        )
+        self.deliver: Deliver = self.receive
+        stack = sans_io_stack(plan)
+        self.traffic = Traffic(plan, stack, block, tables, self._launch, engine.now_ns)
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
-        self._tick_ns = max(topology.propagation_rtt_ns // TICKS_PER_RTT, 1)
+        tick_ns = max(topology.propagation_rtt_ns // TICKS_PER_RTT, 1)
         self._ports = PortScheduler(
-            topology.planes, topology.port_rate_bps, topology.wire_bytes, self._tick_ns
+            topology.planes, topology.port_rate_bps, topology.wire_bytes, tick_ns
         )
-        self._ways: dict[tuple[bytes, int], _Way] = {}
-        self._last_round_ns = -self._tick_ns
+        self._rounds = Rounds(self.traffic, self._ports, tick_ns)
+        self._destinations: dict[tuple[bytes, int], _Destination] = {}
         self._wake_ns = NEVER
         self.launched = self.arrived = self.arrived_trimmed = 0
 
@@ -85,12 +78,12 @@ class Host(Event):
         self.wake(now_ns)
 
     def end(self, now_ns: int, _: object) -> None:
-        """Post no more."""
+        """Post no more messages."""
         self.traffic.end()
         self.wake(now_ns)
 
     def port_changed(self, now_ns: int, plane: int, *, up: bool) -> None:
-        """The port of a plane lost its carrier, or has it again."""
+        """Act on the loss or the return of the carrier of the port of a plane."""
         self.traffic.port_changed(plane, up=up, now_ns=now_ns)
         self.wake(now_ns)
 
@@ -111,8 +104,8 @@ class Host(Event):
         self.traffic.receive(memoryview(packet.inner()), arrival)
         self.wake(now_ns)
 
-    def deliver_after(self, delay_ns: int) -> Callable[[int, Packet], None]:
-        """What takes in a packet so long after it has come."""
+    def deliver_after(self, delay_ns: int) -> Deliver:
+        """What takes in a packet `delay_ns` after it has come out of the fabric."""
         if delay_ns == 0:
             return self.deliver
         engine = self._engine
@@ -126,7 +119,7 @@ class Host(Event):
 
     def wake(self, now_ns: int) -> None:
         """Have a round as soon as one may be."""
-        self._wake_at(max(now_ns, self._last_round_ns + self._tick_ns))
+        self._wake_at(self._rounds.earliest_ns(now_ns))
 
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:
@@ -134,39 +127,34 @@ class Host(Event):
             self._engine.schedule(at_ns, self)
 
     def happen(self, now_ns: int) -> None:
-        """Reap, post, send what is due, write down what happened."""
+        """Have a round: handle completions, post, send what is due, record."""
         if now_ns != self._wake_ns:
-            return  # an earlier round has been called for since this one was
+            return  # an earlier round has been scheduled since this one was
         self._wake_ns = NEVER
-        self._last_round_ns = now_ns
         self.traffic.work(now_ns)
-        full = self.traffic.transmit(now_ns, self._ports.room(now_ns)) <= 0
-        next_ns = self.traffic.deadline_ns(now_ns, full=full)
-        if full:
-            next_ns = min(next_ns, self._ports.next_room_ns(now_ns))
-        if next_ns < NEVER:
-            self._wake_at(max(next_ns, now_ns + self._tick_ns))
+        self._rounds.send(now_ns)
+        self._wake_at(self._rounds.next_ns(now_ns))
 
     def _launch(self, datagram: Datagram, peer: bytes, now_ns: int) -> int:
         """Hand a packet to a port; returns the plane that it goes through."""
-        way = self._way(peer, datagram.ev)
-        route = way.route
-        packet = Packet(datagram, route, way.deliver)
+        destination = self._destinations.get((peer, datagram.ev))
+        if destination is None:
+            destination = self._add_destination(peer, datagram.ev)
+        route = destination.route
+        packet = Packet(datagram, route, destination.deliver)
         self.launched += 1
-        wait_ns = self._ports.sent(way.plane, packet.size, now_ns)
+        wait_ns = self._ports.sent(destination.plane, packet.size, now_ns)
         transmission = datagram.transmission
         if transmission is not None:
             transmission.set_port_wait(wait_ns)
         route[0].offer(now_ns, packet)
-        return way.plane
+        return destination.plane
 
-    def _way(self, peer: bytes, ev: int) -> _Way:
-        way = self._ways.get((peer, ev))
-        if way is None:
-            host = self._hosts[peer]
-            src, dst = self.plan.host, host.plan.host
-            plane = path_of_ev(self.plan.topology, src, dst, ev).plane
-            route = self._fabric.route(src, dst, ev)
-            way = _Way(plane, route, host.deliver_after(self._fabric.held_back_ns(len(route))))
-            self._ways[peer, ev] = way
-        return way
+    def _add_destination(self, peer: bytes, ev: int) -> _Destination:
+        host = self._hosts[peer]
+        src, dst = self.plan.host, host.plan.host
+        plane = path_of_ev(self.plan.topology, src, dst, ev).plane
+        route = self._fabric.route(src, dst, ev)
+        deliver = host.deliver_after(self._fabric.held_back_ns(len(route)))
+        destination = self._destinations[peer, ev] = _Destination(plane, route, deliver)
+        return destination

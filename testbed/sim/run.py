@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.host.outcome import FlowOutcome, flow_outcomes, host_counts
 from testbed.host.planning import plan_endpoints
 from testbed.host.recording import Tables
-from testbed.host.traffic import slot_bytes
+from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
@@ -32,9 +32,9 @@ from testbed.results import records
 from testbed.results.code_version import code_version
 from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
-from testbed.sim.fabric import Fabric
-from testbed.sim.host import BINS_PER_RTT, Host
-from testbed.sim.link import Counts, Timing
+from testbed.sim.fabric import Fabric, Timing
+from testbed.sim.host import Host
+from testbed.sim.link import Counts
 from testbed.sim.mapper import Agents
 from testbed.workloads.pattern import Block
 
@@ -122,7 +122,7 @@ class Simulation:
         self._active = ActiveFaults()
         self._faults: dict[int, FaultRecord] = {}
         self._before: dict[int, dict[str, int]] = {}
-        self._bin_ns = max(scenario.topology.propagation_rtt_ns // BINS_PER_RTT, 1)
+        self._bin_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
     def reports(self) -> dict[str, dict[str, Any]]:

@@ -41,11 +41,11 @@ def nic(monkeypatch: pytest.MonkeyPatch) -> Nic:
 
 
 def took_in(
-    nic: Nic, received: list[tuple[int, int]], now_ns: int, told_ns: int = 0
+    nic: Nic, received: list[tuple[int, int]], now_ns: int, core_ns: int = 0
 ) -> list[tuple[int, int]]:
     """For each packet handed over at `now_ns`: its kernel timestamp, and the time it came."""
     nic._sockets.waiting.extend(received)  # type: ignore[attr-defined]
-    return [(int(packet), arrival.rx_ns) for packet, arrival, _ in nic.arrivals(now_ns, told_ns)]
+    return [(int(packet), arrival.rx_ns) for packet, arrival, _ in nic.arrivals(now_ns, core_ns)]
 
 
 def test_a_packet_came_when_it_was_due_however_late_it_is_looked_at(nic: Nic) -> None:
@@ -64,14 +64,14 @@ def test_what_comes_over_a_shorter_path_comes_first(nic: Nic) -> None:
 def test_the_core_is_told_of_nothing_from_before_what_it_was_told_last(nic: Nic) -> None:
     near_ns, far_ns = DELAY_NS[NEAR], DELAY_NS[FAR]
     due_ns = 5 * MS + far_ns
-    assert took_in(nic, [(5 * MS, FAR)], now_ns=due_ns, told_ns=due_ns + 1) == [
+    assert took_in(nic, [(5 * MS, FAR)], now_ns=due_ns, core_ns=due_ns + 1) == [
         (5 * MS, due_ns + 1)
     ]
     # Received before, seen only now: the kernel's other CPU was late with it.
     early, later = (MS, NEAR), (6 * MS + far_ns - near_ns, NEAR)
-    told_ns = due_ns + MS // 2
-    assert took_in(nic, [early, later], now_ns=due_ns + 9 * MS, told_ns=told_ns) == [
-        (MS, told_ns),
+    core_ns = due_ns + MS // 2
+    assert took_in(nic, [early, later], now_ns=due_ns + 9 * MS, core_ns=core_ns) == [
+        (MS, core_ns),
         (later[0], due_ns + MS),
     ]
 
@@ -82,5 +82,5 @@ def test_how_late_the_process_is_with_a_packet_is_told_apart(
     due_ns = 5 * MS + DELAY_NS[FAR]
     monkeypatch.setattr("testbed.endpoint.nic.now_ns", lambda: due_ns + 3 * MS)
     nic._sockets.waiting.append((5 * MS, FAR))  # type: ignore[attr-defined]
-    ((_, arrival, late_ns),) = nic.arrivals(due_ns + 2 * MS, told_ns=due_ns + MS)
+    ((_, arrival, late_ns),) = nic.arrivals(due_ns + 2 * MS, core_ns=due_ns + MS)
     assert (arrival.rx_ns, late_ns) == (due_ns + MS, 3 * MS)

@@ -1,0 +1,64 @@
+"""The rounds of a host: when its queue pairs send, and when they do so next."""
+
+from testbed.host.port_scheduler import PortScheduler
+from testbed.mrc import NEVER, Arrival
+
+
+class Load:
+    """The queue pairs of one host, as its rounds drive them."""
+
+    def receive(self, packet: memoryview, arrival: Arrival) -> None:
+        """Take in an inner packet, whatever it is."""
+        raise NotImplementedError
+
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Act on the loss or the return of the carrier of this host's port in a plane."""
+        raise NotImplementedError
+
+    def transmit(self, now_ns: int, room: int) -> int:
+        """Send what is due, at most `room` full data packets; returns the room that is left."""
+        raise NotImplementedError
+
+    def deadline_ns(self, now_ns: int, *, full: bool) -> int:
+        """When `transmit` must be called even if nothing arrives; `NEVER` if not at all.
+
+        With `full` ports, data that could be sent at once does not count.
+        """
+        raise NotImplementedError
+
+
+class Rounds:
+    """One host's loop over its queue pairs, ports and timers, a round at a time.
+
+    The emulation's endpoint, the RDMA device and the simulated host run it. They differ in where
+    packets come from and go to, and in who keeps the time.
+
+    A round costs as much as a packet, so rounds are at least `tick_ns` apart.
+
+    Attributes:
+        tick_ns: the shortest time between two rounds.
+    """
+
+    def __init__(self, load: Load, ports: PortScheduler, tick_ns: int) -> None:
+        """Begin with idle ports, ready for a round at any time."""
+        self.tick_ns = tick_ns
+        self._load = load
+        self._ports = ports
+        self._last_ns = -tick_ns
+        self._full_until_ns = NEVER
+
+    def send(self, now_ns: int) -> None:
+        """Have the queue pairs send what is due and what the ports have room for."""
+        self._last_ns = now_ns
+        room = self._load.transmit(now_ns, self._ports.room(now_ns))
+        self._full_until_ns = self._ports.next_room_ns(now_ns) if room <= 0 else NEVER
+
+    def earliest_ns(self, now_ns: int) -> int:
+        """When the next round may be."""
+        return max(now_ns, self._last_ns + self.tick_ns)
+
+    def next_ns(self, now_ns: int) -> int:
+        """When the next round must be even if nothing arrives; `NEVER` if not at all."""
+        full = self._full_until_ns < NEVER
+        due_ns = min(self._full_until_ns, self._load.deadline_ns(now_ns, full=full))
+        return due_ns if due_ns >= NEVER else max(due_ns, now_ns + self.tick_ns)
