@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.model.fabric.shape import Shape
-from testbed.model.faults.impairment import WHOLE, Impairment
+from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
 from testbed.sim.link import Counts, LinkDirection
@@ -191,7 +191,7 @@ def test_a_blackhole_swallows_what_leaves_while_it_lasts() -> None:
     one.run(1000 + 1)
     one.impair(Impairment(blackhole=True))
     one.run(2999)
-    one.impair(WHOLE)
+    one.impair(HEALTHY)
     one.run()
     assert one.numbers == [0, 3, 4, 5]
     assert one.arrived[1].at_ns == 4500
@@ -202,7 +202,7 @@ def test_blackholes_that_come_in_quick_succession() -> None:
     one = OneLink(Shape(BYTE_A_NS, behind_ns=100_000))
     for start in (1500, 3500):
         one.engine.at(start, lambda _now, _: one.impair(Impairment(blackhole=True)))
-        one.engine.at(start + 1000, lambda _now, _: one.impair(WHOLE))
+        one.engine.at(start + 1000, lambda _now, _: one.impair(HEALTHY))
     one.offer_all([1000] * 6)
     one.run()
     assert one.numbers == [0, 2, 4, 5]
@@ -216,7 +216,7 @@ def test_a_cut_takes_what_waits_and_what_is_sent() -> None:
     assert one.link.counts.queued == 0
     one.offer(1000)
     one.run(10_000)
-    one.impair(WHOLE)
+    one.impair(HEALTHY)
     one.offer(1000)
     one.run()
     assert one.numbers == [0, 5]
@@ -276,7 +276,7 @@ def test_every_packet_is_accounted_for_at_any_time(seed: int) -> None:
     one = OneLink(shape, seed)
     link = one.link
     classes = (DSCP.trimmable, DSCP.trimmable, DSCP.trimmable_retx, DSCP.control, DSCP.no_trim)
-    state = WHOLE
+    state = HEALTHY
     for _ in range(3000):
         change: dict[str, Any] = {}
         match rng.randrange(60):
