@@ -15,7 +15,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mrc": set(),
     "baselines": {"mrc"},
     "workloads": {"model", "mrc"},
-    "files": {"model", "results"},
+    "files": {"model"},
     "results": {"model"},
     "sandbox": {"model"},
     "fabric": {"model", "mrc", "sandbox"},

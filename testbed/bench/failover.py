@@ -11,8 +11,8 @@ from testbed.files.scenarios import load_scenario
 from testbed.host.planning import links_in_use_by_all
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
+from testbed.model.summary import FaultSummary
 from testbed.model.units import parse_duration
-from testbed.results.summary import FaultSummary
 
 DURATION = "6 s"
 FAULT = {"at": "2 s", "for": "2 s"}

@@ -16,7 +16,7 @@ from testbed.experiment.capacity import Capacity, kept
 from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
-from testbed.results.summary import Summary
+from testbed.model.summary import Summary
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""

@@ -7,9 +7,9 @@ from typing import Any
 from testbed.campaign.job import FIRST_SEED, Form, Job
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
+from testbed.model.summary import State, Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.verdict import FINDINGS
-from testbed.results.summary import State, Summary
 
 STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
 """Verdicts, from the best to the worst."""

@@ -11,7 +11,6 @@ from testbed.campaign.job import Form, Record, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import SUMMARY, RunDirectory, is_locked
-from testbed.results.summary import Summary
 
 if TYPE_CHECKING:
     from testbed.results.analysis.fault_metrics import FlowTables

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from testbed.campaign.series import Settings
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
+    from testbed.model.summary import Summary
     from testbed.results.run_directory import RunDirectory
-    from testbed.results.summary import Summary
 
 
 def run(

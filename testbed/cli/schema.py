@@ -1,4 +1,4 @@
-"""`testbed schema`: JSON Schemas for editors."""
+"""`testbed schema`: JSON Schemas for editors and programs."""
 
 import json
 from pathlib import Path
@@ -14,13 +14,18 @@ def schema(
         Path | None, typer.Option(help="Where to write; the project's docs/schema if not given.")
     ] = None,
 ) -> None:
-    """Write the JSON Schemas of topologies and scenarios."""
+    """Write the JSON Schemas of topologies, scenarios and summaries."""
     from testbed.files.catalog import PROJECT
     from testbed.model.errors import InputError, Problem
-    from testbed.model.json_schema import scenario_schema, topology_schema
+    from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory
-    for name, content in (("topology", topology_schema()), ("scenario", scenario_schema())):
+    schemas = {
+        "topology": topology_schema(),
+        "scenario": scenario_schema(),
+        "summary": summary_schema(),
+    }
+    for name, content in schemas.items():
         file = place / f"{name}.json"
         try:
             place.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,6 @@
 """A run's summary as tables, and the exit status that it means."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
@@ -9,19 +8,20 @@ from testbed.cli.screen import say_json, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import Console, RenderableType
 
+    from testbed.model.summary import FaultSummary, Metric, MetricGroup, Quantity, Summary
     from testbed.results.run_directory import RunDirectory
-    from testbed.results.summary import FaultSummary, Summary
 
-_MEASURES = ("detection", "stall", "recovery")
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
 
 def exit_status(summary: "Summary") -> ExitStatus:
     """What a finished run means: lost or corrupted data fails it, whatever else it shows.
 
-    What is expected is expected of a run that can be trusted.
+    Expectations count only in a run that can be trusted.
     """
     if not summary.integrity.intact:
         return ExitStatus.FAILED
@@ -35,7 +35,7 @@ def exit_status(summary: "Summary") -> ExitStatus:
 def end_with(
     summary: "Summary", directory: "RunDirectory", *, drawn: bool, as_json: bool
 ) -> NoReturn:
-    """Show a run that has been made, to people or to a program, and end the command."""
+    """Show a finished run, to people or to a program, and end the command with its status."""
     status = exit_status(summary)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(status)}
@@ -48,8 +48,10 @@ def end_with(
 def show(
     summary: "Summary", run: "RunDirectory", console: "Console", *, drawn: bool = True
 ) -> None:
-    """Print the figures of a run and where to find the rest, or how to come to it."""
+    """Print a run's metrics, and where to find the rest or how to make it."""
     from rich.text import Text
+
+    from testbed.model.summary import FlowSummary, OperationSummary
 
     console.print(
         f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
@@ -57,9 +59,11 @@ def show(
         f"{summary.base_rtt_us / 1000:.1f} ms ({summary.base_rtt_real_us:.1f} us real)",
         style="bold",
     )
-    console.print(_flows(summary), "")
+    flows = [(flow.name, flow) for flow in summary.flows]
+    console.print(_table("flow", FlowSummary, flows), "")
     if summary.operations:
-        console.print(_operations(summary), "")
+        kinds = [(operation.kind, operation) for operation in summary.operations]
+        console.print(_table("operation", OperationSummary, kinds), "")
     if summary.faults:
         console.print(_faults(summary), "")
     console.print(_integrity(summary))
@@ -75,106 +79,94 @@ def show(
         console.print(f"neither report nor figures yet: testbed report {run.path}")
 
 
-def _flows(summary: "Summary") -> "RenderableType":
+def _table(
+    heading: str, group_type: "type[MetricGroup]", rows: "Sequence[tuple[str, MetricGroup]]"
+) -> "RenderableType":
+    """A row for each named group, a column for each metric that the terminal shows."""
     from rich.table import Table
 
-    from testbed.model.units import show_rate
+    from testbed.model.summary import View
 
+    metrics = group_type.shown_in(View.TERMINAL)
     table = Table()
-    table.add_column("flow", style="cyan")
-    for heading in ("goodput", "of attainable", "lost", "retransmitted"):
-        table.add_column(heading, justify="right")
-    for flow in summary.flows:
-        table.add_row(
-            f"{flow.src} -> {flow.dst}",
-            show_rate(flow.goodput_bps),
-            f"{flow.attainable_fraction:.1%}",
-            str(flow.packets_lost),
-            str(flow.packets_retransmitted),
-        )
-    return table
-
-
-def _operations(summary: "Summary") -> "RenderableType":
-    from rich.table import Table
-
-    from testbed.model.units import show_rate, show_size
-
-    table = Table()
-    table.add_column("operation", style="cyan")
-    for heading in ("hosts", "size", "count", "median", "p99", "longest", "bus bandwidth"):
-        table.add_column(heading, justify="right")
-    for one in summary.operations:
-        table.add_row(
-            one.kind,
-            str(one.hosts),
-            show_size(one.bytes),
-            str(one.count),
-            f"{one.median_ms:.1f} ms",
-            f"{one.p99_ms:.1f} ms",
-            f"{one.max_ms:.1f} ms",
-            "-" if one.busbw_bps is None else show_rate(round(one.busbw_bps)),
-        )
+    table.add_column(heading, style="cyan")
+    for metric in metrics:
+        table.add_column(metric.title, justify="right")
+    for name, group in rows:
+        table.add_row(name, *(_shown(metric.quantities[0], group) for metric in metrics))
     return table
 
 
 def _faults(summary: "Summary") -> "RenderableType":
     from rich.table import Table
 
+    from testbed.model.summary import FaultSummary, View
+
     table = Table()
     table.add_column("fault", style="cyan")
     table.add_column("")
-    ran = "simulated" if summary.simulated else "emulated"
-    for heading in (ran, "base RTTs", "real"):
+    for heading in ("simulated" if summary.simulated else "emulated", "base RTTs", "real"):
         table.add_column(heading, justify="right")
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
-        for row in _measures(fault):
-            table.add_row(name, *row)
+        for metric in FaultSummary.shown_in(View.TERMINAL):
+            table.add_row(name, metric.label, *_forms(metric, fault))
             name = ""
         table.add_section()
     return table
 
 
-def _measures(fault: "FaultSummary") -> Iterator[tuple[str, str, str, str]]:
-    for measure in _MEASURES:
-        ms, rtt, real_us = (
-            getattr(fault, f"{measure}_{unit}") for unit in ("ms", "rtt", "real_us")
-        )
-        yield measure, _shown(ms, "{:.1f} ms"), _shown(rtt, "{:.2f}"), _shown(real_us, "{:.1f} us")
-    yield "deficit", "", _shown(fault.deficit_rtt, "{:.2f}"), ""
-    yield "residual loss", _shown(fault.residual_loss, "{:.3%}"), "", ""
+def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]:
+    """A metric's value in each form of times; in the first column if it is no time."""
+    from testbed.model.summary.metric import RTT, US
+
+    emulated = rtt = real = ""
+    for quantity in metric.quantities:
+        value = quantity.of(fault)
+        if quantity.unit is RTT:
+            rtt = "-" if value is None else RTT.form(value)  # the heading has the unit
+        elif quantity.unit is US:
+            real = _shown(quantity, fault)
+        else:
+            emulated = _shown(quantity, fault)
+    return emulated, rtt, real
 
 
-def _shown(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+def _shown(quantity: "Quantity", group: "MetricGroup") -> str:
+    value = quantity.of(group)
+    return "-" if value is None else quantity.unit.show(value)
 
 
 def _expectations(summary: "Summary") -> "RenderableType":
     from rich.text import Text
 
-    failed = [one for one in summary.expectations if not one.holds]
+    from testbed.model.summary.scopes import outcome
+
+    failed = [expected for expected in summary.expectations if not expected.holds]
     count = len(summary.expectations)
     if not failed:
         return Text(f"expectations: all {count} met")
     lines = Text("expectations: ").append(f"{len(failed)} of {count} not met", "bold red")
-    for one in failed:
-        lines.append(f"\n  {one.scope}: {one.figure} {one.bound}: {one.found}")
+    for expected in failed:
+        lines.append(
+            f"\n  {expected.scope}: {expected.figure} {expected.bound}: {outcome(expected)}"
+        )
     return lines
 
 
 def _integrity(summary: "Summary") -> str:
     from testbed.model.units import show_size
 
-    found = summary.integrity
-    sent, verified = show_size(found.bytes_sent), show_size(found.bytes_verified)
-    if found.intact:
-        told = f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
-        if found.bytes_unaccounted:
-            told += f"; {show_size(found.bytes_unaccounted)} went to endpoints that were killed"
-        return told
-    lost, corrupted = show_size(found.bytes_lost), show_size(found.bytes_corrupted)
-    told = f"integrity: {lost} lost and {corrupted} corrupted of {sent}"
-    if found.bytes_under_way:
-        told += f"; {show_size(found.bytes_under_way)} of the lost were still under way"
-    return told
+    integrity = summary.integrity
+    sent, verified = show_size(integrity.bytes_sent), show_size(integrity.bytes_verified)
+    if integrity.intact:
+        text = f"integrity: {verified} of {sent} verified, nothing lost or corrupted"
+        if integrity.bytes_unaccounted:
+            killed = show_size(integrity.bytes_unaccounted)
+            text += f"; {killed} went to endpoints that were killed"
+        return text
+    lost, corrupted = show_size(integrity.bytes_lost), show_size(integrity.bytes_corrupted)
+    text = f"integrity: {lost} lost and {corrupted} corrupted of {sent}"
+    if integrity.bytes_under_way:
+        text += f"; {show_size(integrity.bytes_under_way)} of the lost were still under way"
+    return text

@@ -16,7 +16,6 @@ from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.scenario import Scenario
-from testbed.results.analysis.expectations import unknown_figures
 
 Dilation = Callable[[Scenario], float]
 """Finds the dilation for `auto`, given the scenario at the nominal dilation."""
@@ -105,7 +104,7 @@ def _scenario(
         raise InputError([*topology_problems, *wrong]) from None
     if topology_problems:
         raise InputError(topology_problems)
-    misfits = (*problems(scenario), *unknown_figures(scenario))
+    misfits = problems(scenario)
     if misfits:
         raise InputError([document.located(problem) for problem in misfits])
     return scenario

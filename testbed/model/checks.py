@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from testbed.model.errors import Problem, Remark, few
+from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
 from testbed.model.fabric.nodes import Node
@@ -33,6 +34,7 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
         *workload_problems(scenario.topology, scenario.workload),
         *fault_problems(scenario),
         *_duration_problems(scenario),
+        *expectation_problems(scenario),
     )
 
 

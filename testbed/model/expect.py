@@ -1,10 +1,11 @@
-"""What a scenario expects of its figures: bounds that are looked at after the run."""
+"""What a scenario expects of its metrics: bounds that are compared with them after the run."""
 
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from testbed.model.part import Part
+from testbed.model.summary.scopes import SCOPES
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
@@ -13,7 +14,7 @@ _EXPECTED = "a number, or a mapping with at_least, at_most or both"
 
 
 class Bound(Part):
-    """What a figure may be, both ends included."""
+    """What a metric may be, both ends included."""
 
     at_least: Number | None = None
     at_most: Number | None = None
@@ -27,14 +28,14 @@ class Bound(Part):
         return self
 
     def allows(self, value: float | None) -> bool:
-        """Whether a figure meets it; one that does not exist never does."""
+        """Whether a value meets it; one that does not exist never does."""
         if value is None:
             return False
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
     def excess(self, value: float) -> float:
-        """How far a figure is beyond it, or within it (negative)."""
+        """How far a value is beyond it, or within it (negative)."""
         below = -float("inf") if self.at_least is None else self.at_least - value
         above = -float("inf") if self.at_most is None else value - self.at_most
         return max(below, above)
@@ -49,12 +50,16 @@ class Bound(Part):
 
 
 def _exactly(value: Any) -> Any:
-    """A plain number allows itself only."""
+    """A plain number is both bounds."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"at_least": value, "at_most": value}
     if not isinstance(value, dict | Bound):
         raise ValueError(_EXPECTED)  # noqa: TRY004 - pydantic takes it for a wrong value
     return value
+
+
+def _of(scope: str) -> Any:
+    return Field(default_factory=dict, description=SCOPES[scope].description)
 
 
 _Bounds = dict[
@@ -83,34 +88,12 @@ _Bounds = dict[
 
 
 class Expect(Part):
-    """Bounds by the names that figures have in `summary.json`."""
+    """Bounds by the names that metrics have in `summary.json`."""
 
-    run: _Bounds = Field(
-        default_factory=dict, description="of the whole run, such as bytes_lost: 0"
-    )
-    flows: _Bounds = Field(
-        default_factory=dict,
-        description="of every flow, such as attainable_fraction: {at_least: 0.97}",
-    )
-    victim: _Bounds = Field(
-        default_factory=dict,
-        description="of the victim's flow of an incast, such as attainable_fraction: "
-        "{at_least: 0.9}",
-    )
-    faults: _Bounds = Field(
-        default_factory=dict,
-        description="of every fault, its worst effect on any flow, such as recovery_rtt: "
-        "{at_most: 10}",
-    )
-    operations: _Bounds = Field(
-        default_factory=dict,
-        description="of every kind of operation, such as count: {at_least: 5}",
-    )
-    processes: _Bounds = Field(
-        default_factory=dict,
-        description="of every process of an emulated run, such as growth: {at_most: 0.05}",
-    )
-    clustermapper: _Bounds = Field(
-        default_factory=dict,
-        description="of what the Clustermapper found, such as precision: {at_least: 1}",
-    )
+    run: _Bounds = _of("run")
+    flows: _Bounds = _of("flows")
+    victim: _Bounds = _of("victim")
+    faults: _Bounds = _of("faults")
+    operations: _Bounds = _of("operations")
+    processes: _Bounds = _of("processes")
+    clustermapper: _Bounds = _of("clustermapper")

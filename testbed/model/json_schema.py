@@ -1,4 +1,4 @@
-"""JSON Schemas of topology and scenario files, by which editors complete and check them."""
+"""JSON Schemas of topology and scenario files, for editors, and of `summary.json`."""
 
 from typing import Any
 
@@ -8,6 +8,8 @@ from pydantic_core import SchemaSerializer, core_schema
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
+from testbed.model.summary.scopes import SCOPES
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -35,7 +37,8 @@ def topology_schema() -> dict[str, Any]:
 def scenario_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file.
 
-    There the topology may be a name or a path, also with some keys changed.
+    There the topology may be a name or a path, also with some keys changed, and `expect` has the
+    metrics' names.
     """
     schema = _schema(Scenario, "An experiment on an emulated fabric")
     topology = schema["properties"]["topology"]
@@ -56,7 +59,20 @@ def scenario_schema() -> dict[str, Any]:
         "description": matrix.pop("description"),
         "anyOf": [{"type": "string"}, matrix],
     }
+    bounds = schema["$defs"]["Expect"]["properties"]
+    for key, scope in SCOPES.items():
+        schema["$defs"]["Bound"] = bounds[key].pop("additionalProperties")
+        bounds[key]["additionalProperties"] = False
+        bounds[key]["properties"] = {
+            name: {"$ref": "#/$defs/Bound", "description": quantity.definition}
+            for name, quantity in scope.quantities.items()
+        }
     return schema
+
+
+def summary_schema() -> dict[str, Any]:
+    """The JSON Schema of `summary.json`."""
+    return _schema(Summary, "What a run came to")
 
 
 def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:

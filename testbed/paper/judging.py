@@ -6,11 +6,11 @@ from typing import Any
 
 from testbed.campaign.plan import STATES, PlannedRun
 from testbed.campaign.store import Run, Runs, Store
+from testbed.model.summary import Summary
 from testbed.paper.checks import most_typical, repeated
 from testbed.paper.figure import PaperFigure
 from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
 from testbed.results.report.figures.style import save, style
-from testbed.results.summary import Summary
 
 
 def judge(

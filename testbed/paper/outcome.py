@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 
 from testbed.campaign.job import Form
 from testbed.campaign.plan import STATES
+from testbed.model.summary import State
 from testbed.paper.figure import PaperFigure
 from testbed.results.run_directory import give_to_user
-from testbed.results.summary import State
 
 Answer = Literal["yes", "no", "not trusted", "not run"]
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from testbed.results.summary import Summary
+    from testbed.model.summary import Summary
 
 
 def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":

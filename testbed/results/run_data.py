@@ -16,6 +16,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
 from testbed.results.json_records import FlowRecord, HealthSample, RunRecord
 from testbed.results.records import TABLES
@@ -47,6 +48,11 @@ class RunData:
     def base_rtt_s(self) -> float:
         """Base RTT in emulated seconds."""
         return self.run.base_rtt_ns / NS_PER_S
+
+    @property
+    def scale(self) -> Scale:
+        """What the run's times are divided by."""
+        return Scale(self.base_rtt_s, self.topology.dilation)
 
     @property
     def health_during(self) -> tuple[HealthSample, ...]:

@@ -1,7 +1,6 @@
 """Repeats and sweeps: what they consist of, what is left of them, how their runs compare."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,9 +18,9 @@ from testbed.campaign.series import (
 )
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
+from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
 from testbed.results.analysis.comparison import compare
 from testbed.results.run_directory import SUMMARY
-from testbed.results.summary import FaultSummary, FlowSummary, Integrity, Summary
 
 PLAN = SeriesPlan(
     scenario="x",
@@ -34,30 +33,28 @@ PLAN = SeriesPlan(
 
 
 def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summary:
-    flow: dict[str, Any] = dict.fromkeys(FlowSummary.model_fields, 0) | {
-        "src": "h0",
-        "dst": "h4",
-        "transport": "mrc",
-        "goodput_run_bps": goodput_bps,
-        "attainable_fraction": 0.99,
-        "goodput_by_plane_bps": {},
-        "evs": (),
-        "latency": None,
-    }
-    fault: dict[str, Any] = dict.fromkeys(FaultSummary.model_fields) | {
-        "index": 0,
-        "kind": "cut",
-        "target": "l",
-        "actuator": "link",
-        "requested_s": 1.0,
-        "proof": {},
-        "places": (),
-        "flows_affected": 1,
-        "flows": (),
-        "packets_exposed": 0,
-        "packets_lost": 0,
-        "recovery_rtt": recovery_rtt,
-    }
+    flow = FlowSummary(
+        flow=0,
+        src="h0",
+        dst="h4",
+        transport="mrc",
+        **dict.fromkeys((quantity.key for quantity in FlowSummary.quantities()), 0)
+        | {"goodput_run_bps": goodput_bps, "attainable_fraction": 0.99},
+        goodput_by_plane_bps={},
+        evs=(),
+        latency=None,
+    )
+    fault = FaultSummary(
+        index=0,
+        kind="cut",
+        target="l",
+        places=(),
+        actuator="link",
+        proof={},
+        flows=(),
+        **{"requested_s": 1.0, "flows_affected": 1}
+        | {f"recovery_{form}": recovery_rtt for form in ("ms", "rtt", "real_us")},
+    )
     return Summary.model_validate(
         {
             "scenario": "x",
@@ -70,17 +67,10 @@ def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summa
             "reasons": (),
             "base_rtt_us": 1,
             "base_rtt_real_us": 1,
-            "integrity": dict.fromkeys(Integrity.model_fields, 0),
-            "flows": (_known(FlowSummary, flow),),
-            "faults": (_known(FaultSummary, fault),),
+            "integrity": dict.fromkeys((quantity.key for quantity in Integrity.quantities()), 0),
+            "flows": (flow,),
+            "faults": (fault,),
         }
-    )
-
-
-def _known(model: Any, values: dict[str, Any]) -> Any:
-    """Values, but for those that the model has a default for and the test says nothing of."""
-    return model.model_validate(
-        {k: v for k, v in values.items() if v is not None or model.model_fields[k].is_required()}
     )
 
 

@@ -130,7 +130,7 @@ def test_paths_below_one_t0(call: Call) -> None:
 
 def test_the_schemas_in_docs_are_up_to_date(call: Call) -> None:
     assert call("schema", "--directory", "new").status == 0
-    for name in ("topology", "scenario"):
+    for name in ("topology", "scenario", "summary"):
         new = Path("new", f"{name}.json").read_text()
         assert (PROJECT / "docs" / "schema" / f"{name}.json").read_text() == new, (
             "run: .venv/bin/testbed schema"

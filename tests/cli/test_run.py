@@ -11,7 +11,7 @@ import pytest
 
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.scenario import Scenario
-from testbed.results.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
+from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
 
 from .conftest import Call
 

@@ -11,6 +11,7 @@ import polars as pl
 
 from testbed.campaign.store import Run
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.summary import Time
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
 
@@ -53,7 +54,7 @@ def _flows_over_time(*names: str, **usual: float) -> Callable[..., Runs]:
 def _writes(local_us: float = 5.09, cross_us: float = 6.54, gbps: float = 770) -> Runs:
     runs = {}
     for place, latency_us in (("local", local_us), ("cross", cross_us)):
-        latency = SimpleNamespace(median_ms=latency_us * DILATION / 1e3)
+        latency = SimpleNamespace(median=Time({"ms": latency_us * DILATION / 1e3}))
         runs[f"write-lat-{place}"] = run(flows=(SimpleNamespace(latency=latency),))
         goodput = SimpleNamespace(goodput_bps=gbps * 1e9 / DILATION)
         runs[f"write-bw-{place}"] = run(flows=(goodput,))
@@ -100,7 +101,7 @@ def _transceiver_flaps(during_s: float = 1.3, after_s: float = 1.0, **broken: in
 def _lossy_ev(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = True) -> Runs:
     """EV 0 loses, EV 1 does not, EV 2 stands by; all of plane 0."""
     scenario = scenario_of("lossy-ev")
-    faults = faults_of(scenario, detection_rtt=out_rtts)
+    faults = faults_of(scenario, detection=Time({"rtt": out_rtts}))
     out = faults[0].effective_s + out_rtts * RTT_S
 
     def active(*spans: tuple[float, float, bool]) -> tuple[Span, ...]:
@@ -195,7 +196,11 @@ def _failover(**wrong: tuple[float, float, float]) -> Runs:
         stall, overdue, deficit = wrong.get(name, usual)
         scenario = scenario_of(variant.name)
         stall_us = stall * RTT_S / DILATION * 1e6
-        faults = faults_of(scenario, stall_rtt=stall, stall_real_us=stall_us, deficit_rtt=deficit)
+        faults = faults_of(
+            scenario,
+            stall=Time({"rtt": stall, "real_us": stall_us}),
+            deficit=Time({"rtt": deficit}),
+        )
         completions, sent = messages(overdue, faults[0].effective_s)
         runs[variant.name] = run(
             flow(sent=sent), faults=faults, tables={"completions": completions}
@@ -211,11 +216,12 @@ def _ablation(**wrong: float) -> Runs:
     for variant in figure.variants:
         usual = 1.0 if variant.name in whole else 1.5
         cost = wrong.get(variant.name, usual)
-        (fault,) = faults_of(scenario_of("same-ev"), stall_rtt=cost, deficit_rtt=cost)
+        time = Time({"rtt": cost})
+        (fault,) = faults_of(scenario_of("same-ev"), stall=time, deficit=time)
         summary = SimpleNamespace(
             attainable_bps=LINE_BPS,
             goodput_run_bps=LINE_BPS / cost,
-            latency=SimpleNamespace(p99_rtt=cost),
+            latency=SimpleNamespace(p99=time),
         )
         rate = [(0.0, 1 / cost)]
         runs[variant.name] = run(flow(rate=rate), faults=[fault], flows=(summary,))

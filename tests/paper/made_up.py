@@ -12,6 +12,7 @@ import polars as pl
 from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Kill
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Time
 from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
 from testbed.results.analysis.capacity import AttainableRate
@@ -112,7 +113,7 @@ def flow(
     )
 
 
-def faults_of(scenario: Scenario, **effects: float) -> list[Any]:
+def faults_of(scenario: Scenario, **effects: Time) -> list[Any]:
     """The faults of a scenario, all of which heal, each with these effects."""
     lasting = [fault for fault in scenario.timeline if not isinstance(fault, Kill)]
     ends = [fault.at + (fault.for_ or 0) for fault in lasting]
@@ -142,7 +143,7 @@ def over_time(
         gap: when nothing arrives.
     """
     scenario = scenario_of(name)
-    faults = faults_of(scenario, stall_rtt=stall)
+    faults = faults_of(scenario, stall=Time({"rtt": stall}))
     changes = sorted({t for fault in faults for t in (fault.effective_s, fault.healed_s)})
     taken = [loses * sum(f.effective_s <= t < f.healed_s for f in faults) for t in changes]
     allowed = [(0.0, 1.0), *((t, 1 - share) for t, share in zip(changes, taken, strict=True))]

@@ -15,6 +15,7 @@ from testbed.model.errors import InputError
 from testbed.model.faults.kinds import EvLoss, Flap
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
+from testbed.model.summary import State
 from testbed.model.workload import Training
 from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
@@ -26,7 +27,6 @@ from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row, as_markdown, render
 from testbed.paper.reproduction import reproduce
-from testbed.results.summary import State
 
 from .made_up import VARIANTS
 

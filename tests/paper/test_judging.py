@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from testbed.model.summary import State
 from testbed.paper.outcome import Answer, CheckOutcome, FigureRun, Outcome
 from testbed.paper.planning import select_figures
 from testbed.paper.registry import FIGURES
-from testbed.results.summary import State
 
 from .cases import CASES, Runs
 

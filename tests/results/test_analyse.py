@@ -11,11 +11,13 @@ import pytest
 
 from testbed.model.errors import InputError
 from testbed.model.expect import Expect
+from testbed.model.summary import Expectation, Summary
+from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse
-from testbed.results.report.run_report import facts, number, rate, render, size
+from testbed.results.report.html import number
+from testbed.results.report.run_report import facts, render
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
-from testbed.results.summary import Expectation, Summary
 
 from .synthetic import Failure, Plan, generate
 
@@ -82,7 +84,7 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary]) -> None:
         "p0_t0_0--p0_t1_1",
         "Detection, first EV",
         "183.4",
-        "18.34",
+        "18.3",
         "h0 → h4",
         "priority drop installed, barrier reply",
         "probes answered",
@@ -260,7 +262,7 @@ def test_proof_as_people_read_it() -> None:
 def test_numbers_as_people_read_them() -> None:
     assert number(None) == "–"  # noqa: RUF001 - a dash stands for no value
     assert number(12345.678, 1) == "12\u2009345.7"
-    assert rate(38.08e6) == "38.08 Mbit/s"
-    assert rate(380.8e9) == "380.8 Gbit/s"
-    assert size(500) == "500 B"
-    assert size(95059968) == "90.7 MiB"
+    assert show_rate(38.08e6) == "38.08 Mbit/s"
+    assert show_rate(380.8e9) == "380.8 Gbit/s"
+    assert show_size(500) == "500 B"
+    assert show_size(95059968) == "90.66 MiB"

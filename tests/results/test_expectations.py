@@ -6,11 +6,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from testbed.model.expect import Expect
-from testbed.results.analysis.expectations import evaluate, figures
+from testbed.model.summary import Expectation, Summary
+from testbed.model.summary.scopes import SCOPES, outcome
+from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.junit import junit
 from testbed.results.run_data import load_run
-from testbed.results.summary import Expectation, Summary
 
 from .synthetic import Failure, Plan, generate
 
@@ -32,17 +33,17 @@ def _one(summary: Summary, scope: str, figure: str, bound: Any) -> Expectation:
 
 def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -> None:
     for scope in Expect.model_fields:
-        bounds = {figure: {"at_most": 1e30} for figure in figures(scope)}
+        bounds = {figure: {"at_most": 1e30} for figure in SCOPES[scope].quantities}
         found = evaluate(summary, Expect.model_validate({scope: bounds}))
-        assert [one.figure for one in found] == list(figures(scope))
-    assert "bytes_lost" in figures("run")
-    assert "attainable_fraction" in figures("flows")
-    assert "recovery_rtt" in figures("faults")
-    assert "flow" not in figures("flows")
+        assert [one.figure for one in found] == list(SCOPES[scope].quantities)
+    assert "bytes_lost" in SCOPES["run"].quantities
+    assert "attainable_fraction" in SCOPES["flows"].quantities
+    assert "recovery_rtt" in SCOPES["faults"].quantities
+    assert "flow" not in SCOPES["flows"].quantities
 
 
 def test_bounds_include_their_ends(summary: Summary) -> None:
-    value = summary.faults[0].detection_rtt
+    value = summary.faults[0].values["detection_rtt"]
     assert value is not None
     for bound, holds in (
         ({"at_most": value}, True),
@@ -84,7 +85,7 @@ def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
     never = summary.model_copy(update={"faults": (*summary.faults, fault)})
     found = _one(never, "faults", "recovery_rtt", {"at_most": 1e9})
     assert (found.holds, found.value) == (False, None)
-    assert found.found.startswith("none at blackhole of")
+    assert outcome(found).startswith("none at blackhole of")
 
 
 def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
@@ -92,7 +93,7 @@ def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
     unmet = met.model_copy(update={"recovery_rtt": None, "flows_affected": 0})
     both = summary.model_copy(update={"faults": (met, unmet)})
     found = _one(both, "faults", "recovery_rtt", {"at_most": 10})
-    assert (found.holds, found.value) == (True, met.recovery_rtt)
+    assert (found.holds, found.value) == (True, met.values["recovery_rtt"])
 
 
 def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
@@ -107,7 +108,7 @@ def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
         ("clustermapper", "accusations", "not measured: no Clustermapper ran"),
     ):
         found = _one(unseen, scope, figure, {"at_most": 1e9})
-        assert (found.holds, found.value, found.found) == (False, None, why)
+        assert (found.holds, found.value, outcome(found)) == (False, None, why)
 
 
 def test_nothing_is_expected_of_processes_in_virtual_time(summary: Summary) -> None:

@@ -5,11 +5,11 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures import ev_states, fault_rows, goodput
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
-from testbed.results.summary import FaultSummary, Summary
 
 from .synthetic import Failure, Plan, generate
 

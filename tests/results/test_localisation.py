@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from testbed.files.scenarios import load_scenario
+from testbed.model.summary import Localisation
 from testbed.results.analyse import analyse
-from testbed.results.summary import Localisation
 from testbed.sim import simulate
 
 SCENARIO = """
@@ -48,7 +48,7 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
         drawn=True,
     )
     assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
-    assert "Found by probes" in (tmp_path / "run/report.html").read_text()
+    assert "Faults located by probes" in (tmp_path / "run/report.html").read_text()
     assert (found.precision, found.recall) == (1.0, 1.0)
     assert [one.whole for one in found.faults] == [True, True, True]
     assert found.exact == 1.0

@@ -9,11 +9,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
 from testbed.results.run_data import RunData, load_run
-from testbed.results.summary import Summary
 
 from .synthetic import Failure, Plan, generate, ns
 

@@ -61,13 +61,13 @@ def test_a_dead_path_is_noticed_and_analysed_like_an_emulated_run(tmp_path: Path
     assert fault.effective_uncertainty_ms == 0
     # Below the emulation's 1.2-1.5: there, packets meet the fault as they are sent, here they have
     # half of the NICs' delay behind them.
-    assert fault.detection_rtt is not None
-    assert 0.9 < fault.detection_rtt < 1.5
-    assert fault.stall_rtt is not None
-    assert fault.stall_rtt < 2
-    assert fault.recovery_rtt is not None
-    assert fault.exposure_rtt is not None
-    assert fault.exposure_rtt < 3
+    assert fault.values["detection_rtt"] is not None
+    assert 0.9 < fault.values["detection_rtt"] < 1.5
+    assert fault.values["stall_rtt"] is not None
+    assert fault.values["stall_rtt"] < 2
+    assert fault.values["recovery_rtt"] is not None
+    assert fault.values["exposure_rtt"] is not None
+    assert fault.values["exposure_rtt"] < 3
     assert sum(outcome.faults[0].proof.values()) >= fault.packets_lost > 10
     assert "simulated" in (tmp_path / "report.html").read_text()
     assert "simulated" in (tmp_path / "figures/goodput.svg").read_text()

@@ -7,9 +7,9 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
-from testbed.results.summary import Summary
 from testbed.sim import simulate
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

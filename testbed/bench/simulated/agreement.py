@@ -20,11 +20,11 @@ from testbed.experiment.calibration import calibrate
 from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
 from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
-from testbed.results.summary import Summary
 from testbed.sim import Timing, simulate
 
 AGREES = 0.15
@@ -53,8 +53,8 @@ class RunFigures:
     @classmethod
     def of(cls, summary: Summary) -> "RunFigures":
         """Take them from a summary."""
-        recoveries = [fault.recovery_rtt for fault in summary.faults]
-        recovery = next((math.inf if rtts is None else rtts for rtts in recoveries), None)
+        recoveries = [fault.recovery for fault in summary.faults]
+        recovery = next((math.inf if time is None else time.rtt for time in recoveries), None)
         goodput = mean(flow.attainable_fraction for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 

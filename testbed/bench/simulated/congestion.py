@@ -14,7 +14,8 @@ from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S
 from testbed.model.workload import WriteBw
 from testbed.mrc import QueuePair
-from testbed.results.analysis.metrics import WARM_UP_RTTS, jain
+from testbed.results.analysis.flow_metrics import WARM_UP_RTTS
+from testbed.results.analysis.metrics import jain
 from testbed.sim import Outcome, Simulation, Timing
 
 SAMPLES_PER_RTT = 16

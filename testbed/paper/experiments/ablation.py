@@ -73,7 +73,7 @@ def _all_s(run: Run) -> float:
 
 def _late_rtts(run: Run) -> float:
     """The 99th percentile of a message's time, of the flow that it is longest for, in base RTTs."""
-    return max(flow.latency.p99_rtt if flow.latency else inf for flow in run.summary.flows)
+    return max(flow.latency.p99.rtt if flow.latency else inf for flow in run.summary.flows)
 
 
 def _incast(what: str, changes: Mapping[str, Any]) -> Variant:

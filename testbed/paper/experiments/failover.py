@@ -151,7 +151,7 @@ than any of them."""
 def deficit(run: Run) -> float:
     """What the worst flow delivered less than the links allowed, in base RTTs of its rate."""
     (fault,) = run.summary.faults
-    return inf if fault.deficit_rtt is None else fault.deficit_rtt
+    return inf if fault.deficit is None else fault.deficit.rtt
 
 
 _MEASURES: Mapping[str, Callable[[Run], float]] = {
@@ -181,7 +181,7 @@ def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
 
 def _stall_us(run: Run) -> float:
     (fault,) = run.summary.faults
-    return inf if fault.stall_real_us is None else fault.stall_real_us
+    return inf if fault.stall is None else fault.stall.real_us
 
 
 def _ahead(kind: Kind, name: str, seeds: Sequence[Runs]) -> Check:

@@ -52,14 +52,14 @@ def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
     (fault,) = run.summary.faults
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
     flow = run.flows[0]
-    out = fault.detection_rtt
+    detection = fault.detection
     planes_ev = _evs_of_plane(run, flow, 0)
     later = start + AT_ONCE_RTTS * run.data.base_rtt_s
     active = [_active_at(flow, ev, later) for ev in planes_ev]
     return (
         at_most(
             "until the lossy EV has left the active set",
-            inf if out is None else out,
+            inf if detection is None else detection.rtt,
             AT_ONCE_RTTS,
             "{:.1f} RTT",
         ),

@@ -45,7 +45,7 @@ def _write(place: str, what: str) -> Variant:
 def _latency_us(run: Run) -> float:
     """Median latency of a message, in real us."""
     (flow,) = run.summary.flows
-    return flow.latency.median_ms * 1e3 / run.summary.dilation if flow.latency else float("nan")
+    return flow.latency.median.ms * 1e3 / run.summary.dilation if flow.latency else float("nan")
 
 
 def _bandwidth_gbps(run: Run) -> float:

@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
+from testbed.model.summary import FaultSummary
 from testbed.paper.checks import Check, at_most, between
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import style
-from testbed.results.summary import FaultSummary
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.GREY)
 BIN_RTTS = 1.0
@@ -120,7 +120,7 @@ def stall_rtts(fault: FaultSummary) -> float:
 
     Infinite where it never took effect: then nothing was shown.
     """
-    return inf if fault.stall_rtt is None else fault.stall_rtt
+    return inf if fault.stall is None else fault.stall.rtt
 
 
 def interruption(run: Run) -> Check:

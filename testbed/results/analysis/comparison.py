@@ -1,13 +1,15 @@
 """Runs beside one another: their figures, how sure they are, and how they differ."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
+from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
+from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Unit, Value
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 from testbed.results.run_directory import SUMMARY
-from testbed.results.summary import FaultSummary, Summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +50,6 @@ class Row:
     cells: tuple[Cell, ...]
 
 
-_Figure = Callable[[Summary], float | None]
-_OF_RUN: Mapping[tuple[str, str], _Figure] = {
-    ("slowest flow, of attainable", ""): lambda s: min(
-        (flow.attainable_fraction for flow in s.flows), default=None
-    ),
-    ("goodput of all flows", "Mbit/s"): lambda s: (
-        sum(flow.goodput_run_bps for flow in s.flows) / 1e6
-    ),
-    ("message latency, p99", "RTT"): lambda s: max(
-        (flow.latency.p99_rtt for flow in s.flows if flow.latency), default=None
-    ),
-    ("packets lost", ""): lambda s: sum(flow.packets_lost for flow in s.flows),
-    ("packets sent again", ""): lambda s: sum(flow.packets_retransmitted for flow in s.flows),
-    ("bytes lost or corrupted", "B"): lambda s: (
-        s.integrity.bytes_lost + s.integrity.bytes_corrupted
-    ),
-    ("base RTT, real-equivalent", "us"): lambda s: s.base_rtt_real_us,
-}
-_OF_FAULT = ("detection_rtt", "detection_last_rtt", "stall_rtt", "recovery_rtt", "deficit_rtt")
-
-
 def group_of(name: str, runs: Sequence[Path]) -> Group:
     """The group of some run directories.
 
@@ -85,44 +66,68 @@ def group_of(name: str, runs: Sequence[Path]) -> Group:
     return Group(name, tuple(runs), tuple(summaries))
 
 
+_Read = Callable[[Summary], Value]
+"""Takes one number of a run's summary."""
+
+
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
-    """Every figure of every group, with its difference from the first group's."""
-    figures = {**_OF_RUN, **_of_faults(groups)}
+    """Every compared metric of every group, with its difference from the first group's."""
     rows = []
-    for (name, unit), figure in figures.items():
-        samples = [_samples(group, figure) for group in groups]
+    for name, unit, read in (*_rows_of_run(), *_rows_of_faults(groups)):
+        samples = [_samples(group, read, unit.compared[1]) for group in groups]
         cells = [
             Cell(
-                estimate(own) if own else None,
-                difference(own, samples[0]) if own and samples[0] and i else None,
+                estimate(values) if values else None,
+                difference(values, samples[0]) if values and samples[0] and i else None,
             )
-            for i, own in enumerate(samples)
+            for i, values in enumerate(samples)
         ]
-        rows.append(Row(name, unit, tuple(cells)))
+        rows.append(Row(name, unit.compared[0], tuple(cells)))
     return tuple(rows)
 
 
-def _samples(group: Group, figure: _Figure) -> list[float]:
-    values = (figure(summary) for summary in group.summaries)
-    return [float(value) for value in values if value is not None]
+def _samples(group: Group, read: _Read, divisor: float) -> list[float]:
+    values = (read(summary) for summary in group.summaries)
+    return [value / divisor for value in values if value is not None]
 
 
-def _of_faults(groups: Sequence[Group]) -> dict[tuple[str, str], _Figure]:
-    """Figures of faults, each by its place on the timeline: in a sweep the target may differ."""
-    count = max(len(one.faults) for group in groups for one in group.summaries)
-    return {
-        (f"fault {index}, {name.removesuffix('_rtt').replace('_', ' ')}", "RTT"): _of_fault(
-            index, name
-        )
-        for index in range(count)
-        for name in _OF_FAULT
-    }
+_PARTS: Mapping[type[MetricGroup], Callable[[Summary], Sequence[MetricGroup]]] = {
+    FlowSummary: lambda summary: summary.flows,
+    Latency: lambda summary: [flow.latency for flow in summary.flows if flow.latency],
+    Integrity: lambda summary: [summary.integrity],
+    Summary: lambda summary: [summary],
+}
+"""Where the metrics of a run are found, in the order in which they are compared."""
 
 
-def _of_fault(index: int, name: str) -> _Figure:
-    def figure(summary: Summary) -> float | None:
-        fault: FaultSummary | None = next((f for f in summary.faults if f.index == index), None)
-        value: float | None = getattr(fault, name) if fault is not None else None
-        return value
+def _rows_of_run() -> Iterator[tuple[str, Unit, _Read]]:
+    for group, parts in _PARTS.items():
+        for metric in group.metrics():
+            if metric.compared is not None:
+                read = partial(_combined, parts, metric.compared_quantity, metric.compared.combine)
+                yield metric.compared.name or metric.label, metric.compared_quantity.unit, read
 
-    return figure
+
+def _combined(
+    parts: Callable[[Summary], Sequence[MetricGroup]],
+    quantity: Quantity,
+    combine: Combine,
+    summary: Summary,
+) -> Value:
+    return combine([quantity.of(part) for part in parts(summary)])
+
+
+def _rows_of_faults(groups: Sequence[Group]) -> Iterator[tuple[str, Unit, _Read]]:
+    """Metrics of faults, each by its place on the timeline: in a sweep the target may differ."""
+    count = max(len(summary.faults) for group in groups for summary in group.summaries)
+    for index in range(count):
+        for metric in FaultSummary.metrics():
+            if metric.compared is not None:
+                quantity = metric.compared_quantity
+                read = partial(_of_fault, index, quantity)
+                yield f"fault {index}, {metric.label}", quantity.unit, read
+
+
+def _of_fault(index: int, quantity: Quantity, summary: Summary) -> Value:
+    fault = next((fault for fault in summary.faults if fault.index == index), None)
+    return None if fault is None else quantity.of(fault)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from math import comb
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
 CONFIDENCE = 0.95
 """At least. Ranks come in steps: an interval of 6 samples has 96.9%, one of 15 has 96.5%."""
 
@@ -103,3 +106,20 @@ def _orders(one: int, other: int) -> list[int]:
         for inverted in range(member, pairs + 1):
             ways[inverted] += ways[inverted - member]
     return ways
+
+
+class Percentiles:
+    """How some times are distributed.
+
+    Attributes:
+        count: how many there are.
+        median: in seconds.
+        p99: in seconds.
+        max: in seconds.
+    """
+
+    def __init__(self, seconds: NDArray[np.float64]) -> None:
+        """Take one time or more, in seconds."""
+        self.count = seconds.size
+        self.median, self.p99 = map(float, np.percentile(seconds, [50, 99]))
+        self.max = float(seconds.max())

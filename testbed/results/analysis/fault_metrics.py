@@ -4,6 +4,7 @@ All times count from when the fault took effect (the end of the interval that is
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
@@ -25,9 +26,9 @@ RECOVERY_PACKETS = 200
 RECOVERY_HOLD_RTTS = 1.0
 """... and must stay there for so long, so that one burst does not pass for recovery."""
 
-FELT_RTTS = 3.0
-"""Goodput falls because of a fault within so long of its effect, or of a loss on a path through it.
-What falls later, where nothing was lost, is a late moment of the machine."""
+CAUSED_RTTS = 3.0
+"""Goodput falls because of a fault if it does so within this time of the fault's effect, or of a
+loss on a concerned EV. A later fall without a loss is the machine's doing."""
 
 RECOVERY_STEPS_PER_RTT = 100
 
@@ -65,31 +66,6 @@ class FlowTables:
     losses: pl.DataFrame
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a fault did to a flow; times in seconds, deficits in base RTTs. See `effect`."""
-
-    evs_active: int
-    evs_detected: int
-    detection: float | None
-    detection_last: float | None
-    exposure: float | None
-    stall: float
-    placement_gap: float
-    recovery: float | None
-    deficit: float
-    deficit_baseline: float | None
-    return_first: float | None
-    return_last: float | None
-    return_data: float | None
-    surviving_fraction: float
-    packets_exposed: int
-    packets_lost: int
-    sent: int
-    sent_after_detection: int
-    lost_after_detection: int
-
-
 def window(data: RunData, fault: FaultRecord) -> Window | None:
     """When a fault was in force; None if it never took effect within the run."""
     start = data.seconds(fault.effective_ns)
@@ -120,79 +96,184 @@ def run_end(data: RunData) -> float:
     return min(data.run.duration_s, last)
 
 
-def effect(
-    data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
-) -> Effect:
-    """Measure what a fault did to a flow.
+class FaultMetrics:
+    """Computes what a fault did to a flow: each metric of `FlowFault`, times in seconds.
 
-    - evs_active: EVs through the link that were active when the fault took effect, even if they
-      left the active set at that very moment (a host notices its own port's end at once), or came
-      to be while it was in force. A flow with one of them is affected.
-    - detection: the first of them leaves the active set; `detection_last`: the last one does (None
-      unless all of them did). 0 where that was within the interval in which it took effect.
-    - exposure: the last data packet is sent into the faulty link; None if none was.
-    - stall: the longest gap in the in-order delivered point; `placement_gap`: the longest time
-      without a newly placed byte. Of gaps that begin while the fault is in force.
-    - recovery: see `recovery`. 0 where goodput never fell below the mark.
-    - deficit: integral of (attainable - goodput) / attainable, in base RTTs, from the fault until
-      DEFICIT_TAIL_RTTS after recovery (after healing, where the flow did not recover), but not
-      beyond `until`. Attainable is what the whole fabric allows; a flow that runs steadily at 98%
-      of it thus gathers 0.02 a RTT without any fault. `deficit_baseline` is the same against the
-      flow's own goodput in the BASELINE_RTTS before the fault, which leaves that out; it may come
-      out slightly negative.
-    - sent: data packets on any EV while the fault was in force. `sent_after_detection`: those from
-      the detection on, `lost_after_detection`: those of them lost on an EV through the link.
-    - return: from healing until the first and the last EV that the fault took is GOOD again (0 if
-      it was back before), and until data is first sent over the link again.
-
-    Args:
+    Attributes:
         data: the run.
         flow: the flow's tables.
-        fault: the fault.
-        during: when it was in force.
+        during: when the fault was in force.
         until: the next fault's effect or the end of the run, in seconds: what happens after it is
             not this fault's doing.
     """
-    start, end = during.start, during.end
-    through = {ev: s for ev, s in flow.spans.items() if data.crosses(flow.flow, ev, fault.places)}
-    active = [ev for ev, spans in through.items() if was_active(spans, during.earliest, end)]
-    left = first_departures(through, during.earliest, end)
-    sent_in = flow.transmissions.filter(pl.col("ev").is_in(list(through)))
-    exposed = sent_in.filter(pl.col("t").is_between(during.earliest, end))
-    losses = flow.losses.filter(pl.col("ev").is_in(list(through)))
-    lost = losses.filter(
-        pl.col("sent_t").is_between(start - data.base_rtt_s, end) & ~pl.col("spurious")
-    )
-    sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
-    detected = min(left.values(), default=np.inf)
-    recovered = recovery(data, flow, losses, during, until)
-    back = None if recovered is None else start + recovered
-    tail = (during.end if back is None else back) + DEFICIT_TAIL_RTTS * data.base_rtt_s
-    last_sent = exposed.filter(pl.col("t") >= start)["t"].max()
-    returns = _returns(through, left, sent_in, during)
-    return Effect(
-        evs_active=len(active),
-        evs_detected=len(left),
-        detection=max(detected - start, 0.0) if left else None,
-        detection_last=(
-            max(*left.values(), start) - start if left and len(left) == len(active) else None
-        ),
-        exposure=last_sent - start if isinstance(last_sent, float) else None,
-        stall=longest_gap(flow.delivery.advances, start, end, during.run_end),
-        placement_gap=longest_gap(flow.delivery.times, start, end, during.run_end),
-        recovery=recovered,
-        deficit=_deficit(data, flow.delivery, flow.flow.attainable_bps, start, min(tail, until)),
-        deficit_baseline=_baseline_deficit(data, flow, start, min(tail, until)),
-        return_first=returns[0],
-        return_last=returns[1],
-        return_data=returns[2],
-        surviving_fraction=flow.attainable.at(start) / flow.flow.attainable_bps,
-        packets_exposed=exposed.height,
-        packets_lost=lost.height,
-        sent=sent.height,
-        sent_after_detection=sent.filter(pl.col("t") >= detected).height,
-        lost_after_detection=lost.filter(pl.col("sent_t") >= detected).height,
-    )
+
+    def __init__(
+        self, data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
+    ) -> None:
+        """Select the records on the EVs that the fault concerns."""
+        self.data, self.flow, self.during, self.until = data, flow, during, until
+        rtt_s, start, end = data.base_rtt_s, during.start, during.end
+        self._spans = {
+            ev: spans
+            for ev, spans in flow.spans.items()
+            if data.crosses(flow.flow, ev, fault.places)
+        }
+        self._departures = first_departures(self._spans, during.earliest, end)
+        concerned = pl.col("ev").is_in(list(self._spans))
+        self._sent_into = flow.transmissions.filter(concerned)
+        self._losses = flow.losses.filter(concerned)
+        self._lost = self._losses.filter(
+            pl.col("sent_t").is_between(start - rtt_s, end) & ~pl.col("spurious")
+        )
+        self._sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+        self._exposed = self._sent_into.filter(pl.col("t").is_between(during.earliest, end))
+        self._detected = min(self._departures.values(), default=np.inf)
+
+    # --- EVs ----------------------------------------------------------------------------------
+
+    @cached_property
+    def evs_active(self) -> int:
+        """EVs that were active at any time from the fault's earliest possible effect on."""
+        earliest, end = self.during.earliest, self.during.end
+        return sum(was_active(spans, earliest, end) for spans in self._spans.values())
+
+    @property
+    def evs_detected(self) -> int:
+        """EVs that left the active set."""
+        return len(self._departures)
+
+    @property
+    def affected(self) -> bool:
+        """Whether a concerned EV was active."""
+        return self.evs_active > 0
+
+    @property
+    def detection(self) -> float | None:
+        """Until the first EV left."""
+        return max(self._detected - self.during.start, 0.0) if self._departures else None
+
+    @property
+    def detection_last(self) -> float | None:
+        """Until the last EV left, if all did."""
+        if not self._departures or self.evs_detected != self.evs_active:
+            return None
+        return max(*self._departures.values(), self.during.start) - self.during.start
+
+    @cached_property
+    def _returns(self) -> list[float]:
+        """When the EVs that had left were GOOD again, in seconds of the run."""
+        healed = self.during.healed
+        if healed is None:
+            return []
+        times = (returned(self._spans[ev], healed) for ev in self._departures)
+        return [t for t in times if t is not None]
+
+    def _since_healing(self, t: float) -> float:
+        return t - (self.during.healed or 0.0)
+
+    @property
+    def return_first(self) -> float | None:
+        """From healing until the first EV was back."""
+        return self._since_healing(min(self._returns)) if self._returns else None
+
+    @property
+    def return_last(self) -> float | None:
+        """From healing until the last EV was back, if all came back."""
+        if not self._returns or len(self._returns) != self.evs_detected:
+            return None
+        return self._since_healing(max(self._returns))
+
+    @property
+    def return_data(self) -> float | None:
+        """From healing until data was sent on an EV that was back."""
+        if not self._returns:
+            return None
+        t = self._sent_into.filter(pl.col("t") >= min(self._returns))["t"].min()
+        return self._since_healing(t) if isinstance(t, float) else None
+
+    # --- delivery -----------------------------------------------------------------------------
+
+    @property
+    def stall(self) -> float:
+        """The longest gap in the in-order delivered point."""
+        return self._longest_gap(self.flow.delivery.advances)
+
+    @property
+    def placement_gap(self) -> float:
+        """The longest gap without a newly placed byte."""
+        return self._longest_gap(self.flow.delivery.times)
+
+    def _longest_gap(self, moments: Floats) -> float:
+        return longest_gap(moments, self.during.start, self.during.end, self.during.run_end)
+
+    @cached_property
+    def recovery(self) -> float | None:
+        """Until goodput was back (see `recovery`)."""
+        return recovery(self.data, self.flow, self._losses, self.during, self.until)
+
+    @property
+    def deficit(self) -> float:
+        """Payload that is missing against what the whole fabric allows, as time."""
+        return self._deficit(self.flow.flow.attainable_bps)
+
+    @property
+    def deficit_baseline(self) -> float | None:
+        """Payload that is missing against the flow's own goodput before the fault, as time.
+
+        A flow that runs steadily at 98% of what the fabric allows gathers a deficit of 0.02 a RTT
+        without any fault; this leaves that out, and may come out slightly negative.
+        """
+        delivery, start = self.flow.delivery, self.during.start
+        first = delivery.times[0] if delivery.times.size else start
+        since = max(start - BASELINE_RTTS * self.data.base_rtt_s, first)
+        goodput_bps = delivery.goodput_bps(since, start)
+        return self._deficit(goodput_bps) if goodput_bps > 0 else None
+
+    def _deficit(self, rate_bps: float) -> float:
+        """Seconds that the missing payload takes at a rate."""
+        start = self.during.start
+        back = self.during.end if self.recovery is None else start + self.recovery
+        end = min(back + DEFICIT_TAIL_RTTS * self.data.base_rtt_s, self.until)
+        placed = self.flow.delivery.bytes_until(np.array([start, end]))
+        return (end - start) - float(placed[1] - placed[0]) * 8 / rate_bps
+
+    @property
+    def surviving_fraction(self) -> float:
+        """The share of its attainable rate that the flow kept."""
+        return self.flow.attainable.at(self.during.start) / self.flow.flow.attainable_bps
+
+    # --- packets ------------------------------------------------------------------------------
+
+    @property
+    def exposure(self) -> float | None:
+        """Until the last data packet was sent into the fault."""
+        last = self._exposed.filter(pl.col("t") >= self.during.start)["t"].max()
+        return last - self.during.start if isinstance(last, float) else None
+
+    @property
+    def packets_exposed(self) -> int:
+        """Data packets sent into the fault."""
+        return self._exposed.height
+
+    @property
+    def packets_lost(self) -> int:
+        """Transmissions that the fault lost."""
+        return self._lost.height
+
+    @property
+    def packets_sent(self) -> int:
+        """Data packets sent on any EV."""
+        return self._sent.height
+
+    @property
+    def packets_sent_after_detection(self) -> int:
+        """Data packets sent on any EV after the detection."""
+        return self._sent.filter(pl.col("t") >= self._detected).height
+
+    @property
+    def packets_lost_after_detection(self) -> int:
+        """Transmissions that the fault lost after the detection."""
+        return self._lost.filter(pl.col("sent_t") >= self._detected).height
 
 
 def recovery(
@@ -200,43 +281,53 @@ def recovery(
 ) -> float | None:
     """Seconds until goodput is back at 95% of what the surviving capacity allows.
 
-    Goodput is averaged over the last RECOVERY_PACKETS packets' time, and compared with what the
-    links in service allowed in that time. From the first time that it falls below the mark (not
-    before half an RTT: until then arrivals are packets that crossed the link in time; and within
-    FELT_RTTS of the fault or of a loss), the first time that it is not, and stays so for
-    RECOVERY_HOLD_RTTS, is the recovery. So its own averaging, up to RECOVERY_PACKETS packets' time,
-    is part of it, and it is never flattered.
-    While nothing is in service that could carry the flow, it is below the mark.
-    0 if goodput never fell below the mark while the fault was in force: what comes after healing
-    is the return to service, not recovery. None if it did not come back by `until`.
+    Goodput is averaged over the time of the last RECOVERY_PACKETS packets, and compared with what
+    the links in service allowed in that time. The dip begins when it first falls below
+    RECOVERED_SHARE of that: not before half an RTT, as until then packets arrive that crossed the
+    link in time; and within CAUSED_RTTS of the fault or of a loss. Recovery is the first time after
+    that from which it stays above for RECOVERY_HOLD_RTTS. The averaging is part of it, so it is
+    never too short. While no link is in service that could carry the flow, it is below.
+
+    0 if goodput never fell below while the fault was in force: what follows healing is the return
+    to service. None if it did not come back by `until`.
     """
     rtt = data.base_rtt_s
-    now = np.arange(during.start + rtt / 2, until, rtt / RECOVERY_STEPS_PER_RTT)
+    times = np.arange(during.start + rtt / 2, until, rtt / RECOVERY_STEPS_PER_RTT)
     surviving = flow.attainable.at(during.start)
     if surviving <= 0:
         surviving = flow.flow.attainable_bps
     packet_bits = 8 * _packet_bytes(flow)
     width = max(RECOVERY_PACKETS * packet_bits / surviving, rtt)
-    good = _share(flow, now - width, now) >= RECOVERED_SHARE
-    good &= flow.attainable.bits(now - width, now) > 0
-    if not now.size:
+    good = _share(flow, times - width, times) >= RECOVERED_SHARE
+    good &= flow.attainable.bits(times - width, times) > 0
+    if not times.size:
         return None
-    felt = np.sort(np.append(losses["t"].to_numpy(), during.start))
-    below = _felt(np.flatnonzero(~good), now, felt, FELT_RTTS * rtt)
-    if not below.size or now[below[0]] > during.end:
+    causes = np.sort(np.append(losses["t"].to_numpy(), during.start))
+    below = _caused(np.flatnonzero(~good), times, causes, CAUSED_RTTS * rtt)
+    if not below.size or times[below[0]] > during.end:
         return 0.0
     hold = round(RECOVERY_HOLD_RTTS * RECOVERY_STEPS_PER_RTT)
     # The last point of each time below the mark that is followed by long enough above it.
-    ends = np.flatnonzero(np.diff(below, append=len(now) + hold) > hold)
+    ends = np.flatnonzero(np.diff(below, append=len(times) + hold) > hold)
     last = below[ends[0]]
-    return float(now[last + 1] - during.start) if last + 1 < len(now) else None
+    return float(times[last + 1] - during.start) if last + 1 < len(times) else None
 
 
-def _felt(below: NDArray[np.intp], now: Floats, felt: Floats, within: float) -> NDArray[np.intp]:
-    """Of the points below the mark, the spells that begin so soon after something was felt."""
+def _caused(
+    below: NDArray[np.intp], times: Floats, causes: Floats, within: float
+) -> NDArray[np.intp]:
+    """The dips that begin soon after a cause.
+
+    Args:
+        below: indices into `times` at which goodput is below the mark, ascending; adjacent ones
+            are one dip.
+        times: in seconds.
+        causes: when the fault struck and packets were lost, in seconds, ascending.
+        within: how long after a cause a dip may begin, in seconds.
+    """
     first = np.flatnonzero(np.diff(below, prepend=-2) > 1)
-    begins = now[below[first]]
-    soon = begins - felt[np.searchsorted(felt, begins, side="right") - 1] <= within
+    begins = times[below[first]]
+    soon = begins - causes[np.searchsorted(causes, begins, side="right") - 1] <= within
     return below[np.repeat(soon, np.diff(first, append=below.size))]
 
 
@@ -250,36 +341,3 @@ def _share(flow: FlowTables, start: Floats, end: Floats) -> Floats:
 def _packet_bytes(flow: FlowTables) -> float:
     largest = flow.transmissions["bytes"].max()
     return float(largest) if isinstance(largest, int) and largest > 0 else 1.0
-
-
-def _deficit(data: RunData, delivery: Delivery, rate_bps: float, start: float, end: float) -> float:
-    placed = delivery.bytes_until(np.array([start, end]))
-    seconds = (end - start) - float(placed[1] - placed[0]) * 8 / rate_bps
-    return seconds / data.base_rtt_s
-
-
-def _baseline_deficit(data: RunData, flow: FlowTables, start: float, end: float) -> float | None:
-    first = flow.delivery.times[0] if flow.delivery.times.size else start
-    since = max(start - BASELINE_RTTS * data.base_rtt_s, first)
-    own = flow.delivery.goodput_bps(since, start)
-    return _deficit(data, flow.delivery, own, start, end) if own > 0 else None
-
-
-def _returns(
-    through: dict[int, tuple[Span, ...]],
-    left: dict[int, float],
-    sent_in: pl.DataFrame,
-    during: Window,
-) -> tuple[float | None, float | None, float | None]:
-    healed = during.healed
-    if healed is None or not left:
-        return None, None, None
-    times = [t for ev in left if (t := returned(through[ev], healed)) is not None]
-    if not times:
-        return None, None, None
-    data_t = sent_in.filter(pl.col("t") >= min(times))["t"].min()
-    return (
-        min(times) - healed,
-        max(times) - healed if len(times) == len(left) else None,
-        data_t - healed if isinstance(data_t, float) else None,
-    )

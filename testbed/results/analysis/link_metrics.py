@@ -1,34 +1,31 @@
 """What the links did: their accounts, and how full the switches' queues were."""
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import polars as pl
 
 from testbed.model.fabric.nodes import Tier
+from testbed.model.summary import LinkSummary
 from testbed.results.run_data import RunData
-from testbed.results.summary import LinkSummary
 
 
 def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
     """Every direction of every link, in the order of the fabric; none without link model."""
-    mean = mean_backlogs(data.tables["queues"], data.run.duration_s)
-    return tuple(
-        LinkSummary(
-            direction=name,
-            offered=link.offered,
-            packets=link.packets,
-            marked=link.marked,
-            trimmed=link.trimmed,
-            corrupted=link.corrupted,
-            full=link.full + link.full_priority,
-            lost=link.lost + link.path_lost,
-            blackholed=link.blackholed,
-            cut=link.cut,
-            peak_bytes=link.peak_bytes,
-            mean_bytes=mean.get(name, 0.0) if _is_sampled(data, name) else None,
+    backlogs = mean_backlogs(data.tables["queues"], data.run.duration_s)
+    summaries = []
+    for direction, record in data.run.links.items():
+        mean = backlogs.get(direction, 0.0) if _is_sampled(data, direction) else None
+        counted = SimpleNamespace(
+            **record.model_dump()
+            | {
+                "full": record.full + record.full_priority,
+                "lost": record.lost + record.path_lost,
+                "mean_bytes": mean,
+            }
         )
-        for name, link in data.run.links.items()
-    )
+        summaries.append(LinkSummary.measured(counted, data.scale, direction=direction))
+    return tuple(summaries)
 
 
 def _is_sampled(data: RunData, direction: str) -> bool:

@@ -4,14 +4,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import polars as pl
 
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import target_directions
+from testbed.model.summary import Localisation, LocalisedFault
 from testbed.results.run_data import RunData
-from testbed.results.summary import Localisation, LocalisedFault
 
 GRACE_ROUNDS = 4
 """How many rounds after healing an accusation may still come: what was lost before is weighed."""
@@ -75,21 +76,25 @@ def localisation(data: RunData) -> Localisation | None:
     right = [one for one in found if any(truth.explains(one) for truth in truths)]
     named = tuple(_localised(data, truth, truths, right) for truth in truths)
     probes = data.tables["probes"]
-    naming = _longest([one.after_s for one in named])
-    return Localisation(
+    naming_s = _longest([fault.after_s for fault in named])
+    metrics = SimpleNamespace(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),
         accusations=len(found),
         accusations_right=len(right),
         accusations_wrong=len(found) - len(right),
-        precision=len(right) / len(found) if found else None,
-        recall=sum(one.named is not None for one in named) / len(named) if named else None,
-        exact=sum(one.exact for one in named) / len(named) if named else None,
-        naming_s=naming,
-        naming_rtt=None if naming is None else naming / data.base_rtt_s,
-        naming_rounds=None if naming is None else naming / _round_s(data),
-        faults=named,
+        precision=_share([accusation in right for accusation in found]),
+        recall=_share([fault.named is not None for fault in named]),
+        exact=_share([fault.exact for fault in named]),
+        naming=naming_s,
+        naming_rounds=None if naming_s is None else naming_s / _round_s(data),
     )
+    return Localisation.measured(metrics, data.scale, faults=named)
+
+
+def _share(holds: Sequence[bool]) -> float | None:
+    """The share of cases where it holds; None if there are no cases."""
+    return sum(holds) / len(holds) if holds else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
+from testbed.model.summary import ProcessMemory
 from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData
-from testbed.results.summary import ProcessMemory
 
 LEAST_SAMPLES = 3
 """Of each quarter, one a second; a run with fewer tells nothing of growth."""

@@ -6,12 +6,14 @@ time, times a factor that makes it comparable to what a host's ports carry.
 """
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 
+from testbed.model.summary import OperationSummary
+from testbed.results.analysis.estimates import Percentiles
 from testbed.results.run_data import RunData
-from testbed.results.summary import OperationSummary
 
 _BUS_FACTORS: dict[str, Callable[[int], float]] = {
     "allreduce": lambda hosts: 2 * (hosts - 1) / hosts,
@@ -47,20 +49,13 @@ def _summary(data: RunData, kind: str, operations: pl.DataFrame) -> OperationSum
     seconds = (operations["end"] - operations["start"]).to_numpy()
     sizes = operations["bytes"].to_numpy()
     hosts = int(operations["hosts"][0])
-    median, p99 = np.percentile(seconds, [50, 99])
-    times = {"median": float(median), "p99": float(p99), "max": float(seconds.max())}
     algorithm_bps = float(np.median(sizes * 8 / seconds))
     factor = _BUS_FACTORS.get(kind)
-    return OperationSummary(
-        kind=kind,
-        count=operations.height,
+    metrics = SimpleNamespace(
+        **vars(Percentiles(seconds)),
         hosts=hosts,
         bytes=int(np.median(sizes)),
         algbw_bps=algorithm_bps,
         busbw_bps=algorithm_bps * factor(hosts) if factor is not None else None,
-        **{f"{name}_ms": value * 1e3 for name, value in times.items()},
-        **{f"{name}_rtt": value / data.base_rtt_s for name, value in times.items()},
-        **{
-            f"{name}_real_us": value * 1e6 / data.topology.dilation for name, value in times.items()
-        },
     )
+    return OperationSummary.measured(metrics, data.scale, kind=kind)

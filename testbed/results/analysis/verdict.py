@@ -14,12 +14,12 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
+from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.grades import Found, Level, grade
 from testbed.results.analysis.lateness import late_loops, late_timers
 from testbed.results.json_records import HealthSample, mean_busy, mean_stolen
 from testbed.results.run_data import RunData
-from testbed.results.summary import FlowSummary, Integrity, State
 
 CPU_DEGRADED = 0.85
 CPU_INVALID = 0.97

@@ -1,15 +1,11 @@
 """One HTML file that shows groups of runs beside one another."""
 
-import base64
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from testbed.results.analysis.comparison import Group, Row, compare
 from testbed.results.analysis.estimates import Estimate, interval_meaning
-
-DASH = "\N{EN DASH}"
+from testbed.results.report.html import DASH, Picture, template
 
 
 def shown(value: Estimate | None, *, signed: bool = False) -> str:
@@ -39,24 +35,12 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
     figures = file.parent / "figures"
     figures.mkdir(parents=True, exist_ok=True)
     drawings = draw(groups, rows, figures)
-    environment = Environment(
-        loader=PackageLoader("testbed.results.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["estimate"] = shown
-    html = environment.get_template("comparison.html.j2").render(
+    html = template("comparison.html.j2", estimate=shown).render(
         title=title,
         groups=groups,
         rows=rows,
         meaning=interval_meaning([len(group.runs) for group in groups]),
-        pictures=[(one, _inline(figures / f"{one.stem}.svg")) for one in drawings],
+        pictures=[Picture.of(drawing, figures) for drawing in drawings],
     )
     file.write_text(html, encoding="utf-8")
     return rows
-
-
-def _inline(picture: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -2,7 +2,8 @@
 
 from xml.etree import ElementTree as ET
 
-from testbed.results.summary import Summary
+from testbed.model.summary import Summary
+from testbed.model.summary.scopes import outcome
 
 
 def junit(summary: Summary) -> str:
@@ -17,19 +18,18 @@ def junit(summary: Summary) -> str:
         ET.SubElement(properties, "property", name=name, value=str(value))
 
     def case(group: str, name: str, problem: str = "", message: str = "") -> None:
-        one = ET.SubElement(
-            suite, "testcase", classname=f"{summary.scenario}.{group}", name=name, time="0"
-        )
+        classname = f"{summary.scenario}.{group}"
+        element = ET.SubElement(suite, "testcase", classname=classname, name=name, time="0")
         if problem:
-            ET.SubElement(one, problem, message=message)
+            ET.SubElement(element, problem, message=message)
 
     invalid = summary.verdict == "invalid"
     case("run", "verdict", "error" if invalid else "", "; ".join(summary.reasons))
     lost = "" if summary.integrity.intact else "failure"
     case("run", "integrity", lost, "bytes were lost or corrupted")
-    for one in summary.expectations:
-        name = f"{one.figure} {one.bound}"
-        case(one.scope, name, "" if one.holds else "failure", one.found)
+    for expected in summary.expectations:
+        name = f"{expected.figure} {expected.bound}"
+        case(expected.scope, name, "" if expected.holds else "failure", outcome(expected))
     for problem in ("failure", "error"):
         suite.set(f"{problem}s", str(len(suite.findall(f"testcase/{problem}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))

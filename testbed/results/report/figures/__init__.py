@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from testbed.model.summary import FaultSummary, FlowFault, Summary
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import (
     ev_states,
@@ -14,7 +15,6 @@ from testbed.results.report.figures import (
 )
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import FaultSummary, FlowFault, Summary
 
 MAX_EV_FIGURES = 2
 MAX_FAILOVERS = 4
@@ -29,10 +29,10 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
     effective = [fault for fault in summary.faults if fault.flows]
     worst = sorted(
         ((fault, _worst_flow(fault)) for fault in effective if fault.flows_affected),
-        key=lambda one: one[1].stall_ms or 0,
+        key=lambda item: _stall_ms(item[1]),
         reverse=True,
     )[:MAX_FAILOVERS]
-    worst.sort(key=lambda one: one[0].index)
+    worst.sort(key=lambda item: item[0].index)
     with style.style():
         drawings = (
             goodput.draw(data, tables, summary),
@@ -51,7 +51,11 @@ def _worst_flow(fault: FaultSummary) -> FlowFault:
     A stall by itself may be no more than a while in which nothing was to be sent.
     """
     affected = (flow for flow in fault.flows if flow.affected)
-    return max(affected, key=lambda flow: (flow.packets_lost > 0, flow.stall_ms or 0))
+    return max(affected, key=lambda flow: (flow.packets_lost > 0, _stall_ms(flow)))
+
+
+def _stall_ms(flow: FlowFault) -> float:
+    return flow.stall.ms if flow.stall is not None else 0.0
 
 
 def _for_ev_states(

@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 from matplotlib.figure import Figure
 
+from testbed.model.summary import Summary
 from testbed.results.analysis.comparison import Group, Row
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.estimates import interval_meaning
@@ -23,7 +24,6 @@ from testbed.results.report.figures.style import (
     new_figure,
     style,
 )
-from testbed.results.summary import Summary
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)
 """Of the groups, in order; more groups than colours are drawn in none but the last."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
+from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import FaultSummary, Summary
 
 MAX_ROWS = 64
 """Rows that can be told apart; of more EVs those are shown that ever changed, then the others."""

@@ -9,13 +9,13 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from testbed.model.summary import FaultSummary, FlowFault, Summary
 from testbed.results.analysis.delivery import delivered_point
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.goodput import marks, zoom
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import FaultSummary, FlowFault, Summary
 
 MAX_EV_ROWS = 12
 RASTER_ABOVE = 6000
@@ -28,7 +28,7 @@ def draw(
     """Draw `failover_fault<n>`: one flow, from shortly before a fault until it is over."""
     start = fault.effective_s or 0.0
     rtt = data.base_rtt_s
-    begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last_rtt, effect.stall_rtt))
+    begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last, effect.stall))
     evs = _rows(data, flow, fault.places)
     figure = style.new_figure(4.3 + 0.24 * len(evs))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 0.35 + 0.24 * len(evs)])
@@ -40,11 +40,11 @@ def draw(
         style.shade(axes, 0, min(healed, limits[1]))
         axes.spines["top"].set_visible(False)
     _sequence(upper, data, flow, packets, start)
-    marks(upper, effect, data, height=0.93, step=0.12)
+    marks(upper, effect, height=0.93, step=0.12)
     _rotation(lower, data, flow, packets, evs, fault)
-    for time_ms in (effect.detection_ms, effect.detection_last_ms):
-        if time_ms is not None:
-            lower.axvline(time_ms, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1)))
+    for time in (effect.detection, effect.detection_last):
+        if time is not None:
+            lower.axvline(time.ms, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1)))
     style.rtt_axis(upper, 0, rtt * 1e3, "base RTTs from the fault")
     upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
     lower.set_xlabel("time from the fault (ms)")

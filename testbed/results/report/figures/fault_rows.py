@@ -5,8 +5,8 @@ from itertools import groupby
 
 from matplotlib.axes import Axes
 
+from testbed.model.summary import FaultSummary, Summary
 from testbed.results.report.figures import style
-from testbed.results.summary import FaultSummary, Summary
 
 MAX_NAMED = 2
 """Faults that a figure names beside what they did; more have rows of their own above it."""

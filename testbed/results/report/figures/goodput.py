@@ -6,12 +6,12 @@ import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 
+from testbed.model.summary import FaultSummary, FlowFault, Summary, Time
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import FaultSummary, FlowFault, Summary
 
 MAX_FLOWS = 4
 """Panels in the figure; of more flows, the first ones are drawn."""
@@ -160,7 +160,7 @@ def _around_fault(
 ) -> None:
     start = fault.effective_s or 0.0
     rtt = data.base_rtt_s
-    begin, end = zoom(fault.detection_last_rtt, fault.recovery_rtt, fault.stall_rtt)
+    begin, end = zoom(fault.detection_last, fault.recovery, fault.stall)
     moments = np.linspace(start + begin * rtt, start + end * rtt, 800)
     moments = moments[moments <= run_end(data)]
     width = ZOOM_WINDOW_RTTS * rtt
@@ -173,38 +173,37 @@ def _around_fault(
     healed = np.inf if fault.healed_s is None else fault.healed_s
     style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
     if effect.affected:  # or what is marked would be a chance dip
-        marks(axes, effect, data, height=0.42, step=0.17)
+        marks(axes, effect, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
     axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
     if first:
         style.rtt_axis(axes, 0, rtt * 1e3, "base RTTs from the fault")
 
 
-def zoom(*shown_rtts: float | None) -> tuple[float, float]:
-    """What a close view shows, in base RTTs from the fault: all of the times given, if it can."""
-    longest = max((value for value in shown_rtts if value is not None), default=0.0)
+def zoom(*times: Time | None) -> tuple[float, float]:
+    """The range of a close view, in base RTTs from the fault: wide enough for some times."""
+    longest = max((time.rtt for time in times if time is not None), default=0.0)
     return -ZOOM_BEFORE_RTTS, min(max(longest + 2.0, MIN_ZOOM_RTTS), MAX_ZOOM_RTTS)
 
 
-def marks(axes: Axes, effect: FlowFault, data: RunData, *, height: float, step: float) -> None:
+def marks(axes: Axes, effect: FlowFault, *, height: float, step: float) -> None:
     """Mark detection and recovery on an axis in ms from the fault.
 
     The first label stands at `height`, each further one `step` lower, in shares of the axis.
     """
-    rtt_ms = data.base_rtt_s * 1e3
-    found = [(effect.detection_ms, "first EV out", style.BLUE)]
+    times = [(effect.detection, "first EV out", style.BLUE)]
     if effect.evs_detected > 1:
-        found.append((effect.detection_last_ms, "last EV out", style.BLUE))
-    found.append((effect.recovery_ms, "goodput back", style.GREEN))
-    for time_ms, label, colour in found:
-        if time_ms is None or time_ms == 0 or time_ms > axes.get_xlim()[1]:
+        times.append((effect.detection_last, "last EV out", style.BLUE))
+    times.append((effect.recovery, "goodput back", style.GREEN))
+    for time, label, colour in times:
+        if time is None or time.ms == 0 or time.ms > axes.get_xlim()[1]:
             continue
-        axes.axvline(time_ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
+        axes.axvline(time.ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
         begin, end = axes.get_xlim()
-        late = (time_ms - begin) / (end - begin) > LABELLED_LEFT
+        late = (time.ms - begin) / (end - begin) > LABELLED_LEFT
         axes.annotate(
-            f"{label}\n{time_ms:.0f} ms, {time_ms / rtt_ms:.1f} RTT",
-            (time_ms, height),
+            f"{label}\n{time.ms:.0f} ms, {time.rtt:.1f} RTT",
+            (time.ms, height),
             xycoords=("data", "axes fraction"),
             xytext=(-4 if late else 4, 0),
             textcoords="offset points",

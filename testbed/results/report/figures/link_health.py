@@ -11,12 +11,12 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.patches import Patch
 
 from testbed.model.fabric.names import link_of
+from testbed.model.summary import Summary
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.analysis.localisation import Accusation, accusations, struck
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import Summary
 
 MAX_ROWS = 48
 """Rows that can be told apart: links that failed or were accused, then those with most losses."""

@@ -2,11 +2,11 @@
 
 import polars as pl
 
+from testbed.model.summary import Summary
 from testbed.results.analysis.operations import completed
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import Summary
 
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
@@ -45,9 +45,9 @@ def _caption(summary: Summary) -> str:
         "fault in force is shaded. Right: the share that took no longer. An operation lasts from "
         "when its first host began it until its last host is done. "
         + "; ".join(
-            f"{one.kind}: {one.count}, median {one.median_ms:.0f} ms "
-            f"({one.median_real_us:.1f} µs at full speed)"
-            for one in summary.operations
+            f"{kind.kind}: {kind.count}, median {kind.median.ms:.0f} ms "
+            f"({kind.median.real_us:.1f} µs at full speed)"
+            for kind in summary.operations
         )
         + "."
     )

@@ -10,11 +10,11 @@ from matplotlib.axes import Axes
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.queue import Queue
 from testbed.model.fabric.topology import Topology
+from testbed.model.summary import LinkSummary, Summary
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
-from testbed.results.summary import LinkSummary, Summary
 
 ZOOM_RTTS = 6.0
 """What the right panels show, with the fullest moment a third from the left."""
@@ -51,7 +51,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
 def _busiest(topology: Topology, summary: Summary, waited: set[str]) -> list[LinkSummary]:
     """The busiest queue at a T0 upwards, at a T1 downwards and at a T0 to a host."""
     found: dict[tuple[Tier, Tier], LinkSummary] = {}
-    for link in sorted(summary.links, key=lambda one: one.crowded, reverse=True):
+    for link in sorted(summary.links, key=lambda link: link.congestion, reverse=True):
         if link.direction in waited:
             sender, receiver = (topology.nodes[name] for name in link.direction.split(">"))
             found.setdefault((sender.tier, receiver.tier), link)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import ArrayLike
 
-from testbed.results.summary import Summary
+from testbed.model.summary import Summary
 
 # Okabe and Ito, "Color Universal Design", 2008.
 BLACK = "#000000"

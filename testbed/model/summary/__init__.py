@@ -1,0 +1,41 @@
+"""What a run came to, as `summary.json` has it, and the metrics that it consists of."""
+
+from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
+from testbed.model.summary.flows import EvSummary, FlowSummary, Latency
+from testbed.model.summary.metric import Metric, MetricGroup, Quantity, Scale, Time, View
+from testbed.model.summary.run import (
+    Expectation,
+    Integrity,
+    LinkSummary,
+    Localisation,
+    LocalisedFault,
+    OperationSummary,
+    ProcessMemory,
+    State,
+    Summary,
+)
+
+__all__ = [
+    "EvSummary",
+    "Expectation",
+    "FaultEffect",
+    "FaultSummary",
+    "FlowFault",
+    "FlowSummary",
+    "Integrity",
+    "Latency",
+    "LinkSummary",
+    "Localisation",
+    "LocalisedFault",
+    "LossShare",
+    "Metric",
+    "MetricGroup",
+    "OperationSummary",
+    "ProcessMemory",
+    "Quantity",
+    "Scale",
+    "State",
+    "Summary",
+    "Time",
+    "View",
+]

@@ -1,0 +1,435 @@
+"""Metrics: each figure of a run's summary, declared once as an attribute of its group.
+
+    class FaultEffect(MetricGroup):
+        packets_lost = Count("transmissions that the fault lost")
+        stall = OptionalTime("the longest gap between two advances of the delivered point")
+
+`FaultEffect.stall` is the declaration, `fault.stall` the value. In `summary.json` a time is one
+number for each of its forms (`stall_ms`, `stall_rtt`, `stall_real_us`), any other metric one number
+of its name. What shows, compares, expects or documents metrics goes through
+`MetricGroup.metrics()`, so that a new declaration appears everywhere.
+
+Values are computed in `testbed/results/analysis`: `MetricGroup.measured` takes each from the
+attribute of the same name of an object that knows the run's records.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetJsonSchemaHandler,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
+
+from testbed.model.units import show_rate, show_size
+
+T = TypeVar("T")
+Value = int | float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a number counts, and how people see it.
+
+    Attributes:
+        symbol: its name; empty where there is none.
+        form: writes a number of it.
+        scaled: whether that includes the unit, as kB or MB, whichever fits.
+        compared: the unit in comparisons, and how many of `symbol` it is.
+    """
+
+    symbol: str
+    form: Callable[[float], str] = "{:.4g}".format
+    scaled: bool = False
+    compared: tuple[str, float] = ("", 1)
+
+    def show(self, number: float) -> str:
+        """Write a number with its unit."""
+        plain = self.scaled or not self.symbol
+        return self.form(number) if plain else f"{self.form(number)} {self.symbol}"
+
+
+NUMBER = Unit("")
+COUNT = Unit("", str)
+PERCENT = Unit("", "{:.1%}".format)
+FINE_PERCENT = Unit("", "{:.3%}".format)
+BYTES = Unit("B", show_size, scaled=True, compared=("B", 1))
+RATE = Unit("bit/s", show_rate, scaled=True, compared=("Mbit/s", 1e6))
+SECONDS = Unit("s", "{:.2f}".format, compared=("s", 1))
+MS = Unit("ms", "{:.1f}".format, compared=("ms", 1))
+RTT = Unit("RTT", "{:.2f}".format, compared=("RTT", 1))
+US = Unit("us", "{:.1f}".format, compared=("us", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What times of a run are divided by: its base RTT in emulated seconds, and its dilation."""
+
+    base_rtt_s: float
+    dilation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to give a time: the suffix of its key, its unit, and its number from seconds."""
+
+    suffix: str
+    unit: Unit
+    convert: Callable[[float, Scale], float]
+
+
+IN_S = Form("s", SECONDS, lambda seconds, _: seconds)
+IN_MS = Form("ms", MS, lambda seconds, _: seconds * 1e3)
+IN_RTT = Form("rtt", RTT, lambda seconds, scale: seconds / scale.base_rtt_s)
+IN_REAL_US = Form("real_us", US, lambda seconds, scale: seconds * 1e6 / scale.dilation)
+THREE_FORMS = (IN_MS, IN_RTT, IN_REAL_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time in the forms of its metric, by their suffixes."""
+
+    forms: Mapping[str, float]
+
+    @property
+    def ms(self) -> float:
+        """In emulated milliseconds."""
+        return self.forms["ms"]
+
+    @property
+    def rtt(self) -> float:
+        """In base RTTs."""
+        return self.forms["rtt"]
+
+    @property
+    def real_us(self) -> float:
+        """In microseconds at full speed: emulated time / dilation."""
+        return self.forms["real_us"]
+
+
+class View(Flag):
+    """Tables that show a metric, beside `summary.json`."""
+
+    NONE = 0
+    TERMINAL = auto()
+    REPORT = auto()
+    FLOWS_OF_FAULT = auto()
+    """The report's table of what a fault did to each flow."""
+
+
+Combine = Callable[[Sequence[Value]], Value]
+"""One value of those of several flows."""
+
+
+def total(values: Sequence[Value]) -> Value:
+    """The sum of the values that exist."""
+    return sum(value for value in values if value is not None)
+
+
+def greatest(values: Sequence[Value]) -> Value:
+    """The greatest of the values that exist; None if none does."""
+    return max((value for value in values if value is not None), default=None)
+
+
+def least(values: Sequence[Value]) -> Value:
+    """The least of the values that exist; None if none does."""
+    return min((value for value in values if value is not None), default=None)
+
+
+def worst(values: Sequence[Value]) -> Value:
+    """The greatest value; None if one does not exist: what never happened is the worst."""
+    return None if None in values else greatest(values)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A metric's row in comparisons of runs.
+
+    Attributes:
+        name: what the row is called; the metric's label if empty.
+        combine: makes one number of those of a run's flows.
+    """
+
+    name: str = ""
+    combine: Combine = greatest
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number of a metric: its key in `summary.json`, its unit, and its definition."""
+
+    key: str
+    unit: Unit
+    definition: str
+
+    def of(self, group: "MetricGroup") -> Value:
+        """The number of a group; None where it does not exist."""
+        return group.values[self.key]
+
+
+class Metric(Generic[T]):
+    """The declaration of a metric whose values have type `T`.
+
+    Attributes:
+        name: that of the attribute of its group.
+        definition: what it is, in one or two sentences.
+        unit: its unit; of a time that of its first form.
+        title: its heading in tables.
+        views: the tables that show it.
+        combine: makes a fault's value of those of the flows that it affected.
+        compared: its row in comparisons, if it has one.
+        default: its value where none is given; none means that one has to be.
+    """
+
+    number_types: tuple[type, ...] = (int, float)
+    schema: Mapping[str, Any] = {"type": "number"}
+
+    def __init__(
+        self,
+        definition: str,
+        unit: Unit = NUMBER,
+        *,
+        title: str = "",
+        views: View = View.NONE,
+        combine: Combine = worst,
+        compared: Comparison | None = None,
+        default: tuple[Value, ...] = (),
+    ) -> None:
+        """Declare a metric; the name comes from the attribute that it is assigned to."""
+        self.name = ""
+        self.definition = definition
+        self.unit = unit
+        self.title = title
+        self.views = views
+        self.combine = combine
+        self.compared = compared
+        self.default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the attribute's name."""
+        self.name = name
+        self.title = self.title or self.label
+
+    @property
+    def label(self) -> str:
+        """Its name as words."""
+        return self.name.replace("_", " ")
+
+    @overload
+    def __get__(self, group: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, group: "MetricGroup", owner: type) -> T: ...
+
+    def __get__(self, group: "MetricGroup | None", owner: type) -> Self | T:
+        """The declaration, of a class; the value, of a group."""
+        return self if group is None else self.value(group)
+
+    def value(self, group: "MetricGroup") -> T:
+        """Its value in a group."""
+        return cast("T", group.values[self.name])
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """Its numbers in `summary.json`."""
+        return (Quantity(self.name, self.unit, self.definition),)
+
+    @property
+    def compared_quantity(self) -> Quantity:
+        """The number that comparisons show; of a time that in base RTTs, if it has that form."""
+        return next((q for q in self.quantities if q.unit is RTT), self.quantities[0])
+
+    def numbers(self, source: object, scale: Scale) -> dict[str, Value]:  # noqa: ARG002 - of times
+        """Its numbers by key, from an object that computes it."""
+        return {self.name: getattr(source, self.name)}
+
+    def checked(self, number: Any) -> Value:
+        """A number that was read.
+
+        Raises:
+            ValueError: it is not of the metric's type.
+        """
+        if isinstance(number, bool) or not isinstance(number, self.number_types):
+            expected = self.schema["type"]
+            raise ValueError(f"{self.name}: {number!r} is no {expected}")  # noqa: TRY004 - pydantic takes it for a wrong value
+        return cast("Value", number)
+
+
+class Count(Metric[int]):
+    """A whole number: packets, bytes."""
+
+    number_types = (int,)
+    schema: Mapping[str, Any] = {"type": "integer"}
+
+    def __init__(self, definition: str, unit: Unit = COUNT, **options: Any) -> None:
+        """Declare it."""
+        super().__init__(definition, unit, **options)
+
+
+class Number(Metric[float]):
+    """A number that always exists."""
+
+
+class OptionalNumber(Metric[float | None]):
+    """A number that may not exist."""
+
+    number_types = (int, float, type(None))
+    schema: Mapping[str, Any] = {"type": ["number", "null"]}
+
+    def __init__(self, definition: str, unit: Unit = NUMBER, **options: Any) -> None:
+        """Declare it."""
+        super().__init__(definition, unit, **{"default": (None,), **options})
+
+
+class Times(Metric[T]):
+    """A time, computed in emulated seconds and given in several forms."""
+
+    def __init__(
+        self, definition: str, forms: tuple[Form, ...] = THREE_FORMS, **options: Any
+    ) -> None:
+        """Declare it."""
+        super().__init__(definition, forms[0].unit, **options)
+        self.forms = forms
+
+    def value(self, group: "MetricGroup") -> T:
+        """Its value in a group."""
+        numbers = {form.suffix: group.values[f"{self.name}_{form.suffix}"] for form in self.forms}
+        exists = None not in numbers.values()
+        return cast("T", Time(cast("dict[str, float]", numbers)) if exists else None)
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:
+        """A number for each form."""
+        return tuple(
+            Quantity(f"{self.name}_{form.suffix}", form.unit, self.definition)
+            for form in self.forms
+        )
+
+    def numbers(self, source: object, scale: Scale) -> dict[str, Value]:
+        """Its forms by key, from an object that computes it in seconds."""
+        seconds: float | None = getattr(source, self.name)
+        return {
+            f"{self.name}_{form.suffix}": None if seconds is None else form.convert(seconds, scale)
+            for form in self.forms
+        }
+
+
+class RequiredTime(Times[Time]):
+    """A time that always exists."""
+
+
+class OptionalTime(Times[Time | None]):
+    """A time that may not exist: it was not measured, or what it ends with never happened."""
+
+    number_types = (int, float, type(None))
+    schema: Mapping[str, Any] = {"type": ["number", "null"]}
+
+    def __init__(
+        self, definition: str, forms: tuple[Form, ...] = THREE_FORMS, **options: Any
+    ) -> None:
+        """Declare it."""
+        super().__init__(definition, forms, **{"default": (None,), **options})
+
+
+class MetricGroup(BaseModel):
+    """What is measured of one thing, such as a flow or a fault: its metrics, and what names it.
+
+    Fields that are no metrics are declared as pydantic's. Keys that are neither are refused.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", ignored_types=(Metric,))
+
+    @classmethod
+    def metrics(cls) -> tuple[Metric[Any], ...]:
+        """The declared metrics, in order; those of base classes first."""
+        return tuple(
+            attribute
+            for base in reversed(cls.__mro__)
+            for attribute in vars(base).values()
+            if isinstance(attribute, Metric)
+        )
+
+    @classmethod
+    def quantities(cls) -> tuple[Quantity, ...]:
+        """The numbers of the metrics, in order."""
+        return tuple(quantity for metric in cls.metrics() for quantity in metric.quantities)
+
+    @classmethod
+    def measured(cls, source: object, scale: Scale, **fields: Any) -> Self:
+        """Make a group of the attributes of `source` that have the metrics' names.
+
+        Args:
+            source: computes the metrics; times in emulated seconds.
+            scale: by which times are given in other forms.
+            fields: those that are no metrics.
+        """
+        numbers: dict[str, Value] = {}
+        for metric in cls.metrics():
+            numbers |= metric.numbers(source, scale)
+        return cls(**fields, **numbers)
+
+    @classmethod
+    def shown_in(cls, view: View) -> tuple[Metric[Any], ...]:
+        """The metrics that a kind of table shows."""
+        return tuple(metric for metric in cls.metrics() if view in metric.views)
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The numbers of the metrics, by their keys in `summary.json`."""
+        return self.__pydantic_extra__ or {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_numbers(cls, given: Any) -> Any:
+        if not isinstance(given, Mapping):
+            return given
+        numbers: dict[str, Value] = {}
+        missing = []
+        for metric in cls.metrics():
+            for quantity in metric.quantities:
+                if quantity.key in given:
+                    numbers[quantity.key] = metric.checked(given[quantity.key])
+                elif metric.default:
+                    numbers[quantity.key] = metric.default[0]
+                else:
+                    missing.append(quantity.key)
+        unknown = given.keys() - numbers.keys() - cls.model_fields.keys()
+        if missing or unknown:
+            raise ValueError(f"missing: {missing}, unknown: {sorted(unknown)}")
+        return {**given, **numbers}
+
+    @model_serializer(mode="wrap")
+    def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written = write(self)
+        return dict(
+            sorted(written.items(), key=lambda item: isinstance(item[1], dict | list | tuple))
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The fields' schema and that of the metrics."""
+        written = handler.resolve_ref_schema(handler(schema))
+        properties = written.setdefault("properties", {})
+        for metric, quantity in _with_quantities(cls.metrics()):
+            unit = f" In {quantity.unit.symbol}." if quantity.unit.symbol else ""
+            properties[quantity.key] = {
+                **metric.schema,
+                "description": f"{quantity.definition}{unit}",
+            }
+        return {**written, "additionalProperties": False, "required": list(properties)}
+
+
+def _with_quantities(
+    metrics: Sequence[Metric[Any]],
+) -> Iterator[tuple[Metric[Any], Quantity]]:
+    return ((metric, quantity) for metric in metrics for quantity in metric.quantities)

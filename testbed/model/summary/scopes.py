@@ -1,0 +1,91 @@
+"""What the metrics under a scenario's `expect:` are of."""
+
+from dataclasses import dataclass
+
+from testbed.model.summary.faults import FaultSummary
+from testbed.model.summary.flows import FlowSummary
+from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.run import (
+    Expectation,
+    Integrity,
+    Localisation,
+    OperationSummary,
+    ProcessMemory,
+    Summary,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """One key of `expect:`.
+
+    Attributes:
+        groups: the metrics that can be expected.
+        subject: what they are of, in words.
+        absent: why nothing was measured, where nothing was.
+        example: an expectation.
+    """
+
+    groups: tuple[type[MetricGroup], ...]
+    subject: str
+    absent: str
+    example: str
+
+    @property
+    def quantities(self) -> dict[str, Quantity]:
+        """The numbers that can be expected, by their keys in `summary.json`."""
+        return {q.key: q for group in self.groups for q in group.quantities()}
+
+    @property
+    def description(self) -> str:
+        """What belongs under the key."""
+        return f"of {self.subject}, such as {self.example}"
+
+
+SCOPES = {
+    "run": Scope((Summary, Integrity), "the whole run", "there was no run", "bytes_lost: 0"),
+    "flows": Scope(
+        (FlowSummary,),
+        "every flow",
+        "there was no flow",
+        "attainable_fraction: {at_least: 0.97}",
+    ),
+    "victim": Scope(
+        (FlowSummary,),
+        "the victim's flow of an incast",
+        "there was no victim",
+        "attainable_fraction: {at_least: 0.9}",
+    ),
+    "faults": Scope(
+        (FaultSummary,),
+        "every fault, its worst effect on any flow",
+        "no flow had an active EV through a fault",
+        "recovery_rtt: {at_most: 10}",
+    ),
+    "operations": Scope(
+        (OperationSummary,),
+        "every kind of operation",
+        "no operation was finished",
+        "count: {at_least: 5}",
+    ),
+    "processes": Scope(
+        (ProcessMemory,),
+        "every process of an emulated run",
+        "the memory of no process was sampled often enough",
+        "growth: {at_most: 0.05}",
+    ),
+    "clustermapper": Scope(
+        (Localisation,),
+        "what the Clustermapper found",
+        "no Clustermapper ran",
+        "precision: {at_least: 1}",
+    ),
+}
+
+
+def outcome(expectation: Expectation) -> str:
+    """The worst value of what was expected, in words, or why there is none."""
+    if not expectation.where:
+        return f"not measured: {SCOPES[expectation.scope].absent}"
+    value = "none" if expectation.value is None else f"{expectation.value:.4g}"
+    return f"{value} at {expectation.where}"

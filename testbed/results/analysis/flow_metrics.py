@@ -1,0 +1,152 @@
+"""What is measured of a flow over the whole run."""
+
+from functools import cached_property
+from types import SimpleNamespace
+
+import numpy as np
+import polars as pl
+
+from testbed.model.summary import EvSummary, FlowSummary, Latency
+from testbed.results.analysis.delivery import Reordering, message_latencies, reordering
+from testbed.results.analysis.estimates import Percentiles
+from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.run_data import RunData
+
+WARM_UP_RTTS = 10.0
+"""Left out of the steady goodput at the start: windows open and the first SACKs come back."""
+
+MAX_WARM_UP_SHARE = 0.3
+"""... but not more than this share of the fault-free time."""
+
+
+class FlowMetrics:
+    """Computes each metric of `FlowSummary`, from a flow's tables."""
+
+    def __init__(self, data: RunData, tables: FlowTables) -> None:
+        """Select the arrivals of the steady window."""
+        self.data, self.tables, self.flow = data, tables, tables.flow
+        self._arrivals = data.table("arrivals", self.flow.flow)
+        self.window_s = self._steady_window()
+        start, end = self.window_s
+        self.steady = self._arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
+        self.bps_of_byte = 8 / (end - start) if end > start else 0.0  # a fault from the start on
+        """Bits per second for each byte that was placed in the steady window."""
+
+        self.attainable_bps = self.flow.attainable_bps
+        self.packets_sent = self.flow.packets_sent
+        self.packets_lost = self.flow.packets_lost
+        self.packets_retransmitted = self.flow.packets_retransmitted
+
+    def _steady_window(self) -> tuple[float, float]:
+        """The fault-free time after warming up, in seconds of the run."""
+        data = self.data
+        effects = [t for f in data.faults if (t := data.seconds(f.effective_ns)) is not None]
+        end = min([run_end(data), *effects])
+        start = min(WARM_UP_RTTS * data.base_rtt_s, MAX_WARM_UP_SHARE * end)
+        last = self._arrivals["t"].max()
+        killed = any(f.kind == "kill" and self.flow.dst in f.places for f in data.faults)
+        if killed and isinstance(last, float):
+            end = min(end, last)  # what it received in its last moments it could not write down
+        return start, end
+
+    @cached_property
+    def goodput_bps(self) -> float:
+        """Payload placed in the steady window, per second."""
+        return self.tables.delivery.goodput_bps(*self.window_s)
+
+    @property
+    def goodput_run_bps(self) -> float:
+        """Payload placed in the whole run, per second."""
+        return self.tables.delivery.goodput_bps(0.0, run_end(self.data))
+
+    @property
+    def attainable_fraction(self) -> float:
+        """Goodput over what the fabric allows."""
+        return self.goodput_bps / self.attainable_bps
+
+    @property
+    def packets_spurious(self) -> int:
+        """Transmissions declared lost that had arrived."""
+        return self.tables.losses.filter("spurious").height
+
+    @property
+    def packets_lost_elsewhere(self) -> int:
+        """Transmissions that were lost and not sent into a fault."""
+        data, lost = self.data, self.tables.losses.filter(~pl.col("spurious"))
+        for fault in data.faults:
+            start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
+            if start is None:
+                continue
+            evs = [ev for ev in lost["ev"].unique() if data.crosses(self.flow, ev, fault.places)]
+            end = np.inf if healed is None else healed
+            during = pl.col("sent_t").is_between(start - data.base_rtt_s, end)
+            lost = lost.filter(~(pl.col("ev").is_in(evs) & during))
+        return lost.height
+
+    @cached_property
+    def _reordering(self) -> Reordering:
+        return reordering(self._arrivals)
+
+    @property
+    def packets_reordered(self) -> int:
+        """First transmissions that were overtaken on their own path."""
+        return self._reordering.reordered
+
+    @property
+    def reorder_depth_max(self) -> int:
+        """The most PSNs by which one was late, over all paths."""
+        return self._reordering.depth_max
+
+    @property
+    def goodput_by_plane_bps(self) -> dict[int, float]:
+        """The steady goodput over each plane that carried some."""
+        planes = self.steady.group_by("plane").agg(pl.col("bytes").sum()).sort("plane")
+        return {plane: placed * self.bps_of_byte for plane, placed in planes.iter_rows()}
+
+    @property
+    def evs(self) -> tuple[EvSummary, ...]:
+        """Every EV that the flow had, in order of plane, T1 and value."""
+        tables = self.tables
+        placed = dict(self.steady.group_by("ev").agg(pl.col("bytes").sum()).iter_rows())
+        sent = dict(tables.transmissions.group_by("ev").len().iter_rows())
+        lost = dict(tables.losses.filter(~pl.col("spurious")).group_by("ev").len().iter_rows())
+        paths = {ev: self.data.path_of(self.flow, ev) for ev in {*tables.spans, *sent}}
+        return tuple(
+            EvSummary(
+                ev=ev,
+                plane=path.plane,
+                path=path.name,
+                goodput_bps=placed.get(ev, 0) * self.bps_of_byte,
+                packets_sent=sent.get(ev, 0),
+                packets_lost=lost.get(ev, 0),
+            )
+            for ev, path in sorted(
+                paths.items(), key=lambda item: (item[1].plane, item[1].t1 or 0, item[0])
+            )
+        )
+
+    @property
+    def latency(self) -> Latency | None:
+        """Of the flow's messages; None if none was completed."""
+        completions = self.data.table("completions", self.flow.flow)
+        seconds = message_latencies(completions, self.tables.transmissions)
+        if not seconds.size:
+            return None
+        metrics = SimpleNamespace(messages=seconds.size, **vars(Percentiles(seconds)))
+        return Latency.measured(metrics, self.data.scale)
+
+
+def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
+    """One flow over the whole run."""
+    metrics, flow = FlowMetrics(data, tables), tables.flow
+    return FlowSummary.measured(
+        metrics,
+        data.scale,
+        flow=flow.flow,
+        src=flow.src,
+        dst=flow.dst,
+        transport=flow.transport,
+        goodput_by_plane_bps=metrics.goodput_by_plane_bps,
+        evs=metrics.evs,
+        latency=metrics.latency,
+    )

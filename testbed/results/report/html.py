@@ -1,0 +1,118 @@
+"""What the HTML reports share: templates, pictures, and tables of metrics."""
+
+import base64
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+
+from testbed.model.summary import Metric, MetricGroup
+from testbed.model.summary.metric import COUNT, IN_MS, IN_REAL_US, IN_RTT, RATE, Quantity, View
+
+if TYPE_CHECKING:
+    from testbed.results.report.figures.style import Drawing
+
+DASH = "\N{EN DASH}"
+
+
+def template(name: str, **filters: Any) -> Template:
+    """A template of this package; what it shows is escaped, and a missing value is an error."""
+    environment = Environment(
+        loader=PackageLoader("testbed.results.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= filters
+    return environment.get_template(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure with the content of its SVG file as a data URL."""
+
+    title: str
+    caption: str
+    source: str
+
+    @classmethod
+    def of(cls, drawing: "Drawing", figures: Path) -> "Picture":
+        """Read a drawing from the directory of figures."""
+        encoded = base64.b64encode((figures / f"{drawing.stem}.svg").read_bytes()).decode()
+        source = f"data:image/svg+xml;base64,{encoded}"
+        return cls(drawing.title, drawing.caption, source)
+
+
+def number(value: float | None, digits: int = 0) -> str:
+    """A number with thin spaces between thousands; a dash for None."""
+    return DASH if value is None else f"{value:,.{digits}f}".replace(",", "\u2009")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A metric's value in a table: its main form, and its other forms in small print."""
+
+    text: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricTables:
+    """Headings and cells of the metrics that the report shows, for templates.
+
+    Attributes:
+        dilation: the run's; rates are shown at full speed, too.
+    """
+
+    dilation: float
+
+    def headings(self, group: type[MetricGroup], view: View = View.REPORT) -> list[str]:
+        """The headings of a group's columns."""
+        return [metric.title for metric in group.shown_in(view)]
+
+    def cells(self, group: MetricGroup, view: View = View.REPORT) -> list[Cell]:
+        """The cells of a group's row."""
+        return [self._cell(metric, group) for metric in group.shown_in(view)]
+
+    def _cell(self, metric: Metric[Any], group: MetricGroup) -> Cell:
+        main, *others = (_show(quantity, group) for quantity in metric.quantities)
+        value = metric.quantities[0].of(group)
+        if value is None:
+            return Cell(DASH)
+        if metric.unit is RATE:
+            others = [f"real {RATE.show(value * self.dilation)}"]
+        return Cell(main, ", ".join(others))
+
+    def rows(self, group: MetricGroup) -> list[tuple[str, str, list[str]]]:
+        """A row for each metric: title, definition, and its forms in ms, RTT and real us.
+
+        What is no time has one value instead of three.
+        """
+        return [
+            (metric.title, metric.definition.replace("`", ""), _forms(metric, group))
+            for metric in group.shown_in(View.REPORT)
+        ]
+
+
+_TIME_UNITS = [form.unit for form in (IN_MS, IN_RTT, IN_REAL_US)]
+
+
+def _forms(metric: Metric[Any], group: MetricGroup) -> list[str]:
+    quantities = {id(quantity.unit): quantity for quantity in metric.quantities}
+    if metric.unit not in _TIME_UNITS:
+        return [_show(metric.quantities[0], group)]
+    cells = []
+    for unit in _TIME_UNITS:
+        quantity = quantities.get(id(unit))
+        value = None if quantity is None else quantity.of(group)
+        cells.append("" if quantity is None else DASH if value is None else unit.form(value))
+    return cells
+
+
+def _show(quantity: Quantity, group: MetricGroup) -> str:
+    value = quantity.of(group)
+    if value is None:
+        return DASH
+    return number(value) if quantity.unit is COUNT else quantity.unit.show(value)

@@ -1,0 +1,160 @@
+"""A metric is declared once: whatever shows, compares, expects or documents metrics follows."""
+
+import importlib.util
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+from rich.console import Console
+
+from testbed.cli.summary import show
+from testbed.files.catalog import PROJECT
+from testbed.files.scenarios import load_scenario
+from testbed.model.errors import InputError
+from testbed.model.json_schema import scenario_schema, summary_schema
+from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View
+from testbed.model.summary.metric import Comparison, OptionalTime
+from testbed.results.analyse import analyse
+from testbed.results.analysis.comparison import compare, group_of
+from testbed.results.analysis.fault_metrics import FaultMetrics
+from testbed.results.run_directory import RunDirectory
+
+from .synthetic import Plan, generate
+
+TOY_S = 0.262
+"""What the toy metric comes to: two base RTTs."""
+
+
+def declare(
+    monkeypatch: pytest.MonkeyPatch,
+    group: type[MetricGroup],
+    computing: type,
+    metric: Metric[Any],
+    value: object,
+) -> None:
+    """Do what two lines of code would: declare `toy` in its group, and compute it."""
+    metric.__set_name__(group, "toy")
+    monkeypatch.setattr(group, "toy", metric, raising=False)
+    monkeypatch.setattr(computing, "toy", property(lambda _: value), raising=False)
+
+
+@pytest.fixture
+def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    toy = OptionalTime(
+        "How long the toy rolled.",
+        title="rolling of the toy",
+        views=View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT,
+        compared=Comparison(),
+    )
+    declare(monkeypatch, FaultEffect, FaultMetrics, toy, TOY_S)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """The directory of an analysed run that expects something of the toy metric."""
+    directory = tmp_path / "run"
+    generate(directory, replace(Plan(), duration=5.0))
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["scenario"]["expect"]["faults"] = {"toy_rtt": {"at_most": 1.5}}
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    analyse(directory)
+    return directory
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_toy_metric_appears_everywhere(run: Path) -> None:
+    written = json.loads((run / "summary.json").read_text())
+    forms = {"toy_ms": 262.0, "toy_rtt": 2.0, "toy_real_us": 26.2}
+    for shown in (written["faults"][0], *written["faults"][0]["flows"]):
+        assert {key: shown[key] for key in forms} == pytest.approx(forms)
+    summary = Summary.model_validate(written)
+    assert summary.model_dump(mode="json") == written
+
+    report = (run / "report.html").read_text()
+    for words in ("Rolling of the toy", "How long the toy rolled.", "262.0 ms", "26.2"):
+        assert words in report
+
+    terminal = StringIO()
+    show(summary, RunDirectory(run), Console(file=terminal, width=200))
+    (row,) = (line for line in terminal.getvalue().splitlines() if "│ toy " in line)
+    assert "262.0 ms" in row
+
+    rows = {row.name: row for row in compare([group_of("runs", [run])])}
+    value = rows["fault 0, toy"].cells[0].value
+    assert value is not None
+    assert value.median == pytest.approx(2.0)
+    assert rows["fault 0, toy"].unit == "RTT"
+
+    suite = ET.parse(run / "junit.xml").getroot()  # noqa: S314 - our own
+    (case,) = (case for case in suite.iter("testcase") if "toy_rtt" in case.get("name", ""))
+    failure = case.find("failure")
+    assert failure is not None
+    assert failure.get("message", "").startswith("2 at blackhole of")
+
+
+@pytest.mark.usefixtures("_toy")
+def test_a_toy_metric_is_known_to_schemas_and_may_be_expected(tmp_path: Path) -> None:
+    for schema in (summary_schema()["$defs"]["FaultSummary"], scenario_schema()["$defs"]["Expect"]):
+        properties = schema["properties"]
+        properties = properties.get("faults", {}).get("properties", properties)
+        assert properties["toy_rtt"]["description"].startswith("How long the toy rolled.")
+    load_scenario(_expecting(tmp_path, "toy_rtt"))
+
+
+def test_without_its_declaration_it_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="the unknown figure toy_rtt"):
+        load_scenario(_expecting(tmp_path, "toy_rtt"))
+
+
+def _expecting(directory: Path, key: str) -> str:
+    content = yaml.safe_load((PROJECT / "scenarios/link-failure.yaml").read_text())
+    file = directory / "toy.yaml"
+    file.write_text(yaml.dump({**content, "expect": {"faults": {key: {"at_most": 10}}}}))
+    return str(file)
+
+
+def test_the_schema_is_that_of_what_is_written(tmp_path: Path) -> None:
+    generate(tmp_path / "run", replace(Plan(), duration=5.0))
+    analyse(tmp_path / "run", drawn=False)
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())
+    schema = summary_schema()
+    assert set(written) == set(schema["properties"]) == set(schema["required"])
+    for key, group in (("flows", "FlowSummary"), ("faults", "FaultSummary")):
+        assert set(written[key][0]) == set(schema["$defs"][group]["properties"])
+
+
+def test_keys_that_are_unknown_or_missing_are_refused() -> None:
+    fault: dict[str, Any] = {
+        "index": 0,
+        "kind": "cut",
+        "target": "l",
+        "places": (),
+        "actuator": "link",
+        "requested_s": 1.0,
+        "proof": {},
+        "flows_affected": 0,
+        "flows": (),
+    }
+    assert FaultSummary.model_validate(fault).packets_lost == 0
+    for wrong in ({"stall_rtts": 1.0}, {"requested_s": "soon"}, {"flows_affected": 0.5}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            FaultSummary.model_validate(fault | wrong)
+    del fault["requested_s"]
+    with pytest.raises(ValueError, match="requested_s"):
+        FaultSummary.model_validate(fault)
+
+
+def test_the_tables_of_the_documentation_are_up_to_date() -> None:
+    script = PROJECT / "scripts/metric_tables.py"
+    spec = importlib.util.spec_from_file_location("metric_tables", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    document = (PROJECT / "docs/metrics.md").read_text()
+    assert module.with_tables(document) == document, f"run: .venv/bin/python {script}"
