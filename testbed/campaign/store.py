@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from testbed.campaign.job import Form, Record, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
+from testbed.model.summary import Summary
 from testbed.results.code_version import code_version
 from testbed.results.run_directory import SUMMARY, RunDirectory, is_locked
 
