@@ -1,11 +1,11 @@
 """`make soak`: every fault for longer, then every shipped scenario on the fabric, and a table.
 
-With names, these parts instead of all: `faults`, and scenarios. No part ends the others. What could
-not be trusted is tried again when all have been run once, as long as there is time: from the
-shortest on, and the runs of ten minutes (MUST_BE_TRUSTED) also where they are only degraded. All
-once take forty minutes, twenty of which are those of `chaos-long` and `clustermapper-long`. The
-table is also in RESULTS/soak.md, and in RESULTS/soak.json for programs; a soak that was broken off
-goes on there with what it has not done, and one that came to its end begins anew. Exit status: 0
+With names, only these parts: `faults`, and scenarios. No part that fails ends the others. Runs that
+cannot be trusted are made again when all have been made once, while there is time, the shortest
+first; the runs of ten minutes (MUST_BE_TRUSTED) also if they are only degraded. All parts once take
+forty minutes, twenty of which are those of `chaos-long` and `clustermapper-long`. The table is also
+in RESULTS/soak.md, and in RESULTS/soak.json for programs. A soak that was interrupted is resumed by
+the same command, as long as the code is the same; one that was finished begins anew. Exit status: 0
 all was as expected, 1 something was not, or could not be trusted, 2 wrong arguments.
 """
 
@@ -16,12 +16,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from testbed.campaign.budget import RetryPolicy
+from testbed.campaign.engine import Engine
+from testbed.campaign.job import Record
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.plan import PlannedRun, planned_run
+from testbed.campaign.store import Store
+from testbed.experiment.capacity import kept
+from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, did_you_mean
-from testbed.results.run_directory import RunDirectory
+from testbed.model.scenario import Scenario
+from testbed.results.code_version import code_version
+from testbed.results.run_directory import SUMMARY, RunDirectory
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -29,14 +40,14 @@ MATRIX = "faults"
 MATRIX_TESTS = ("-m", "pytest", "-q", "tests/controller/test_matrix.py")
 
 MUST_BE_TRUSTED = frozenset({"chaos-long", "clustermapper-long"})
-"""What these show, no leak and nobody accused, takes a machine that did nothing else; of the others
-a verdict *degraded* leaves what they expect standing."""
+"""They show that nothing leaks and nobody is accused, for which the machine must do nothing else.
+Of the others a degraded run is enough."""
 
 LASTING_MIN = 45
-"""So long a soak may take with what is tried again; each part is run once all the same."""
+"""How long a soak may take with runs that are made again; each part is run once all the same."""
 
-HANGS_S = 30 * 60
-"""A part that takes longer does not end."""
+TIMEOUT_S = 30 * 60
+"""A part that takes longer is given up."""
 
 HEADINGS = ("", "tries", "seconds", "verdict", "bytes sent", "lost", "in error", "growth", "why")
 FAULT_HEADINGS = (
@@ -59,16 +70,16 @@ class Part:
         name: a scenario's, or MATRIX.
         fine: whether all was as expected, in a run that can be trusted as far as it must.
         tries: how often it was run; more than once if it could not be trusted before.
-        seconds: what the last try took.
-        verdict: of the last try.
+        seconds: how long the last try took.
+        verdict: that of the last try.
         why: what was not as expected, and why a run is not trusted.
-        disturbed: whether it says too little because of the machine that it was on.
+        disturbed: whether the machine disturbed it so much that it shows too little.
         bytes_sent: payload.
         bytes_damaged: payload lost or corrupted.
         qps_in_error: flows of which a message failed.
-        growth: by how much the memory of the process that grew most did; None if not measured.
-        commit: the project's state that was tested.
-        faults: of a scenario with faults of links: how many, and the worst that one did, as a row
+        growth: how much the memory of the process that grew most did; None if not measured.
+        code: the version of the code that was tested.
+        faults: of a scenario with faults of links: how many, and the worst effects of any, as a row
             of FAULT_HEADINGS.
     """
 
@@ -83,7 +94,7 @@ class Part:
     bytes_damaged: int | None = None
     qps_in_error: int | None = None
     growth: float | None = None
-    commit: str = ""
+    code: str = ""
     faults: tuple[str, ...] = ()
 
     @property
@@ -103,97 +114,140 @@ class Part:
         )
 
 
+class Soak:
+    """A soak that is under way: its parts so far, and which runs are made again."""
+
+    def __init__(self, directory: Path, names: list[str]) -> None:
+        """Begin, or resume an interrupted soak of the same parts and the same code."""
+        self._directory, self._names = directory, names
+        self.parts = _interrupted(directory, names)
+
+    def add(self, part: Part) -> None:
+        """Add a part, or replace it after another try."""
+        self.parts[part.name] = part
+        self.write()
+        _print_row(part.cells)
+
+    def add_run(self, planned: PlannedRun, record: Record) -> None:
+        """Add a scenario's run that has ended."""
+        before = self.parts.get(planned.job.name)
+        tries = before.tries + 1 if before else 1
+        self.add(_part(planned.job.name, record, tries, self._directory))
+
+    def write(self, *, over: bool = False) -> None:
+        """Write `soak.md` and `soak.json`."""
+        parts = self.parts.values()
+        content = {"wanted": self._names, "over": over, "done": [asdict(part) for part in parts]}
+        tables = [_table(HEADINGS, [part.cells for part in parts])]
+        if faults := [(part.name, *part.faults) for part in parts if part.faults]:
+            tables.append(_table(FAULT_HEADINGS, faults))
+        place = RunDirectory(self._directory)
+        place.write("soak.md", "\n".join(tables))
+        place.write("soak.json", json.dumps(content, indent=2) + "\n")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoakPolicy(RetryPolicy):
+    """Runs that were disturbed are made again, at the same dilation, the shortest first."""
+
+    parts: Mapping[str, Part]
+
+    def may_improve(self, planned: PlannedRun, _record: Record | None, _store: Store) -> bool:
+        """Whether the run was disturbed, and may be tried again."""
+        part = self.parts[planned.job.name]
+        return part.disturbed and part.tries < len(self.factors)
+
+    def urgency(self, planned: PlannedRun, _store: Store) -> float:
+        """The shorter the run, the more urgent."""
+        return -planned.expected_s()
+
+
 def main() -> int:
-    """Run everything, one after the other, then again what was disturbed; say how it went."""
-    began = time.monotonic()
-    asked = _arguments()
-    directory = Path(asked.results)
+    """Run all parts in turn, then again what was disturbed; print how it went."""
+    began = datetime.now().astimezone()
+    arguments = _arguments()
+    directory, names = Path(arguments.results), arguments.parts
     directory.mkdir(parents=True, exist_ok=True)
-    wanted = asked.parts
-    done = _broken_off(directory, wanted)
+    soak = Soak(directory, names)
     _measure_machine()
-    _show(HEADINGS)
-    for part in done.values():
-        _show(part.cells)
-    for name in wanted:
-        if name not in done:
-            done[name] = _matrix(directory) if name == MATRIX else _scenario(name, asked.results)
-            _write(directory, wanted, done)
-            _show(done[name].cells)
-    until = began + asked.minutes * 60
-    while (again := _to_be_tried(done, asked.tries, until - time.monotonic())) is not None:
-        done[again.name] = _scenario(again.name, asked.results, again.tries + 1)
-        _write(directory, wanted, done)
-        _show(done[again.name].cells)
-    _write(directory, wanted, done, over=True)
-    wrong = [name for name, part in done.items() if not part.fine]
-    said = f"not as expected, or not trusted: {', '.join(wrong)}" if wrong else "all as expected"
-    sys.stdout.write(f"{said}; table: {directory / 'soak.md'}\n")
+    for cells in (HEADINGS, *(part.cells for part in soak.parts.values())):
+        _print_row(cells)
+    if MATRIX in names and MATRIX not in soak.parts:
+        soak.add(_matrix(directory))
+    passed_s = (datetime.now().astimezone() - began).total_seconds()
+    policy = SoakPolicy(
+        seconds=arguments.minutes * 60 - passed_s,
+        factors=(1.0,) * arguments.tries,
+        stop_if_late=False,
+        parts=soak.parts,
+    )
+    planned = [_planned(name) for name in names if name != MATRIX]
+    made = [run for run in planned if run.job.name in soak.parts]
+    store = Store(directory, began, exclusive=False)
+    engine = Engine(store, LocalExecutor(directory), lambda *_: None, policy, soak.add_run)
+    engine.execute(
+        [run for run in planned if run not in made],
+        [run for run in made if policy.may_improve(run, None, store)],
+    )
+    soak.write(over=True)
+    wrong = [name for name, part in soak.parts.items() if not part.fine]
+    result = f"not as expected, or not trusted: {', '.join(wrong)}" if wrong else "all as expected"
+    sys.stdout.write(f"{result}; table: {directory / 'soak.md'}\n")
     return 1 if wrong else 0
 
 
-def _to_be_tried(done: Mapping[str, Part], most: int, left_s: float) -> Part | None:
-    """What was disturbed, has been tried least often, and fits into the time that is left."""
-    fit = [
-        part
-        for part in done.values()
-        if part.disturbed and part.tries < most and part.seconds <= left_s
-    ]
-    return min(fit, key=lambda part: (part.tries, part.seconds), default=None)
+def _planned(name: str) -> PlannedRun:
+    planned = planned_run(load_scenario(name, _dilation), "emulated", name, name=name)
+    return replace(planned, job=replace(planned.job, timeout_s=TIMEOUT_S))
+
+
+def _dilation(scenario: Scenario) -> float:
+    """The dilation for `auto`: the smallest that this machine carries."""
+    capacity = kept()
+    return nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
 
 
 def _arguments() -> argparse.Namespace:
-    """What was asked for; names of parts that there are none of end it with status 2."""
-    known = [MATRIX, *sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))]
+    """The command line; a name that is no part ends it with status 2."""
+    available = [MATRIX, *sorted(path.stem for path in (ROOT / "scenarios").glob("*.yaml"))]
     parser = argparse.ArgumentParser(prog="make soak", description="Try everything for longer.")
     parser.add_argument("results", help="directory for the runs and the table")
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(known)}")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(available)}")
     parser.add_argument(
         "--tries",
         type=int,
         choices=range(1, 10),
         default=3,
         metavar="N",
-        help="how often a run is tried that cannot be trusted (default: 3)",
+        help="how often a run that cannot be trusted is made at most (default: 3)",
     )
     parser.add_argument(
         "--minutes",
         type=float,
         default=LASTING_MIN,
         metavar="N",
-        help=f"nothing is tried again that would end later than this (default: {LASTING_MIN})",
+        help=f"no run is made again that would end later than this (default: {LASTING_MIN})",
     )
-    asked = parser.parse_intermixed_args()
-    asked.parts = asked.parts or known
-    for name in asked.parts:
-        if name not in known:
-            parser.error(f"no part is called {name}; {did_you_mean(name, known) or 'see --help'}")
-    return asked
+    arguments = parser.parse_intermixed_args()
+    arguments.parts = arguments.parts or available
+    for name in arguments.parts:
+        if name not in available:
+            parser.error(
+                f"no part is called {name}; {did_you_mean(name, available) or 'see --help'}"
+            )
+    return arguments
 
 
-def _broken_off(directory: Path, wanted: list[str]) -> dict[str, Part]:
-    """What a soak of the same parts and the same commit did before it was broken off."""
+def _interrupted(directory: Path, names: list[str]) -> dict[str, Part]:
+    """The parts of an interrupted soak of the same names by the same code; else none."""
     file = directory / "soak.json"
     if not file.is_file():
         return {}
     content = json.loads(file.read_text())
-    if content["wanted"] != wanted or content.get("over", True):
+    if content["wanted"] != names or content.get("over", True):
         return {}
-    parts = [Part(**part) for part in content["done"]]
-    return {part.name: part for part in parts if part.commit == _commit()}
-
-
-def _write(
-    directory: Path, wanted: list[str], done: Mapping[str, Part], *, over: bool = False
-) -> None:
-    parts = [asdict(part) for part in done.values()]
-    content = {"wanted": wanted, "over": over, "done": parts}
-    tables = [_table(HEADINGS, [part.cells for part in done.values()])]
-    if faults := [(part.name, *part.faults) for part in done.values() if part.faults]:
-        tables.append(_table(FAULT_HEADINGS, faults))
-    place = RunDirectory(directory)
-    place.write("soak.md", "\n".join(tables))
-    place.write("soak.json", json.dumps(content, indent=2) + "\n")
+    parts = [part for part in content["done"] if part.get("code") == code_version()]
+    return {part["name"]: Part(**part) for part in parts}
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -202,95 +256,92 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _measure_machine() -> None:
-    """See what the machine carries now: an old figure may have runs refused, or too fast for it.
+    """Measure what the machine carries: an old figure may have runs refused, or made too fast.
 
-    What stands in the way of that, every run will say for itself.
+    If that fails, every run will report the reason.
     """
-    status, _, complained = _run([str(TESTBED), "doctor", "--measure"])
+    status, _, errors = _run([str(TESTBED), "doctor", "--measure"])
     if status != ExitStatus.AS_EXPECTED:
-        sys.stderr.write(complained)
+        sys.stderr.write(errors)
 
 
 def _matrix(directory: Path) -> Part:
-    """Every kind of fault on every target, a second each; what a failure said is kept."""
+    """Every kind of fault on every target, a second each; the output of a failure is kept."""
     began = time.monotonic()
-    status, said, complained = _run([sys.executable, *MATRIX_TESTS], {"TESTBED_SOAK": "1"})
+    status, output, errors = _run([sys.executable, *MATRIX_TESTS], {"TESTBED_SOAK": "1"})
     fine = status == ExitStatus.AS_EXPECTED
-    verdict = "passed" if fine else "FAILED"
-    why = _last_line(said or complained)
+    why = _last_line(output or errors)
     if not fine:
         log = directory / "soak-faults.log"
-        log.write_text(said + complained)
+        log.write_text(output + errors)
         why = f"{why}: see {log}"
-    return Part(MATRIX, fine, 1, _since(began), verdict, why, commit=_commit())
+    seconds, verdict = round(time.monotonic() - began), "passed" if fine else "FAILED"
+    return Part(MATRIX, fine, 1, seconds, verdict, why, code=code_version())
 
 
-def _scenario(name: str, results: str, tries: int = 1) -> Part:
-    """One scenario on the emulated fabric, for the first time or again."""
-    began = time.monotonic()
-    command = [str(TESTBED), "run", name, "--results", results, "--json"]
-    status, said, complained = _run(command)
-    seconds = _since(began)
-    summary = json.loads(said)["summary"] if said else None
-    disturbed = _is_disturbed(name, status, summary)
-    if summary is None:
-        why = _complaint(complained)
-        return Part(name, False, tries, seconds, "FAILED", why, disturbed, commit=_commit())
+def _part(name: str, record: Record, tries: int, directory: Path) -> Part:
+    """How a scenario's run went."""
+    part = Part(name, False, tries, round(record.seconds), "FAILED", "", code=code_version())
+    if record.run is None:
+        disturbed = record.status == ExitStatus.UNTRUSTED
+        return replace(part, why=_error(record.message), disturbed=disturbed)
+    summary = json.loads((directory / record.run / SUMMARY).read_text())
+    disturbed = _is_disturbed(name, record.status, summary["verdict"])
     integrity = summary["integrity"]
-    failed = [one for one in summary["expectations"] if not one["holds"]]
-    reasons = [f"{one['figure']} {_shown(one['value'])}, not {one['bound']}" for one in failed]
-    return Part(
-        name,
-        status == ExitStatus.AS_EXPECTED and not disturbed,
-        tries,
-        seconds,
-        summary["verdict"],
-        "; ".join([*reasons, *summary["reasons"]]),
-        disturbed,
-        integrity["bytes_sent"],
-        integrity["bytes_lost"] + integrity["bytes_corrupted"],
-        summary["qps_in_error"],
-        max((one["growth"] for one in summary["memory"]), default=None),
-        _commit(),
-        _worst(summary["faults"]),
+    failed = [check for check in summary["expectations"] if not check["holds"]]
+    reasons = [
+        f"{check['figure']} {_shown(check['value'])}, not {check['bound']}" for check in failed
+    ]
+    return replace(
+        part,
+        fine=record.status == ExitStatus.AS_EXPECTED and not disturbed,
+        verdict=summary["verdict"],
+        why="; ".join([*reasons, *summary["reasons"]]),
+        disturbed=disturbed,
+        bytes_sent=integrity["bytes_sent"],
+        bytes_damaged=integrity["bytes_lost"] + integrity["bytes_corrupted"],
+        qps_in_error=summary["qps_in_error"],
+        growth=max((process["growth"] for process in summary["memory"]), default=None),
+        faults=_worst(summary["faults"]),
     )
 
 
 def _worst(faults: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """What the faults of links did to the flows that they struck, each figure that of the worst."""
-    struck = [one for one in faults if one["flows_affected"] and ">" in one["places"][0]]
-    if not struck:
+    """The worst effects that faults of links had on the flows that they affected."""
+    effective = [fault for fault in faults if fault["flows_affected"] and ">" in fault["places"][0]]
+    if not effective:
         return ()
     times = (
-        _most(struck, f"{figure}_rtt", "{:.2f}") for figure in ("detection", "stall", "recovery")
+        _most(effective, f"{figure}_rtt", "{:.2f}") for figure in ("detection", "stall", "recovery")
     )
-    lost = sum(one["packets_lost"] for one in struck)
-    return (f"{len(struck)}", *times, f"{lost:,}", _most(struck, "residual_loss", "{:.3%}"))
+    lost = sum(fault["packets_lost"] for fault in effective)
+    residual = _most(effective, "residual_loss", "{:.3%}")
+    return (f"{len(effective)}", *times, f"{lost:,}", residual)
 
 
 def _shown(value: float | None) -> str:
     return "none" if value is None else f"{value:.4g}"
 
 
-def _most(faults: Sequence[dict[str, Any]], figure: str, shape: str) -> str:
-    """The most of a figure over the faults that have it, and how many have not."""
-    found = [one[figure] for one in faults if one[figure] is not None]
-    missing = len(faults) - len(found)
-    most = shape.format(max(found)) if found else "none"
-    return f"{most} (none: {missing})" if found and missing else most
+def _most(faults: Sequence[dict[str, Any]], figure: str, form: str) -> str:
+    """The largest value of a figure over the faults that have it, and how many have not."""
+    values = [fault[figure] for fault in faults if fault[figure] is not None]
+    missing = len(faults) - len(values)
+    most = form.format(max(values)) if values else "none"
+    return f"{most} (none: {missing})" if values and missing else most
 
 
-def _is_disturbed(name: str, status: int, summary: dict[str, Any] | None) -> bool:
-    """Whether a run says too little because of the machine that it was on."""
-    if summary is not None and status == ExitStatus.AS_EXPECTED:
-        return name in MUST_BE_TRUSTED and summary["verdict"] != "trusted"
+def _is_disturbed(name: str, status: int, verdict: str) -> bool:
+    """Whether the machine disturbed a run so much that it shows too little."""
+    if status == ExitStatus.AS_EXPECTED:
+        return name in MUST_BE_TRUSTED and verdict != "trusted"
     return status == ExitStatus.UNTRUSTED
 
 
 def _run(
     command: Sequence[str], variables: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
-    """Exit status, output and complaints of a command; one that hangs is killed, and failed."""
+    """Exit status, output and errors of a command; one that hangs is killed, and fails."""
     try:
         done = subprocess.run(  # noqa: S603 - our own commands
             command,
@@ -299,36 +350,24 @@ def _run(
             env=os.environ | dict(variables or {}),
             capture_output=True,
             text=True,
-            timeout=HANGS_S,
+            timeout=TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return ExitStatus.FAILED, "", f"did not end within {HANGS_S // 60} min, and was killed"
+        return ExitStatus.FAILED, "", f"did not end within {TIMEOUT_S // 60} min, and was killed"
     return done.returncode, done.stdout, done.stderr
 
 
-def _commit() -> str:
-    """The project's state, changes that are not committed included."""
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
-    return subprocess.run(  # noqa: S603 - fixed words
-        command, check=False, cwd=ROOT, capture_output=True, text=True
-    ).stdout.strip()
-
-
-def _complaint(text: str) -> str:
-    """The error that a command ended with, its remedy included; or else the last that it said."""
+def _error(text: str) -> str:
+    """The error that a command ended with, its remedy included; or else its last line."""
     error = text.rpartition("error: ")[2] if "error: " in text else _last_line(text)
     return " ".join(error.split())
 
 
 def _last_line(text: str) -> str:
-    return (text.strip().splitlines() or ["said nothing"])[-1]
+    return (text.strip().splitlines() or ["no output"])[-1]
 
 
-def _since(began: float) -> int:
-    return round(time.monotonic() - began)
-
-
-def _show(cells: tuple[str, ...]) -> None:
+def _print_row(cells: tuple[str, ...]) -> None:
     sys.stdout.write(SCREEN.format(*cells).rstrip() + "\n")
     sys.stdout.flush()
 

@@ -5,52 +5,73 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
+
+from testbed.campaign.job import Form, Job, Record
+from testbed.results.run_directory import SUMMARY
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 
 class Commands:
-    """Stands for the commands that a soak runs: answers of `testbed run`, name by name."""
+    """Stands for what a soak runs: commands, and runs with these exit statuses, name by name."""
 
-    def __init__(self, statuses: dict[str, Iterator[int]]) -> None:
-        self.statuses = statuses
+    def __init__(self, directory: Path, statuses: dict[str, Iterator[int]]) -> None:
+        self.directory, self.statuses = directory, statuses
         self.verdicts: dict[str, Iterator[str]] = {}
         self.ran: list[str] = []
         self.faults: list[dict[str, object]] = []
-        self.commit = "one"
         self.hangs = ""
         self.measured = 0
         self.refused = ""
 
     def __call__(self, command: list[str], **_: object) -> "subprocess.CompletedProcess[str]":
-        words = [str(word) for word in command]
-        if words[0] == "git":
-            return subprocess.CompletedProcess(words, 0, f"{self.commit}\n", "")
-        if words[1] == "doctor":
+        if command[1] == "doctor":
             self.measured += 1
-            return subprocess.CompletedProcess(words, 0, "", "")
-        name = "faults" if "pytest" in words else words[2]
-        self.ran.append(name)
-        if name == self.hangs:
-            raise subprocess.TimeoutExpired(words, 1800)
-        if name == self.refused:
-            return subprocess.CompletedProcess(words, 3, "", "warning: a\nerror: 8 flows\n  b\n")
-        status = next(self.statuses.get(name, iter([0])))
+            return subprocess.CompletedProcess(command, 0, "", "")
+        self.ran.append("faults")
+        status = next(self.statuses.get("faults", iter([0])))
+        return subprocess.CompletedProcess(command, status, "2 passed", "")
+
+    def slots(self, _form: Form) -> int:
+        return 1
+
+    def stop(self) -> None:
+        """Nothing is under way."""
+
+    def submit(self, job: Job) -> "Future[Record]":
+        future = Future[Record]()
+        future.set_result(self._record(job))
+        return future
+
+    def _record(self, job: Job) -> Record:
+        assert not job.options
+        self.ran.append(job.name)
+        if job.name == self.hangs:
+            return Record(1, 0.0, message="not done after 30 min")
+        if job.name == self.refused:
+            return Record(3, 0.0, message="warning: a\nerror: 8 flows\n  b\n")
+        status = next(self.statuses.get(job.name, iter([0])), None)
+        if status is None:
+            raise KeyboardInterrupt
+        verdicts = self.verdicts.get(job.name, iter(["invalid" if status else "trusted"]))
         summary = {
             "integrity": {"bytes_sent": 1000, "bytes_lost": 0, "bytes_corrupted": 0},
-            "verdict": next(self.verdicts.get(name, iter(["invalid" if status else "trusted"]))),
+            "verdict": next(verdicts),
             "expectations": [],
             "reasons": [] if not status else ["the machine was late"],
             "qps_in_error": 0,
             "memory": [{"growth": 0.01}, {"growth": 0.02}],
             "faults": self.faults,
         }
-        said = "2 passed" if name == "faults" else json.dumps({"summary": summary})
-        return subprocess.CompletedProcess(words, status, said, "")
+        run = f"{job.folder}/{len(self.ran)}"
+        (self.directory / run).mkdir(parents=True, exist_ok=True)
+        (self.directory / run / SUMMARY).write_text(json.dumps(summary))
+        return Record(status, 0.0, run)
 
 
 Soak = Callable[..., tuple[int, Commands]]
@@ -68,19 +89,20 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Soak:
 
     def run(
         *names: str,
-        commit: str = "one",
+        code: str = "one",
         hangs: str = "",
         refused: str = "",
         did: Sequence[dict[str, object]] = (),
         verdicts: dict[str, list[str]] | None = None,
         **statuses: list[int],
     ) -> tuple[int, Commands]:
-        commands = Commands({name: iter(found) for name, found in statuses.items()})
+        commands = Commands(tmp_path, {name: iter(found) for name, found in statuses.items()})
         commands.verdicts = {name: iter(found) for name, found in (verdicts or {}).items()}
-        commands.commit = commit
         commands.hangs, commands.refused = hangs, refused
         commands.faults = [*did]
         monkeypatch.setattr(module.subprocess, "run", commands)
+        monkeypatch.setattr(module, "LocalExecutor", lambda _: commands)
+        monkeypatch.setattr(module, "code_version", lambda: code)
         monkeypatch.setattr(sys, "argv", ["soak.py", str(tmp_path), *names])
         return module.main(), commands
 
@@ -115,7 +137,7 @@ def test_nothing_is_tried_again_when_time_is_over(soak: Soak) -> None:
 def test_a_part_that_does_not_end_fails_and_ends_no_other(soak: Soak, tmp_path: Path) -> None:
     status, commands = soak("healthy", "chaos", hangs="healthy")
     assert (status, commands.ran) == (1, ["healthy", "chaos"])
-    assert "| FAILED |  |  |  |  | did not end within 30 min" in (tmp_path / "soak.md").read_text()
+    assert "| FAILED |  |  |  |  | not done after 30 min" in (tmp_path / "soak.md").read_text()
 
 
 def test_what_is_refused_says_why(soak: Soak, tmp_path: Path) -> None:
@@ -168,7 +190,7 @@ def test_what_failed_is_not_tried_again(soak: Soak) -> None:
 
 def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
     names = ("healthy", "chaos", "incast")
-    with pytest.raises(StopIteration):
+    with pytest.raises(KeyboardInterrupt):
         soak(*names, chaos=[])
     status, commands = soak(*names, incast=[4, 4, 0])
     assert (status, commands.ran) == (0, ["chaos", "incast", "incast", "incast"])
@@ -176,10 +198,10 @@ def test_a_soak_that_was_broken_off_goes_on(soak: Soak) -> None:
     assert commands.ran == [*names], "one that came to its end begins anew"
 
 
-def test_what_another_commit_did_does_not_count(soak: Soak) -> None:
-    with pytest.raises(StopIteration):
+def test_what_other_code_did_does_not_count(soak: Soak) -> None:
+    with pytest.raises(KeyboardInterrupt):
         soak("healthy", "chaos", chaos=[])
-    _, commands = soak("healthy", "chaos", commit="two")
+    _, commands = soak("healthy", "chaos", code="two")
     assert commands.ran == ["healthy", "chaos"]
 
 
