@@ -9,7 +9,7 @@ import typer
 from testbed.cli.comparing import show_comparison
 from testbed.cli.options import Json
 from testbed.cli.screen import say_json, stdout
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 
 
 def compare(
@@ -36,7 +36,7 @@ def compare(
         rows = write_comparison("Comparison", groups, output)
     except OSError as error:
         expected = f"a file to write ({error.strerror})"
-        raise InputError([Problem("--output", str(output), expected)]) from None
+        raise InputError.of("--output", str(output), expected) from None
     for one in (output.parent, output, *output.parent.glob("figures/*")):
         give_to_user(one)
     if as_json:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,15 +27,15 @@ def hold_of(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
         return None
     if several:
         found = "with --repeat, --sweep or --into"
-        raise InputError([Problem("--hold", found, "one run", "a series plays its timeline only")])
+        raise InputError.of("--hold", found, "one run", "a series plays its timeline only")
     if limit is None:
         return Hold()
     try:
         limit_ns = parse_duration(limit)
     except ValueError as error:
-        raise InputError([Problem("--hold-for", limit, str(error))]) from None
+        raise InputError.of("--hold-for", limit, str(error)) from None
     if limit_ns <= 0:
-        raise InputError([Problem("--hold-for", limit, "a time above 0, such as 5min")])
+        raise InputError.of("--hold-for", limit, "a time above 0, such as 5min")
     return Hold(limit_ns)
 
 

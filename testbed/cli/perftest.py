@@ -79,16 +79,16 @@ def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tupl
         InputError: one of them is no host, or only one is named.
     """
     from testbed.cli.paths import hosts_named
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
 
     if src is not None and dst is not None:
         a, b = hosts_named(topology, **{"--src": src, "--dst": dst})
         if a == b:
-            raise InputError([Problem("--dst", dst, "another host than --src")])
+            raise InputError.of("--dst", dst, "another host than --src")
         return [(a, b)]
     if src is not None or dst is not None:
         missing = "--src" if src is None else "--dst"
-        raise InputError([Problem(missing, "nothing", "a host, as the other one is named")])
+        raise InputError.of(missing, "nothing", "a host, as the other one is named")
     first = topology.hosts[0]
     others = {topology.rack(host): host for host in reversed(topology.hosts[1:])}
     return [(first, others[rack]) for rack in sorted(others) if rack in (0, max(others))]

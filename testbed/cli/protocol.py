@@ -20,7 +20,7 @@ def protocol(
     """
     from testbed.drawings import dialogue
     from testbed.drawings.protocol import draw_sequence, draw_states
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
 
     pictures = (
         ("loss", dialogue.loss, "A packet is lost: the path is condemned, a backup takes over"),
@@ -38,5 +38,5 @@ def protocol(
         draw_states(directory / "protocol-ev-states.png")
     except OSError as error:
         what = f"a directory to write to ({error.strerror})"
-        raise InputError([Problem("--output", str(directory), what)]) from None
+        raise InputError.of("--output", str(directory), what) from None
     stdout().print(f"wrote {directory}/protocol-*.png")

@@ -23,7 +23,7 @@ from testbed.cli.series import (
     sweep_of,
 )
 from testbed.cli.summary import end_with
-from testbed.model.errors import InputError, MachineError, Problem
+from testbed.model.errors import InputError, MachineError
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -169,15 +169,11 @@ def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
 
 def _require_no_pause(scenario: "Scenario") -> None:
     if scenario.topology.pause is not None:
-        raise InputError(
-            [
-                Problem(
-                    "topology.pause",
-                    str(scenario.topology.pause),
-                    "null: Linux has no priority flow control",
-                    "testbed simulate, which has it",
-                )
-            ]
+        raise InputError.of(
+            "topology.pause",
+            str(scenario.topology.pause),
+            "null: Linux has no priority flow control",
+            "testbed simulate, which has it",
         )
 
 

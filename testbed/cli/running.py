@@ -14,7 +14,6 @@ from testbed.model.errors import (
     InputError,
     LateError,
     MachineError,
-    Problem,
     RunFailedError,
     TestbedError,
 )
@@ -50,7 +49,7 @@ def require_seed(seed: int) -> None:
     from testbed.model.scenario import MAX_SEED
 
     if not 0 <= seed <= MAX_SEED:
-        raise InputError([Problem("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")])
+        raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")
 
 
 def scenario_given(

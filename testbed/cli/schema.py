@@ -16,7 +16,7 @@ def schema(
 ) -> None:
     """Write the JSON Schemas of topologies, scenarios and summaries."""
     from testbed.files.catalog import PROJECT
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
     from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory
@@ -32,5 +32,5 @@ def schema(
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         except OSError as error:
             expected = f"a file to write ({(error.strerror or str(error)).lower()})"
-            raise InputError([Problem("--directory", str(file), expected)]) from None
+            raise InputError.of("--directory", str(file), expected) from None
         stdout().print(f"wrote {file}")

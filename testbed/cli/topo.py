@@ -42,22 +42,22 @@ def topo(
 
 
 def _require_drawable(topology: "Topology", where: str) -> None:
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
 
     links = topology.planes * topology.t0_per_plane
     links *= topology.t1_per_plane + topology.hosts_per_t0
     if links > MAX_LINKS:
         what = f"at most {MAX_LINKS} links, to be drawn"
         remedy = "draw a smaller fabric of the same shape"
-        raise InputError([Problem(where, f"{links} links", what, remedy)])
+        raise InputError.of(where, f"{links} links", what, remedy)
 
 
 def _write(topology: "Topology", output: Path) -> None:
     from testbed.drawings.text import graphviz, mermaid
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
 
     if output.suffix not in _KINDS:
-        raise InputError([Problem("--output", output.name, f"a name in {', '.join(_KINDS)}")])
+        raise InputError.of("--output", output.name, f"a name in {', '.join(_KINDS)}")
     try:
         if output.suffix in (".dot", ".mmd"):
             text = graphviz(topology) if output.suffix == ".dot" else mermaid(topology)
@@ -68,4 +68,4 @@ def _write(topology: "Topology", output: Path) -> None:
             draw(topology, output)
     except OSError as error:
         what = f"a file to write ({error.strerror})"
-        raise InputError([Problem("--output", str(output), what)]) from None
+        raise InputError.of("--output", str(output), what) from None

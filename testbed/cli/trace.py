@@ -66,24 +66,24 @@ def _way(
     Raises:
         InputError: they name none.
     """
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
     from testbed.model.fabric.addressing import ev_for_path, path_of_ev, paths
 
     if path is not None and ev is not None:
-        raise InputError([Problem("--ev", ev, "nothing beside --path: each names the path")])
+        raise InputError.of("--ev", ev, "nothing beside --path: each names the path")
     if path is not None:
         known = {one.name: one for one in paths(topology, src, dst)}
         if path not in known:
             expected = f"a path from {src.name} to {dst.name}, such as {next(iter(known))}"
             remedy = f"testbed paths {topology.name} {src.name} {dst.name} lists them"
-            raise InputError([Problem("--path", path, expected, remedy)])
+            raise InputError.of("--path", path, expected, remedy)
         return known[path], ev_for_path(known[path])
     try:
         number = int(ev or "0", 0)
     except ValueError:
         number = -1
     if not 0 <= number < 1 << 32:
-        raise InputError([Problem("--ev", str(ev), "a number of 32 bits, such as 0x1a or 26")])
+        raise InputError.of("--ev", str(ev), "a number of 32 bits, such as 0x1a or 26")
     return path_of_ev(topology, src, dst, number), number
 
 

@@ -27,7 +27,7 @@ from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink
 from testbed.fabric.ordinary import tun
 from testbed.model.errors import MachineError, TestbedError
-from testbed.model.fabric.addressing import Role, locator, usid
+from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
 from testbed.model.fabric.topology import LINK_MTU
 from testbed.sandbox import namespaces
@@ -279,7 +279,7 @@ def _un() -> str | None:
 
 
 def _locator() -> IPv6Network:
-    return locator(usid(Role.T0, 0, 0))
+    return locator(usid_of(Role.T0, 0, 0))
 
 
 def _htb() -> str | None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from testbed.model.errors import InputError, Problem, did_you_mean
+from testbed.model.errors import InputError, did_you_mean
 
 PROJECT = Path(__file__).resolve().parents[2]
 TOPOLOGIES = PROJECT / "topologies"
@@ -58,4 +58,4 @@ def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
     elif name_or_path in files_in(TOPOLOGIES).keys() | files_in(SCENARIOS):
         remedy = f"{name_or_path} is a {'topology' if kind == 'scenario' else 'scenario'}"
     expected = f"one of {', '.join(names)}, or the path of a YAML file"
-    raise InputError([Problem(kind, name_or_path, expected, remedy)])
+    raise InputError.of(kind, name_or_path, expected, remedy)

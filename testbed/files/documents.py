@@ -96,12 +96,12 @@ def with_value(document: Document, path: str, value: Any, origin: str) -> Docume
     ]
     if not steps or reduce(key_path, steps, "") != path:
         expected = "the path of a key, such as transport.evs or timeline[0].at"
-        raise InputError([Problem(origin, path, expected)])
+        raise InputError.of(origin, path, expected)
     try:
         data = _with(document.data, steps, value)
     except LookupError:
         expected = "the path of an entry that the file has"
-        raise InputError([Problem(origin, path, expected)]) from None
+        raise InputError.of(origin, path, expected) from None
     return replace(
         document,
         data=data,
@@ -138,7 +138,7 @@ def parse_value(text: str, origin: str) -> Any:
     try:
         document = _parse(Path(origin), f"value: {text}")
     except yaml.YAMLError:
-        raise InputError([Problem(origin, text, "a value in YAML")]) from None
+        raise InputError.of(origin, text, "a value in YAML") from None
     return document.data["value"]
 
 
@@ -254,14 +254,14 @@ def read_document(file: Path) -> Document:
     except UnicodeDecodeError as error:
         found = f"a byte that is not UTF-8 at offset {error.start}"
         remedy = "save it as UTF-8; a binary file cannot be read"
-        raise InputError([Problem(str(file), found, "a text file in UTF-8", remedy)]) from None
+        raise InputError.of(str(file), found, "a text file in UTF-8", remedy) from None
     except IsADirectoryError:
         remedy = "name a file in it"
-        raise InputError([Problem(str(file), "a directory", "a YAML file", remedy)]) from None
+        raise InputError.of(str(file), "a directory", "a YAML file", remedy) from None
     except OSError as error:
         found = error.strerror or str(error)
         remedy = did_you_mean(file.name, [other.name for other in file.parent.glob("*.y*ml")])
-        raise InputError([Problem(str(file), found.lower(), "a YAML file", remedy)]) from None
+        raise InputError.of(str(file), found.lower(), "a YAML file", remedy) from None
     return parse_document(file, text)
 
 
@@ -285,13 +285,13 @@ def parse_document(file: Path | None, text: str) -> Document:
         remedy = "check indentation, colons and brackets there and on the line before"
         if "'\\t'" in found:
             remedy = "YAML indents with spaces: replace the tab by spaces"
-        raise InputError([Problem(place, found, "YAML", remedy)]) from None
+        raise InputError.of(place, found, "YAML", remedy) from None
     except yaml.YAMLError as error:
         found = f"invalid YAML ({' '.join(str(error).split())})"
-        raise InputError([Problem(name, found, "YAML")]) from None
+        raise InputError.of(name, found, "YAML") from None
     except RecursionError:
         found = "lists or mappings nested too deeply"
-        raise InputError([Problem(name, found, "YAML of a few levels")]) from None
+        raise InputError.of(name, found, "YAML of a few levels") from None
 
 
 def _parse(file: Path | None, text: str) -> Document:
@@ -308,5 +308,5 @@ def _parse(file: Path | None, text: str) -> Document:
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
         remedy = "start from a copy of one that ships: testbed list"
-        raise InputError([Problem(_place(file), found, expected, remedy)])
+        raise InputError.of(_place(file), found, expected, remedy)
     return Document(file, data, reader.document.lines, reader.document.texts)

@@ -36,7 +36,7 @@ def load_fault(text: str, topology: Topology) -> Fault:
         json.loads(text)
     except (ValueError, RecursionError) as error:
         remedy = 'such as {"kind": "cut", "target": "p0"}'
-        raise InputError([Problem(REQUEST, str(error), "a fault in JSON", remedy)]) from None
+        raise InputError.of(REQUEST, str(error), "a fault in JSON", remedy) from None
     spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
     document = parse_document(None, f'{{"fault": {spaced}\n}}')
     entry = document.data["fault"]

@@ -77,7 +77,7 @@ def _text(file: Path) -> str:
         found = f"a byte that is not ASCII at offset {error.start}"
     except OSError as error:
         found = (error.strerror or str(error)).lower()
-    raise InputError([Problem(str(file), found, "a connection matrix")])
+    raise InputError.of(str(file), found, "a connection matrix")
 
 
 def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:

@@ -120,5 +120,5 @@ def _matrix_of_scenario(document: Document) -> list[dict[str, Any]]:
     if not file.is_file():
         where = document.where("workload.matrix")
         expected = "a file, relative to the scenario's directory"
-        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
+        raise InputError.of(where, f"{file}, which does not exist", expected)
     return read_matrix(relative_to_here(file))

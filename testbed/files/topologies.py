@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from testbed.files.catalog import find_topology
 from testbed.files.documents import Document, read_document
 from testbed.files.validation import validation_problems
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology
 
 BASE = "base"
@@ -60,7 +60,7 @@ def topology_of_scenario(scenario: Document) -> object:
     if "topology" in scenario.data and not isinstance(topology, dict):
         where, found = scenario.where("topology"), scenario.texts["topology"]
         expected = "a name such as clos-4plane, the path of a YAML file, or a mapping of its keys"
-        raise InputError([Problem(where, found, expected, "testbed list shows which ship")])
+        raise InputError.of(where, found, expected, "testbed list shows which ship")
     return topology
 
 
@@ -73,7 +73,7 @@ def _named_topology(scenario: Document, key: str, name_or_path: str) -> dict[str
         raise InputError([replace(problem, where=where) for problem in error.problems]) from None
     if not file.exists():
         expected = "a file, relative to the scenario's directory"
-        raise InputError([Problem(where, f"{file}, which does not exist", expected)])
+        raise InputError.of(where, f"{file}, which does not exist", expected)
     document = read_document(file)
     _topology(document)
     return dict(document.data)

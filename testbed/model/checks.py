@@ -1,8 +1,8 @@
-"""What cannot be said of a single value: whether a scenario's parts fit one another.
+"""Whether the parts of a scenario fit together.
 
-`problems` are what makes a scenario impossible, `remarks` what its author may not have meant.
-Both name places by key path, such as `timeline[0].at`. Nothing here builds the whole fabric, so
-that a fabric of the real size is checked as fast as a small one.
+`problems` are what makes a scenario impossible, `remarks` what its author may not intend. Both name
+places by key path, such as `timeline[0].at`. Nothing here builds the whole fabric, so that the
+check of a fabric of the real size is as fast as that of a small one.
 """
 
 from collections import Counter
@@ -17,19 +17,19 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
-from testbed.model.units import show_duration, show_size
+from testbed.model.units import NS_PER_S, show_duration, show_size
 from testbed.model.workload import Incast, Permutation, WriteBw
 from testbed.model.workload_checks import workload_problems
 
 MIN_MESSAGES = 10
-"""Completions of a flow below which the stall says little."""
+"""Least number of completions of a flow for a useful measurement of the stall."""
 
 
 # --- what is impossible -----------------------------------------------------------------------
 
 
 def problems(scenario: Scenario) -> tuple[Problem, ...]:
-    """Everything that makes a scenario impossible."""
+    """All that makes a scenario impossible."""
     return (
         *workload_problems(scenario.topology, scenario.workload),
         *fault_problems(scenario),
@@ -53,7 +53,7 @@ def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
 
 
 def remarks(scenario: Scenario) -> tuple[Remark, ...]:
-    """What the author of a possible scenario may not have meant."""
+    """What the author of a valid scenario may not intend."""
     return (
         *_transport_remarks(scenario),
         *_workload_remarks(scenario),
@@ -62,7 +62,7 @@ def remarks(scenario: Scenario) -> tuple[Remark, ...]:
 
 
 def buffer_bytes(scenario: Scenario) -> int:
-    """Memory that all messages take, in bytes: content at each host, slots, copies to check."""
+    """Memory of all messages in bytes: content at each host, slots, and copies for the checks."""
     flows = scenario.flows
     hosts = {host for src, dst, _ in flows for host in (src, dst)}
     return scenario.longest_bytes * (len(flows) * (scenario.workload.depth + 2) + len(hosts))
@@ -88,39 +88,35 @@ def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     topology = scenario.topology
-    asked = transport.evs
-    if asked is not None and asked != max(asked // topology.planes, 1) * topology.planes:
-        used = max(asked // topology.planes, 1) * topology.planes
-        yield Remark(
-            "transport.evs",
-            f"every plane gets the same number: {used} EVs for {topology.planes} planes, "
-            f"not {asked}",
-        )
-    sharing, slow = [], []
-    leaving = Counter(src for src, _, _ in scenario.flows)
+    flows_from = Counter(src for src, _, _ in scenario.flows)
+    uneven, sharing, slow = "", [], []
     for src, dst, _ in scenario.flows:
         a, b = _host(topology, src), _host(topology, dst)
-        count, ways = ev_count(topology, a, b, asked), len(paths(topology, a, b))
-        if count > ways:
-            sharing.append(f"{src} -> {dst} ({count} EVs, {ways} paths)")
+        count, path_count = ev_count(topology, a, b, transport.evs), len(paths(topology, a, b))
+        if transport.evs not in (None, count):
+            uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
+        if count > path_count:
+            sharing.append(f"{src} -> {dst} ({count} EVs, {path_count} paths)")
         per_plane = count // topology.planes
-        standby = backups_per_plane(topology, a, b, per_plane, transport.spare)
-        active = topology.planes * (per_plane - standby)
-        rate_bps = topology.planes * topology.port_rate_bps / leaving[src]
-        rotation_ns = active * topology.wire_bytes * 8 * 10**9 / rate_bps
+        backups = backups_per_plane(topology, a, b, per_plane, transport.spare)
+        active = topology.planes * (per_plane - backups)
+        rate_bps = topology.planes * topology.port_rate_bps / flows_from[src]
+        rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:
             slow.append(f"{src} -> {dst} ({active} EVs in {show_duration(rotation_ns)})")
+    if uneven:
+        yield Remark("transport.evs", f"each plane gets the same number: {uneven}")
     if sharing:
         yield Remark(
             "transport.evs",
-            "EVs that share a path must each notice its failure for themselves, which slows "
-            f"detection: {few(sharing)}",
+            "each EV detects a failure by itself, so EVs that share a path slow detection: "
+            f"{few(sharing)}",
         )
     if slow:
         yield Remark(
             "transport.evs",
             "a rotation through the active EVs takes longer than a base RTT "
-            f"({show_duration(topology.propagation_rtt_ns)}), so that a dead path is noticed "
+            f"({show_duration(topology.propagation_rtt_ns)}), so a dead path is detected "
             f"later: {few(slow)}",
         )
 
@@ -136,19 +132,19 @@ def _message_remarks(
 ) -> Iterator[Remark]:
     topology = scenario.topology
     rate_bps = topology.planes * topology.port_rate_bps
-    one_ns = workload.message_size * 8 * 10**9 / rate_bps
-    if one_ns * MIN_MESSAGES > scenario.duration:
+    message_ns = workload.message_size * 8 * NS_PER_S / rate_bps
+    if message_ns * MIN_MESSAGES > scenario.duration:
         yield Remark(
             "workload.message_size",
-            f"{show_size(workload.message_size)} take {show_duration(one_ns)} at full rate: fewer "
-            f"than {MIN_MESSAGES} messages complete in {show_duration(scenario.duration)}",
+            f"{show_size(workload.message_size)} take {show_duration(message_ns)} at full rate: "
+            f"fewer than {MIN_MESSAGES} messages complete in {show_duration(scenario.duration)}",
         )
-    behind = (workload.depth - 1) * workload.message_size
+    others_bytes = (workload.depth - 1) * workload.message_size
     bdp_bytes = topology.planes * topology.bdp_bytes
-    if behind < bdp_bytes:
+    if others_bytes < bdp_bytes:
         yield Remark(
             "workload.depth",
-            f"while one message completes the others hold {show_size(behind)}, less than a host's "
-            f"bandwidth-delay product ({show_size(bdp_bytes)}): the workload, not the fabric, "
-            "limits goodput",
+            f"while one message completes, the others hold {show_size(others_bytes)}, less than "
+            f"a host's bandwidth-delay product ({show_size(bdp_bytes)}): the workload limits "
+            "goodput, not the fabric",
         )

@@ -1,14 +1,14 @@
-"""Errors that a user can act on, each with the exit status of `testbed run` that it means."""
+"""Errors that a user can act on, each with its exit status."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import IntEnum
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class ExitStatus(IntEnum):
-    """Exit statuses of `testbed run`."""
+    """Exit statuses of the command line."""
 
     AS_EXPECTED = 0
     FAILED = 1
@@ -18,21 +18,21 @@ class ExitStatus(IntEnum):
 
 
 class TestbedError(Exception):
-    """Base of every error that is reported as a message, never as a traceback."""
+    """Base of all errors that are shown as a message, without a traceback."""
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.FAILED
-    __test__ = False  # the name begins with Test: not one for pytest to collect
+    __test__ = False  # keeps pytest from collecting it for its name
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with an input.
+    """One mistake in an input.
 
     Attributes:
-        where: file, line and key path, such as `scenarios/x.yaml:14: timeline[0].at`.
-        found: the value found, as the user wrote it; empty if it is missing.
+        where: file, line and key path, such as `scenarios/x.yaml:14: timeline[0].at`, or an option.
+        found: the value, as the user wrote it; empty if it is missing.
         expected: what would have been right.
-        remedy: what to do about it; empty where `expected` says it all.
+        remedy: what to do about it; empty if `expected` is enough.
     """
 
     where: str
@@ -41,7 +41,7 @@ class Problem:
     remedy: str = ""
 
     def __str__(self) -> str:
-        """Show the problem on one or two lines."""
+        """The problem on one or two lines."""
         found = f"found {self.found}, " if self.found else ""
         remedy = f"\n  remedy: {self.remedy}" if self.remedy else ""
         return f"{self.where}: {found}expected {self.expected}{remedy}"
@@ -96,23 +96,23 @@ def did_you_mean(word: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Something possible that may not be meant.
+    """Something in a valid scenario that its author may not intend.
 
     Attributes:
-        where: the key path.
-        what: what it leads to.
+        where: its key path.
+        what: its consequence.
     """
 
     where: str
     what: str
 
     def __str__(self) -> str:
-        """Show it on one line."""
+        """The remark on one line."""
         return f"{self.where}: {self.what}"
 
 
 def few(names: Sequence[str]) -> str:
-    """The first names of a list, and how many more there are."""
+    """The first three names of a list, and the number of the others."""
     shown = 3
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
@@ -125,33 +125,49 @@ class InputError(TestbedError):
     problems: list[Problem] = field(default_factory=list)
     exit_status: ClassVar[ExitStatus] = ExitStatus.WRONG_INPUT
 
+    @classmethod
+    def of(cls, where: str, found: str, expected: str, remedy: str = "") -> Self:
+        """The error of one problem; the arguments are the fields of `Problem`."""
+        return cls([Problem(where, found, expected, remedy)])
+
     def __str__(self) -> str:
-        """Show every problem."""
+        """All problems, one after another."""
         return "\n".join(map(str, self.problems))
+
+
+def raise_any(problems: Iterable[Problem | None]) -> None:
+    """Raise an error with all problems that are not None, if there are any.
+
+    Raises:
+        InputError: there are some.
+    """
+    existing = [problem for problem in problems if problem is not None]
+    if existing:
+        raise InputError(existing)
 
 
 @dataclass(eq=False)
 class MachineError(TestbedError):
-    """Something this machine cannot do, with what to install or change."""
+    """Something that this machine cannot do, with what to install or change."""
 
     what: str
     remedy: str
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
 
     def __post_init__(self) -> None:
-        """Let it pass from one process to another, however it was made."""
+        """Set the exception's arguments, by which it is pickled."""
         super().__init__(self.what, self.remedy)
 
     def __str__(self) -> str:
-        """Show what is missing and the remedy."""
+        """What is missing, and the remedy."""
         return f"{self.what}\n  remedy: {self.remedy}"
 
 
 class RunFailedError(TestbedError):
-    """A part of the run died or a fault did not take effect: its result cannot be trusted."""
+    """A process of the run died or a fault did not take effect: its result cannot be trusted."""
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.UNTRUSTED
 
 
 class LateError(RunFailedError):
-    """The machine was so late that a run cannot be trusted, which was to be ended then."""
+    """The machine was too late for the run to be trusted, and `--stop-if-late` ended it."""

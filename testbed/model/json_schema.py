@@ -15,17 +15,17 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 class _AsWritten(GenerateJsonSchema):
-    """Shows defaults as a user would write them: quantities with their unit."""
+    """Writes defaults as in a file: quantities with their unit."""
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
-        shown = super().default_schema(schema)
-        if shown.get("type") == "string" and "default" in shown:
-            as_json = SchemaSerializer(schema["schema"]).to_python(schema["default"], mode="json")
-            shown["default"] = as_json
-        return shown
+        written = super().default_schema(schema)
+        if written.get("type") == "string" and "default" in written:
+            serializer = SchemaSerializer(schema["schema"])
+            written["default"] = serializer.to_python(schema["default"], mode="json")
+        return written
 
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - overrides
-        """No titles: they only repeat the keys."""
+        """Omit titles, which only repeat the keys."""
         return False
 
 
@@ -37,13 +37,13 @@ def topology_schema() -> dict[str, Any]:
 def scenario_schema() -> dict[str, Any]:
     """The JSON Schema of a scenario file.
 
-    There the topology may be a name or a path, also with some keys changed, and `expect` has the
-    metrics' names.
+    Its topology may also be a name, a path, or either with some keys changed; the keys of `expect`
+    are the names of metrics.
     """
     schema = _schema(Scenario, "An experiment on an emulated fabric")
     topology = schema["properties"]["topology"]
     keys = schema["$defs"]["Topology"]["properties"]
-    base = {"type": "string", "description": "a topology's name or file, changed by other keys"}
+    base = {"type": "string", "description": "name or file of a topology; other keys change it"}
     changed = {
         "type": "object",
         "properties": {"base": base, **keys},

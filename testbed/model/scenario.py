@@ -35,31 +35,31 @@ class Scenario(Part):
     """One experiment, complete: the fabric is part of it."""
 
     name: Annotated[
-        str, Field(pattern=NAME_PATTERN, description="its name, and that of its results")
+        str, Field(pattern=NAME_PATTERN, description="its name, and the name of its results")
     ]
-    description: Annotated[str, Field(description="what to expect, for lists")] = ""
-    topology: Annotated[Topology, Field(description="a topology's name, its file, or itself")]
+    description: Annotated[str, Field(description="what to expect, shown in lists")] = ""
+    topology: Annotated[Topology, Field(description="name or file of a topology, or its keys")]
     seed: Annotated[
-        int, Field(ge=0, le=MAX_SEED, strict=True, description="repeats every random choice")
+        int, Field(ge=0, le=MAX_SEED, strict=True, description="seed of all random choices")
     ] = 1
-    duration: Annotated[RunTime, Field(gt=0, description="of the run")] = parse_duration("10 s")
+    duration: Annotated[RunTime, Field(gt=0, description="its length")] = parse_duration("10 s")
     drain: Annotated[
         RunTime | None,
-        Field(gt=0, description="how long its last WRITEs are waited for; null: 60 base RTTs"),
+        Field(gt=0, description="longest wait for the last WRITEs at the end; null: 60 base RTTs"),
     ] = None
     workload: Annotated[Workload, Field(description="what the hosts send")]
     transport: Annotated[Transport, Field(description="how they send it")] = Mrc()
     timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
     expect: Annotated[
-        Expect, Field(description="bounds of the run's figures, looked at after it")
+        Expect, Field(description="bounds of the run's figures, checked after the run")
     ] = Expect()
     clustermapper: Annotated[
-        Clustermapper | None, Field(description="probes every link; off if not given")
+        Clustermapper | None, Field(description="probes every link; off by default")
     ] = None
 
     @property
     def flows(self) -> tuple[tuple[str, str, int], ...]:
-        """Every flow as (source, destination, lane), in order: one each way for every QP."""
+        """Each flow as (source, destination, lane), in order: one for each QP and direction."""
         lanes = range(self.transport.qps)
         directions = self.workload.directions(self.topology)
         return tuple((src, dst, lane) for src, dst in directions for lane in lanes)
@@ -71,17 +71,17 @@ class Scenario(Part):
 
     @property
     def longest_bytes(self) -> int:
-        """The longest message of any flow."""
+        """Size of the longest message of any flow, in bytes."""
         return self.workload.longest_bytes(self.topology, self.transport.qps)
 
     def drain_ns(self, base_rtt_ns: int) -> int:
-        """How long after the end it waits for its last WRITEs."""
+        """Longest wait for the last WRITEs after the end of the run, in ns."""
         return DRAIN_RTTS * base_rtt_ns if self.drain is None else self.drain
 
     def at_dilation(self, dilation: float) -> Self:
-        """The same experiment at another dilation, as many round trips long: all of it.
+        """The same experiment at another dilation: all its times are as many round trips long.
 
-        Whether the fabric may be so slow is checked where it is loaded.
+        The limits of the topology are not checked again.
         """
         slower = self.stretched(dilation / self.topology.dilation)
         topology = self.topology.model_copy(update={"dilation": float(dilation)})

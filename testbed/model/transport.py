@@ -1,6 +1,6 @@
-"""How hosts send: the transports that a scenario can choose, each with its parameters.
+"""The transports that a scenario can choose, each with its parameters.
 
-A transport is a class here, which says what can be set and which EVs its queue pairs use, and a
+A transport is a class here, which declares its keys and chooses the EVs of its queue pairs, and a
 case in `host/queue_pairs.py`, which opens them.
 """
 
@@ -22,7 +22,7 @@ Qps = Annotated[
         ge=1,
         le=16,
         strict=True,
-        description="queue pairs of each pair of hosts, every one a flow each way",
+        description="queue pairs between two hosts; each carries a flow in each direction",
     ),
 ]
 
@@ -32,43 +32,44 @@ class Mrc(Part):
 
     kind: Literal["mrc"] = "mrc"
     evs: Annotated[int, Field(ge=1, le=65536, strict=True)] | None = Field(
-        default=None, description="EVs per QP; the distinct paths, up to 256, if not given"
+        default=None, description="EVs per QP; default: the number of distinct paths, up to 256"
     )
     backups: Annotated[float, Field(ge=0, lt=1, strict=True)] | None = Field(
         default=None,
-        description="share of each plane's EVs that stand by; if not given, a quarter where a "
-        "plane has more paths than EVs, else none",
+        description="share of each plane's EVs that are backups; default: a quarter if a plane has "
+        "more paths than EVs, otherwise none",
     )
     congestion: Literal["fixed", "nscc"] = Field(
         default="nscc",
-        description="nscc: delay and ECN move the window; fixed: it never moves",
+        description="nscc: delay and ECN change the window; fixed: it never changes",
     )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
         default=1.5,
         description="fixed congestion window in BDPs of the host (uet-htsim's maximum)",
     )
     probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
-        default=3, description="probes in a row that bring an EV back"
+        default=3, description="successful probes in a row after which an EV is used again"
     )
     grey_probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
-        default=48, description="the same for an EV that was condemned though it delivers"
+        default=48, description="the same for an EV that loses only some packets"
     )
     spray: Literal["adaptive", "blind"] = Field(
         default="adaptive",
-        description="blind: no EV states and no backups; every EV is used, whatever is learnt",
+        description="adaptive: EVs have states; blind: all EVs are always used, no backups",
     )
     ecn_skip: Annotated[bool, Field(strict=True)] = Field(
-        default=True, description="whether a mark makes its EV be passed over once"
+        default=True, description="whether an EV is skipped once after an ECN mark"
     )
     repair: Literal["selective", "go-back"] = Field(
         default="selective",
-        description="go-back: a loss makes everything in flight behind it be sent again",
+        description="selective: only lost packets are sent again; go-back: all packets after a "
+        "lost one too",
     )
     qps: Qps = 1
 
     @property
     def spare(self) -> float | None:
-        """`backups`; none where nothing would call them up."""
+        """`backups`; none with blind spraying, which never activates a backup."""
         return self.backups if self.spray == "adaptive" else 0.0
 
     def choose_evs(
@@ -80,91 +81,82 @@ class Mrc(Part):
         )
 
 
-class Roce(Part):
-    """RoCEv2 reliable connections: one path a QP, go-back-N, DCQCN."""
+Congestion = Annotated[
+    Literal["cubic", "reno", "bbr", "dctcp"],
+    Field(description="the kernel's congestion control, with the kernel's window and timers"),
+]
 
-    kind: Literal["roce"] = "roce"
+
+class _HashedPath(Part):
+    """A transport whose queue pairs have one path each, which ECMP selects."""
+
+    kind: str
     qps: Qps = 1
     convergence: Annotated[Duration, Field(ge=0)] | None = Field(
         default=None,
-        description="real time after which routing takes a QP off a dead path; null: never",
+        description="real time after which routing moves flows off a dead path; null: never",
     )
+
+    def choose_evs(
+        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
+    ) -> tuple[EvChoice, ...]:
+        """The EV of a queue pair: that of the path which ECMP selects."""
+        path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
+        return (EvChoice(ev_for_path(path), path, active=True),)
+
+    def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
+        """The input of the hash: by default each direction has its own."""
+        return HashedFlow(src, dst, lane, seed)
+
+
+class _Kernel(Part):
+    """A transport of the kernel."""
+
+    kind: str
+    congestion: Congestion = "cubic"
+    ecn: Annotated[
+        bool, Field(strict=True, description="whether connections use ECN; dctcp always does")
+    ] = False
+    rto_min: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        description="least retransmission timeout in real time; null: the kernel's 200 ms, which "
+        "is not multiplied by dilation",
+    )
+    qps: Qps = 1
+
+
+class Roce(_HashedPath):
+    """RoCEv2 reliable connections: one path for each QP, go-back-N, DCQCN."""
+
+    kind: Literal["roce"] = "roce"
     ack_timeout: Annotated[Duration, Field(gt=0)] = Field(
         default=parse_duration("262.144 us"),
         description="real time without an acknowledgement after which everything is sent again",
     )
 
-    def choose_evs(
-        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[EvChoice, ...]:
-        """The one EV of a queue pair: of the path that ECMP hashes it into."""
-        path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
-        return (EvChoice(ev_for_path(path), path, active=True),)
 
-    def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
-        """What ECMP hashes: each direction by itself."""
-        return HashedFlow(src, dst, lane, seed)
-
-
-Congestion = Annotated[
-    Literal["cubic", "reno", "bbr", "dctcp"],
-    Field(description="the kernel's congestion control; its window and timers are its own"),
-]
-RtoMin = Annotated[
-    Annotated[Duration, Field(gt=0)] | None,
-    Field(
-        description="least retransmission timeout in real time; null: the kernel's 200 ms, which "
-        "time dilation does not stretch"
-    ),
-]
-Ecn = Annotated[
-    bool, Field(strict=True, description="whether connections ask for ECN; dctcp always does")
-]
-
-
-class Tcp(Part):
-    """The kernel's TCP over one path, both ways the same."""
+class Tcp(_Kernel, _HashedPath):
+    """The kernel's TCP over one path, the same in both directions."""
 
     kind: Literal["tcp"] = "tcp"
-    congestion: Congestion = "cubic"
-    ecn: Ecn = False
-    rto_min: RtoMin = None
-    qps: Qps = 1
-    convergence: Annotated[Duration, Field(ge=0)] | None = Field(
-        default=None,
-        description="real time after which routing takes a connection off a dead path; null: never",
-    )
-
-    def choose_evs(
-        self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
-    ) -> tuple[EvChoice, ...]:
-        """The one EV of a connection: of the path that ECMP hashes it into."""
-        path = self.hashed_flow(src, dst, lane=lane, seed=seed).path(topology)
-        return (EvChoice(ev_for_path(path), path, active=True),)
 
     def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
-        """What ECMP hashes: both directions alike, as the plane is in the addresses of both."""
+        """The same for both directions, as the addresses of both name the plane."""
         return HashedFlow(min(src, dst), max(src, dst), lane, seed)
 
 
-class Mptcp(Part):
-    """The kernel's Multipath TCP, a subflow in every plane."""
+class Mptcp(_Kernel):
+    """The kernel's Multipath TCP with a subflow in each plane."""
 
     kind: Literal["mptcp"] = "mptcp"
-    congestion: Congestion = "cubic"
-    ecn: Ecn = False
-    rto_min: RtoMin = None
-    qps: Qps = 1
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
     ) -> tuple[EvChoice, ...]:
-        """An EV in every plane, of the path that ordinary traffic takes there."""
-        ways = (
-            ordinary_path(topology, src, dst, plane, seed + lane)
-            for plane in range(topology.planes)
-        )
-        return tuple(EvChoice(ev_for_path(path), path, active=True) for path in ways)
+        """An EV in each plane: that of the path which ordinary traffic takes there."""
+        planes = range(topology.planes)
+        paths = [ordinary_path(topology, src, dst, plane, seed + lane) for plane in planes]
+        return tuple(EvChoice(ev_for_path(path), path, active=True) for path in paths)
 
 
 Transport = Annotated[Mrc | Roce | Tcp | Mptcp, ByKind()]

@@ -1,8 +1,8 @@
 """Quantities as people write them: `100 Gbit/s`, `4.365 us`, `1 MiB`, `0.8 BDP`.
 
-Each `parse_*` returns a whole number of the base unit named in its docstring, rounded to the
-nearest, and raises `ValueError` whose text is what was expected. The annotated types plug them
-into pydantic models.
+Each `parse_*` function returns a whole number of the base unit that its docstring names, rounded to
+the nearest, and raises `RefusedValueError` for anything else. The annotated types at the end use
+them in pydantic models.
 """
 
 import re
@@ -21,7 +21,7 @@ NS_PER_S: Final = 1_000_000_000
 _NUMBER = r"[0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][+-]?[0-9]{1,2})?"
 _QUANTITY = re.compile(rf"\s*({_NUMBER})\s*([A-Za-zµ/]*)\s*", re.ASCII)
 _LIMIT = 1 << 63
-"""Quantities stay below it: they are stored in 64 bits."""
+"""All quantities are below it: they are stored in 64 bits."""
 
 _RATES = {
     "bit/s": 1,
@@ -36,7 +36,7 @@ _RATES = {
 _DURATIONS = {"ns": 1, "us": 10**3, "µs": 10**3, "ms": 10**6, "s": NS_PER_S, "min": 60 * NS_PER_S}
 _SIZES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
-_MEANT = {
+_SPELLINGS = {
     "sec": ("s",),
     "second": ("s",),
     "msec": ("ms",),
@@ -52,7 +52,7 @@ _MEANT = {
     "megabyte": ("MB",),
     "gigabyte": ("GB",),
 }
-"""How else people write units, in lower case and without a final s."""
+"""Other spellings of units, in lower case and without a final s."""
 
 _BDP = "BDP"
 _MAX_BDP = 1000
@@ -65,12 +65,12 @@ def _parse(value: object, units: Mapping[str, int], example: str) -> int:
         raise RefusedValueError(expected, remedy=_remedy(value, units))
     number = round(Decimal(match[1]) * units[match[2]])
     if number >= _LIMIT:
-        raise ValueError(f"a quantity of a size that fits 64 bits, such as '{example}'")
+        raise RefusedValueError(f"a quantity that fits in 64 bits, such as '{example}'")
     return number
 
 
 def _remedy(value: object, units: Mapping[str, int]) -> str:
-    """What to write in place of a value that is no quantity, where one can guess."""
+    """What to write in place of a value that is not a quantity; empty if that is not clear."""
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     if text.startswith("-"):
         return f"leave out the minus: {text[1:]}" if _QUANTITY.fullmatch(text[1:]) else ""
@@ -80,9 +80,9 @@ def _remedy(value: object, units: Mapping[str, int]) -> str:
     number, unit = match[1], match[2]
     if not unit:
         return f"add the unit: {number} {', '.join(list(units)[:-1])} or {list(units)[-1]}"
-    likely = _MEANT.get(unit.lower().removesuffix("s"), (unit,))
-    meant = [one for one in units if one.lower() in {word.lower() for word in likely}]
-    return f"did you mean {number} {meant[0]}?" if meant else ""
+    spellings = _SPELLINGS.get(unit.lower().removesuffix("s"), (unit,))
+    likely = [name for name in units if name.lower() in {word.lower() for word in spellings}]
+    return f"did you mean {number} {likely[0]}?" if likely else ""
 
 
 def parse_rate(value: object) -> int:
@@ -102,22 +102,22 @@ def parse_size(value: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """Bytes in a queue: so many BDPs of its link, or so many bytes whatever the link.
+    """A number of bytes in a queue, given in bytes or in BDPs of its link.
 
     Attributes:
         number: BDPs or bytes.
-        in_bdp: whether it counts BDPs.
+        in_bdp: whether `number` is in BDPs.
     """
 
     number: Decimal
     in_bdp: bool
 
     def in_bytes(self, bdp_bytes: int) -> int:
-        """The depth on a link of that bandwidth-delay product."""
+        """The depth in bytes on a link with this bandwidth-delay product."""
         return round(self.number * bdp_bytes) if self.in_bdp else int(self.number)
 
     def __str__(self) -> str:
-        """Write it exactly, with its unit."""
+        """The depth with its unit, unrounded."""
         if self.in_bdp:
             return f"{self.number.normalize():f} BDP"
         return _exactly(int(self.number), _SIZES)
@@ -131,13 +131,13 @@ def parse_depth(value: object) -> Depth:
     if match is not None and match[2] == _BDP:
         number = Decimal(match[1])
         if not 0 < number <= _MAX_BDP:
-            raise ValueError(f"more than 0 and at most {_MAX_BDP} BDP, such as '0.8 BDP'")
+            raise RefusedValueError(f"more than 0 and at most {_MAX_BDP} BDP, such as '0.8 BDP'")
         return Depth(number, in_bdp=True)
     return Depth(Decimal(_parse(value, {_BDP: 1, **_SIZES}, "0.8 BDP")), in_bdp=False)
 
 
 def _show(number: float, units: Mapping[str, int], *names: str) -> str:
-    """Write a quantity in the largest of some units that leaves at least 1."""
+    """A quantity to four digits, in the largest of some units in which it is at least 1."""
     unit = max(
         (name for name in names if abs(number) >= units[name]),
         key=units.__getitem__,
@@ -147,16 +147,16 @@ def _show(number: float, units: Mapping[str, int], *names: str) -> str:
 
 
 _DIGITS = 4
-"""So many of a number are shown to people."""
+"""Significant digits of a number in messages."""
 
 
 def shown_at_most(limit: float) -> float:
-    """The greatest number above 0 that, shown to four digits, is not above a limit."""
+    """A positive limit rounded down to four digits: so it can be shown as 'at most'."""
     return _to_digits(limit, ROUND_FLOOR)
 
 
 def shown_at_least(limit: float) -> float:
-    """The smallest number above 0 that, shown to four digits, is not below a limit."""
+    """A positive limit rounded up to four digits: so it can be shown as 'at least'."""
     return _to_digits(limit, ROUND_CEILING)
 
 
@@ -167,28 +167,28 @@ def _to_digits(number: float, rounding: str) -> float:
 
 
 def show_rate(rate_bps: float) -> str:
-    """Write a data rate in bits/s for people, to four digits."""
+    """A data rate in bits/s as text, to four digits."""
     return _show(rate_bps, _RATES, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s")
 
 
 def show_duration(time_ns: float) -> str:
-    """Write a time in ns for people, to four digits."""
+    """A time in ns as text, to four digits."""
     return _show(time_ns, _DURATIONS, "ns", "us", "ms", "s")
 
 
 def show_size(size: float) -> str:
-    """Write a size in bytes for people, to four digits."""
+    """A size in bytes as text, to four digits."""
     return _show(size, _SIZES, "B", "KiB", "MiB", "GiB")
 
 
 def _exactly(number: int, units: Mapping[str, int]) -> str:
-    """Write a quantity in the largest unit of which it is a whole number."""
+    """A quantity as text, unrounded, in the largest unit of which it is a whole number."""
     unit = max((name for name in units if number % units[name] == 0), key=units.__getitem__)
     return f"{number // units[unit]} {unit}" if number else f"0 {next(iter(units))}"
 
 
 def _quantity(parse: Callable[[object], int], units: Mapping[str, int]) -> object:
-    """Annotate an int with its parser, its form in JSON (exact, with a unit) and its schema."""
+    """The type of an int field with its parser, its text in JSON and its JSON Schema."""
     pattern = rf"^\s*{_NUMBER}\s*({'|'.join(units)})\s*$"
     schema = WithJsonSchema({"type": "string", "pattern": pattern})
     write = PlainSerializer(lambda number: _exactly(number, units), return_type=str)

@@ -1,12 +1,12 @@
-"""What hosts send: the workloads that a scenario can choose, each with its parameters.
+"""The workloads that a scenario can choose, each with its parameters.
 
-A workload is a class here, which says what can be set and who sends to whom, and a program in
-`workloads/`, which says what each host posts when. Every workload has
+A workload is a class here, which declares its keys and who sends to whom, and a program in
+`workloads/`, which decides what each host posts when. Each workload has
 
-- `directions`: who sends to whom, in order, each once;
-- `longest_bytes`: the longest message of any flow, where each direction has so many lanes;
-- `depth`: how many messages a flow has outstanding at most;
-- `continuous`: whether every flow sends without a pause until the run ends.
+- `directions`: the pairs (sender, receiver), in order, each once;
+- `longest_bytes`: the size of the longest message, given the number of QPs of each direction;
+- `depth`: the most messages that a flow has outstanding;
+- `continuous`: whether each flow sends without a pause until the run ends.
 """
 
 from math import ceil
@@ -19,7 +19,7 @@ from testbed.model.part import ByKind, Part
 from testbed.model.units import Duration, RunTime, Size, parse_size, show_size
 
 MAX_MESSAGE = parse_size("128 MiB")
-"""Longest message. RDMA allows 2 GiB, of which not one would complete in a run."""
+"""Longest message. RDMA allows 2 GiB, but no such message would complete in a run."""
 
 
 def _message_size(size: int) -> int:
@@ -28,29 +28,36 @@ def _message_size(size: int) -> int:
     return size
 
 
-MessageSize = Annotated[Size, AfterValidator(_message_size), Field(description="of one WRITE")]
+MessageSize = Annotated[Size, AfterValidator(_message_size), Field(description="size of one WRITE")]
 Depth = Annotated[int, Field(ge=1, le=64, strict=True, description="WRITEs outstanding per flow")]
 Members = Annotated[
     tuple[str, ...],
-    Field(min_length=2, description="the hosts that take part, in order; all if not given"),
+    Field(min_length=2, description="the hosts that take part, in order; default: all"),
 ]
 BufferSize = Annotated[
-    Size, AfterValidator(_message_size), Field(description="of each host's buffer, as nccl-tests")
+    Size,
+    AfterValidator(_message_size),
+    Field(description="of each host's buffer, as in nccl-tests"),
 ]
 Slices = Annotated[
     int,
-    Field(ge=1, le=16, strict=True, description="parts of a chunk that go around one by one"),
+    Field(
+        ge=1,
+        le=16,
+        strict=True,
+        description="slices of a chunk, sent one after another",
+    ),
 ]
 
 PIECE = parse_size("1 MiB")
-"""Transfers are cut in messages of this size: ours, so that memory does not grow with them."""
+"""Longest message of a transfer; longer transfers are cut, to limit memory. Ours."""
 
 _ONE_MIB = parse_size("1 MiB")
 _DEFAULT_DEPTH = 4
 
 
 class _BackToBack(Part):
-    """What sends without a pause: WRITEs of one size, some of them outstanding."""
+    """A workload of WRITEs of one size without a pause."""
 
     kind: str
     message_size: MessageSize = _ONE_MIB
@@ -58,16 +65,16 @@ class _BackToBack(Part):
 
     @property
     def continuous(self) -> bool:
-        """It never pauses."""
+        """True."""
         return True
 
     def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
-        """Every message is of one size."""
+        """The size of all messages."""
         return self.message_size
 
 
 class WriteBw(_BackToBack):
-    """RDMA WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
+    """WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
 
     kind: Literal["write_bw"] = "write_bw"
     pairs: Annotated[
@@ -79,98 +86,103 @@ class WriteBw(_BackToBack):
     ] = True
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Both ways where the workload is bidirectional."""
+        """Each pair, then if bidirectional each pair reversed."""
         back = [(b, a) for a, b in self.pairs] if self.bidirectional else []
         return (*self.pairs, *back)
 
 
 class Permutation(_BackToBack):
-    """Every host writes to one other, back to back, and is written to by one."""
+    """Each host writes to one other host, back to back; each host is written to by one other."""
 
     kind: Literal["permutation"] = "permutation"
     hosts: Members | None = None
     shift: (
         Annotated[
             int,
-            Field(ge=1, strict=True, description="how far in the list; half of it if not given"),
+            Field(
+                ge=1,
+                strict=True,
+                description="distance to the receiver in the list of hosts; default: half of it",
+            ),
         ]
         | None
     ) = None
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """From each member to the one `shift` places on."""
+        """From each host to the one `shift` places further."""
         hosts = members(self.hosts, topology)
         shift = len(hosts) // 2 if self.shift is None else self.shift
         return tuple((host, hosts[(i + shift) % len(hosts)]) for i, host in enumerate(hosts))
 
 
 class Incast(_BackToBack):
-    """Many hosts write to one, back to back; a victim may write to another meanwhile."""
+    """Many hosts write to one, back to back; optionally a victim flow runs beside them."""
 
     kind: Literal["incast"] = "incast"
     senders: Annotated[
-        tuple[str, ...], Field(min_length=1, description="the hosts that write to `target`")
+        tuple[str, ...], Field(min_length=1, description="the hosts that write to target")
     ]
-    target: Annotated[str, Field(description="the host that they write to")]
+    target: Annotated[str, Field(description="the host that the senders write to")]
     victim: (
-        Annotated[tuple[str, str], Field(description="a flow beside them, such as [h7, h1]")] | None
+        Annotated[tuple[str, str], Field(description="a flow beside it, such as [h7, h1]")] | None
     ) = None
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Each sender to the target; the victim last."""
+        """From each sender to the target; the victim last."""
         victim = [self.victim] if self.victim is not None else []
         return (*((sender, self.target) for sender in self.senders), *victim)
 
 
 class _InStep(Part):
-    """A collective: hosts with a buffer each, which wait for one another."""
+    """A collective: hosts that have a buffer each and wait for one another, in a ring."""
 
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
 
+    def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
+        """Around the ring."""
+        hosts = members(self.hosts, topology)
+        return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))
+
+    def longest_bytes(self, topology: Topology, lanes: int) -> int:
+        """One message: a part of the buffer, divided among the lanes."""
+        return ceil(self.size / (self.parts(topology) * lanes))
+
+    def parts(self, _topology: Topology) -> int:
+        """The number of parts in which a host sends its buffer."""
+        return 1
+
     @property
     def depth(self) -> int:
-        """One round at a time."""
+        """One: a host waits for each message."""
         return 1
 
     @property
     def continuous(self) -> bool:
-        """A host waits for others."""
+        """False: a host waits for others."""
         return False
 
 
 class SendRecv(_InStep):
-    """Every host sends its buffer to the next and receives another's, again and again (NCCL)."""
+    """Each host sends its buffer to the next and receives another's, again and again (NCCL)."""
 
     kind: Literal["sendrecv"] = "sendrecv"
 
-    def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring."""
-        return _ring(members(self.hosts, topology))
-
-    def longest_bytes(self, _topology: Topology, lanes: int) -> int:
-        """The buffer, divided among the lanes."""
-        return ceil(self.size / lanes)
-
 
 class _Reducing(_InStep):
-    """A ring all-reduce, or what has one: every chunk goes around in slices."""
+    """A workload with a ring all-reduce, whose chunks are sent around the ring in slices."""
 
     slices: Slices = 2
 
     @property
     def depth(self) -> int:
-        """A slice may follow another before it has been acknowledged."""
+        """Two for each slice: a slice may follow before the previous one is acknowledged."""
         return 2 * self.slices
 
-    def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring."""
-        return _ring(members(self.hosts, topology))
-
-    def longest_bytes(self, topology: Topology, lanes: int) -> int:
-        """A slice of a chunk: the buffer is cut in as many chunks as there are hosts."""
-        return ceil(self.size / (len(members(self.hosts, topology)) * self.slices * lanes))
+    def parts(self, topology: Topology) -> int:
+        """The slices of all chunks; the buffer has as many chunks as there are hosts."""
+        return len(members(self.hosts, topology)) * self.slices
 
 
 class AllReduce(_Reducing):
@@ -180,12 +192,12 @@ class AllReduce(_Reducing):
 
 
 class AllToAll(_InStep):
-    """Every host sends a part of its buffer to every other, again and again."""
+    """Each host sends a part of its buffer to each other host, again and again."""
 
     kind: Literal["alltoall"] = "alltoall"
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """All pairs; each host begins with the one behind it, so that not all begin with one."""
+        """All pairs; each host begins with its successor, so that all begin with different ones."""
         hosts = members(self.hosts, topology)
         return tuple(
             (host, hosts[(i + step) % len(hosts)])
@@ -193,21 +205,21 @@ class AllToAll(_InStep):
             for step in range(1, len(hosts))
         )
 
-    def longest_bytes(self, topology: Topology, lanes: int) -> int:
-        """One host's part of the buffer."""
-        return ceil(self.size / (len(members(self.hosts, topology)) * lanes))
+    def parts(self, topology: Topology) -> int:
+        """One for each host."""
+        return len(members(self.hosts, topology))
 
 
 class Training(_Reducing):
-    """Synchronous training steps: compute, all-reduce the gradients, wait for everybody."""
+    """Synchronous training steps: compute, all-reduce the gradients, wait for all hosts."""
 
     kind: Literal["training"] = "training"
     compute: Annotated[
-        RunTime, Field(ge=0, description="time of each step in which nothing is sent")
+        RunTime, Field(ge=0, description="time at the start of each step in which nothing is sent")
     ]
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
-        """Around the ring; for the barrier to the first host and back."""
+        """Around the ring, and for the barrier to the first host and back."""
         hosts = members(self.hosts, topology)
         first, *others = hosts
         barrier = [pair for other in others for pair in ((other, first), (first, other))]
@@ -219,8 +231,8 @@ class Connection(Part):
 
     src: Annotated[str, Field(description="the sending host")]
     dst: Annotated[str, Field(description="the receiving host")]
-    start: Annotated[Duration, Field(ge=0, description="when it begins, in real units")]
-    size: Annotated[int, Field(ge=1, strict=True, description="in bytes")]
+    start: Annotated[Duration, Field(ge=0, description="start, in real time")]
+    size: Annotated[int, Field(ge=1, strict=True, description="size in bytes")]
 
 
 class Connections(Part):
@@ -229,26 +241,26 @@ class Connections(Part):
     kind: Literal["connections"] = "connections"
     matrix: Annotated[
         tuple[Connection, ...],
-        Field(min_length=1, description="the file of a connection matrix, or its transfers"),
+        Field(min_length=1, description="file of a connection matrix, or its transfers"),
     ]
 
     @property
     def depth(self) -> int:
-        """A transfer longer than `PIECE` is posted in pieces, so many at once."""
+        """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
         return _DEFAULT_DEPTH
 
     @property
     def continuous(self) -> bool:
-        """Transfers begin and end."""
+        """False: transfers begin and end."""
         return False
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""
-        return tuple(dict.fromkeys((one.src, one.dst) for one in self.matrix))
+        return tuple(dict.fromkeys((transfer.src, transfer.dst) for transfer in self.matrix))
 
     def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
         """A piece of the longest transfer."""
-        return min(max(one.size for one in self.matrix), PIECE)
+        return min(max(transfer.size for transfer in self.matrix), PIECE)
 
 
 Collective = SendRecv | AllReduce | AllToAll | Training
@@ -260,11 +272,7 @@ Workload = Annotated[
 
 
 def members(hosts: tuple[str, ...] | None, topology: Topology) -> tuple[str, ...]:
-    """The hosts that take part: those named, or all of the fabric."""
+    """The hosts that take part: those named, or all hosts of the fabric."""
     if hosts is not None:
         return hosts
     return tuple(f"h{i}" for i in range(topology.t0_per_plane * topology.hosts_per_t0))
-
-
-def _ring(hosts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    return tuple(zip(hosts, (*hosts[1:], hosts[0]), strict=True))

@@ -1,4 +1,4 @@
-"""Whether a workload fits its fabric: hosts that there are, each where it makes sense."""
+"""Whether a workload fits its fabric: its hosts exist and its flows make sense."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,7 +19,7 @@ _FEWEST_MEMBERS = 2
 
 
 def workload_problems(topology: Topology, workload: Workload) -> Iterator[Problem]:
-    """Everything that makes a workload impossible on a fabric."""
+    """All that makes a workload impossible on a fabric."""
     match workload:
         case WriteBw():
             yield from _pair_problems(topology, workload)
@@ -35,9 +35,11 @@ def _member_problems(topology: Topology, workload: Permutation | Collective) -> 
     yield from _named_once(topology, "workload.hosts", workload.hosts or ())
     count = len(members(workload.hosts, topology))
     if count < _FEWEST_MEMBERS:
-        yield Problem("workload", f"{count} host", "two hosts or more", "a topology with more")
+        yield Problem(
+            "workload", f"{count} host", "two hosts or more", "use a topology with more hosts"
+        )
     elif isinstance(workload, Permutation) and (workload.shift or 1) >= count:
-        expected = f"1 to {count - 1}, there being {count} hosts"
+        expected = f"1 to {count - 1}, as {count} hosts take part"
         yield Problem("workload.shift", str(workload.shift), expected)
 
 
@@ -47,7 +49,7 @@ def _named_once(topology: Topology, where: str, names: Sequence[str]) -> Iterato
         if unknown is not None:
             yield unknown
         elif name in names[:i]:
-            yield Problem(f"{where}[{i}]", f"{name} again", "every host once", "remove one")
+            yield Problem(f"{where}[{i}]", f"{name} a second time", "each host once", "remove one")
 
 
 def _incast_problems(topology: Topology, workload: Incast) -> Iterator[Problem]:
@@ -56,28 +58,23 @@ def _incast_problems(topology: Topology, workload: Incast) -> Iterator[Problem]:
     if unknown is not None:
         yield unknown
     elif workload.target in workload.senders:
-        expected = "a host that is none of the senders"
+        expected = "a host that is not one of the senders"
         yield Problem("workload.target", workload.target, expected)
     if workload.victim is not None:
         yield from _named_once(topology, "workload.victim", workload.victim)
         src, dst = workload.victim
         if src in workload.senders and dst == workload.target:
-            expected = "a flow beside the incast, not one of it"
+            expected = "a flow that is not part of the incast"
             yield Problem("workload.victim", f"{src} to {dst}", expected)
 
 
 def _matrix_problems(topology: Topology, workload: Connections) -> Iterator[Problem]:
-    for i, one in enumerate(workload.matrix):
+    for i, transfer in enumerate(workload.matrix):
         where = f"workload.matrix[{i}]"
-        yield from filter(
-            None,
-            (
-                unknown_host(topology, f"{where}.src", one.src),
-                unknown_host(topology, f"{where}.dst", one.dst),
-            ),
-        )
-        if one.src == one.dst:
-            yield Problem(where, f"{one.src} to itself", "two different hosts")
+        ends = {f"{where}.src": transfer.src, f"{where}.dst": transfer.dst}
+        yield from filter(None, (unknown_host(topology, key, name) for key, name in ends.items()))
+        if transfer.src == transfer.dst:
+            yield Problem(where, f"{transfer.src} to itself", "two different hosts")
 
 
 def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
@@ -93,8 +90,8 @@ def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
         if key in seen:
             yield Problem(
                 where,
-                f"{pair[0]} and {pair[1]} again",
-                f"every pair once (the first is {seen[key]})",
+                f"{pair[0]} and {pair[1]} a second time",
+                f"each pair once (the first is {seen[key]})",
                 "remove one of the two",
             )
         seen.setdefault(key, where)

@@ -233,9 +233,9 @@ def test_the_right_file_is_right(call: Call) -> None:
         ("10 s", "10:30", ["duration: found 10:30, expected a number with a unit"]),
         ("10 s", "", ["bad.yaml:3: duration: found nothing, expected a number with a unit"]),
         ("1 MiB", "1 Mbit/s", ["message_size: found 1 Mbit/s, expected a number with a unit (B"]),
-        ("10 s", "1e30 s", ["duration: found 1e30 s, expected a quantity of a size that fits 64"]),
+        ("10 s", "1e30 s", ["duration: found 1e30 s, expected a quantity that fits in 64 bits"]),
         # kinds and bounds of values
-        ("10 s", "0 s", ["bad.yaml:3: duration: found 0 s, expected more than 0 (of the run)"]),
+        ("10 s", "0 s", ["bad.yaml:3: duration: found 0 s, expected more than 0 (its length)"]),
         ("1 MiB", "1 GiB", ["message_size: found 1 GiB, expected a size from 1 B to 128 MiB"]),
         ("name: x", "name: a/b", ["name: found a/b, expected letters, digits, '.', '_' and '-'"]),
         (
@@ -251,7 +251,7 @@ def test_the_right_file_is_right(call: Call) -> None:
         (
             "name: x",
             "name: x\nseed: '3'",
-            ["bad.yaml:2: seed: found '3', expected a whole number (repeats every random choice)"],
+            ["bad.yaml:2: seed: found '3', expected a whole number (seed of all random choices)"],
         ),
         ("name: x", "name: x\nseed: 1.5", ["seed: found 1.5, expected a whole number"]),
         ("name: x", "name: x\nseed: -1", ["seed: found -1, expected at least 0"]),
@@ -336,7 +336,11 @@ def test_the_right_file_is_right(call: Call) -> None:
             ["workload.pairs[0][1]: found h44, expected a host of clos-4plane: h0 to h7"],
         ),
         ("h4", "h0", ["workload.pairs[0]: found h0 with itself, expected two different hosts"]),
-        ("[[h0, h4]]", "[[h0, h4], [h4, h0]]", ["pairs[1]: found h4 and h0 again, expected every"]),
+        (
+            "[[h0, h4]]",
+            "[[h0, h4], [h4, h0]]",
+            ["pairs[1]: found h4 and h0 a second time, expected each"],
+        ),
         (
             "p0_t0_0--p0_t1_1",
             "p0_t0_0--p0_t1_l",
@@ -478,20 +482,20 @@ WORKLOADS = [
     (
         "{kind: permutation, hosts: [h0, h0, h9]}",
         [
-            "workload.hosts[1]: found h0 again, expected every host once",
+            "workload.hosts[1]: found h0 a second time, expected each host once",
             "workload.hosts[2]: found h9, expected a host of clos-4plane: h0 to h7",
         ],
     ),
-    ("{kind: permutation, shift: 8}", ["workload.shift: found 8, expected 1 to 7, there being 8"]),
+    ("{kind: permutation, shift: 8}", ["workload.shift: found 8, expected 1 to 7, as 8 hosts"]),
     (
         "{kind: incast, senders: [h1, h0], target: h0}",
-        ["workload.target: found h0, expected a host that is none of the senders"],
+        ["workload.target: found h0, expected a host that is not one of the senders"],
     ),
     (
         "{kind: incast, senders: [h1, p0_t0_0], target: h0, victim: [h1, h0]}",
         [
             "workload.senders[1]: found p0_t0_0, expected a host",
-            "workload.victim: found h1 to h0, expected a flow beside the incast",
+            "workload.victim: found h1 to h0, expected a flow that is not part",
         ],
     ),
     ("{kind: allreduce, size: 1 GiB}", ["workload.size: found 1 GiB, expected a size from 1 B to"]),
@@ -499,14 +503,14 @@ WORKLOADS = [
         "{kind: allreduce, pairs: [[h0, h1]]}",
         ["workload.pairs: found the unknown key pairs, expected one of kind, hosts, size, slices"],
     ),
-    ("{kind: training}", ["workload.compute: expected a value, which is required (time of each"]),
+    ("{kind: training}", ["workload.compute: expected a value, which is required (time at the"]),
     (
         "{kind: connections, matrix: none.cm}",
         ["workload.matrix: found none.cm, which does not exist, expected a file"],
     ),
     (
         "{kind: connections, matrix: [{src: h0, dst: h0, start: 0 s, size: 0}]}",
-        ["workload.matrix[0].size: found 0, expected at least 1 (in bytes)"],
+        ["workload.matrix[0].size: found 0, expected at least 1 (size in bytes)"],
     ),
     (
         "{kind: connections, matrix: [{src: h0, dst: h8, start: 0 s, size: 1}]}",

@@ -169,16 +169,16 @@ def test_real_size_carriers_are_one_to_one_with_paths() -> None:
         for b in corners:
             src, dst = REAL.host(a * 256 + 7), REAL.host(b * 256 + 255)
             for path in addressing.paths(REAL, src, dst)[:: 97 if a != b else 1]:
-                t0_src, t0_dst = (addressing.usid(Role.T0, path.plane, r) for r in (a, b))
-                nic = addressing.usid(Role.NIC, path.plane, 255)
+                t0_src, t0_dst = (addressing.usid_of(Role.T0, path.plane, r) for r in (a, b))
+                nic = addressing.usid_of(Role.NIC, path.plane, 255)
                 usids = addressing.carrier_usids(REAL, src, dst, path)
                 if path.t1 is None:
                     assert usids == (t0_dst, nic)
                 else:
-                    t1 = addressing.usid(Role.T1, path.plane, path.t1)
+                    t1 = addressing.usid_of(Role.T1, path.plane, path.t1)
                     assert usids == (t0_src, t1, t0_dst, nic)
     for role, count in ((Role.T0, 512), (Role.T1, 256), (Role.NIC, 256)):
-        values = {addressing.usid(role, plane, i) for plane in range(8) for i in range(count)}
+        values = {addressing.usid_of(role, plane, i) for plane in range(8) for i in range(count)}
         assert len(values) == 8 * count
         assert {value >> 12 for value in values} == {role}
 

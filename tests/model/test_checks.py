@@ -75,8 +75,18 @@ def test_a_right_scenario_has_neither_problems_nor_remarks() -> None:
         ([["h1", "h5"], ["x", "h4"]], "workload.pairs[1][0]", "x", ""),
         ([["p0_t0_0", "h4"]], "workload.pairs[0][0]", "p0_t0_0", "host below it"),
         ([["h3", "h3"]], "workload.pairs[0]", "h3 with itself", ""),
-        ([["h0", "h4"], ["h0", "h4"]], "workload.pairs[1]", "h0 and h4 again", "remove one"),
-        ([["h0", "h4"], ["h4", "h0"]], "workload.pairs[1]", "h4 and h0 again", "remove one"),
+        (
+            [["h0", "h4"], ["h0", "h4"]],
+            "workload.pairs[1]",
+            "h0 and h4 a second time",
+            "remove one",
+        ),
+        (
+            [["h0", "h4"], ["h4", "h0"]],
+            "workload.pairs[1]",
+            "h4 and h0 a second time",
+            "remove one",
+        ),
     ],
 )
 def test_wrong_pairs(pairs: list[list[str]], where: str, found: str, remedy: str) -> None:

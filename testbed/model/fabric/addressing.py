@@ -9,13 +9,13 @@ RFC 9602 reserves for SRv6 SIDs.
     carrier, T0-local:    block | T0 | NIC
     carrier of a loop:    block | T0 | T1 | T0 | NIC of the sender itself
 
-The NIC's uSID is its T0's downlink number: local to that T0, as 131,072 NICs times 8 planes do
-not fit in 16 bits. The whole carrier is unique all the same, and names one path.
+The NIC's uSID is the number of its T0's downlink: local to that T0, as 131,072 NICs times 8 planes
+do not fit in 16 bits. The whole carrier is still unique, and stands for one path.
 
 An entropy value (EV) is 32 bits. Its lower half selects the path and travels in the outer flow
 label, its upper half travels in the UDP source port. (Independent implementers of OCP MRC 1.0
-disagree on which half goes where. Only this module says how the path is read from its half; where
-the halves stand in an inner packet, `EV_LABEL_MASK` in `mrc/constants.py` says.)
+disagree on which half goes where. How the lower half selects a path is defined only here; where the
+halves are in the inner packet is defined by `EV_LABEL_MASK` in `mrc/constants.py`.)
 """
 
 import re
@@ -32,13 +32,13 @@ LOCATOR_BLOCK = 0x5F00_0000
 BLOCK_BITS = 32
 USID_BITS = 16
 MAX_USIDS = 6
-"""uSIDs that one destination address carries behind the block."""
+"""Most uSIDs that one destination address carries behind the block."""
 
 PLANE_SHIFT = 9
 INDEX_MASK = (1 << PLANE_SHIFT) - 1
 
 NIC_PREFIX = IPv6Network("fd4d:5243::/32")
-"""Where the NICs' own addresses lie: inner source and destination of every packet."""
+"""Prefix of the NICs' own addresses: inner source and destination of every packet."""
 
 ORDINARY = 0x10
 """Last 16 bits of a host's address for ordinary traffic in plane 0; the other planes' follow it."""
@@ -51,7 +51,7 @@ PATH_BITS = 16
 
 
 class Role(IntEnum):
-    """The first four bits of a uSID: whose it is."""
+    """The first four bits of a uSID: the role of its node."""
 
     T0 = 1
     T1 = 2
@@ -65,11 +65,11 @@ DT6_USID = Role.FUNCTION << 12 | 6
 
 @dataclass(frozen=True, slots=True, order=True)
 class Path:
-    """A way through the fabric between two hosts.
+    """A path through the fabric between two hosts.
 
     Attributes:
-        plane: the plane that it runs in.
-        t1: the T1 that it passes, or None where it turns around in the T0.
+        plane: the plane that it is in.
+        t1: the T1 that it passes; None for a path within one T0.
     """
 
     plane: int
@@ -85,25 +85,25 @@ _PATH = re.compile(r"p(\d)(?:/t1_(\d{1,3}))?", re.ASCII)
 
 
 def path_named(name: str) -> Path | None:
-    """The path that `Path.name` names, whether or not a fabric has it."""
+    """The path with this name (see `Path.name`); None if it is no name of a path."""
     match = _PATH.fullmatch(name)
     return match and Path(int(match[1]), None if match[2] is None else int(match[2]))
 
 
-def usid(role: Role, plane: int, index: int) -> int:
-    """A uSID: 16 bits."""
+def usid_of(role: Role, plane: int, index: int) -> int:
+    """The uSID of a node, 16 bits."""
     return role << 12 | plane << PLANE_SHIFT | index
 
 
 def node_usid(topology: Topology, node: Node, plane: int) -> int:
-    """The uSID that leads to a node from its neighbours; a NIC has one for every plane."""
+    """The uSID by which a node's neighbours reach it; a NIC has one in each plane."""
     match node.tier:
         case Tier.HOST:
-            return usid(Role.NIC, plane, topology.downlink(node))
+            return usid_of(Role.NIC, plane, topology.downlink(node))
         case Tier.T0:
-            return usid(Role.T0, plane, node.index)
+            return usid_of(Role.T0, plane, node.index)
         case Tier.T1:
-            return usid(Role.T1, plane, node.index)
+            return usid_of(Role.T1, plane, node.index)
 
 
 def address(*usids: int) -> IPv6Address:
@@ -115,24 +115,24 @@ def address(*usids: int) -> IPv6Address:
     if len(usids) > MAX_USIDS:
         raise ValueError(f"at most {MAX_USIDS} uSIDs, not {len(usids)}")
     value = LOCATOR_BLOCK
-    for one in usids:
-        value = value << USID_BITS | one
+    for usid in usids:
+        value = value << USID_BITS | usid
     return IPv6Address(value << USID_BITS * (MAX_USIDS - len(usids)))
 
 
-def locator(one: int) -> IPv6Network:
+def locator(usid: int) -> IPv6Network:
     """The /48 that a switch matches for a uSID."""
-    return IPv6Network((address(one), BLOCK_BITS + USID_BITS))
+    return IPv6Network((address(usid), BLOCK_BITS + USID_BITS))
 
 
 def nic_address(topology: Topology, host: Node) -> IPv6Address:
-    """The NIC's own address, the same in every plane."""
+    """The NIC's own address, the same in each plane."""
     rack, downlink = topology.rack(host), topology.downlink(host)
     return NIC_PREFIX[rack << 80 | downlink << 64 | 1]
 
 
 def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
-    """The host whose NIC has this address, if any has."""
+    """The host whose NIC has this address; None if no NIC has it."""
     value = int(nic) - int(NIC_PREFIX.network_address)
     rack, downlink = value >> 80, value >> 64 & 0xFFFF
     if not 0 <= rack < topology.t0_per_plane or downlink >= topology.hosts_per_t0:
@@ -145,7 +145,7 @@ def host_of_nic(topology: Topology, nic: IPv6Address) -> Node | None:
 
 
 def paths(topology: Topology, src: Node, dst: Node) -> tuple[Path, ...]:
-    """Every path between two hosts, the planes interleaved."""
+    """All paths between two hosts, planes interleaved."""
     planes = range(topology.planes)
     if topology.rack(src) == topology.rack(dst) and src != dst:
         return tuple(Path(plane, None) for plane in planes)
@@ -153,13 +153,13 @@ def paths(topology: Topology, src: Node, dst: Node) -> tuple[Path, ...]:
 
 
 def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[int, ...]:
-    """The uSIDs of a path, in the order in which they are used up."""
+    """The uSIDs of a path, in the order in which they are shifted out."""
     nic = node_usid(topology, dst, path.plane)
-    last = usid(Role.T0, path.plane, topology.rack(dst))
+    last = usid_of(Role.T0, path.plane, topology.rack(dst))
     if path.t1 is None:
         return last, nic
-    first = usid(Role.T0, path.plane, topology.rack(src))
-    return first, usid(Role.T1, path.plane, path.t1), last, nic
+    first = usid_of(Role.T0, path.plane, topology.rack(src))
+    return first, usid_of(Role.T1, path.plane, path.t1), last, nic
 
 
 def carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
@@ -168,7 +168,7 @@ def carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address
 
 
 def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Path]:
-    """The destination host and the path that a carrier stands for.
+    """The destination host and the path of a carrier.
 
     Raises:
         ValueError: it is no carrier of this fabric.
@@ -177,9 +177,9 @@ def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Pat
     usids = [int.from_bytes(words[i : i + 2], "big") for i in range(4, 16, 2)]
     while usids and not usids[-1]:
         usids.pop()
-    roles = [one >> 12 for one in usids]
-    planes = {one >> PLANE_SHIFT & EV_PLANE_MASK for one in usids}
-    index = [one & INDEX_MASK for one in usids]
+    roles = [usid >> 12 for usid in usids]
+    planes = {usid >> PLANE_SHIFT & EV_PLANE_MASK for usid in usids}
+    index = [usid & INDEX_MASK for usid in usids]
     over_t1 = roles == [Role.T0, Role.T1, Role.T0, Role.NIC]
     in_block = int(carrier) >> 128 - BLOCK_BITS == LOCATOR_BLOCK
     if not in_block or len(planes) != 1 or not (over_t1 or roles == [Role.T0, Role.NIC]):
@@ -194,10 +194,10 @@ def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Pat
 
 
 def address_via(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
-    """The destination address that leads from the first of these nodes to each in turn.
+    """The destination address of a packet from the first of these nodes that visits all others.
 
-    For probes, which go where no carrier does: to a switch and back, or over a T1 to another rack
-    and home over another T1, which takes all six uSIDs.
+    For probes, which take routes that no carrier takes: to a switch and back, or over a T1 to
+    another rack and back over another T1, which needs all six uSIDs.
 
     Raises:
         ValueError: there are more than six nodes after the first.
@@ -217,40 +217,40 @@ def links_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple
 
 
 def directions_of_path(topology: Topology, src: Node, dst: Node, path: Path) -> tuple[str, ...]:
-    """The directions of links that a path crosses, in order: up, then down."""
+    """The names of the directions of links that a path crosses, in order: up, then down."""
     links = links_of_path(topology, src, dst, path)
     climb = len(links) // 2
     return tuple(link.directions[i >= climb] for i, link in enumerate(links))
 
 
-# --- ordinary traffic: what the kernel's own stack sends over the same paths --------------------
+# --- ordinary traffic: packets of the kernel's own stack on the same paths -----------------------
 
 
 def ordinary_address(topology: Topology, host: Node, plane: int) -> IPv6Address:
-    """A host's own address for TCP, MPTCP, ping: one for every plane."""
+    """A host's address for TCP, MPTCP and ping: one in each plane."""
     return nic_address(topology, host) - 1 + ORDINARY + plane
 
 
 def dt6_sid(topology: Topology, host: Node, plane: int) -> IPv6Address:
-    """What is left of an ordinary packet's carrier at the host: its End.DT6 (RFC 8986, 4.6)."""
+    """The rest of an ordinary packet's carrier at the host: its End.DT6 SID (RFC 8986, 4.6)."""
     return address(node_usid(topology, host, plane), DT6_USID)
 
 
 def delivery_sid() -> IPv6Address:
-    """What is left of it when the NIC's uSID is used up as well: the same on every host."""
+    """The rest when the NIC's uSID is shifted out as well: the same on every host."""
     return address(DT6_USID)
 
 
 def ordinary_carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
-    """The outer destination of ordinary traffic on a path: MRC's carrier and End.DT6 behind it."""
+    """The outer destination of ordinary traffic on a path: MRC's carrier, then End.DT6."""
     return address(*carrier_usids(topology, src, dst, path), DT6_USID)
 
 
 def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: int = 0) -> Path:
-    """The path that ordinary traffic takes in a plane unless told otherwise.
+    """The default path of ordinary traffic in a plane.
 
-    As with ECMP the T1 is a hash, here of the pair of hosts, so that pairs collide by chance and
-    both directions share a path; another seed makes other collisions.
+    As with ECMP the T1 is selected by a hash, here of the pair of hosts and the seed, so that pairs
+    collide by chance and both directions share a path.
     """
     if topology.rack(src) == topology.rack(dst):
         return Path(plane, None)
@@ -263,12 +263,12 @@ def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: in
 
 
 def ev_for_path(path: Path, entropy: int = 0) -> int:
-    """An EV that takes a path; `entropy` (16 bits) tells apart EVs that share it."""
+    """An EV that selects a path; `entropy` (16 bits) distinguishes EVs on the same path."""
     return entropy << PATH_BITS | (path.t1 or 0) << EV_T1_SHIFT | path.plane
 
 
 def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
-    """The path that any 32-bit EV takes between two hosts."""
+    """The path that a 32-bit EV selects between two hosts."""
     plane = (ev & EV_PLANE_MASK) % topology.planes
     if topology.rack(src) == topology.rack(dst) and src != dst:
         return Path(plane, None)
@@ -276,7 +276,7 @@ def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
 
 
 def flow_label_of_ev(ev: int) -> int:
-    """The EV's half that travels in the flow label; the other is in the UDP source port (`mrc`)."""
+    """The half of an EV that travels in the flow label; the other is in the UDP source port."""
     return ev & (1 << PATH_BITS) - 1
 
 
@@ -290,7 +290,7 @@ class Neighbour:
     Attributes:
         locator: the neighbour's uSID behind the block.
         port: the port that leads there.
-        via: the port's far end, whose link-local address and MAC are the next hop.
+        via: the far end of its link, whose link-local address and MAC are the next hop.
     """
 
     locator: IPv6Network
@@ -300,12 +300,12 @@ class Neighbour:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoutes:
-    """All that a node's tables hold: O(radix) entries, written once.
+    """All routes of a node: O(radix) entries, written once.
 
     Attributes:
-        un: the node's own uN locator (seg6local End with NEXT-C-SID), None for a host.
-        local: addresses that the node receives on: a host's NIC uSIDs and its own address.
-        neighbours: one static route for every neighbour.
+        un: the node's own uN locator (seg6local End with NEXT-C-SID); None for a host.
+        local: the addresses at which a host receives: its NIC's uSIDs and its own address.
+        neighbours: one static route to each neighbour.
     """
 
     un: IPv6Network | None
@@ -314,7 +314,7 @@ class NodeRoutes:
 
 
 LINK_LOCAL = IPv6Address("fe80::1")
-"""Next hop on every link: resolved by a permanent neighbour entry, port by port."""
+"""Next hop on every link, resolved by a permanent neighbour entry of each port."""
 
 
 def node_routes(topology: Topology, node: Node) -> NodeRoutes:
