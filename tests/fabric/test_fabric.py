@@ -108,19 +108,15 @@ def test_any_count_builds_verifies_and_carries(counts: tuple[int, int, int, int]
     run_in_sandbox(build)
 
 
-def test_the_default_fabric_is_up_and_verified_within_3_s(four_planes: Topology) -> None:
-    """Measured: 0.25 s on two cores."""
+def test_the_default_fabric_builds_verifies_and_carries(four_planes: Topology) -> None:
+    """How long it takes is measured by `testbed bench bring-up`."""
 
-    def build() -> float:
-        start = time.perf_counter()
+    def build() -> None:
         with Fabric(four_planes) as fabric:
             fabric.verify()
-            took = time.perf_counter() - start
             fabric.sweep()
-            assert fabric.timings_s["sweep"] < 0.5
-        return took
 
-    assert run_in_sandbox(build) < 3
+    run_in_sandbox(build)
 
 
 def test_an_idle_fabric_is_silent(tiny: Topology) -> None:
