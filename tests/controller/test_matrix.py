@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -31,6 +31,7 @@ from tests.controller.test_faults import MS, running
 from tests.controller.test_plan import TINY, fault, struck
 from tests.controller.traffic import PathTraffic
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 pytestmark = pytest.mark.root
 
@@ -39,6 +40,9 @@ FLAPPING_MS = max(LASTING_MS, 480)
 """Twice dark and twice bright."""
 
 GAP_MS = 90
+SLOWER = (1, 2, 4, 8)
+"""How many times slower the faults are played where a machine is too late for them."""
+
 SETTLED_NS = 20 * MS
 """A packet sent so shortly before a change may meet it, on a busy machine."""
 ENOUGH = 20
@@ -67,7 +71,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "degrade": {"factor": 0.25},
     "delay": {"extra": "5 us"},
     "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
-    "flap": {"period": f"{FLAPPING_MS // 2} ms"},
+    "flap": {},
 }
 READ_BACK = {
     "loss": {"loss_ppm": [500_000]},
@@ -96,14 +100,16 @@ def matrix() -> Iterator[tuple[str, str, dict[str, Any]]]:
         yield "reboot", switch, {"target": switch}
 
 
-def timeline(cases: list[tuple[str, str, dict[str, Any]]]) -> tuple[Fault, ...]:
-    """One after the other, with a time between in which all is well."""
-    found, at_ms = [], 100
-    for kind, _, more in cases:
-        lasting_ms = FLAPPING_MS if kind == "flap" else LASTING_MS
-        found.append(fault(kind=kind, at=f"{at_ms} ms", duration=f"{lasting_ms} ms", **more))
-        at_ms += lasting_ms + GAP_MS
-    return tuple(found)
+def timeline(cases: list[tuple[str, str, dict[str, Any]]], slower: int) -> tuple[Fault, ...]:
+    """One fault after the other, with a time between in which all is well; so many times slower."""
+    faults, at_ms = [], 100
+    for kind, _, keys in cases:
+        lasting_ms = slower * (FLAPPING_MS if kind == "flap" else LASTING_MS)
+        period = {"period": f"{lasting_ms // 2} ms"} if kind == "flap" else {}
+        times = {"at": f"{at_ms} ms", "duration": f"{lasting_ms} ms"}
+        faults.append(fault(kind=kind, **times, **keys, **period))
+        at_ms += lasting_ms + slower * GAP_MS
+    return tuple(faults)
 
 
 @dataclass(frozen=True)
@@ -115,13 +121,44 @@ class Outcome:
 
 
 def play(cases: list[tuple[str, str, dict[str, Any]]], directory: Path, *, wires: bool) -> None:
-    """Play the faults and check every packet against their records; in a sandbox."""
-    faults = timeline(cases)
+    """Play the faults and check every packet against their records.
+
+    Where the machine was so late that one fault began before another had healed, all are played
+    again, slower.
+    """
+    for slower in SLOWER:
+        place = directory / f"{slower}"
+        place.mkdir()
+        played = run_in_sandbox(
+            lambda: _play_once(cases, place, slower, wires=wires),  # noqa: B023 - called at once
+            timeout_s=WATCHDOG_S,
+        )
+        if played:
+            return
+    pytest.fail(f"faults met each other even {slower} times slower")
+
+
+def _play_once(
+    cases: list[tuple[str, str, dict[str, Any]]], directory: Path, slower: int, *, wires: bool
+) -> bool:
+    """Whether each fault had healed before the next began; if so, all has been checked."""
+    faults = timeline(cases, slower)
     links = choose_wires(struck(*faults), openvswitch=wires)
     with running(directory, faults, links) as run, PathTraffic(TINY) as traffic:
-        run.play("done", timeout_s=30 + len(cases) * (FLAPPING_MS + GAP_MS) / 1000)
+        run.play("done", timeout_s=WATCHDOG_S)
         run.controller.stop()
-    check(cases, Outcome(run.faults(), traffic))
+    records = run.faults()
+    if _overlap(records):
+        return False
+    check(cases, Outcome(records, traffic))
+    return True
+
+
+def _overlap(records: list[dict[str, Any]]) -> bool:
+    """Whether a fault began before the one before it had healed."""
+    return any(
+        later["effective_after_ns"] < earlier["healed_ns"] for earlier, later in pairwise(records)
+    )
 
 
 def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> None:
@@ -133,9 +170,7 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
         assert record["kind"] == kind
         assert record["asked_ns"] <= record["effective_after_ns"] <= record["effective_ns"]
         assert record["effective_ns"] < record["heal_after_ns"] <= record["healed_ns"]
-        _check_proof(kind, record, records)
-    late_ms = median((record["effective_ns"] - record["asked_ns"]) / MS for record in records)
-    assert late_ms < 30, "from call to effect, on a machine that may be busy"
+        _check_proof(kind, record)
     fates = {record["index"]: Counter[str]() for record in records}
     for number, sent in enumerate(outcome.traffic.sent):
         found = held(records, sent.t_ns)
@@ -160,23 +195,16 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
     _check_fates(cases, records, fates)
 
 
-def _check_proof(kind: str, record: dict[str, Any], records: list[dict[str, Any]]) -> None:
-    """What was read back says that it struck, and that it is over."""
+def _check_proof(kind: str, record: dict[str, Any]) -> None:
+    """What was read back says that it took effect, and that it is over."""
     proof, dark = record["proof"], kind in {"cut", "reboot"}
     assert proof["until_end"]["carrier"] is not dark
     assert ("routes_read_back" in proof) is (dark or kind == "flap")
     rates_bps = sorted({quarter_bps(place) for place in record["places"]})
     shown = proof["injected"]["read_back"]
-    wanted = {**READ_BACK, "degrade": {"rate_bps": rates_bps}}.get(kind, shown)
-    # A machine that stalls may let a fault strike before the one before it is healed.
-    before = [other for other in records if other["asked_ns"] < record["asked_ns"]]
-    early = any(other["healed_ns"] > record["effective_after_ns"] for other in before)
-    assert early or shown == wanted, (kind, record)
-    late = any(
-        record["heal_asked_ns"] < other["steps"][0]["after_ns"] < record["healed_ns"]
-        for other in records
-    )
-    assert late or (proof["healed"]["carrier"], proof["healed"]["read_back"]) == (True, {})
+    expected = {**READ_BACK, "degrade": {"rate_bps": rates_bps}}.get(kind, shown)
+    assert shown == expected, (kind, record)
+    assert (proof["healed"]["carrier"], proof["healed"]["read_back"]) == (True, {})
 
 
 def quarter_bps(direction: str) -> int:
@@ -241,7 +269,7 @@ def test_every_kind_on_every_target(tmp_path: Path) -> None:
     """On the links themselves."""
     cases = list(matrix())
     assert len(cases) == 72
-    run_in_sandbox(lambda: play(cases, tmp_path, wires=False), timeout_s=180)
+    play(cases, tmp_path, wires=False)
 
 
 def test_every_kind_on_a_wire(tmp_path: Path) -> None:
@@ -250,7 +278,7 @@ def test_every_kind_on_a_wire(tmp_path: Path) -> None:
     if found.datapath is None:
         pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
     cases = [case for case in matrix() if case[1] in {"a link", "one direction"}]
-    run_in_sandbox(lambda: play(cases, tmp_path, wires=True), timeout_s=120)
+    play(cases, tmp_path, wires=True)
 
 
 def test_of_two_faults_on_a_link_the_other_goes_on(tmp_path: Path) -> None:
