@@ -21,7 +21,7 @@ from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
 from testbed.experiment.layout import RAW
-from testbed.experiment.processes import hear_all, start_endpoint
+from testbed.experiment.processes import receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
 from testbed.fabric.netlink.socket import Netlink
@@ -242,24 +242,24 @@ def _started(host: Node, command: list[object], packet: bytes) -> Iterator[subpr
 def _measure_qp(scenario: Scenario, directory: Path) -> Rate:
     raw = directory / RAW
     raw.mkdir(parents=True)
-    endpoints = [
-        start_endpoint(plan, directory / f"{host.name}.log")
+    endpoints = {
+        host.name: start_endpoint(plan, directory / f"{host.name}.log")
         for host, plan in plan_endpoints(scenario, raw).items()
-    ]
-    hear_all(endpoints, "ready", ANSWER_S)
-    begun_ns = {endpoint.name: _cpu_ns(endpoint.pid) for endpoint in endpoints}
+    }
+    receive_from_all(endpoints, "ready", ANSWER_S)
+    begun_ns = {host: _cpu_ns(endpoint.pid) for host, endpoint in endpoints.items()}
     begin = now_ns()
-    for endpoint in endpoints:
-        endpoint.tell({"start_ns": begin})
-        endpoint.tell({"stop_ns": begin + round(SECONDS * NS_PER_S)})
-    hear_all(endpoints, "drained", SECONDS + ANSWER_S)
+    for endpoint in endpoints.values():
+        endpoint.send({"start_ns": begin})
+        endpoint.send({"stop_ns": begin + round(SECONDS * NS_PER_S)})
+    receive_from_all(endpoints, "drained", SECONDS + ANSWER_S)
     seconds = (now_ns() - begin) / NS_PER_S
-    cpu_ns = {one.name: _cpu_ns(one.pid) - begun_ns[one.name] for one in endpoints}
-    for endpoint in endpoints:
-        endpoint.tell({"finish": True})
-    reports = hear_all(endpoints, "finished", ANSWER_S)
-    for endpoint in endpoints:
-        os.waitpid(endpoint.pid, 0)
+    cpu_ns = {host: _cpu_ns(endpoint.pid) - begun_ns[host] for host, endpoint in endpoints.items()}
+    for endpoint in endpoints.values():
+        endpoint.send({"finish": True})
+    reports = receive_from_all(endpoints, "finished", ANSWER_S)
+    for endpoint in endpoints.values():
+        endpoint.wait()
     src, dst = (host.name for host in scenario.topology.hosts)
     packets = reports[dst]["received"][0]["bytes_verified"] / PAYLOAD_MTU
     return Rate(packets / seconds, cpu_ns[src] / packets, cpu_ns[dst] / packets)

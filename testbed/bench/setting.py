@@ -1,15 +1,12 @@
 """What every part of the bench is given, and how a part measures in a sandbox."""
 
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from testbed.experiment.wakeful import cpus_awake
-from testbed.model.errors import RunFailedError
-from testbed.sandbox.namespaces import start_sandbox
+from testbed.sandbox.processes import call
 
 Sample = TypeVar("Sample")
 
@@ -44,28 +41,12 @@ class Setting:
         return place
 
 
-def in_sandbox(measure: Callable[[], object]) -> Any:
-    """Call a function as the first process of a sandbox; returns its result, as JSON carries it.
+def in_sandbox(measure: Callable[[], Sample]) -> Sample:
+    """Call a function as the first process of a sandbox; return its result, a plain value.
 
     On CPUs that are kept awake, where that is possible: as in a run.
 
-    Raises:
-        RunFailedError: it failed; it has said why on stderr.
+    Raises what `testbed.sandbox.processes.call` raises.
     """
-    reader, writer = os.pipe()
-
-    def answer() -> int:
-        found = json.dumps(measure()).encode()
-        with os.fdopen(writer, "wb") as pipe:
-            pipe.write(found)
-        return 0
-
     with cpus_awake():
-        waiter = start_sandbox(answer)
-        os.close(writer)
-        with os.fdopen(reader) as pipe:
-            answered = pipe.read()
-        os.waitpid(waiter, 0)
-    if not answered:
-        raise RunFailedError("nothing could be measured: see the messages above")
-    return json.loads(answered)
+        return call(measure, title="the measurement")

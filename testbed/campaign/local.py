@@ -26,7 +26,7 @@ PARENT = "TESTBED_CAMPAIGN_PID"
 
 _PROGRAM = f"""
 import os
-from testbed.sandbox.namespaces import die_with_parent
+from testbed.sandbox.attributes import die_with_parent
 die_with_parent(int(os.environ.pop("{PARENT}")))
 from testbed.cli import main
 main()

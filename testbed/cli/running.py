@@ -17,7 +17,7 @@ from testbed.model.errors import (
     RunFailedError,
     TestbedError,
 )
-from testbed.sandbox.forking import ENDING
+from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 
 _MANIFEST = "manifest.json"
 """What is known before anything has run."""
-
-_SIGNALLED = 128
-"""Added to a signal's number it makes the exit status, as shells do it."""
 
 
 class _Stopped(KeyboardInterrupt):
@@ -97,7 +94,7 @@ def signals_stop() -> Iterator[None]:
     def stop(number: int, _: FrameType | None) -> NoReturn:
         raise _Stopped(number)
 
-    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    heard = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop) for number in heard}
     try:
         yield
@@ -113,7 +110,7 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
         yield
     except _Stopped as stopped:
         say_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
-        raise typer.Exit(_SIGNALLED + stopped.number) from None
+        raise typer.Exit(SIGNALLED + stopped.number) from None
     except LateError as error:
         directory.remove()
         say_error(f"{error}\n  nothing of it is kept")
@@ -136,7 +133,7 @@ def told_how_to_continue(how: str) -> Iterator[None]:
     except _Stopped as stopped:
         name = signal.Signals(stopped.number).name
         say_error(f"interrupted by {name}; {how} makes the runs that are left")
-        raise typer.Exit(_SIGNALLED + stopped.number) from None
+        raise typer.Exit(SIGNALLED + stopped.number) from None
 
 
 def _left(directory: "RunDirectory") -> str:

@@ -27,7 +27,6 @@ from testbed.controller.actuators import (
     LinkControl,
     OpenFlowActuator,
 )
-from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.controller.openflow import Session, SwitchError
 from testbed.controller.overlap import in_the_way
@@ -43,6 +42,7 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.schedule import ScheduledFault, schedule_fault
 from testbed.model.faults.targets import CONTROLLER
+from testbed.sandbox.channel import Channel
 
 RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""

@@ -18,12 +18,12 @@ import logging
 import sys
 
 from testbed.controller import _ryu
-from testbed.controller.channel import Channel
 from testbed.controller.plan import ControllerPlan
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.socket import Netlink
-from testbed.sandbox.namespaces import go_first
+from testbed.sandbox.attributes import raise_priority
+from testbed.sandbox.channel import Channel
 
 APP = "testbed.controller.app"
 
@@ -41,7 +41,7 @@ def run_controller(plan: ControllerPlan, channel: Channel) -> int:
         force=True,  # in a process forked from one that logs elsewhere
     )
     with contextlib.suppress(PermissionError):  # then the records tell how late faults were
-        go_first()  # faults come when they are due, as the endpoints' packets do
+        raise_priority()  # faults come when they are due, as the endpoints' packets do
     with Netlink("sandbox") as netlink:
         netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
     links = LinkControl(plan.topology, _ryu.HubClock().sleep)

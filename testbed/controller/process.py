@@ -1,8 +1,6 @@
 """The experiment's side of the controller process."""
 
 import contextlib
-import multiprocessing
-import os
 import select
 import signal
 import sys
@@ -10,11 +8,9 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
-from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import amend
@@ -23,7 +19,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.targets import CONTROLLER
-from testbed.sandbox.namespaces import die_with_parent, name_process
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import Child, spawn
 
 NAME = "controller"
 """What its process is called."""
@@ -43,10 +40,9 @@ class ControllerProcess:
         is_dead: whether a fault has killed the controller, and it has ended by that.
     """
 
-    def __init__(self, process: BaseProcess, channel: Channel, log: Path, directory: Path) -> None:
+    def __init__(self, process: Child, log: Path, directory: Path) -> None:
         """Take over a process that `start` has started."""
         self.process = process
-        self._channel = channel
         self._log = log
         self._directory = directory
         self._unread: list[dict[str, Any]] = []
@@ -61,20 +57,14 @@ class ControllerProcess:
         """
         (plan.run_directory / "controller.json").write_bytes(plan.to_json())
         log = log_directory / "controller.log"
-        commands, ours = os.pipe()
-        answers, theirs = os.pipe()
-        parent = os.getpid()
 
-        def work() -> None:
-            os.close(ours)  # or its end would not be seen
-            os.close(answers)
-            _become_controller(plan, Channel(commands, theirs), log, parent)
+        def work(channel: Channel) -> NoReturn:
+            from testbed.controller.main import run_controller  # noqa: PLC0415 - Ryu loads slowly
 
-        process = multiprocessing.get_context("fork").Process(target=work)
-        process.start()
-        os.close(commands)
-        os.close(theirs)
-        return cls(process, Channel(answers, ours), log, plan.run_directory)
+            sys.exit(run_controller(plan, channel))
+
+        process = spawn(work, title="the controller", isolated=False, name=NAME, log=log)
+        return cls(process, log, plan.run_directory)
 
     @classmethod
     @contextmanager
@@ -100,19 +90,16 @@ class ControllerProcess:
     @property
     def pid(self) -> int:
         """Its PID."""
-        if self.process.pid is None:
-            raise AssertionError("it was started")
         return self.process.pid
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` has something."""
-        return self._channel.fileno()
+        return self.process.fileno()
 
     def kill(self) -> None:
         """End it at once, whatever it does, if it has not ended."""
         self.process.kill()
-        self.process.join()
-        self._channel.close()
+        self.process.close()
 
     def get_ready(self) -> None:
         """Tell it that the fabric stands, so that it opens what it needs, and gets ready.
@@ -121,8 +108,8 @@ class ControllerProcess:
             RunFailedError: it has ended.
         """
         try:
-            self._channel.send({"built": True})
-        except BrokenPipeError:
+            self.process.channel.send({"built": True})
+        except ConnectionError:
             raise RunFailedError(self._ended()) from None
 
     def receive(self, timeout_s: float = 0) -> list[dict[str, Any]]:
@@ -132,7 +119,7 @@ class ControllerProcess:
             RunFailedError: it has ended.
         """
         if not self._unread and not self.is_dead and select.select([self], [], [], timeout_s)[0]:
-            received = self._channel.receive()
+            received = self.process.channel.receive()
             if received is None:
                 if CONTROLLER in self.killed:
                     self._witness_death()
@@ -165,7 +152,7 @@ class ControllerProcess:
             t0_ns: when.
             endpoints: the processes that faults may strike, by host.
         """
-        self._channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
+        self.process.channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
     def heal_by_hand(self) -> None:
         """Heal what was injected by hand and is in force; no more is injected from now on.
@@ -176,7 +163,7 @@ class ControllerProcess:
         self.receive()
         if CONTROLLER in self.killed:
             return
-        self._channel.send({"heal": True})
+        self.process.channel.send({"heal": True})
         self.wait_for("healed")
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -189,21 +176,16 @@ class ControllerProcess:
             if not self.is_dead:
                 self._witness_death()
             return
-        if self.process.is_alive():
-            with contextlib.suppress(BrokenPipeError):  # it is ending by itself
-                self._channel.send({"stop": True})
-            self.process.join(timeout_s)
+        if not self.process.has_ended:
+            with contextlib.suppress(ConnectionError):  # it is ending by itself
+                self.process.channel.send({"stop": True})
+            self.process.ends_within(timeout_s)
             self.process.kill()
-        if self._status():
+        if self.process.wait():
             raise RunFailedError(self._ended())
 
-    def _status(self) -> int | None:
-        """Its exit status once it has ended, minus the signal's number if one killed it."""
-        self.process.join()
-        return self.process.exitcode
-
     def _ended(self) -> str:
-        return f"the controller ended with {self._status()}: see {self._log}"
+        return f"the controller ended with {self.process.wait()}: see {self._log}"
 
     def _witness_death(self) -> None:
         """Write down that the fault that was to kill the controller did, or that it did not.
@@ -213,13 +195,10 @@ class ControllerProcess:
         Raises:
             RunFailedError: it lives on, or ended in another way.
         """
-        self.process.join(DEATH_TIMEOUT_S)
-        status = self.process.exitcode
+        status = self.process.wait() if self.process.ends_within(DEATH_TIMEOUT_S) else None
         found = "lives on" if status is None else f"ended with {status}"
         self.is_dead = status == -signal.SIGKILL
-        if status is None:
-            self.process.kill()
-            self.process.join()
+        self.process.kill()
         error = None if self.is_dead else f"the controller was to be killed, and {found}"
         amend(
             self._directory / FAULTS,
@@ -240,21 +219,6 @@ def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRe
     step = StepRecord(record.asked_ns, began_ns, seen_ns, Kill.full.as_record)
     proof = {"injected": {"ended": True, "signal": int(signal.SIGKILL)}}
     return replace(record, effective_ns=seen_ns, steps=(step,), proof=proof)
-
-
-def _become_controller(plan: ControllerPlan, channel: Channel, log: Path, parent: int) -> None:
-    """Be the controller, in a process just forked, and end with its status."""
-    die_with_parent(parent)
-    name_process(NAME)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a prompt's Ctrl-C is meant for what runs there
-    told = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(told, 1)
-    os.dup2(told, 2)
-
-    from testbed.controller.main import run_controller  # noqa: PLC0415 - Ryu loads slowly, and here
-
-    sys.exit(run_controller(plan, channel))
 
 
 @contextmanager

@@ -32,7 +32,8 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import NEVER, Arrival
 from testbed.mrc.verbs import CompletionQueue, Context, Reach, WorkCompletion
-from testbed.sandbox.namespaces import NICENESS, TOPOLOGY_FILE
+from testbed.sandbox.attributes import NICENESS
+from testbed.sandbox.namespaces import TOPOLOGY_FILE
 
 TICKS_PER_RTT = 256
 """Rounds of a device per base RTT, at most: often enough to measure latency."""

@@ -1,9 +1,8 @@
 """The process in a host: the event loop of its queue pairs, with the commands of the run."""
 
 import gc
-import json
 import os
-import socket
+from typing import Any
 
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.event_loop import EventLoop
@@ -11,13 +10,14 @@ from testbed.endpoint.health import HealthLog
 from testbed.endpoint.kernel.stack import kernel_stack
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.plan import MAX_MESSAGE, EndpointPlan
+from testbed.host.plan import EndpointPlan
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
+from testbed.sandbox.channel import Channel
 from testbed.workloads.pattern import Block
 
 TICKS_PER_RTT = 40
@@ -29,15 +29,15 @@ RTT_TIMEOUT_S = 10
 class Endpoint:
     """One host's queue pairs, NIC and records; `run` is its event loop."""
 
-    def __init__(self, plan: EndpointPlan, control: socket.socket) -> None:
+    def __init__(self, plan: EndpointPlan, channel: Channel) -> None:
         """Open everything; the process must be in the host's network namespace already.
 
         Args:
             plan: the host's part in the run.
-            control: a message socket to the run's first process, for commands and answers.
+            channel: to the run's first process, for commands and answers.
         """
         topology = plan.topology
-        self._control = control
+        self._channel = channel
         self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // TICKS_PER_RTT)
         self._sample_ns = topology.propagation_rtt_ns // SAMPLES_PER_RTT
         start = now_ns()
@@ -66,9 +66,9 @@ class Endpoint:
             self._work(now)
             self._loop.send(now_ns())
             self._keep_records(now)
-            wake_ns, has_command = self._loop.sleep(now, [self._control])
+            wake_ns, has_command = self._loop.sleep(now, [self._channel.fileno()])
             if has_command:
-                self._handle_command()
+                self._handle_commands()
                 wake_ns = now_ns()
 
     def _receive(self, now: int, behind_ns: int = 0) -> None:
@@ -93,7 +93,7 @@ class Endpoint:
         traffic.work(now)
         if stopped and not self._drained and traffic.idle:
             self._drained = True
-            self._report({"drained": True})
+            self._channel.send({"drained": True})
 
     def _keep_records(self, now: int) -> None:
         if now >= self._next_sample_ns:
@@ -103,17 +103,17 @@ class Endpoint:
         if now >= self._health.due_ns:
             self._health.write(now, {"raw_socket": self._nic.overflowed})
 
-    def _report(self, message: dict[str, object]) -> None:
-        self._control.send(json.dumps(message).encode())
-
-    def _handle_command(self) -> None:
-        data = self._control.recv(MAX_MESSAGE)
-        if not data:
+    def _handle_commands(self) -> None:
+        commands = self._channel.receive()
+        if commands is None:
             raise ConnectionError("the run that this endpoint belongs to has ended")
-        command = json.loads(data)
+        for command in commands:
+            self._handle_command(command)
+
+    def _handle_command(self, command: dict[str, Any]) -> None:
         match command:
             case {"measure_rtt": flow}:
-                self._report({"rtt_ns": self._measure_rtt(flow)})
+                self._channel.send({"rtt_ns": self._measure_rtt(flow)})
             case {"start_ns": start}:
                 self._start_ns = start
             case {"stop_ns": stop}:
@@ -149,7 +149,7 @@ class Endpoint:
         self._health.close()
         self._tables.close()
         outcome = {**self._traffic.report(), "send_errors": self._nic.send_errors}
-        self._report({"finished": outcome})
+        self._channel.send({"finished": outcome})
         self._loop.close()
 
 
@@ -160,11 +160,11 @@ def _stack(plan: EndpointPlan) -> Stack:
     return sans_io_stack(plan)
 
 
-def run_endpoint(plan: EndpointPlan, control: socket.socket) -> int:
+def run_endpoint(plan: EndpointPlan, channel: Channel) -> int:
     """Be the endpoint of a host until the run's command to finish; returns the exit status."""
     gc.freeze()
     gc.disable()  # nothing here makes cycles; a collection would stop the loop at a bad moment
-    endpoint = Endpoint(plan, control)
-    control.send(b'{"ready": true}')
+    endpoint = Endpoint(plan, channel)
+    channel.send({"ready": True})
     endpoint.run()
     return os.EX_OK

@@ -1,8 +1,7 @@
 """The base RTT of a run, measured on the idle fabric before anything is sent on it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import Protocol
 
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
@@ -16,26 +15,18 @@ loops may be in a run that is trusted. On a machine that is never late they diff
 up 40 times in a round trip, and the first packet finds everything cold."""
 
 
-class Prober(Protocol):
-    """An endpoint, as far as it takes part."""
-
-    def tell(self, message: dict[str, object]) -> None:
-        """Send it a command."""
-
-    def hear(self) -> dict[str, int]:
-        """Wait for its answer."""
-
-
-def measure(prober: Prober, flow: Flow) -> int:
-    """Send single packets of a flow one after the other, from its source; returns the RTT in ns.
+def measure(sample_ns: Callable[[], int]) -> int:
+    """Take samples one after the other; return the base RTT in ns.
 
     It ends with the first three that agree, of which the middle one counts; where none do, it is
     the median of all.
+
+    Args:
+        sample_ns: sends a single packet and returns its round trip in ns.
     """
     samples: list[int] = []
     while len(samples) < SAMPLES:
-        prober.tell({"measure_rtt": flow.number})
-        samples.append(prober.hear()["rtt_ns"])
+        samples.append(sample_ns())
         rtt_ns = agreed(samples)
         if rtt_ns is not None:
             return rtt_ns

@@ -13,12 +13,18 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
+from testbed.endpoint.process import RTT_TIMEOUT_S
 from testbed.experiment import base_rtt
 from testbed.experiment.doubt import Doubt
 from testbed.experiment.hold import HELD, Hold
 from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
-from testbed.experiment.processes import Child, hear_all, hear_within, start_endpoint, start_mapper
+from testbed.experiment.processes import (
+    receive_from_all,
+    receive_within,
+    start_endpoint,
+    start_mapper,
+)
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
@@ -34,11 +40,13 @@ from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
+from testbed.sandbox.processes import Child
 
 TELL_S = 0.2
 """From the last measurement to the start: enough for every process to have heard of it."""
 
 ANSWER_S = 10.0
+RTT_ANSWER_S = 2 * RTT_TIMEOUT_S
 LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
 """So long nothing may arrive anywhere for a fabric to be empty: several times a packet's way."""
@@ -54,7 +62,7 @@ class _Run:
     controller: ControllerProcess
     switch: OpenVSwitch | None
     progress: Progress
-    endpoints: list[Child] = field(default_factory=list)
+    endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
     hold: Hold | None = None
@@ -63,10 +71,17 @@ class _Run:
     @property
     def pids(self) -> dict[str, int]:
         """The run's own processes, by name."""
-        children = [*self.endpoints, *([self.mapper] if self.mapper is not None else [])]
+        children = dict(self.endpoints)
+        if self.mapper is not None:
+            children["mapper"] = self.mapper
         others = {"run": os.getpid(), "controller": self.controller.pid}
         daemons = {} if self.switch is None else self.switch.pids
-        return {child.name: child.pid for child in children} | others | daemons
+        return {name: child.pid for name, child in children.items()} | others | daemons
+
+    def send_to_endpoints(self, message: dict[str, object]) -> None:
+        """Send a command to every endpoint."""
+        for endpoint in self.endpoints.values():
+            endpoint.send(message)
 
     def unexplained_drops(self) -> dict[str, int]:
         """Cumulative counters of what the kernel loses beside the fabric's own queues."""
@@ -110,8 +125,9 @@ def run_in_sandbox(
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
         progress("starting the endpoints", 0.08)
         for host, plan in plan_endpoints(scenario, raw).items():
-            run.endpoints.append(start_endpoint(plan, directory / "logs" / f"{host.name}.log"))
-        hear_all(run.endpoints, "ready", ANSWER_S)
+            log = directory / "logs" / f"{host.name}.log"
+            run.endpoints[host.name] = start_endpoint(plan, log)
+        receive_from_all(run.endpoints, "ready", ANSWER_S)
         _start_mapper(run)
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
@@ -152,8 +168,14 @@ def _build(
 
 def _measure_base_rtt(run: _Run) -> int:
     flow = base_rtt.longest_flow(run.scenario)
-    source = next(one for one in run.endpoints if one.name == flow.src.name)
-    return base_rtt.measure(source, flow)
+    source = {flow.src.name: run.endpoints[flow.src.name]}
+
+    def sample_ns() -> int:
+        source[flow.src.name].send({"measure_rtt": flow.number})
+        rtt_ns: int = receive_from_all(source, "rtt_ns", RTT_ANSWER_S)[flow.src.name]
+        return rtt_ns
+
+    return base_rtt.measure(sample_ns)
 
 
 def _start_mapper(run: _Run) -> None:
@@ -163,7 +185,7 @@ def _start_mapper(run: _Run) -> None:
     period_ns = round(scenario.clustermapper.period * scenario.topology.dilation)
     plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
     run.mapper = start_mapper(plan, run.directory / RAW, run.directory / "logs" / "mapper.log")
-    hear_all([run.mapper], "ready", ANSWER_S)
+    receive_from_all({"mapper": run.mapper}, "ready", ANSWER_S)
 
 
 def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
@@ -173,12 +195,11 @@ def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     """
     planned_ns = t0_ns + run.scenario.duration
     end_ns = planned_ns if run.hold is None else run.hold.until_ns(planned_ns)
-    for endpoint in run.endpoints:
-        endpoint.tell({"start_ns": t0_ns})
-        endpoint.tell({"stop_ns": end_ns})
+    run.send_to_endpoints({"start_ns": t0_ns})
+    run.send_to_endpoints({"stop_ns": end_ns})
     if run.mapper is not None:
-        run.mapper.tell({"start_ns": t0_ns})
-    run.controller.begin(t0_ns, {one.name: one.pid for one in run.endpoints})
+        run.mapper.send({"start_ns": t0_ns})
+    run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
     machine = MachineSampler(run.directory / "health.jsonl", now_ns(), run.unexplained_drops())
     doubt = Doubt(run.directory, t0_ns, base_rtt_ns) if run.stop_if_late else None
     raw, topology = run.directory / RAW, run.scenario.topology
@@ -209,8 +230,7 @@ def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
             if run.hold is not None and run.hold.has_ended:
                 _check_alive(run)
                 end_ns = now_ns()
-                for endpoint in run.endpoints:
-                    endpoint.tell({"stop_ns": end_ns})
+                run.send_to_endpoints({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
     _look_at_machine(run, machine, doubt)
     return end_ns
@@ -225,25 +245,25 @@ def _look_at_machine(run: _Run, machine: MachineSampler, doubt: Doubt | None) ->
 def _sleep(run: _Run, seconds: float) -> int:
     """Sleep, but hear Clustermapper and controller; returns how many ns late it ended."""
     end_ns = now_ns() + round(seconds * NS_PER_S)
-    mapper = None if run.mapper is None else run.mapper.control
     while (left_ns := end_ns - now_ns()) > 0:
-        speakers = [mapper, None if run.controller.is_dead else run.controller]
-        heard = select.select([one for one in speakers if one], [], [], left_ns / NS_PER_S)[0]
-        if mapper in heard:
+        senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
+        if not run.controller.is_dead:
+            senders.append(run.controller)
+        ready = select.select(senders, [], [], left_ns / NS_PER_S)[0]
+        if run.mapper in ready:
             _pass_on_denylist(run)
-        if run.controller in heard:
+        if run.controller in ready:
             run.controller.receive()
     return now_ns() - end_ns
 
 
 def _pass_on_denylist(run: _Run) -> None:
-    assert run.mapper is not None  # noqa: S101 - it has spoken
-    denied = run.mapper.hear()["denied"]
+    assert run.mapper is not None  # noqa: S101 - it has sent something
     assert run.scenario.clustermapper is not None  # noqa: S101 - so there is a mapper
-    if run.scenario.clustermapper.denylist:
-        _check_alive(run)
-        for endpoint in run.endpoints:
-            endpoint.tell({"deny": denied})
+    for message in run.mapper.receive():
+        if run.scenario.clustermapper.denylist:
+            _check_alive(run)
+            run.send_to_endpoints({"deny": message["denied"]})
 
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
@@ -263,13 +283,12 @@ def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
 
 def _check_alive(run: _Run) -> None:
     """Check that all run that should; the rest of the run goes without what a fault has killed."""
-    ended = [endpoint for endpoint in run.endpoints if endpoint.has_ended]
-    run.controller.receive()  # it tells before it kills
-    for endpoint in ended:
-        if endpoint.name not in run.controller.killed:
-            endpoint.check()
-        os.waitpid(endpoint.pid, 0)
-        run.endpoints.remove(endpoint)
+    ended = [host for host, endpoint in run.endpoints.items() if endpoint.has_ended]
+    run.controller.receive()  # it says so before it kills
+    for host in ended:
+        if host not in run.controller.killed:
+            run.endpoints[host].check()
+        del run.endpoints[host]
     if run.mapper is not None:
         run.mapper.check()
     if run.switch is not None:
@@ -281,18 +300,16 @@ def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.progress("draining", 0.9)
     _check_alive(run)
     killed = sorted(run.controller.killed)
-    for endpoint in run.endpoints:
-        endpoint.tell({"killed": killed})
-    hear_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
-    for endpoint in run.endpoints:
-        endpoint.tell({"finish": True})
-    reports = hear_all(run.endpoints, "finished", ANSWER_S)
-    for endpoint in run.endpoints:
-        os.waitpid(endpoint.pid, 0)
+    run.send_to_endpoints({"killed": killed})
+    receive_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
+    run.send_to_endpoints({"finish": True})
+    reports = receive_from_all(run.endpoints, "finished", ANSWER_S)
+    for endpoint in run.endpoints.values():
+        endpoint.wait()
     if run.mapper is not None:
-        run.mapper.tell({"finish": True})
-        hear_all([run.mapper], "finished", ANSWER_S)
-        os.waitpid(run.mapper.pid, 0)
+        run.mapper.send({"finish": True})
+        receive_from_all({"mapper": run.mapper}, "finished", ANSWER_S)
+        run.mapper.wait()
     if run.fabric.link_model is not None:
         _empty(run.fabric.link_model)
     return reports

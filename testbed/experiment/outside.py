@@ -1,11 +1,8 @@
 """The host's side of a run: starts the sandbox, follows its progress, ends it whatever happens."""
 
 import json
-import os
-import pickle
 import shutil
-import signal
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 from testbed.endpoint.kernel.available import require_stack
@@ -15,13 +12,11 @@ from testbed.experiment.manifest import write_manifest
 from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import daemons as openvswitch
-from testbed.model.errors import RunFailedError, TestbedError
+from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
 from testbed.results.records import collect
-from testbed.sandbox.namespaces import start_sandbox
-
-_ERROR_FILE = "error.pickle"
+from testbed.sandbox.processes import ProcessFailedError, call_reporting
 
 
 def run_experiment(
@@ -77,67 +72,25 @@ def record_experiment(
 
         switch = found()
     (directory / "logs").mkdir(exist_ok=True)
-    wires = switch.datapath is not None
 
-    def run(told: Progress) -> None:
+    def run(progress: Progress) -> None:
         run_in_sandbox(
-            scenario, directory, told, captured, hold, openvswitch=wires, stop_if_late=stop_if_late
+            scenario,
+            directory,
+            progress,
+            captured,
+            hold,
+            openvswitch=switch.datapath is not None,
+            stop_if_late=stop_if_late,
         )
 
     if captured:
         (directory / PCAPS).mkdir()
     with cpus_awake() as cannot:
         write_manifest(directory, scenario, switch, cannot)
-        reader, writer = os.pipe()
-        waiter = start_sandbox(lambda: _first_process(run, directory, writer))
-        os.close(writer)
         try:
-            with os.fdopen(reader) as lines:
-                for line in lines:
-                    what, done = json.loads(line)
-                    progress(what, done)
-        except BaseException:
-            os.kill(waiter, signal.SIGTERM)  # ends the sandbox and everything in it
-            raise
-        finally:
-            _, status = os.waitpid(waiter, 0)
-    _raise_error_of(directory)
-    code = os.waitstatus_to_exitcode(status)
-    if code:
-        raise RunFailedError(f"the run ended early ({_words(code)}); see {directory / 'logs'}")
-
-
-def _words(code: int) -> str:
-    if code < 0:
-        return f"killed by signal {-code}"
-    return f"killed by signal {code - 128}" if code > 128 else f"exit status {code}"  # noqa: PLR2004 - the shell's convention
-
-
-def _raise_error_of(directory: Path) -> None:
-    """Raise here what was raised in the sandbox."""
-    place = directory / _ERROR_FILE
-    if not place.exists():
-        return
-    error = pickle.loads(place.read_bytes())  # noqa: S301 - written by our own child
-    place.unlink()
-    raise error
-
-
-def _first_process(run: Callable[[Progress], None], directory: Path, writer: int) -> int:
-    """Run the experiment as PID 1 of the sandbox; returns its exit status."""
-    log = os.open(directory / "logs" / "run.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    os.set_inheritable(writer, False)
-
-    def progress(what: str, done: float) -> None:
-        os.write(writer, json.dumps([what, done]).encode() + b"\n")
-
-    try:
-        run(progress)
-    except TestbedError as error:
-        (directory / _ERROR_FILE).write_bytes(pickle.dumps(error))
-        return error.exit_status
-    return os.EX_OK
+            call_reporting(run, progress, title="the run", log=directory / "logs" / "run.log")
+        except ProcessFailedError as error:
+            raise RunFailedError(
+                f"the run ended early ({error.reason}); see {directory / 'logs'}"
+            ) from error

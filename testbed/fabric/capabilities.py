@@ -5,16 +5,15 @@ a kernel may accept a route and drop its flavour without a word.
 """
 
 import ctypes
-import json
 import os
 import platform
 import socket
 import struct
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
+from typing import Any
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, TC_H_ROOT
 
@@ -31,6 +30,7 @@ from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
 from testbed.model.fabric.topology import LINK_MTU
 from testbed.sandbox import namespaces
+from testbed.sandbox.processes import ProcessFailedError, call
 
 _NODE = "probe"
 _TUN = "probe-tun"
@@ -144,22 +144,16 @@ def examine(attempts: Sequence[Attempt]) -> list[Finding]:
         reason = "it needs root"
         root = _ROOT._found("namespaces need it")  # noqa: SLF001 - of this module
         return [root, *(attempt.not_tried(reason) for attempt in (_SANDBOX, *attempts))]
-    reader, writer = os.pipe()
-    sys.stdout.flush()
-    waiter = namespaces.start_sandbox(lambda: _report(attempts, writer))
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        answer = pipe.read()
-    os.waitpid(waiter, 0)
-    if not answer:
+    try:
+        findings = call(lambda: _try_all(attempts))
+    except ProcessFailedError:
         sandbox = _SANDBOX._found("they cannot be made")  # noqa: SLF001 - of this module
         rest = [attempt.not_tried("it needs namespaces") for attempt in attempts]
         return [_ROOT.try_it(), sandbox, *rest]
-    found = [Finding(**one) for one in json.loads(answer)]
-    return [_ROOT.try_it(), _SANDBOX.try_it(), *found]
+    return [_ROOT.try_it(), _SANDBOX.try_it(), *(Finding(**finding) for finding in findings)]
 
 
-def _report(attempts: Sequence[Attempt], writer: int) -> int:
+def _try_all(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
     findings: list[Finding] = []
     lacking = ""
     for attempt in attempts:
@@ -167,9 +161,7 @@ def _report(attempts: Sequence[Attempt], writer: int) -> int:
         findings.append(found)
         if found.required and not found.ok and not lacking:
             lacking = attempt.name
-    with os.fdopen(writer, "w") as pipe:
-        json.dump([asdict(found) for found in findings], pipe)
-    return 0
+    return [asdict(finding) for finding in findings]
 
 
 def everything() -> tuple[Attempt, ...]:

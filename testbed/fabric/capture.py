@@ -12,11 +12,9 @@ import ctypes
 import mmap
 import os
 import select
-import signal
 import socket
 import struct
 import time
-import traceback
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,6 +27,8 @@ from testbed.model.fabric.nodes import Link, Port
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU
 from testbed.model.units import NS_PER_S
 from testbed.sandbox import namespaces
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import spawn
 
 ETH_P_ALL = 3
 SO_ATTACH_FILTER = 26
@@ -148,15 +148,12 @@ class LinkCapture:
         self.file = file
         output = file.open("wb", buffering=0)
         captures = [PortCapture(port) for port in link.ports]
-        self._reader, writer = os.pipe()
-        stop, self._stop = os.pipe()
-        parent = os.getpid()
-        self._pid = os.fork()
-        if not self._pid:
-            os.close(self._stop)
-            _child(parent, captures, output, stop, writer)
-        os.close(writer)
-        os.close(stop)
+        self._process = spawn(
+            lambda channel: _write(captures, output, channel),
+            title=f"the capture of {link.name}",
+            isolated=False,
+            name="capture",
+        )
         output.close()
         for capture in captures:
             capture.close()
@@ -167,48 +164,24 @@ class LinkCapture:
         Raises:
             RunFailedError: the process has died.
         """
-        with suppress(BrokenPipeError):  # it has died; what it did not answer says so
-            os.write(self._stop, b"!")  # closing would not do: processes forked since have it too
-        os.close(self._stop)
-        with os.fdopen(self._reader, "rb") as answer:
-            told = answer.read()
-        os.waitpid(self._pid, 0)
-        if len(told) != _STATISTICS.size:
-            raise RunFailedError(f"the capture of {self.link.name} ended early: see {self.file}")
-        lost: int = _STATISTICS.unpack(told)[1]
+        with suppress(RunFailedError):  # `result` says how it ended
+            self._process.send({"stop": True})
+        lost: int = self._process.result()
         return lost
 
 
-def _child(
-    parent: int, captures: list[PortCapture], output: BinaryIO, stop: int, writer: int
-) -> None:
-    """Be the process of a capture, and nothing after it."""
-    status = 1
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the prompt's Ctrl-C is not for us
-        namespaces.die_with_parent(parent)
-        namespaces.name_process("capture")
-        lost = _write(captures, output, stop)
-        os.write(writer, _STATISTICS.pack(0, lost))
-        status = 0
-    except BaseException:  # noqa: BLE001 - standard error is all that can still be told
-        traceback.print_exc()
-    finally:
-        os._exit(status)
-
-
-def _write(captures: list[PortCapture], output: BinaryIO, stop: int) -> int:
-    """Write frames in the order of their times until `stop` has a byte; returns those lost."""
+def _write(captures: list[PortCapture], output: BinaryIO, channel: Channel) -> int:
+    """Write frames in the order of their times until told to stop; returns how many were lost."""
     header = PCAP_MAGIC_NS, 2, 4, 0, 0, _SNAPLEN, LINKTYPE_ETHERNET
     output.write(_PCAP_HEADER.pack(*header))
     poller = select.poll()
-    poller.register(stop, select.POLLIN)
+    poller.register(channel, select.POLLIN)
     for capture in captures:
         poller.register(capture, select.POLLIN)
     waiting: list[Frame] = []
     on, lost = True, 0
     while on:
-        on = all(descriptor != stop for descriptor, _ in poller.poll(_POLL_MS))
+        on = all(descriptor != channel.fileno() for descriptor, _ in poller.poll(_POLL_MS))
         now_ns = time.time_ns() if on else 1 << 63
         for capture in captures:
             waiting += capture.read()

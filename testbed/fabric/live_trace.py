@@ -1,23 +1,20 @@
 """Send one real packet through a live fabric: by which ports it goes, with which address."""
 
-import json
-import os
 import socket
 import struct
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from ipaddress import IPv6Address
-from typing import Any
 
 from testbed.fabric.capture import Frame, PortCapture
 from testbed.fabric.fabric import Fabric
-from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.fabric.addressing import Path, carrier, flow_label_of_ev, nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
+from testbed.sandbox.processes import call
 
 IPPROTO_NONE = 59
 ARRIVAL_S = 1.0
@@ -67,26 +64,8 @@ def trace_live(topology: Topology, src: Node, dst: Node, path: Path, ev: int) ->
     Raises:
         RunFailedError: the fabric did not come up as the model says.
     """
-    reader, writer = os.pipe()
-
-    def first_process() -> int:
-        with os.fdopen(writer, "w") as answer:
-            try:
-                told = asdict(_in_sandbox(topology, src, dst, path, ev))
-            except TestbedError as wrong:
-                told = {"error": str(wrong)}
-            json.dump(told, answer)
-        return os.EX_OK
-
-    waiter = namespaces.start_sandbox(first_process)
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        answer = pipe.read()
-    os.waitpid(waiter, 0)
-    told: dict[str, Any] = json.loads(answer) if answer else {"error": "the sandbox ended early"}
-    if "error" in told:
-        raise RunFailedError(told["error"])
-    return LiveTrace(tuple(Seen(**one) for one in told["seen"]), told["delivered"])
+    trace = call(lambda: asdict(_in_sandbox(topology, src, dst, path, ev)))
+    return LiveTrace(tuple(Seen(**seen) for seen in trace["seen"]), trace["delivered"])
 
 
 def _in_sandbox(topology: Topology, src: Node, dst: Node, path: Path, ev: int) -> LiveTrace:

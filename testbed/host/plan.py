@@ -10,10 +10,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.transport import Transport
 from testbed.model.workload import Workload
 
-MAX_MESSAGE = 1 << 18
-"""Bytes read of a message between a run's first process and its children: more than their socket
-takes of one, so that none is cut short."""
-
 
 @dataclass(frozen=True, slots=True)
 class QpPlan:

@@ -8,11 +8,10 @@ from pathlib import Path
 
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
-from testbed.model.errors import TestbedError
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.perftest.parameters import Parameters
-from testbed.sandbox import namespaces
+from testbed.sandbox.processes import call
 
 
 def measure(
@@ -28,36 +27,27 @@ def measure(
         parameters: what is measured.
         extra: more options of the program's.
     """
-    sys.stdout.flush()
     options = (*parameters.as_options(), *extra)
-    waiter = namespaces.start_sandbox(
-        lambda: _in_sandbox(topology, pairs, str(parameters.tool), options)
-    )
-    _, status = os.waitpid(waiter, 0)
-    return os.waitstatus_to_exitcode(status)
+    return call(lambda: _in_sandbox(topology, pairs, str(parameters.tool), options))
 
 
 def _in_sandbox(
     topology: Topology, pairs: Sequence[tuple[Node, Node]], tool: str, options: Sequence[str]
 ) -> int:
     program = str(Path(sys.executable).with_name(tool))
-    try:
-        with Fabric(topology) as fabric, OrdinaryTraffic(topology) as ordinary:
-            fabric.verify()
-            fabric.sweep()
-            ordinary.install()
-            for src, dst in pairs:
-                caller, called = (fabric.net[node.name].enter_command for node in (src, dst))
-                with subprocess.Popen([*called, program]) as server:  # noqa: S603 - our own
-                    client = subprocess.run(  # noqa: S603 - our own
-                        [*caller, program, dst.name, *options], check=False
-                    )
-                    if client.returncode:
-                        server.kill()
-                        return client.returncode
-                if server.returncode:
-                    return server.returncode
-    except TestbedError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_status
+    with Fabric(topology) as fabric, OrdinaryTraffic(topology) as ordinary:
+        fabric.verify()
+        fabric.sweep()
+        ordinary.install()
+        for src, dst in pairs:
+            caller, called = (fabric.net[node.name].enter_command for node in (src, dst))
+            with subprocess.Popen([*called, program]) as server:  # noqa: S603 - the project's program
+                client = subprocess.run(  # noqa: S603 - the project's program
+                    [*caller, program, dst.name, *options], check=False
+                )
+                if client.returncode:
+                    server.kill()
+                    return client.returncode
+            if server.returncode:
+                return server.returncode
     return os.EX_OK

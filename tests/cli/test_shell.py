@@ -213,16 +213,17 @@ def test_a_signal_sent_again_and_again_ends_the_fabric_without_a_traceback() -> 
 def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     """And ordinary traffic arrives all the same."""
 
-    def act() -> "subprocess.CompletedProcess[str]":
+    def act() -> tuple[str, str]:
         namespaces.mount("/dev/null", tun.DEVICE, "", namespaces.MS_BIND)
-        return subprocess.run(
+        called = subprocess.run(
             COMMAND, input="h0 ping -c1 -W1 h1\n", capture_output=True, text=True, check=True
         )
+        return called.stdout, called.stderr
 
-    called = run_in_sandbox(act)
-    assert "1 packets transmitted, 1 received" in called.stdout
-    assert "ordinary traffic has no propagation delay here" in called.stderr
-    assert "modprobe tun" in called.stderr
+    out, err = run_in_sandbox(act)
+    assert "1 packets transmitted, 1 received" in out
+    assert "ordinary traffic has no propagation delay here" in err
+    assert "modprobe tun" in err
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """What the experiment sees of its controller's end, where a fault is to kill it."""
 
 import json
-import multiprocessing
 import os
 import signal
 import subprocess
@@ -16,12 +15,13 @@ from typing import Any
 import pytest
 
 from testbed.controller import ControllerPlan, ControllerProcess
-from testbed.controller.channel import Channel
 from testbed.controller.live import SOCKET
 from testbed.controller.records import FaultLog
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import spawn
 from tests.controller.test_plan import TINY
 from tests.sandbox import run_in_sandbox
 
@@ -41,21 +41,15 @@ def _dying(directory: Path, ending: str) -> Iterator[ControllerProcess]:
     log.put(FaultRecord(0, "blackhole", "p1", ("a>b",), "link", 1, 2, 3, 4, 5, 6))
     record = FaultRecord(1, "kill", CONTROLLER, (CONTROLLER,), "endpoint", ASKED_NS, ASKED_NS + 1)
     log.put(record)
-    commands, ours = os.pipe()
-    answers, theirs = os.pipe()
 
-    def die() -> None:
-        os.write(theirs, b'{"ends": "%s"}\n' % CONTROLLER.encode())
+    def die(channel: Channel) -> None:
+        channel.send({"ends": CONTROLLER})
         ENDINGS[ending]()
 
-    process = multiprocessing.get_context("fork").Process(target=die)
-    process.start()
-    os.close(commands)
-    os.close(theirs)
-    channel = Channel(answers, ours)
-    controller = ControllerProcess(process, channel, directory / "controller.log", directory)
+    process = spawn(die, title="the controller", isolated=False)
+    controller = ControllerProcess(process, directory / "controller.log", directory)
     yield controller
-    assert process.exitcode is not None, "whatever it did, it is gone"
+    assert process.has_ended, "whatever it did, it is gone"
     controller.kill()
 
 
@@ -104,7 +98,7 @@ def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
             if told_first:
                 controller.get_ready()
             os.kill(controller.pid, signal.SIGKILL)
-            controller.process.join()
+            controller.process.wait()
             wait = partial(controller.wait_for, "ready") if told_first else controller.get_ready
             with pytest.raises(RunFailedError, match="ended with -9"):
                 wait()

@@ -1,6 +1,5 @@
 """A live endpoint and real packets that no endpoint of ours sends: counted, and nothing else."""
 
-import json
 import socket
 import threading
 import time
@@ -21,6 +20,7 @@ from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
+from testbed.sandbox.channel import Channel
 from testbed.workloads.messages import REGION_VA, rkey_of
 from tests.fabric.packets import in_node, raw_socket
 from tests.mrc.bad_input import DSCP, Bad, bad_packets, good_write
@@ -57,11 +57,11 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
     plan = next(
         plan for host, plan in plan_endpoints(scenario(), directory).items() if host == RECEIVER
     )
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here, there = Channel.pair()
     with Fabric(TOPOLOGY) as fabric:
         fabric.verify()
         with in_node(RECEIVER):
-            endpoint = Endpoint(plan, theirs)
+            endpoint = Endpoint(plan, there)
         (connection,) = endpoint._traffic.connections.values()
         assert connection.checker is not None
         memory = connection.checker._region.buffer
@@ -90,8 +90,8 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
                 data, to = on_the_wire(write_bytes(good), DSCP.trimmable)
                 sender.sendto(data, (to, 0))
             time.sleep(0.2)
-        ours.send(b'{"finish": true}')
-        told = json.loads(ours.recv(1 << 16))["finished"]
+        here.send({"finish": True})
+        told = next(here.messages())["finished"]
         thread.join()
         assert told["refused"] == expected | {"duplicates": 1}
         assert bytes(memory[: len(good.payload)]) == good.payload

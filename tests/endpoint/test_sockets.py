@@ -61,7 +61,8 @@ def test_a_packet_arrives_whole_with_its_class_hop_limit_and_time() -> None:
         (received,) = _receive(sockets, 1)
         return received, inner, before, time.time_ns()
 
-    received, inner, before, after = run_in_sandbox(exchange)
+    fields, inner, before, after = run_in_sandbox(exchange)
+    received = Received(*fields)
     assert received.packet == inner
     assert received.traffic_class == 0x4B
     assert received.hop_limit == 61

@@ -1,6 +1,5 @@
 """Many packets of MRC on chosen paths and in chosen classes, and what arrives of them."""
 
-import os
 import socket
 import struct
 import time
@@ -15,7 +14,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
-from testbed.sandbox import namespaces
+from testbed.sandbox.processes import Child, spawn
 
 from .packets import in_node, raw_socket
 
@@ -83,23 +82,16 @@ def send(src: Node, packets: Iterable[tuple[bytes, tuple[str, int]]]) -> None:
 @contextmanager
 def in_background(*jobs: Callable[[], None]) -> Iterator[None]:
     """Run functions in processes of their own; wait for them at the end of the block."""
-    children = []
-    for job in jobs:
-        child = os.fork()
-        if not child:
-            status = 1
-            try:
-                namespaces.die_with_parent(os.getppid())
-                job()
-                status = 0
-            finally:
-                os._exit(status)
-        children.append(child)
+
+    def start(job: Callable[[], None]) -> Child:
+        return spawn(lambda _: job(), title="a job", isolated=False)
+
+    children = [start(job) for job in jobs]
     try:
         yield
     finally:
-        statuses = [os.waitpid(child, 0)[1] for child in children]
-    assert not any(statuses)
+        for child in children:
+            child.result()
 
 
 class Receiver:

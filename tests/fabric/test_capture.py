@@ -100,10 +100,10 @@ def test_a_capture_that_died_is_an_error_and_ctrl_c_does_not_kill_it(
         with Fabric(tiny):
             link = tiny.nic_link(tiny.hosts[0], 0)
             capture = LinkCapture(link, tmp_path / "one.pcap")
-            os.kill(capture._pid, signal.SIGINT)
+            os.kill(capture._process.pid, signal.SIGINT)
             assert capture.stop() == 0
             capture = LinkCapture(link, tmp_path / "two.pcap")
-            os.kill(capture._pid, signal.SIGKILL)
+            os.kill(capture._process.pid, signal.SIGKILL)
             with pytest.raises(RunFailedError, match="ended early"):
                 capture.stop()
 

@@ -2,7 +2,6 @@
 
 import array
 import fcntl
-import os
 import select
 import socket
 import struct
@@ -25,6 +24,8 @@ from testbed.model.fabric.addressing import LINK_LOCAL, Path, address, carrier_u
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.sandbox import namespaces
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import spawn
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket
@@ -335,11 +336,9 @@ def test_a_wires_far_ends_are_in_the_sandbox_and_carry_once_patched(tiny: Topolo
                 opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))
                 opened.bind((name, 0))
                 ends.append(opened)
-            if not os.fork():
-                namespaces.die_with_parent(os.getppid())
-                copy(ends)
-            fabric.sweep()
-            assert arrives(tiny, src, dst, path)
+            with spawn(lambda _: copy(ends), title="the copier", isolated=False):
+                fabric.sweep()
+                assert arrives(tiny, src, dst, path)
 
     run_in_sandbox(build)
 
@@ -387,19 +386,17 @@ def test_nothing_is_left_and_nothing_of_the_host_is_touched(four_planes: Topolog
 def test_killing_the_builder_leaves_nothing(tiny: Topology) -> None:
     """SIGKILL in the middle of a run: the sandbox goes, which alone holds the nodes' namespaces."""
 
-    def build() -> int:
+    def build(channel: Channel) -> None:
         with Fabric(tiny):
-            os.write(writer, str(FilePath(namespaces.OWN_NETNS).stat().st_ino).encode())
+            channel.send({"namespace": FilePath(namespaces.OWN_NETNS).stat().st_ino})
             time.sleep(60)
-        return 0
 
-    reader, writer = os.pipe()
-    waiter = namespaces.start_sandbox(build)
-    own = int(os.read(reader, 100))
+    sandbox = spawn(build)
+    (message,) = sandbox.receive()
+    own = message["namespace"]
     alive = members(own)
     assert alive
-    os.kill(waiter, 9)
-    os.waitpid(waiter, 0)
+    sandbox.kill()
     deadline = time.monotonic() + 5
     while alive & members(own) and time.monotonic() < deadline:
         time.sleep(0.05)

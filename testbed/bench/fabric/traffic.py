@@ -1,7 +1,6 @@
 """Full packets from host to host, as fast as the kernel takes them: the load of measurements."""
 
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +12,8 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Topology
 from testbed.mrc.constants import DscpClasses
 from testbed.sandbox import namespaces
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import spawn
 
 BUFFER_BYTES = 1 << 29
 _OUTER_BYTES = 40
@@ -69,18 +70,12 @@ def _raw_socket(node: Node, protocol: int) -> socket.socket:
 @contextmanager
 def in_background(job: Callable[[], None], cpu: int | None = None) -> Iterator[None]:
     """Run a function in a process of its own, on one CPU if told, until the end of the block."""
-    parent = os.getpid()
-    child = os.fork()
-    if not child:
-        try:
-            namespaces.die_with_parent(parent)
-            if cpu is not None:
-                os.sched_setaffinity(0, {cpu})
-            job()
-        finally:
-            os._exit(0)
-    try:
+
+    def work(_: Channel) -> None:
+        if cpu is not None:
+            os.sched_setaffinity(0, {cpu})
+        job()
+
+    with spawn(work, title="the load", isolated=False) as process:
         yield
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        process.kill()

@@ -18,11 +18,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from testbed.sandbox.forking import ENDING
-from testbed.sandbox.namespaces import start_sandbox
+from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, Child, spawn
 
 _CHUNK = 1 << 14
-_SIGNALLED = 128
 _STDIN, _STDOUT, _STDERR = range(3)
 
 
@@ -32,12 +30,10 @@ def run_in_terminal(first_process: Callable[[], int]) -> int:
     Where standard input and output are a terminal the sandbox has one; otherwise it inherits them
     as they are. SIGTERM and SIGHUP end it; so does SIGINT where it has no terminal of its own.
     """
-    sys.stdout.flush()
     with _signals_end():
         if os.isatty(_STDIN) and os.isatty(_STDOUT):
             return _relayed(first_process)
-        waiter = start_sandbox(first_process)
-        return _wait(waiter)
+        return _wait(spawn(lambda _: sys.exit(first_process())))
 
 
 class _Ended(BaseException):
@@ -47,11 +43,13 @@ class _Ended(BaseException):
 @contextmanager
 def _signals_end() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> NoReturn:
-        for one in ENDING:  # it is ending: `timeout`, and who is impatient, send more than one
-            signal.signal(one, signal.SIG_IGN)
+        for (
+            ending
+        ) in ENDING_SIGNALS:  # it is ending: `timeout`, and who is impatient, send more than one
+            signal.signal(ending, signal.SIG_IGN)
         raise _Ended(number)
 
-    before = {number: signal.signal(number, end) for number in ENDING}
+    before = {number: signal.signal(number, end) for number in ENDING_SIGNALS}
     try:
         yield
     finally:
@@ -59,15 +57,14 @@ def _signals_end() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _wait(waiter: int) -> int:
+def _wait(sandbox: Child) -> int:
     """Wait for a sandbox; a signal ends it, and is its status."""
     try:
-        _, status = os.waitpid(waiter, 0)
+        return sandbox.wait()
     except _Ended as ended:
-        os.kill(waiter, signal.SIGTERM)
-        os.waitpid(waiter, 0)
-        return _SIGNALLED + int(ended.args[0])
-    return os.waitstatus_to_exitcode(status)
+        return SIGNALLED + int(ended.args[0])
+    finally:
+        sandbox.close()
 
 
 def _relayed(first_process: Callable[[], int]) -> int:
@@ -75,20 +72,19 @@ def _relayed(first_process: Callable[[], int]) -> int:
     _copy_size(master)
     resized = signal.signal(signal.SIGWINCH, lambda _number, _frame: _copy_size(master))
     mode = termios.tcgetattr(_STDIN)
-    waiter = start_sandbox(lambda: _with_terminal(master, slave, first_process))
+    sandbox = spawn(lambda _: sys.exit(_with_terminal(master, slave, first_process)))
     os.close(slave)
     try:
         tty.setraw(_STDIN)
         _relay(master)
     except _Ended as ended:
-        os.kill(waiter, signal.SIGTERM)
-        os.waitpid(waiter, 0)
-        return _SIGNALLED + int(ended.args[0])
+        sandbox.close()
+        return SIGNALLED + int(ended.args[0])
     finally:
         termios.tcsetattr(_STDIN, termios.TCSAFLUSH, mode)
         signal.signal(signal.SIGWINCH, resized)
         os.close(master)
-    return _wait(waiter)
+    return _wait(sandbox)
 
 
 def _with_terminal(master: int, slave: int, first_process: Callable[[], int]) -> int:
@@ -99,7 +95,6 @@ def _with_terminal(master: int, slave: int, first_process: Callable[[], int]) ->
     for descriptor in (_STDIN, _STDOUT, _STDERR):
         os.dup2(slave, descriptor)
     os.close(slave)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGWINCH, signal.SIG_DFL)
     return first_process()
 

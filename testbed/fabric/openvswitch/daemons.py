@@ -19,15 +19,13 @@ import json
 import os
 import re
 import shutil
-import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -36,7 +34,8 @@ from testbed.fabric.layout import Layout
 from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, SO_SNDBUFFORCE
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.nodes import Link
-from testbed.sandbox.namespaces import die_with_parent, go_first, start_sandbox
+from testbed.sandbox.attributes import die_with_parent, raise_priority
+from testbed.sandbox.processes import ProcessFailedError, spawn
 
 BRIDGE = "wires"
 DATAPATHS = ("system", "netdev")
@@ -354,7 +353,7 @@ class OpenVSwitch:
 def _begin(parent: int) -> None:
     die_with_parent(parent)
     with contextlib.suppress(PermissionError):
-        go_first()  # packets on wires go on, and faults take effect, as at endpoints
+        raise_priority()  # packets on wires go on, and faults take effect, as at endpoints
 
 
 def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:
@@ -492,32 +491,26 @@ def trial(datapaths: Sequence[str] = DATAPATHS) -> Iterator[Callable[[], Availab
     if missing:
         yield lambda: Availability(None, f"not installed: no {', '.join(missing)}", REMEDY)
         return
-    with tempfile.TemporaryDirectory(prefix="openvswitch-") as scratch, ExitStack() as stack:
-        place = Path(scratch, "answer")
-        sys.stdout.flush()
-        waiter = start_sandbox(lambda: _try_it(datapaths, place))
-        stack.callback(os.waitpid, waiter, 0)
-        stack.callback(os.kill, waiter, signal.SIGTERM)
+    with (
+        tempfile.TemporaryDirectory(prefix="openvswitch-") as scratch,
+        spawn(lambda _: _try_it(datapaths, Path(scratch))) as sandbox,
+    ):
 
         def answer() -> Availability:
-            os.waitpid(waiter, 0)
-            stack.pop_all()
-            if not place.exists():
+            try:
+                return Availability(*sandbox.result())
+            except ProcessFailedError:
                 return Availability(None, "namespaces cannot be made", "run as root")
-            return Availability(*json.loads(place.read_text()))
 
         yield answer
 
 
-def _try_it(datapaths: Sequence[str], place: Path) -> int:
-    """Start it, and write down which datapath it has, or what is wrong."""
-    found: list[str | None]
+def _try_it(datapaths: Sequence[str], directory: Path) -> tuple[str | None, ...]:
+    """Start it; return what `Availability` takes."""
     try:
-        found = [OpenVSwitch.start((), place.parent, datapaths=datapaths).datapath]
+        return (OpenVSwitch.start((), directory, datapaths=datapaths).datapath,)
     except (MachineError, RunFailedError, OSError) as error:
-        found = [None, str(error).split("\n", maxsplit=1)[0], _last_words(place.parent)]
-    place.write_text(json.dumps(found))
-    return 0
+        return None, str(error).split("\n", maxsplit=1)[0], _last_words(directory)
 
 
 def _last_words(log_directory: Path) -> str:

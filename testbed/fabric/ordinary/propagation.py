@@ -14,10 +14,8 @@ what faults add to the links of its path (slow_links.py).
 
 import os
 import select
-import signal
 import socket
 import time
-import traceback
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from ipaddress import IPv6Network
@@ -38,6 +36,8 @@ from testbed.model.fabric.addressing import delivery_sid, dt6_sid
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.sandbox import namespaces
+from testbed.sandbox.attributes import NICENESS
+from testbed.sandbox.processes import spawn
 
 DEVICE = "delay"
 QUEUE_PACKETS = 20_000
@@ -75,15 +75,20 @@ class PropagationDelay(Closeable):
                 with namespaces.entered_by_name(host.name):
                     tuns.append(open_tun(DEVICE))
                     self._install(host)
-            self._pid = _start(topology, tuns)
+            wires = list(zip(topology.hosts, tuns, strict=True))
+            self._process = spawn(
+                lambda _: _hold([Wires(topology, host, tun) for host, tun in wires]),
+                title="the propagation delay",
+                isolated=False,
+                name="propagation",
+            )
         finally:
             for tun in tuns:
                 os.close(tun)
-        self._pidfd = os.pidfd_open(self._pid)
 
     def ended(self) -> bool:
         """Whether the process has ended, which it should not: no ordinary traffic arrives then."""
-        return bool(select.select([self._pidfd], [], [], 0)[0])
+        return self._process.has_ended
 
     def lost(self) -> int:
         """Packets that were lost so far because the process did not keep up."""
@@ -91,15 +96,12 @@ class PropagationDelay(Closeable):
 
     def kill(self) -> None:
         """End the process: what it holds is lost, and whatever arrives."""
-        signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
-        select.select([self._pidfd], [], [])
+        self._process.kill()
 
     def close(self) -> None:
         """End the process and let go of it."""
-        if not self.ended():
-            self.kill()
-        os.waitpid(self._pid, 0)
-        os.close(self._pidfd)
+        self.kill()
+        self._process.close()
 
     def _install(self, host: Node) -> None:
         """Lead what arrives to the device, in whose namespace this thread is."""
@@ -142,28 +144,6 @@ def _dropped(host: Node) -> int:
 # --- the process ------------------------------------------------------------------------------
 
 
-def _start(topology: Topology, tuns: Sequence[int]) -> int:
-    parent = os.getpid()
-    pid = os.fork()
-    if not pid:
-        _child(parent, topology, tuns)
-    return pid
-
-
-def _child(parent: int, topology: Topology, tuns: Sequence[int]) -> NoReturn:
-    """Be the process, and nothing after it."""
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the prompt's Ctrl-C is not for us
-        namespaces.die_with_parent(parent)
-        namespaces.name_process("propagation")
-        os.setpriority(os.PRIO_PROCESS, 0, namespaces.NICENESS)
-        _hold([Wires(topology, *one) for one in zip(topology.hosts, tuns, strict=True)])
-    except BaseException:  # noqa: BLE001 - standard error is all that can still be told
-        traceback.print_exc()
-    finally:
-        os._exit(1)
-
-
 class Wires:
     """What leads to one host: how long a packet takes.
 
@@ -196,6 +176,7 @@ class Wires:
 
 
 def _hold(hosts: Sequence[Wires]) -> NoReturn:
+    os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     held: list[tuple[int, int, int, bytes]] = []
     arrived = 0
     destination = delivery_sid().packed

@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from testbed.sandbox.namespaces import AUTOGROUP, go_first
+from testbed.sandbox.attributes import AUTOGROUP, raise_priority
 from tests.sandbox import run_in_sandbox
 
 pytestmark = pytest.mark.root
 
 
 def _first() -> tuple[int, str]:
-    go_first(-5)
+    raise_priority(-5)
     return os.getpriority(os.PRIO_PROCESS, 0), AUTOGROUP.read_text()
 
 
@@ -28,16 +28,12 @@ def test_going_first_counts_for_the_sandbox_and_for_no_other_session() -> None:
 
 _INTERRUPTED = """
 import os, signal, time
-from testbed.sandbox.namespaces import start_sandbox
-
-def first_process():
-    time.sleep(60)
-    return 0
+from testbed.sandbox.processes import spawn
 
 parent = os.getpid()
 os.register_at_fork(before=lambda: os.getpid() == parent and os.kill(parent, signal.SIGINT))
 try:
-    start_sandbox(first_process)
+    spawn(lambda _: time.sleep(60))
 except KeyboardInterrupt:
     try:
         os.waitpid(-1, 0)

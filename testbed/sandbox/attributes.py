@@ -1,0 +1,53 @@
+"""What a process sets for itself: when the kernel ends it, its name, its priority."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from testbed.sandbox.namespaces import system_call
+
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+
+AUTOGROUP = Path("/proc/self/autogroup")
+"""The niceness of this process's session, where the kernel schedules by session."""
+
+NICENESS = -10
+"""Of the processes that make up the network: endpoints, the controller, Open vSwitch, propagation
+delay. They run before ordinary programs of the machine, whose load shall not look like the
+network's."""
+
+
+OUTSIDE = 0
+"""The PID of a parent that is outside this process's PID namespace."""
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends; exit if the parent already has.
+
+    Args:
+        parent: the parent's PID, or OUTSIDE.
+    """
+    system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit(1)
+
+
+def name_process(name: str) -> None:
+    """Give this process a name for ps and top, which show 15 characters of it."""
+    system_call("prctl", PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def raise_priority(niceness: int = NICENESS) -> None:
+    """Give this process a niceness, and its session too, where the kernel groups by it (sched(7)).
+
+    There a niceness counts only among the processes of a session: without this, a program in
+    another terminal gets as much of the CPUs as a whole sandbox.
+
+    Raises:
+        PermissionError: a niceness below 0 takes root.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    if AUTOGROUP.exists():
+        AUTOGROUP.write_text(str(niceness))

@@ -1,0 +1,28 @@
+"""Run a function in a sandbox of its own, from a test: its result comes back, and its failure."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import pytest
+
+from testbed.model.errors import TestbedError
+from testbed.sandbox.processes import call
+from tests.waiting import WATCHDOG_S
+
+T = TypeVar("T")
+
+
+def run_in_sandbox(function: Callable[[], T], timeout_s: float = WATCHDOG_S) -> T:
+    """Call a function as the first process of a sandbox and return what it returns.
+
+    What it raises, a failed assertion included, fails the test with the traceback's text.
+
+    Args:
+        function: what to call; its result must be one that `testbed.sandbox.encoding` takes.
+        timeout_s: after so many seconds the sandbox is ended and the test fails.
+    """
+    try:
+        return call(function, timeout_s=timeout_s)
+    except (TestbedError, TimeoutError) as error:
+        failure = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    pytest.fail(failure, pytrace=False)
