@@ -23,7 +23,7 @@ from testbed.cli.protocol import protocol
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
-from testbed.cli.screen import say_error
+from testbed.cli.screen import print_error
 from testbed.cli.shell import shell
 from testbed.cli.simulate import simulate
 from testbed.cli.topo import topo
@@ -44,16 +44,16 @@ def main() -> None:
             sys.stdout.flush()  # here, where a reader that has gone is no error
     except InputError as error:
         for problem in error.problems:
-            say_error(str(problem))
+            print_error(str(problem))
         sys.exit(error.exit_status)
     except TestbedError as error:
-        say_error(str(error))
+        print_error(str(error))
         sys.exit(error.exit_status)
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILED)
     except Exception as error:  # noqa: BLE001 - the last resort: told briefly, kept in full
-        say_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
+        print_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
         sys.exit(ExitStatus.UNTRUSTED)
 
 

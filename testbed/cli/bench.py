@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import Json, Results
-from testbed.cli.screen import say_json, stderr, stdout
+from testbed.cli.screen import print_json, stderr, stdout
 from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def bench(
         for name, part in chosen.items()
     }
     if as_json:
-        say_json([{"part": name} | one.to_json() for name, own in figures.items() for one in own])
+        print_json([{"part": name} | one.to_json() for name, own in figures.items() for one in own])
     else:
         stdout().print(_table(figures))
         for figure in (figure for own in figures.values() for figure in own if figure.missing):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import Json, Results
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import print_json, stdout
 
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
@@ -38,7 +38,7 @@ def clean(
             if not dry_run:
                 _try_to_remove(run)
     if as_json:
-        say_json({"removed": [] if dry_run else removed, "unfinished": removed})
+        print_json({"removed": [] if dry_run else removed, "unfinished": removed})
         return
     for path in removed:
         stdout().print(f"{'would remove' if dry_run else 'removed'} {path}")

@@ -2,14 +2,20 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.comparing import show_comparison
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import print_json, stdout
 from testbed.model.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from testbed.results.analysis.comparison import Group, Row
 
 
 def compare(
@@ -41,7 +47,38 @@ def compare(
         give_to_user(one)
     if as_json:
         names = [group.name for group in groups]
-        say_json({"groups": names, "rows": [asdict(row) for row in rows], "report": str(output)})
+        print_json({"groups": names, "rows": [asdict(row) for row in rows], "report": str(output)})
         return
-    show_comparison(groups, rows, stdout())
+    print_comparison(groups, rows, stdout())
     stdout().print(f"report: {output}")
+
+
+def print_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "Console") -> None:
+    """Print medians with their intervals; differences that are sure are marked."""
+    from rich.table import Table
+
+    from testbed.results.analysis.estimates import CONFIDENCE, MIN_SAMPLES
+    from testbed.results.report.comparison_report import shown
+
+    table = Table()
+    table.add_column("figure", style="cyan")
+    for group in groups:
+        table.add_column(f"{group.name}\n{_counted(len(group.runs))}", justify="right")
+    for row in rows:
+        cells = [
+            shown(cell.value) + (" *" if cell.difference and cell.difference.differs else "")
+            for cell in row.cells
+        ]
+        table.add_row(f"{row.name} ({row.unit})" if row.unit else row.name, *cells)
+    console.print(table)
+    counts = [len(group.runs) for group in groups]
+    if any(1 < count < MIN_SAMPLES for count in counts):
+        console.print(f"(low to high): the range; fewer than {MIN_SAMPLES} runs give no confidence")
+    if max(counts) >= MIN_SAMPLES:
+        console.print(f"[low, high]: the median's {CONFIDENCE:.0%} confidence interval")
+    if any(cell.difference and cell.difference.differs for row in rows for cell in row.cells):
+        console.print(f"* differs from the first, with {CONFIDENCE:.0%} confidence (rank test)")
+
+
+def _counted(runs: int) -> str:
+    return "1 run" if runs == 1 else f"{runs} runs"

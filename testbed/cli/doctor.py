@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.machine import measured
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.running import measure_capacity
+from testbed.cli.screen import print_json, stdout
 
 if TYPE_CHECKING:
     from testbed.fabric.capabilities import Finding
@@ -29,10 +29,10 @@ def doctor(
 
     findings = diagnose()
     able = all(found.ok for found in findings if found.required)
-    capacity = measured() if measure and able else None
+    capacity = measure_capacity() if measure and able else None
     if as_json:
         answer = {"able": able, "findings": [asdict(found) for found in findings]}
-        say_json(answer | ({"capacity": asdict(capacity)} if capacity else {}))
+        print_json(answer | ({"capacity": asdict(capacity)} if capacity else {}))
     else:
         _show(findings, able=able)
         if capacity is not None:

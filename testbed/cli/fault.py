@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, stderr, stdout
+from testbed.cli.screen import print_json, stderr, stdout
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
@@ -28,7 +28,7 @@ def commands() -> typer.Typer:
     return app
 
 
-def say_how(directory: Path, topology: "Topology") -> None:
+def print_fault_help(directory: Path, topology: "Topology") -> None:
     """Say how faults are injected into a fabric that is about to run."""
     from testbed.controller.live import SOCKET
 
@@ -113,7 +113,7 @@ def _pairs(words: list[str]) -> dict[str, Any]:
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
-        say_json(records)
+        print_json(records)
         return
     console = stdout()
     for one in records:

@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.machine import capacity_here
 from testbed.cli.options import Json, Results
-from testbed.cli.running import signals_stop, told_how_to_continue
-from testbed.cli.screen import progress_shown, say_error, say_json, stderr, stdout
+from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
+from testbed.cli.screen import print_error, print_json, showing_progress, stderr, stdout
 from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -97,17 +96,21 @@ def figures(
         return
     executor = LocalExecutor(directory)
     stderr().print(_outlook(planned, executor, policy.seconds))
-    with signals_stop(), told_how_to_continue("the same command"), progress_shown() as progress:
+    with (
+        signals_stop(),
+        reporting_how_to_resume("the same command"),
+        showing_progress() as progress,
+    ):
         outcomes = reproduce(chosen, planned, executor, progress, policy)
     if as_json:
-        say_json([outcome.model_dump(mode="json") for outcome in outcomes])
+        print_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
         stdout().print(_table(chosen, outcomes))
         stdout().print(_counts(outcomes))
         stdout().print(f"report: {directory / 'report.html'}")
     for outcome in outcomes:
         for name, why in outcome.failures.items():
-            say_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
+            print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
     raise typer.Exit(_status(outcomes))
 
 
@@ -123,7 +126,7 @@ def _machine(chosen: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machi
     if all("emulated" not in forms_of(figure, forms) for figure in chosen):
         return None
     require()
-    return capacity_here()
+    return machine_capacity()
 
 
 def _outlook(planned: "Plan", executor: "Executor", retry_s: float) -> str:

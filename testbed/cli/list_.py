@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_columns, say_json, stdout
+from testbed.cli.screen import print_json, print_table, stdout
 
 
 def list_(as_json: Json = False) -> None:
@@ -14,7 +14,7 @@ def list_(as_json: Json = False) -> None:
 
     kinds = {"scenarios": _described(SCENARIOS), "topologies": _described(TOPOLOGIES)}
     if as_json:
-        say_json(kinds)
+        print_json(kinds)
         return
     for kind, found in kinds.items():
         table = Table(kind, box=None, pad_edge=False)
@@ -22,7 +22,7 @@ def list_(as_json: Json = False) -> None:
         table.add_column(overflow="fold")
         for one in found:
             table.add_row(one["name"], one["description"])
-        say_columns(table)
+        print_table(table)
         stdout().print()
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_columns, say_json
+from testbed.cli.screen import print_json, print_table
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -29,13 +29,13 @@ def paths(
     fabric = load_topology(topology)
     found = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
     if as_json:
-        say_json(found)
+        print_json(found)
         return
     table = Table("path", "EV", "carrier address", "links", box=None, pad_edge=False)
     table.columns[0].style = "cyan"
     for one in found:
         table.add_row(one["path"], f"{one['ev']:#010x}", one["carrier"], " ".join(one["links"]))
-    say_columns(table)
+    print_table(table)
 
 
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":

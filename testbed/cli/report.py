@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import progress_shown, say_json, stdout
+from testbed.cli.screen import print_json, showing_progress, stdout
 from testbed.cli.summary import exit_status, show
 
 
@@ -21,11 +21,11 @@ def report(
     from testbed.results.run_directory import find_run
 
     run = find_run(run_directory)
-    with progress_shown() as progress:
+    with showing_progress() as progress:
         progress("analysing", 0.0)
         summary = analyse(run.path)
     if as_json:
-        say_json(summary.model_dump(mode="json"))
+        print_json(summary.model_dump(mode="json"))
     else:
         show(summary, run, stdout())
     raise typer.Exit(exit_status(summary))

@@ -1,17 +1,18 @@
 """`testbed run`: one experiment from its file to its report."""
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.fault import say_how
-from testbed.cli.holding import ended_by_ctrl_c, hold_of
-from testbed.cli.machine import capacity_here
+from testbed.cli.fault import print_fault_help
 from testbed.cli.options import Folder, Json, NoFigures, Pcap, Results
-from testbed.cli.running import scenario_given, signals_stop, told_what_is_kept
-from testbed.cli.screen import progress_shown, say_warning
+from testbed.cli.running import machine_capacity, reporting_kept_files, scenario_given, signals_stop
+from testbed.cli.screen import print_warning, showing_progress
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -27,6 +28,8 @@ from testbed.model.errors import InputError, MachineError
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from testbed.campaign.series import Settings
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
@@ -108,12 +111,12 @@ def run(
     with (
         signals_stop(),
         locked(directory.path),
-        told_what_is_kept(directory),
-        progress_shown() as progress,
+        reporting_kept_files(directory),
+        showing_progress() as progress,
         ended_by_ctrl_c(held_up, progress) as told,
     ):
         if held_up is not None:
-            say_how(directory.path, scenario.topology)
+            print_fault_help(directory.path, scenario.topology)
         summary = execute(scenario, directory, told, held_up)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json)
 
@@ -148,7 +151,7 @@ def _dilation(scenario: "Scenario") -> float:
     Raises:
         MachineError: it is not known what this machine carries.
     """
-    capacity = capacity_here()
+    capacity = machine_capacity()
     if capacity is None:
         raise MachineError(
             "dilation: auto needs to know what this machine carries",
@@ -161,10 +164,10 @@ def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
     """Does the machine carry this scenario?"""
     from testbed.experiment.capacity import judge_load
 
-    capacity = capacity_here()
+    capacity = machine_capacity()
     warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
     if warning is not None:
-        say_warning(f"{name}: {warning}")
+        print_warning(f"{name}: {warning}")
 
 
 def _require_no_pause(scenario: "Scenario") -> None:
@@ -184,3 +187,57 @@ def _require_links(scenario: "Scenario", names: list[str]) -> None:
     wrong = [problem for problem in problems if problem is not None]
     if wrong:
         raise InputError(wrong)
+
+
+def hold_of(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
+    """What `--hold` and `--hold-for` ask for; a limit alone says both.
+
+    Raises:
+        InputError: the limit is no time, or several runs were to be held.
+    """
+    from testbed.experiment.hold import Hold
+    from testbed.model.units import parse_duration
+
+    if not hold and limit is None:
+        return None
+    if several:
+        found = "with --repeat, --sweep or --into"
+        raise InputError.of("--hold", found, "one run", "a series plays its timeline only")
+    if limit is None:
+        return Hold()
+    try:
+        limit_ns = parse_duration(limit)
+    except ValueError as error:
+        raise InputError.of("--hold-for", limit, str(error)) from None
+    if limit_ns <= 0:
+        raise InputError.of("--hold-for", limit, "a time above 0, such as 5min")
+    return Hold(limit_ns)
+
+
+@contextmanager
+def ended_by_ctrl_c(hold: "Hold | None", progress: Progress) -> Iterator[Progress]:
+    """Have the first SIGINT while a run is held end that in order; any other interrupts the run.
+
+    Yields what is to be told how far the run is: so it hears that the hold begins, and ends.
+    """
+    from testbed.experiment.hold import HELD
+
+    usual = signal.getsignal(signal.SIGINT)
+    heard = False
+
+    def end(_number: int, _frame: "FrameType | None") -> None:
+        if hold is not None:
+            hold.end()
+        signal.signal(signal.SIGINT, usual)
+
+    def told(what: str, done: float) -> None:
+        nonlocal heard
+        if (what == HELD) is not heard:
+            heard = not heard
+            signal.signal(signal.SIGINT, end if heard else usual)
+        progress("held; Ctrl-C ends it and writes the report" if what == HELD else what, done)
+
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.cli.screen import say_error, say_warning
+from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import (
     InputError,
     LateError,
@@ -21,6 +21,7 @@ from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
+    from testbed.experiment.capacity import Capacity
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -65,7 +66,7 @@ def scenario_given(
         require_seed(seed)
         scenario = scenario.model_copy(update={"seed": seed})
     for remark in remarks(scenario):
-        say_warning(f"{name}: {remark}")
+        print_warning(f"{name}: {remark}")
     return scenario
 
 
@@ -104,19 +105,19 @@ def signals_stop() -> Iterator[None]:
 
 
 @contextmanager
-def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
+def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
     """Where the run does not end well, say what is left of it; nothing is where nothing ran."""
     try:
         yield
     except _Stopped as stopped:
-        say_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
+        print_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
         raise typer.Exit(SIGNALLED + stopped.number) from None
     except LateError as error:
         directory.remove()
-        say_error(f"{error}\n  nothing of it is kept")
+        print_error(f"{error}\n  nothing of it is kept")
         raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
-        say_error(f"{error}\n  {_left(directory)}")
+        print_error(f"{error}\n  {_left(directory)}")
         raise typer.Exit(error.exit_status) from None
     except Exception as error:
         place = directory.write("logs/traceback.log", traceback.format_exc())
@@ -126,13 +127,13 @@ def told_what_is_kept(directory: "RunDirectory") -> Iterator[None]:
 
 
 @contextmanager
-def told_how_to_continue(how: str) -> Iterator[None]:
+def reporting_how_to_resume(how: str) -> Iterator[None]:
     """Where a series of runs is stopped, say how it goes on."""
     try:
         yield
     except _Stopped as stopped:
         name = signal.Signals(stopped.number).name
-        say_error(f"interrupted by {name}; {how} makes the runs that are left")
+        print_error(f"interrupted by {name}; {how} makes the runs that are left")
         raise typer.Exit(SIGNALLED + stopped.number) from None
 
 
@@ -145,3 +146,34 @@ def _left(directory: "RunDirectory") -> str:
         return f"kept so far (testbed clean removes it): {directory.path}"
     directory.remove()
     return "nothing was recorded, nothing is kept"
+
+
+def machine_capacity() -> "Capacity | None":
+    """What this machine carries, measured now if it never was; None if that broke off.
+
+    Raises:
+        MachineError: this machine cannot run the testbed.
+    """
+    from testbed.experiment.capacity import kept
+    from testbed.fabric.capabilities import require
+
+    known = kept()
+    if known is not None:
+        return known
+    require()
+    try:
+        return measure_capacity()
+    except RunFailedError as error:
+        print_warning(f"what this machine carries is not known: {error}")
+        return None
+
+
+def measure_capacity() -> "Capacity":
+    """Measure what this machine carries, and keep it."""
+    from testbed.experiment.calibration import calibrate
+    from testbed.experiment.capacity import keep
+
+    with showing_progress() as progress:
+        capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))
+    keep(capacity)
+    return capacity

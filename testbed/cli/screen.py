@@ -26,7 +26,7 @@ def stdout() -> "Console":
     return Console(highlight=False, markup=False, width=width)
 
 
-def say_columns(table: "Table") -> None:
+def print_table(table: "Table") -> None:
     """Print a table that has no lines between its columns; rows end where their text does."""
     console = stdout()
     with console.capture() as shown:
@@ -42,19 +42,19 @@ def stderr() -> "Console":
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """Print a result for a program."""
     print(json.dumps(value, indent=2))  # noqa: T201 - as it is: nothing wrapped or coloured
 
 
-def say_error(text: str) -> None:
+def print_error(text: str) -> None:
     """Show what is wrong."""
     console = stderr()
     console.print("error: ", style="bold red", end="")
     console.print(text)
 
 
-def say_warning(text: str) -> None:
+def print_warning(text: str) -> None:
     """Show what may not be meant."""
     console = stderr()
     console.print("warning: ", style="bold yellow", end="")
@@ -62,7 +62,7 @@ def say_warning(text: str) -> None:
 
 
 @contextmanager
-def progress_shown() -> Iterator[Callable[[str, float], None]]:
+def showing_progress() -> Iterator[Callable[[str, float], None]]:
     """Show how far something is, as it says it: what it is doing, and the part done (0 to 1)."""
     console = stderr()
     if not console.is_terminal:

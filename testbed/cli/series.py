@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from testbed.cli.comparing import show_comparison
-from testbed.cli.running import require_seed, signals_stop, told_how_to_continue
-from testbed.cli.screen import progress_shown, say_error, say_json, stdout
+from testbed.cli.compare import print_comparison
+from testbed.cli.running import reporting_how_to_resume, require_seed, signals_stop
+from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import exit_status
 from testbed.model.errors import ExitStatus, InputError, Problem, RunFailedError
 
@@ -144,16 +144,16 @@ def run_series(
         series_of(plan, runs, records).write(directory)
         if record.failure:
             log = directory / planned.job.log
-            say_error(f"{planned.job.name}: {record.failure}\n  its log: {log}")
+            print_error(f"{planned.job.name}: {record.failure}\n  its log: {log}")
 
     with (
         signals_stop(),
         locked(directory),
-        told_how_to_continue(f"the same command with --into {directory}"),
+        reporting_how_to_resume(f"the same command with --into {directory}"),
     ):
         records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}
         due = [run for run in runs if run.job.key not in records]
-        with progress_shown() as progress:
+        with showing_progress() as progress:
             once = RetryPolicy(factors=(1.0,), stop_if_late=False)
             engine = Engine(store, LocalExecutor(directory), progress, once, keep)
             engine.execute(due, made_before=len(records))
@@ -207,9 +207,9 @@ def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
     rows = write_comparison(f"{series.plan.scenario}{simulated}", groups, report)
     RunDirectory(directory).give_to_user()
     if as_json:
-        say_json({"series": str(directory), "report": str(report)} | series.model_dump())
+        print_json({"series": str(directory), "report": str(report)} | series.model_dump())
         return
-    show_comparison(groups, rows, stdout())
+    print_comparison(groups, rows, stdout())
     if failed:
         stdout().print(f"{len(failed)} of {len(series.done)} runs failed")
     stdout().print(f"report: {report}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.fault import say_how
+from testbed.cli.fault import print_fault_help
 from testbed.cli.options import Pcap
 from testbed.cli.screen import stderr
 
@@ -42,7 +42,7 @@ def shell(
     console = stderr()
     with tempfile.TemporaryDirectory(prefix="testbed-shell-") as control:
         if sys.stdin.isatty():
-            say_how(Path(control), fabric)
+            print_fault_help(Path(control), fabric)
         beside = partial(faults_by_hand, fabric, Path(control))
         status = run_shell(fabric, pcaps, console.print, beside)
     for file in pcaps.values():

@@ -7,13 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import Folder, Json, NoFigures, Results
-from testbed.cli.running import (
-    require_memory,
-    scenario_given,
-    signals_stop,
-    told_what_is_kept,
-)
-from testbed.cli.screen import progress_shown
+from testbed.cli.running import reporting_kept_files, require_memory, scenario_given, signals_stop
+from testbed.cli.screen import showing_progress
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -76,8 +71,8 @@ def simulate(
     with (
         signals_stop(),
         locked(directory.path),
-        told_what_is_kept(directory),
-        progress_shown() as progress,
+        reporting_kept_files(directory),
+        showing_progress() as progress,
     ):
         summary = simulated(scenario, directory, progress)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json)

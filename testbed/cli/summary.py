@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from testbed.cli.screen import say_json, stdout
+from testbed.cli.screen import print_json, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def end_with(
     status = exit_status(summary)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(status)}
-        say_json({**run, "summary": summary.model_dump(mode="json")})
+        print_json({**run, "summary": summary.model_dump(mode="json")})
     else:
         show(summary, directory, stdout(), drawn=drawn)
     raise typer.Exit(status)

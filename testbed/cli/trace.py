@@ -6,7 +6,7 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.paths import hosts_named
-from testbed.cli.screen import say_columns, say_error, say_json
+from testbed.cli.screen import print_error, print_json, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,11 +50,11 @@ def trace(
     found = _live(fabric, sender, receiver, way, number) if live else None
     differences = [] if found is None else _differences(hops, found, number)
     if as_json:
-        say_json(_as_json(hops, way, number, found, differences))
+        print_json(_as_json(hops, way, number, found, differences))
     else:
         _show(fabric, hops, way, number, found)
         for difference in differences:
-            say_error(difference)
+            print_error(difference)
     raise typer.Exit(1 if differences else 0)
 
 
@@ -175,7 +175,7 @@ def _show(
         if found is not None:
             row.append(_captured(hop, captured, delivered=found.delivered))
         table.add_row(*row)
-    say_columns(table)
+    print_table(table)
 
 
 def _captured(hop: "Hop", captured: "dict[str, Seen]", *, delivered: bool) -> str:

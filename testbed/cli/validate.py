@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json
-from testbed.cli.screen import say_json, say_warning, stdout
+from testbed.cli.screen import print_json, print_warning, stdout
 
 if TYPE_CHECKING:
     from testbed.model.errors import Remark
@@ -40,18 +40,18 @@ def validate(
     except InputError as error:
         if as_json:
             problems = [asdict(problem) for problem in error.problems]
-            say_json({"kind": kind, "valid": False, "problems": problems})
+            print_json({"kind": kind, "valid": False, "problems": problems})
             raise typer.Exit(ExitStatus.WRONG_INPUT) from None
         raise
     if as_json:
         warnings = [asdict(remark) for remark in noted]
-        say_json({"kind": kind, "valid": True, "facts": facts, "warnings": warnings})
+        print_json({"kind": kind, "valid": True, "facts": facts, "warnings": warnings})
         return
     stdout().print(f"{file}: a valid {kind}")
     for key, value in facts.items():
         stdout().print(f"  {key}: {value}")
     for remark in noted:
-        say_warning(f"{file}: {remark}")
+        print_warning(f"{file}: {remark}")
 
 
 def _kind(name: str) -> str:
