@@ -87,7 +87,7 @@ def test_validate_warns(call: Call) -> None:
     Path("x.yaml").write_text(text.replace("backups: 0.25", "evs: 32"))
     called = call("validate", "x.yaml")
     assert called.status == 0
-    assert called.err.startswith("warning: x.yaml: transport.evs: EVs that share a path")
+    assert called.err.startswith("warning: x.yaml: transport.evs: each EV detects")
     (warning,) = json.loads(call("validate", "x.yaml", "--json").out)["warnings"]
     assert warning["where"] == "transport.evs"
 
@@ -101,7 +101,7 @@ def test_validate_tells_problems_as_json(call: Call) -> None:
     assert {
         "where": "x.yaml:1: planes",
         "found": "9",
-        "expected": "at most 8 (planes, and ports of a NIC)",
+        "expected": "at most 8 (planes, and ports of each NIC)",
         "remedy": "",
     } in told["problems"]
 
@@ -316,7 +316,7 @@ def test_a_scenario_changes_keys_of_a_topology(
         ("clos-4plan", "planes: 2", "x.yaml:2: topology.base: found clos-4plan, expected one of"),
         ("clos-4plane", "plane: 2", "x.yaml:2: topology.plane: found the unknown key plane"),
         ("clos-4plane", "planes: 9", "x.yaml:2: topology.planes: found 9, expected at most 8"),
-        ("clos-4plane", "dilation: atuo", "found atuo, expected a number (how much slower"),
+        ("clos-4plane", "dilation: atuo", "found atuo, expected a number (factor by which"),
         ("./none.yaml", "planes: 9", "topology.base: found none.yaml, which does not exist"),
     ],
 )
