@@ -9,8 +9,8 @@ from typing import Any
 
 from testbed.endpoint.process import run_endpoint
 from testbed.host.plan import EndpointPlan
+from testbed.mapper.agents.process import run_mapper
 from testbed.mapper.clustermapper import MapperPlan
-from testbed.mapper.process import run_mapper
 from testbed.model.errors import RunFailedError
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel

@@ -1,4 +1,4 @@
-"""What became of the probes, and how likely that is where suspects lose this or that share."""
+"""How many probes were lost on each path, and how likely that is for given loss rates."""
 
 from dataclasses import dataclass
 
@@ -8,74 +8,70 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 BACKGROUND = 1e-4
-"""Loss of a path on which nothing is ill: none in this fabric; a margin for the machine."""
+"""Assumed loss of a healthy path: the fabric loses nothing, but a busy machine may."""
 
 LOSSES = np.concatenate([np.geomspace(2e-3, 0.5, 28), 1 - np.geomspace(0.45, 1e-6, 12)])
-"""The shares that are tried for what a suspect loses."""
+"""The loss rates that are tried for a suspect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Probes by path.
+    """Counts of probes by path.
 
     Attributes:
-        sent: those whose fate is known.
-        lost: how many of these were lost.
+        sent: probes whose outcome is known.
+        lost: how many of them were lost.
     """
 
     sent: Floats
     lost: Floats
 
-    def healthy(self) -> Floats:
-        """Log of every path's delivery where nothing is ill."""
-        return healthy(len(self.sent))
-
-    def likelihood(self, log_delivery: Floats) -> float:
-        """The log-likelihood (nats) of every path's delivery."""
+    def log_likelihood(self, log_delivery: Floats) -> float:
+        """The log-likelihood (nats) of the counts, given the log of every path's delivery rate."""
         arrived = self.sent - self.lost
         return float(self.lost @ _log_loss(log_delivery) + arrived @ log_delivery)
 
-    def best_losses(self, on: Floats, log_delivery: Floats) -> tuple[Floats, Floats]:
-        """What each suspect likeliest loses, and by how many nats likelier that is than nothing.
+    def best_losses(self, crossings: Floats, log_delivery: Floats) -> tuple[Floats, Floats]:
+        """The likeliest loss rate of each suspect, and its gain in log-likelihood over no loss.
 
-        The part of the probes that arrived is linear in the log of what a suspect delivers; that of
-        the lost ones depends on how often their path passes it, which is once or twice.
+        The term of the probes that arrived is linear in the log of a suspect's delivery rate. The
+        term of the lost ones depends on how often their path crosses it: once or twice.
 
         Args:
-            on: suspects x paths: how often each path passes each.
-            log_delivery: of every path, without them.
+            crossings: suspects x paths: how often each path crosses each suspect.
+            log_delivery: log of every path's delivery rate without these suspects.
         """
-        own = np.log1p(-LOSSES)
-        gains = np.outer(on @ (self.sent - self.lost), own)
+        log_deliveries = np.log1p(-LOSSES)
+        gains = np.outer(crossings @ (self.sent - self.lost), log_deliveries)
         lossy = np.flatnonzero(self.lost)
-        passed, without = on[:, lossy], log_delivery[lossy, np.newaxis]
-        for times in np.unique(passed[passed > 0]):
-            more = _log_loss(without + times * own) - _log_loss(without)
-            gains += (passed == times) @ (self.lost[lossy, np.newaxis] * more)
+        on_lossy, others = crossings[:, lossy], log_delivery[lossy, np.newaxis]
+        for times in np.unique(on_lossy[on_lossy > 0]):
+            more = _log_loss(others + times * log_deliveries) - _log_loss(others)
+            gains += (on_lossy == times) @ (self.lost[lossy, np.newaxis] * more)
         best = gains.argmax(axis=1)
-        return LOSSES[best], gains[np.arange(len(on)), best]
+        return LOSSES[best], gains[np.arange(len(crossings)), best]
 
 
-def healthy(paths: int) -> Floats:
-    """Log of every path's delivery where nothing is ill."""
+def healthy_log_delivery(paths: int) -> Floats:
+    """The log of the delivery rate of so many healthy paths."""
     return np.full(paths, np.log1p(-BACKGROUND))
 
 
-def in_favour(passed: Floats, loss: float, log_delivery: Floats) -> tuple[Floats, Floats]:
-    """How much likelier a suspect's being well makes what became of one probe on each path (nats).
+def log_odds_healthy(crossings: Floats, loss: float, log_delivery: Floats) -> tuple[Floats, Floats]:
+    """By how much one probe on each path speaks for a suspect being healthy, in nats.
 
     Args:
-        passed: how often each path passes it.
-        loss: what it would lose, were it ill.
-        log_delivery: of every path, without it.
+        crossings: how often each path crosses the suspect.
+        loss: its loss rate if it is faulty.
+        log_delivery: log of every path's delivery rate without the suspect.
 
     Returns:
-        Of a probe that arrived, and of one that was lost.
+        For a probe that arrived, and for a probe that was lost (negative).
     """
-    ill = log_delivery + passed * np.log1p(-loss)
-    return log_delivery - ill, _log_loss(log_delivery) - _log_loss(ill)
+    faulty = log_delivery + crossings * np.log1p(-loss)
+    return log_delivery - faulty, _log_loss(log_delivery) - _log_loss(faulty)
 
 
 def _log_loss(log_delivery: Floats) -> Floats:
-    found: Floats = np.log(-np.expm1(np.minimum(log_delivery, -1e-12)))
-    return found
+    log_loss: Floats = np.log(-np.expm1(np.minimum(log_delivery, -1e-12)))
+    return log_loss

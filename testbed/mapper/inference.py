@@ -1,18 +1,20 @@
 """From lost probes to the fewest culprits that explain them: loss tomography by likelihood.
 
-A path delivers a probe if nothing on its way loses it, so for a path with n probes of which l were
-lost the log-likelihood is l log(1 - s) + (n - l) log s, with s the product of (1 - loss) of all
-that it passes. Beginning with nothing ill, the suspect whose illness raises the likelihood most is
-taken in, then the next, as long as each raises it by `EVIDENCE` or more. The first may have been
-blamed for what several did together, as a T0 for a dead link and a lossy port of its: whoever then
-explains that better takes its place, and one that the others make superfluous is acquitted. So a
-silent T1 is one culprit, not all its link directions, and a link that loses one packet in a hundred
-is told from its neighbours by the paths it is not on. Who stands accused already is not looked for
-again: the search begins with those, or the little evidence of a short while might be explained by
-one switch as well as by the two links that long evidence has named.
+A path delivers a probe if nothing on it loses the probe. So the log-likelihood of n probes on a
+path of which l were lost is l log(1 - s) + (n - l) log s, where s is the product of (1 - loss) of
+all that the path crosses. The search begins with the suspects that stand accused already: otherwise
+the little evidence of a short window might be explained by one switch as well as by the two links
+that long evidence has named. Then it adds the suspect that raises the likelihood most, then the
+next, as long as each raises it by `ACCUSATION_NATS` or more.
+
+The first culprit may have been blamed for what several did together, for example a T0 for a dead
+link and a lossy port. So a suspect that then explains more takes its place, and a culprit that the
+others make superfluous is dropped. As a result, a silent T1 is one culprit rather than all its link
+directions, and the paths that do not cross a link tell a loss of 1% on it from one on its
+neighbours.
 
 (Maximum likelihood for link loss: Caceres et al., IEEE Trans. Inf. Theory 45(7), 1999; grey links
-in a data centre: NetBouncer, NSDI 2019. The stepwise search and its thresholds are ours.)
+in a data centre: NetBouncer, NSDI 2019. The stepwise search and its thresholds are this project's.)
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,23 +23,23 @@ from functools import cached_property
 
 import numpy as np
 
-from testbed.mapper.evidence import Evidence, Floats, healthy
+from testbed.mapper.evidence import Evidence, Floats, healthy_log_delivery
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.suspects import Suspect, SuspectKind, suspects_on
 
-EVIDENCE = 12.0
+ACCUSATION_NATS = 12.0
 """Least gain in log-likelihood (nats) of an accusation: odds of 160,000 to 1."""
 
-OF_SWITCH = EVIDENCE
-"""By how much (nats) a switch must explain the losses better than a link of it would: it takes as
-much evidence as two links that are ill at the same time."""
+SWITCH_PENALTY = ACCUSATION_NATS
+"""By how much (nats) a switch must explain the losses better than one of its links would: as much
+evidence as a second faulty link takes."""
 
-AMBIGUITY = 3.0
+AMBIGUITY_NATS = 3.0
 """By how much (nats) a culprit must explain the losses better than any other suspect would."""
 
-STANDING = AMBIGUITY - EVIDENCE
-"""Instead of `OF_SWITCH`, of a switch that stands accused: it gives way to a link only where that
-explains more by as much as an accusation takes."""
+ACCUSED_SWITCH_PENALTY = AMBIGUITY_NATS - ACCUSATION_NATS
+"""The penalty of a switch that stands accused: it gives way to a link only if the link explains
+more by as much as an accusation takes."""
 
 MAX_CULPRITS = 64
 
@@ -49,7 +51,7 @@ class Culprit:
     """A suspect that the evidence accuses.
 
     Attributes:
-        suspect: who.
+        suspect: the accused.
         loss: the estimated share of packets that it loses, 0 to 1.
         gain: the evidence, in nats of log-likelihood.
     """
@@ -60,7 +62,7 @@ class Culprit:
 
 
 class Incidence:
-    """Which suspect is on which path, and how often."""
+    """Which path crosses which suspect, and how often."""
 
     def __init__(self) -> None:
         self._paths: dict[ProbePath, int] = {}
@@ -68,19 +70,18 @@ class Incidence:
         self._entries: list[tuple[int, int]] = []
 
     def number(self, path: ProbePath) -> int:
-        """The number of a path, the next one if it is new."""
-        known = self._paths.get(path)
-        if known is not None:
-            return known
-        number = self._paths[path] = len(self._paths)
-        for suspect in suspects_on(path):
-            self._entries.append((self._suspects.setdefault(suspect, len(self._suspects)), number))
-        self.__dict__.pop("counts", None)
-        self.__dict__.pop("suspects", None)
-        return number
+        """The number of a path; a new path gets the next one."""
+        if path not in self._paths:
+            number = self._paths[path] = len(self._paths)
+            for suspect in suspects_on(path):
+                row = self._suspects.setdefault(suspect, len(self._suspects))
+                self._entries.append((row, number))
+            self.__dict__.pop("counts", None)
+            self.__dict__.pop("suspects", None)
+        return self._paths[path]
 
     def __len__(self) -> int:
-        """How many paths there are."""
+        """The number of paths."""
         return len(self._paths)
 
     @cached_property
@@ -90,103 +91,115 @@ class Incidence:
 
     @cached_property
     def counts(self) -> Floats:
-        """Suspects x paths: how often a probe on the path passes the suspect."""
-        found = np.zeros((len(self._suspects), len(self._paths)))
-        np.add.at(found, tuple(np.array(self._entries, dtype=int).reshape(-1, 2).T), 1.0)
-        return found
+        """Suspects x paths: how often a probe on the path crosses the suspect."""
+        counts = np.zeros((len(self._suspects), len(self._paths)))
+        np.add.at(counts, tuple(np.array(self._entries, dtype=int).reshape(-1, 2).T), 1.0)
+        return counts
 
-    def log_delivery(self, culprits: Iterable[tuple[Suspect, float]]) -> Floats:
-        """Log of every path's delivery where each of these loses so much, and nobody else."""
-        found = healthy(len(self))
-        for suspect, loss in culprits:
-            found = found + self.counts[self.suspects.index(suspect)] * np.log1p(-loss)
-        return found
+    def crossings_of(self, suspect: Suspect) -> Floats:
+        """How often each path crosses a suspect."""
+        crossings: Floats = self.counts[self._suspects[suspect]]
+        return crossings
+
+    def log_delivery(self, losses: Iterable[tuple[Suspect, float]]) -> Floats:
+        """The log of every path's delivery rate if only these suspects lose these shares."""
+        log_delivery = healthy_log_delivery(len(self))
+        for suspect, loss in losses:
+            log_delivery = log_delivery + self.crossings_of(suspect) * np.log1p(-loss)
+        return log_delivery
 
 
-def accuse(
-    incidence: Incidence, sent: Floats, lost: Floats, standing: Collection[Suspect] = ()
+def find_culprits(
+    incidence: Incidence, sent: Floats, lost: Floats, accused: Collection[Suspect] = ()
 ) -> tuple[Culprit, ...]:
-    """The fewest culprits that explain what was lost, the strongest evidence first.
+    """The fewest culprits that explain the lost probes, the strongest evidence first.
 
-    Where two suspects explain it about equally well neither is accused yet; but a link is, before
-    it is clear in which direction.
+    If two suspects explain the losses about equally well, neither is a culprit yet; but a link is,
+    before it is clear which direction of it loses.
 
     Args:
-        incidence: the paths and who is on them.
-        sent: probes on each path whose fate is known.
-        lost: how many of those were lost.
-        standing: who was accused before. They are not accused again without evidence, but nobody
-            else is of what they explain.
+        incidence: the paths, and the suspects on them.
+        sent: probes on each path whose outcome is known.
+        lost: how many of them were lost.
+        accused: the suspects that stand accused. They are not named without evidence, but no other
+            suspect is named for what they explain.
     """
     if not lost.any():
         return ()
     probed = np.flatnonzero(sent)
     evidence = Evidence(sent[probed], lost[probed])
-    rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost, standing)
+    rows = _distinct(incidence.suspects, incidence.counts[:, probed], evidence.lost, accused)
     suspects = [incidence.suspects[row] for row in rows]
-    search = _Search(suspects, incidence.counts[rows][:, probed], evidence, standing)
+    search = _Search(suspects, incidence.counts[rows][:, probed], evidence, accused)
     search.run()
-    return tuple(sorted(search.clear_culprits(), key=lambda one: -one.gain))
+    return tuple(sorted(search.clear_culprits(), key=lambda culprit: -culprit.gain))
 
 
 def _distinct(
-    suspects: Sequence[Suspect], counts: Floats, lost: Floats, standing: Collection[Suspect]
+    suspects: Sequence[Suspect], counts: Floats, lost: Floats, accused: Collection[Suspect]
 ) -> list[int]:
-    """Suspects with a lost probe; of those that no path tells apart one: standing, or plainest."""
-    plainness = (SuspectKind.LINK, SuspectKind.DIRECTION, SuspectKind.SWITCH)
+    """The rows of suspects with a lost probe, one of each set that no path tells apart.
+
+    Of such a set it is the one that stands accused; otherwise a link before a direction before a
+    switch.
+    """
+    preference = (SuspectKind.LINK, SuspectKind.DIRECTION, SuspectKind.SWITCH)
 
     def rank(row: int) -> tuple[bool, int]:
-        return suspects[row] not in standing, plainness.index(suspects[row].kind)
+        return suspects[row] not in accused, preference.index(suspects[row].kind)
 
-    found: dict[bytes, int] = {}
+    rows: dict[bytes, int] = {}
     for row in sorted(np.flatnonzero(counts @ (lost > 0)).tolist(), key=rank):
-        found.setdefault((counts[row] > 0).tobytes(), row)
-    return list(found.values())
+        rows.setdefault((counts[row] > 0).tobytes(), row)
+    return list(rows.values())
 
 
 class _Search:
-    """Looks for the suspects that together explain the evidence; each goes by its number."""
+    """Looks for the suspects that together explain the evidence; suspects go by their numbers.
+
+    `_losses` holds the present culprits and their loss rates.
+    """
 
     def __init__(
         self,
         suspects: Sequence[Suspect],
         counts: Floats,
         evidence: Evidence,
-        standing: Collection[Suspect],
+        accused: Collection[Suspect],
     ) -> None:
-        """Begin with who stands accused.
+        """Begin with the suspects that stand accused.
 
-        `counts` says how often each path (column) passes each suspect.
+        `counts` says how often each path (column) crosses each suspect (row).
         """
         self._suspects = suspects
         self._counts = counts
         self._evidence = evidence
-        stand = np.array([one in standing for one in suspects], dtype=bool)
-        self._standing = frozenset(np.flatnonzero(stand).tolist())
-        self._losses = self._fitted(dict.fromkeys(self._standing, 0.0))
-        self._are_switches = np.array([one.kind is SuspectKind.SWITCH for one in suspects])
-        self._prices = np.where(self._are_switches, np.where(stand, STANDING, OF_SWITCH), 0.0)
+        are_accused = np.array([suspect in accused for suspect in suspects], dtype=bool)
+        self._accused = frozenset(np.flatnonzero(are_accused).tolist())
+        self._losses = self._fit(dict.fromkeys(self._accused, 0.0))
+        self._are_switches = np.array([s.kind is SuspectKind.SWITCH for s in suspects])
+        switch_penalties = np.where(are_accused, ACCUSED_SWITCH_PENALTY, SWITCH_PENALTY)
+        self._penalties = np.where(self._are_switches, switch_penalties, 0.0)
 
     def run(self) -> None:
-        """Add whoever explains most of what is left, then see whether others do better."""
+        """Add what explains most of the rest, then see whether others explain it better."""
         for _ in range(MAX_CULPRITS):
             before = frozenset(self._losses)
             self._add()
             self._exchange()
-            self._split()
-            self._join()
-            self._acquit()
+            self._split_switches()
+            self._join_links()
+            self._drop_superfluous()
             if before == self._losses.keys():
                 return
 
     def clear_culprits(self) -> Iterator[Culprit]:
-        """Those in whose place nobody else would explain the evidence about as well."""
+        """The culprits in whose place no other suspect explains the evidence about as well."""
         for number in self._losses:
-            others = self._without(number)
-            losses, gains = self._weigh(others)
-            clear = self._one_of(self._likely(gains))
+            losses, gains = self._weigh(self._without(number))
+            clear = self._unambiguous(self._likely(gains))
             if clear is not None:
-                gain = float(gains[clear] + self._prices[clear])
+                gain = float(gains[clear] + self._penalties[clear])
                 yield Culprit(self._suspects[clear], float(losses[clear]), gain)
 
     def _add(self, *, switches: bool = True) -> None:
@@ -200,7 +213,7 @@ class _Search:
             self._put(likely)
 
     def _exchange(self) -> None:
-        """Put whoever explains it clearly better in the place of each."""
+        """Replace each culprit by a suspect that explains its losses clearly better."""
         for number in tuple(self._losses):
             others = self._without(number)
             _, gains = self._weigh(others)
@@ -209,104 +222,105 @@ class _Search:
                 self._losses = others
                 self._put(likely)
 
-    def _split(self) -> None:
-        """Put links in the place of a switch that was blamed for what several of them did.
+    def _split_switches(self) -> None:
+        """Replace a switch by links of it if it was blamed for what several of them did.
 
-        One that stands accused gives way to what would be an accusation by itself.
+        A switch that stands accused gives way only to what would be an accusation by itself.
         """
-        for number in [one for one in self._losses if self._are_switches[one]]:
-            whole = self._losses
+        for number in [n for n in self._losses if self._are_switches[n]]:
+            before = self._losses
             self._losses = self._without(number)
             self._add(switches=False)
-            more = self._likelihood(self._losses) - self._likelihood(whole)
-            if more < (EVIDENCE if number in self._standing else AMBIGUITY):
-                self._losses = whole
+            gain = self._log_likelihood(self._losses) - self._log_likelihood(before)
+            if gain < (ACCUSATION_NATS if number in self._accused else AMBIGUITY_NATS):
+                self._losses = before
 
-    def _join(self) -> None:
-        """Put a switch in the place of links of it, the way back from `_split`.
+    def _join_links(self) -> None:
+        """Replace links of a switch by the switch: the reverse of `_split_switches`.
 
-        Where they take every path over the switch with them it has to explain what they do about as
-        well; otherwise it has to explain more, by what an accusation takes.
+        If the links cover every path over the switch, it has to explain about as much as they do.
+        Otherwise it has to explain more, by what an accusation takes.
         """
         for number in np.flatnonzero(self._are_switches).tolist():
             switch = self._suspects[number]
-            links = [one for one in self._losses if self._suspects[one].ends_at(switch)]
-            if number in self._losses or len(links) <= 1:  # one: that is _exchange's
+            links = [n for n in self._losses if self._suspects[n].ends_at(switch)]
+            if number in self._losses or len(links) <= 1:  # `_exchange` replaces a single link
                 continue
             covered = np.all(self._counts[links].any(axis=0) >= (self._counts[number] > 0))
-            rest = {one: loss for one, loss in self._losses.items() if one not in links}
-            joined = self._fitted({**rest, number: 0.0})
-            more = self._likelihood(joined) - self._likelihood(self._losses)
-            if more > (-AMBIGUITY if covered else EVIDENCE):
+            others = {n: loss for n, loss in self._losses.items() if n not in links}
+            joined = self._fit({**others, number: 0.0})
+            gain = self._log_likelihood(joined) - self._log_likelihood(self._losses)
+            if gain > (-AMBIGUITY_NATS if covered else ACCUSATION_NATS):
                 self._losses = joined
 
-    def _acquit(self) -> None:
-        """Let go of those without whom the evidence is about as likely.
+    def _drop_superfluous(self) -> None:
+        """Drop the culprits without which the evidence is about as likely.
 
-        Of those that stood accused before only who shares directions with another.
+        One that stood accused before is dropped only if it shares directions with another.
         """
         for number in tuple(self._losses):
-            if number in self._standing and not self._is_part(number):
+            if number in self._accused and not self._overlaps(number):
                 continue
-            others = self._fitted(self._without(number))
-            more = self._likelihood(self._losses) - self._likelihood(others)
-            if more < EVIDENCE + self._prices[number]:
+            others = self._fit(self._without(number))
+            gain = self._log_likelihood(self._losses) - self._log_likelihood(others)
+            if gain < ACCUSATION_NATS + self._penalties[number]:
                 self._losses = others
 
-    def _is_part(self, number: int) -> bool:
-        """Whether another culprit has directions of it: its switch, its link, a direction of it."""
-        own = self._suspects[number]
-        others = (self._suspects[one] for one in self._losses if one != number)
+    def _overlaps(self, number: int) -> bool:
+        """Whether another culprit shares directions with it: its switch, link or direction."""
+        suspect = self._suspects[number]
+        others = (self._suspects[n] for n in self._losses if n != number)
         return any(
-            own.link == other.link or own.ends_at(other) or other.ends_at(own) for other in others
+            suspect.link == other.link or suspect.ends_at(other) or other.ends_at(suspect)
+            for other in others
         )
 
     def _likely(self, gains: Floats) -> list[int]:
-        """Those that raise the likelihood about as much as the best, which comes first."""
+        """The suspects that raise the likelihood about as much as the best, the best first."""
         best = int(gains.argmax())
-        if gains[best] < EVIDENCE:
+        if gains[best] < ACCUSATION_NATS:
             return []
-        likely = np.flatnonzero(gains[best] - gains < AMBIGUITY)
+        likely = np.flatnonzero(gains[best] - gains < AMBIGUITY_NATS)
         return sorted(likely.tolist(), key=lambda number: -float(gains[number]))
 
     def _put(self, likely: Sequence[int]) -> None:
-        """Take in the likeliest: of directions of one link the link."""
-        one = self._one_of(likely)
-        self._losses = self._fitted({**self._losses, likely[0] if one is None else one: 0.0})
+        """Add the likeliest suspect, or the link if all of them are directions of it."""
+        clear = self._unambiguous(likely)
+        self._losses = self._fit({**self._losses, likely[0] if clear is None else clear: 0.0})
 
-    def _one_of(self, numbers: Sequence[int]) -> int | None:
-        """The only one, or the link of which all of them are directions; else nobody."""
+    def _unambiguous(self, numbers: Sequence[int]) -> int | None:
+        """The only suspect, or the link if all of them are its directions; otherwise None."""
         if len(numbers) == 1:
             return numbers[0]
         if len({self._suspects[number].link for number in numbers}) != 1:
             return None
-        links = (one for one in numbers if self._suspects[one].kind is SuspectKind.LINK)
+        links = (n for n in numbers if self._suspects[n].kind is SuspectKind.LINK)
         return next(links, None)
 
     def _without(self, number: int) -> dict[int, float]:
-        return {one: loss for one, loss in self._losses.items() if one != number}
+        return {n: loss for n, loss in self._losses.items() if n != number}
 
-    def _fitted(self, losses: Mapping[int, float]) -> dict[int, float]:
-        """The same culprits with the losses that make the evidence likeliest."""
-        found = dict(losses)
-        for _ in range(_REFITS if len(found) > 1 else 1):
-            for number in found:
-                base = self._delivery({**found, number: 0.0})
-                (found[number],), _ = self._evidence.best_losses(self._counts[[number]], base)
-        return found
+    def _fit(self, losses: Mapping[int, float]) -> dict[int, float]:
+        """The same culprits with the loss rates that make the evidence likeliest."""
+        fitted = dict(losses)
+        for _ in range(_REFITS if len(fitted) > 1 else 1):
+            for number in fitted:
+                others = self._log_delivery({**fitted, number: 0.0})
+                (fitted[number],), _ = self._evidence.best_losses(self._counts[[number]], others)
+        return fitted
 
     def _weigh(self, losses: Mapping[int, float]) -> tuple[Floats, Floats]:
-        """What every suspect likeliest loses beside these, and how much likelier, at a price."""
-        found, gains = self._evidence.best_losses(self._counts, self._delivery(losses))
-        gains -= self._prices
+        """The likeliest loss of every suspect beside these culprits, and its gain less penalty."""
+        best, gains = self._evidence.best_losses(self._counts, self._log_delivery(losses))
+        gains -= self._penalties
         gains[list(losses)] = -np.inf
-        return found, gains
+        return best, gains
 
-    def _likelihood(self, losses: Mapping[int, float]) -> float:
-        return self._evidence.likelihood(self._delivery(losses))
+    def _log_likelihood(self, losses: Mapping[int, float]) -> float:
+        return self._evidence.log_likelihood(self._log_delivery(losses))
 
-    def _delivery(self, losses: Mapping[int, float]) -> Floats:
-        found = self._evidence.healthy()
+    def _log_delivery(self, losses: Mapping[int, float]) -> Floats:
+        log_delivery = healthy_log_delivery(len(self._evidence.sent))
         for number, loss in losses.items():
-            found = found + self._counts[number] * np.log1p(-loss)
-        return found
+            log_delivery = log_delivery + self._counts[number] * np.log1p(-loss)
+        return log_delivery

@@ -1,13 +1,13 @@
-"""The ways that probes take, and the order in which they are sent.
+"""The paths of probes, and the order in which they are sent.
 
     loop       h, T0, h                  a NIC-T0 link, there and back
-    peer       h, T0, h'                 one NIC-T0 link up, another one down: tells the directions
+    peer       h, T0, h'                 one NIC-T0 link up, another one down: separates directions
     fabric     h, T0, T1, T0, h          a T0-T1 link, there and back
-    crossed    h, T0, T1x, T0b, T1y, T0, h    four T0-T1 links, each one way only
+    crossed    h, T0, T1x, T0b, T1y, T0, h    four T0-T1 links, each in one direction only
 
 A round sends one loop and one peer probe for every NIC port, and one fabric and one crossed probe
 for every T0-T1 link. The hosts of a rack take turns, and so do peers, other racks and other T1s:
-over some rounds every link is seen by many different paths, which is what tells the links apart.
+over some rounds many different paths cross every link, which tells the links apart.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from testbed.model.fabric.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class ProbePath:
-    """One way of a probe.
+    """The path of a probe.
 
     Attributes:
-        plane: the plane that it runs in.
-        nodes: every node that it passes; the first sends, the last receives.
+        plane: its plane.
+        nodes: its nodes in order; the first sends, the last receives.
     """
 
     plane: int
@@ -40,7 +40,7 @@ class ProbePath:
 
     @property
     def receiver(self) -> Node:
-        """The host that receives, often the sender itself."""
+        """The host that receives, often the sender."""
         return self.nodes[-1]
 
     @property
@@ -59,7 +59,7 @@ class ProbePath:
 
 
 def probes_per_round(topology: Topology) -> int:
-    """How many probes a round has."""
+    """The number of probes in a round."""
     loops = len(topology.hosts) * topology.planes
     peers = loops if topology.hosts_per_t0 > 1 else 0
     links = topology.planes * topology.t0_per_plane * topology.t1_per_plane
@@ -68,7 +68,7 @@ def probes_per_round(topology: Topology) -> int:
 
 
 def probe_round(topology: Topology, number: int, seed: int) -> tuple[ProbePath, ...]:
-    """The probes of one round in the order of sending: mixed, no link has them in a row."""
+    """The probes of a round in the order of sending: shuffled, so that no link gets a burst."""
     probes = [*_nic_probes(topology, number), *_fabric_probes(topology, number)]
     Random(f"{seed}/{number}").shuffle(probes)  # noqa: S311 - repeatable, not secret
     return tuple(probes)
@@ -94,7 +94,7 @@ def _fabric_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
             t0b = topology.t0(plane, _other(rack, t0s, number))
             for index in range(t1s):
                 t1 = topology.t1(plane, index)
-                # T1s are counted up with the round, so that a host does not meet the same ones only
+                # adding the T1's index has each host probe other T1s in every round
                 host = topology.host(rack * below + (number + index) % below)
                 yield ProbePath(plane, (host, t0, t1, t0, host))
                 home = topology.t1(plane, _other(index, t1s, number // max(t0s - 1, 1)))
@@ -103,6 +103,6 @@ def _fabric_probes(topology: Topology, number: int) -> Iterator[ProbePath]:
                     yield ProbePath(plane, (across, t0, t1, t0b, home, t0, across))
 
 
-def _other(own: int, count: int, turn: int) -> int:
-    """Another number below `count` than `own`, all of them in turn; `own` if there is no other."""
-    return (own + 1 + turn % (count - 1)) % count if count > 1 else own
+def _other(index: int, count: int, turn: int) -> int:
+    """An index below `count` other than `index`, all of them by turns; `index` if it is alone."""
+    return (index + 1 + turn % (count - 1)) % count if count > 1 else index

@@ -1,4 +1,4 @@
-"""Which probe goes out when, and what became of it: sans-IO."""
+"""When which probe is sent, and whether it came back."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from testbed.model.fabric.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One probe on its way.
+    """One probe that has been sent.
 
     Attributes:
-        number: counts all probes of a run.
-        path: its way.
-        sent_ns: when it left.
+        number: its number among all probes of a run.
+        path: its path.
+        sent_ns: when it was sent.
     """
 
     number: int
@@ -24,14 +24,18 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a probe: back in time, or lost."""
+    """Whether a probe arrived in time, or is lost."""
 
     probe: Probe
     lost: bool
 
 
 class Prober:
-    """Sends the rounds of a fabric's probes evenly over time and waits for each."""
+    """Sends the rounds of a fabric's probes evenly over time, and waits for each probe.
+
+    Attributes:
+        due_ns: when the next probe is due.
+    """
 
     def __init__(
         self, topology: Topology, *, period_ns: int, timeout_ns: int, seed: int, start_ns: int
@@ -41,7 +45,7 @@ class Prober:
         Args:
             topology: the fabric.
             period_ns: length of a round.
-            timeout_ns: a probe that took longer than this is lost.
+            timeout_ns: a probe that takes longer than this is lost.
             seed: orders the probes of a round.
             start_ns: when the first probe is due.
         """
@@ -51,19 +55,19 @@ class Prober:
         self._seed = seed
         self._round = 0
         self._waiting: deque[ProbePath] = deque()
-        self._under_way: dict[int, Probe] = {}
+        self._in_flight: dict[int, Probe] = {}
         self._arrived: list[Probe] = []
         self._number = 0
         self.due_ns = start_ns
 
-    def due(self, now_ns: int) -> list[Probe]:
+    def take_due(self, now_ns: int) -> list[Probe]:
         """The probes to send now, in order; they count as sent at `now_ns`.
 
-        A caller that comes late sends what it missed at once, but no more than a round.
+        A caller that is late sends what it missed at once, but at most a round.
         """
-        found = []
-        late = max(now_ns - self.due_ns, 0) // self._interval_ns
-        self.due_ns += max(late - probes_per_round(self._topology), 0) * self._interval_ns
+        probes = []
+        missed = max(now_ns - self.due_ns, 0) // self._interval_ns
+        self.due_ns += max(missed - probes_per_round(self._topology), 0) * self._interval_ns
         while self.due_ns <= now_ns:
             self.due_ns += self._interval_ns
             if not self._waiting:
@@ -71,27 +75,27 @@ class Prober:
                 self._round += 1
             probe = Probe(self._number, self._waiting.popleft(), now_ns)
             self._number += 1
-            self._under_way[probe.number] = probe
-            found.append(probe)
-        return found
+            self._in_flight[probe.number] = probe
+            probes.append(probe)
+        return probes
 
     def arrived(self, number: int) -> None:
-        """A probe has come out undamaged; one that has been given up stays lost.
+        """Take in a probe that arrived undamaged; one that was reported lost stays lost.
 
-        Take in all that has arrived before asking for `outcomes`: a caller that comes late then
-        takes nothing for lost that only waited for it.
+        Call it for every arrival before `outcomes`, so that a late caller does not report probes
+        as lost that were waiting in its sockets.
         """
-        probe = self._under_way.pop(number, None)
+        probe = self._in_flight.pop(number, None)
         if probe is not None:
             self._arrived.append(probe)
 
     def outcomes(self, now_ns: int) -> list[Outcome]:
-        """What has become clear since the last call."""
-        found = [Outcome(probe, lost=False) for probe in self._arrived]
+        """The outcomes that have become known since the last call."""
+        outcomes = [Outcome(probe, lost=False) for probe in self._arrived]
         self._arrived = []
-        for number, probe in list(self._under_way.items()):
+        for number, probe in list(self._in_flight.items()):
             if now_ns - probe.sent_ns <= self._timeout_ns:
                 break  # they are in the order of sending
-            del self._under_way[number]
-            found.append(Outcome(probe, lost=True))
-        return found
+            del self._in_flight[number]
+            outcomes.append(Outcome(probe, lost=True))
+        return outcomes

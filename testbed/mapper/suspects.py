@@ -1,4 +1,4 @@
-"""What can be ill, and what losses it would cause."""
+"""What can be faulty, and which probes it would lose."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Suspect:
 
     @property
     def link(self) -> str:
-        """The link's name, of a direction too; of a switch its own."""
+        """The name of the link, also of a direction; of a switch its own name."""
         return link_of(self.name) if self.kind is SuspectKind.DIRECTION else self.name
 
     def ends_at(self, switch: "Suspect") -> bool:
@@ -37,7 +37,7 @@ class Suspect:
 
 
 def suspects_on(path: ProbePath) -> Iterator[Suspect]:
-    """Everything that could lose a probe on its way; what it passes twice comes twice."""
+    """Everything that could lose a probe on its path; what the path crosses twice comes twice."""
     for direction, node in zip(path.directions, path.nodes[1:], strict=True):
         yield Suspect(SuspectKind.DIRECTION, direction)
         yield Suspect(SuspectKind.LINK, link_of(direction))
@@ -45,6 +45,6 @@ def suspects_on(path: ProbePath) -> Iterator[Suspect]:
             yield Suspect(SuspectKind.SWITCH, node.name)
 
 
-def directions_of(topology: Topology, suspect: Suspect) -> frozenset[str]:
-    """The link directions that a suspect takes with it."""
+def suspect_directions(topology: Topology, suspect: Suspect) -> frozenset[str]:
+    """The link directions on which a suspect loses packets if it is faulty."""
     return frozenset(target_directions(topology, suspect.name) or ())

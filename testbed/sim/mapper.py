@@ -18,7 +18,7 @@ PROBE_BYTES = 24
 
 
 class Agents:
-    """Sends the probes of all hosts, and hears which come out undamaged."""
+    """Sends the probes of all hosts, and takes in those that arrive undamaged."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class Agents:
         mapper: Clustermapper,
         deny: Callable[[frozenset[str]], None],
     ) -> None:
-        """Wait for the first probe to be due; `deny` is told what is accused when that changes."""
+        """Schedule the first probe; call `deny` with the accused directions when they change."""
         self._topology = topology
         self._engine = engine
         self._fabric = fabric
@@ -36,14 +36,14 @@ class Agents:
         self._deny = deny
         self._dscp = DscpClasses().control
         self._routes: dict[ProbePath, tuple[LinkDirection, ...]] = {}
-        engine.at(mapper.due_ns, self._turn)
+        engine.at(mapper.prober.due_ns, self._turn)
 
     def _turn(self, now_ns: int, _: object) -> None:
         if self._mapper.judge(now_ns):
-            self._deny(self._mapper.denied)
-        for probe in self._mapper.due(now_ns):
+            self._deny(self._mapper.denied_directions)
+        for probe in self._mapper.prober.take_due(now_ns):
             self._send(now_ns, probe)
-        self._engine.at(self._mapper.due_ns, self._turn)
+        self._engine.at(self._mapper.prober.due_ns, self._turn)
 
     def _send(self, now_ns: int, probe: Probe) -> None:
         route = self._routes.get(probe.path)
@@ -63,4 +63,4 @@ class Agents:
 
     def _deliver(self, _now_ns: int, packet: Packet) -> None:
         if not packet.flips:
-            self._mapper.arrived(int.from_bytes(packet.datagram.header, "big"))
+            self._mapper.prober.arrived(int.from_bytes(packet.datagram.header, "big"))

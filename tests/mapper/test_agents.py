@@ -8,7 +8,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.mapper.agents import Agents
+from testbed.mapper.agents.sockets import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
@@ -46,10 +46,10 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
             enough = 30 * (rounds - 6)
             while now_ns() < start_ns + rounds * PERIOD_NS or len(outcomes) <= enough:
                 for number in agents.arrivals():
-                    mapper.arrived(number)
+                    mapper.prober.arrived(number)
                 mapper.judge(now_ns())
-                for one in mapper.due(now_ns()):
-                    agents.send(one)
+                for due in mapper.prober.take_due(now_ns()):
+                    agents.send(due)
                 time.sleep(0.004)
             agents.close()
         if not broken:

@@ -11,7 +11,7 @@ from testbed.mapper.diagnosis import Diagnosis, Finding
 from testbed.mapper.evidence import BACKGROUND
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.prober import Prober
-from testbed.mapper.suspects import Suspect, SuspectKind, directions_of, suspects_on
+from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions, suspects_on
 from testbed.model.fabric.topology import Topology
 
 SECOND = 1_000_000_000
@@ -52,7 +52,7 @@ def diagnose(
     findings: list[Finding] = []
     for now in range(0, until, PERIOD // 4):
         ill = {who: share for who, share, begin, end in illnesses if begin <= now < end}
-        for probe in prober.due(now):
+        for probe in prober.take_due(now):
             by_chance = background and chance.random() < background
             if not (by_chance or (ill and hits(ill, probe.path, chance))):
                 prober.arrived(probe.number)
@@ -88,7 +88,7 @@ def test_a_hard_fault_is_named_and_nobody_else(who: Suspect, seed: int) -> None:
     findings = diagnose((who, 1.0, began, 9 * SECOND), until=9 * SECOND, seed=seed)
     assert accused(findings) == {who}
     named = {one.culprit.suspect for one in findings}
-    assert all(directions_of(FABRIC, one) & directions_of(FABRIC, who) for one in named)
+    assert all(suspect_directions(FABRIC, one) & suspect_directions(FABRIC, who) for one in named)
     assert findings[0].time_ns - began <= 2 * SECOND
 
 
@@ -185,7 +185,7 @@ def test_one_lost_probe_accuses_nobody() -> None:
     prober = Prober(FABRIC, period_ns=PERIOD, timeout_ns=SECOND // 8, seed=1, start_ns=0)
     diagnosis = Diagnosis(FABRIC, PERIOD)
     for now in range(0, 60 * SECOND, PERIOD):
-        for probe in prober.due(now):
+        for probe in prober.take_due(now):
             if probe.number % 9_973 != 500:
                 prober.arrived(probe.number)
         diagnosis.add(prober.outcomes(now))

@@ -14,40 +14,40 @@ def prober() -> Prober:
 
 
 def test_a_round_is_spread_evenly_over_its_period() -> None:
-    one = prober()
-    counts = [len(one.due(now)) for now in range(0, PERIOD, PERIOD // 8)]
+    sender = prober()
+    counts = [len(sender.take_due(now)) for now in range(0, PERIOD, PERIOD // 8)]
     assert counts == [1, *[16] * 7]
-    assert one.due_ns > PERIOD * 7 // 8
+    assert sender.due_ns > PERIOD * 7 // 8
 
 
 def test_who_comes_late_sends_no_more_than_a_round() -> None:
-    one = prober()
-    assert len(one.due(10 * PERIOD)) == probes_per_round(FABRIC) + 1
-    assert one.due_ns > 10 * PERIOD
+    sender = prober()
+    assert len(sender.take_due(10 * PERIOD)) == probes_per_round(FABRIC) + 1
+    assert sender.due_ns > 10 * PERIOD
 
 
 def test_a_probe_that_is_not_back_in_time_is_lost() -> None:
-    one = prober()
-    first, second = one.due(PERIOD // 128)
-    one.arrived(second.number)
-    (back,) = one.outcomes(TIMEOUT // 2)
+    sender = prober()
+    first, second = sender.take_due(PERIOD // 128)
+    sender.arrived(second.number)
+    (back,) = sender.outcomes(TIMEOUT // 2)
     assert (back.probe, back.lost) == (second, False)
-    assert one.outcomes(first.sent_ns + TIMEOUT) == []
-    (lost,) = one.outcomes(first.sent_ns + TIMEOUT + 1)
+    assert sender.outcomes(first.sent_ns + TIMEOUT) == []
+    (lost,) = sender.outcomes(first.sent_ns + TIMEOUT + 1)
     assert (lost.probe, lost.lost) == (first, True)
-    one.arrived(first.number)
-    assert one.outcomes(10 * TIMEOUT) == []
+    sender.arrived(first.number)
+    assert sender.outcomes(10 * TIMEOUT) == []
 
 
 def test_what_waited_in_the_socket_of_a_late_process_is_not_lost() -> None:
-    one = prober()
-    (probe,) = one.due(0)
-    one.arrived(probe.number)
-    (outcome,) = one.outcomes(100 * TIMEOUT)
+    sender = prober()
+    (probe,) = sender.take_due(0)
+    sender.arrived(probe.number)
+    (outcome,) = sender.outcomes(100 * TIMEOUT)
     assert not outcome.lost
 
 
 def test_unknown_numbers_are_ignored() -> None:
-    one = prober()
-    one.arrived(99)
-    assert one.outcomes(0) == []
+    sender = prober()
+    sender.arrived(99)
+    assert sender.outcomes(0) == []

@@ -12,7 +12,7 @@ from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.evidence import BACKGROUND
-from testbed.mapper.suspects import Suspect, SuspectKind, directions_of
+from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import Topology
@@ -152,7 +152,7 @@ def _search(
     setting.progress(", ".join(f"{state.as_record} {who.name}" for who, state in ill.items()))
     period_ns = _period_ns(topology)
     engine, fabric, mapper, findings = _probing(topology, period_ns)
-    struck = {who: directions_of(topology, who) for who in ill}
+    struck = {who: suspect_directions(topology, who) for who in ill}
     began = HEALTHY_ROUNDS * period_ns
     engine.run(began)
     for who, state in ill.items():
@@ -165,7 +165,7 @@ def _search(
     until = (max(first) - began) / period_ns
     return _Trial(
         rounds=until if until < float("inf") else None,
-        named=mapper.denied == frozenset().union(*struck.values()),
+        named=mapper.denied_directions == frozenset().union(*struck.values()),
         innocent=sum(not any(links <= own for own in mine) for _, links in accused),
     )
 

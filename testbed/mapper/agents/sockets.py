@@ -1,9 +1,9 @@
-"""The agents on the hosts: sockets that send probes along their ways and hear which come out.
+"""The agents on the hosts: sockets that send probes along their paths and receive them.
 
 One process holds the sockets of all hosts, each opened in its host's network namespace. A probe is
-an IPv6 packet with the uSIDs of its way as destination, in the control class, so that the fabric's
-queues never drop it; its flow label is none that an EV has. UDP needs no checksum here (RFC 6935),
-as the destination changes on the way; the probe carries one of its own.
+an IPv6 packet whose destination address holds the uSIDs of its path. It is in the control class, so
+that the fabric's queues never drop it, and no EV has its flow label. It has no UDP checksum (as
+RFC 6935 allows), since the destination address changes on the way; it carries a CRC of its own.
 """
 
 import socket
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
 
 PORT = 49_573
-"""UDP port of the probes: of the dynamic range, ours to choose."""
+"""UDP port of the probes, from the dynamic range."""
 
 FLOW_LABEL = 0xF_F000
-"""Outside the path bits of every EV, so that a fault on an EV's path does not hit probes."""
+"""Outside the path bits of every EV, so that `ev_loss` does not strike probes."""
 
 _UDP_NO_CHECK6_RX = 102
 _IPV6 = struct.Struct("!IHBB16s16s")
 _UDP = struct.Struct("!HHHH")
 _BODY = struct.Struct("!4sQI")
-_MARK = b"MRCp"
+_MAGIC = b"MRCp"
 _MAX_PROBE = 256
 
 
@@ -41,12 +41,12 @@ class Agents:
     """The sending and receiving sockets of every host."""
 
     def __init__(self, topology: Topology) -> None:
-        """Open them all; the hosts' namespaces must be there."""
+        """Open them all; the hosts' namespaces must exist."""
         self._topology = topology
         self._senders: dict[Node, socket.socket] = {}
         self._receivers: list[socket.socket] = []
         self._destinations: dict[str, IPv6Address] = {}
-        self._class = 6 << 28 | DscpClasses().control << 22 | FLOW_LABEL
+        self._class_and_label = 6 << 28 | DscpClasses().control << 22 | FLOW_LABEL
         self.send_errors = 0
         for host in topology.hosts:
             with namespaces.entered_by_name(host.name):
@@ -62,36 +62,37 @@ class Agents:
     def send(self, probe: Probe) -> None:
         """Send a probe from its host; a port without carrier loses it, as a NIC would."""
         path = probe.path
-        to = self._destinations.get(path.name)
-        if to is None:
-            to = self._destinations[path.name] = path.destination(self._topology)
-        packet = self._packet(nic_address(self._topology, path.sender), to, probe.number)
+        destination = self._destinations.get(path.name)
+        if destination is None:
+            destination = self._destinations[path.name] = path.destination(self._topology)
+        source = nic_address(self._topology, path.sender)
+        packet = self._packet(source, destination, probe.number)
         try:
-            self._senders[path.sender].sendto(packet, (str(to), 0))
+            self._senders[path.sender].sendto(packet, (str(destination), 0))
         except OSError:
             self.send_errors += 1
 
-    def _packet(self, own: IPv6Address, to: IPv6Address, number: int) -> bytes:
+    def _packet(self, source: IPv6Address, destination: IPv6Address, number: int) -> bytes:
         size = _UDP.size + _BODY.size
-        check = zlib.crc32(number.to_bytes(8, "big"))
+        addresses = source.packed, destination.packed
         return (
-            _IPV6.pack(self._class, size, socket.IPPROTO_UDP, HOP_LIMIT, own.packed, to.packed)
+            _IPV6.pack(self._class_and_label, size, socket.IPPROTO_UDP, HOP_LIMIT, *addresses)
             + _UDP.pack(PORT, PORT, size, 0)
-            + _BODY.pack(_MARK, number, check)
+            + _BODY.pack(_MAGIC, number, _checksum(number))
         )
 
     def arrivals(self) -> Iterator[int]:
-        """The numbers of all probes that wait, undamaged, at any host."""
+        """The numbers of the probes that have arrived undamaged at any host."""
         for receiver in self._receivers:
-            yield from _waiting(receiver)
+            yield from _received(receiver)
 
     def close(self) -> None:
         """Close every socket."""
-        for one in (*self._senders.values(), *self._receivers):
-            one.close()
+        for open_socket in (*self._senders.values(), *self._receivers):
+            open_socket.close()
 
 
-def _waiting(receiver: socket.socket) -> Iterator[int]:
+def _received(receiver: socket.socket) -> Iterator[int]:
     while True:
         try:
             body = receiver.recv(_MAX_PROBE)
@@ -99,6 +100,10 @@ def _waiting(receiver: socket.socket) -> Iterator[int]:
             return
         if len(body) != _BODY.size:
             continue
-        mark, number, check = _BODY.unpack(body)
-        if mark == _MARK and check == zlib.crc32(number.to_bytes(8, "big")):
+        magic, number, checksum = _BODY.unpack(body)
+        if magic == _MAGIC and checksum == _checksum(number):
             yield number
+
+
+def _checksum(number: int) -> int:
+    return zlib.crc32(number.to_bytes(8, "big"))

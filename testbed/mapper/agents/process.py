@@ -1,14 +1,15 @@
-"""The process that runs the agents of all hosts, and the Clustermapper that hears them."""
+"""The process that runs the agents of all hosts and the Clustermapper."""
 
 import gc
 import os
 import select
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any
 
-from testbed.endpoint.clock import now_ns
-from testbed.mapper.agents import Agents
+from testbed.mapper.agents.sockets import Agents
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
+from testbed.model.units import NS_PER_S
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.sandbox.channel import Channel
@@ -18,12 +19,12 @@ TICK_NS = 10_000_000
 
 
 def run_mapper(plan: MapperPlan, raw_directory: Path, channel: Channel) -> int:
-    """Probe the fabric until the parent says finish; returns the exit status.
+    """Probe the fabric until the parent sends `finish`; returns the exit status.
 
-    The parent is told `{"denied": [link directions]}` whenever that changes.
+    Sends `{"denied": [link directions]}` to the parent whenever the accused directions change.
     """
     gc.freeze()
-    gc.disable()  # nothing here makes cycles
+    gc.disable()  # nothing here makes reference cycles
     agents = Agents(plan.topology)
     channel.send({"ready": True})
     commands = channel.messages()
@@ -34,7 +35,7 @@ def run_mapper(plan: MapperPlan, raw_directory: Path, channel: Channel) -> int:
         start_ns: int = next(commands)["start_ns"]
         mapper = Clustermapper(plan, start_ns, probes.append, findings.append)
         while not select.select([channel], [], [], _wait_s(mapper))[0]:
-            _turn(mapper, agents, channel)
+            _work(mapper, agents, channel)
     _expect_finish(next(commands, None))
     channel.send({"finished": {"send_errors": agents.send_errors}})
     agents.close()
@@ -42,15 +43,15 @@ def run_mapper(plan: MapperPlan, raw_directory: Path, channel: Channel) -> int:
 
 
 def _wait_s(mapper: Clustermapper) -> float:
-    return max(mapper.due_ns - now_ns(), TICK_NS) / 1e9
+    return max(mapper.prober.due_ns - monotonic_ns(), TICK_NS) / NS_PER_S
 
 
-def _turn(mapper: Clustermapper, agents: Agents, channel: Channel) -> None:
+def _work(mapper: Clustermapper, agents: Agents, channel: Channel) -> None:
     for number in agents.arrivals():
-        mapper.arrived(number)
-    if mapper.judge(now_ns()):
-        channel.send({"denied": sorted(mapper.denied)})
-    for probe in mapper.due(now_ns()):
+        mapper.prober.arrived(number)
+    if mapper.judge(monotonic_ns()):
+        channel.send({"denied": sorted(mapper.denied_directions)})
+    for probe in mapper.prober.take_due(monotonic_ns()):
         agents.send(probe)
 
 
