@@ -30,9 +30,10 @@ from testbed.campaign.store import Store
 from testbed.experiment.capacity import kept
 from testbed.files.scenarios import load_scenario, nominal
 from testbed.model.errors import ExitStatus, did_you_mean
+from testbed.model.run_files.layout import SUMMARY
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import SUMMARY, RunDirectory
+from testbed.results.run_directory import RunDirectory
 
 ROOT = Path(__file__).parents[1]
 TESTBED = Path(sys.executable).with_name("testbed")

@@ -20,7 +20,6 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
-from testbed.experiment.layout import RAW
 from testbed.experiment.processes import receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
@@ -30,6 +29,7 @@ from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU, Topology
+from testbed.model.run_files.layout import RAW
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.units import NS_PER_S

@@ -6,7 +6,7 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.scenarios import load_scenario
-from testbed.results.json_records import mean_busy
+from testbed.model.run_files.health import mean_busy
 
 SCENARIO = "permutation"
 MOST_BUSY_PERCENT = 70.0

@@ -1,6 +1,5 @@
 """The runs of a campaign that have been made: their directories are the only record."""
 
-import json
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cached_property
@@ -9,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from testbed.campaign.job import Form, Record, identity
 from testbed.campaign.plan import SLOWED, STATES, PlannedRun, as_recorded, slowed
+from testbed.model.run_files.layout import MANIFEST, SUMMARY
+from testbed.model.run_files.manifest import Manifest
 from testbed.model.summary import Summary
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import SUMMARY, RunDirectory, is_locked
+from testbed.results.run_directory import RunDirectory, is_locked
 
 if TYPE_CHECKING:
     from testbed.results.analysis.fault_metrics import FlowTables
@@ -34,14 +35,14 @@ class Run:
     @property
     def identity(self) -> str:
         """What decided its result (see `identity`)."""
-        manifest = json.loads((self.directory / "manifest.json").read_text())
-        form: Form = "simulated" if manifest.get("simulated") else "emulated"
-        return identity(form, manifest.get("scenario"), manifest.get("code"))
+        manifest = Manifest.model_validate_json((self.directory / MANIFEST).read_text())
+        form: Form = "simulated" if manifest.simulated else "emulated"
+        return identity(form, manifest.scenario, manifest.code)
 
     @property
     def seconds(self) -> float:
         """How long it took, from its manifest to its summary."""
-        first, last = (self.directory / name for name in ("manifest.json", SUMMARY))
+        first, last = (self.directory / name for name in (MANIFEST, SUMMARY))
         return last.stat().st_mtime - first.stat().st_mtime
 
     @cached_property

@@ -107,7 +107,9 @@ def figures(
     else:
         stdout().print(_table(chosen, outcomes))
         stdout().print(_counts(outcomes))
-        stdout().print(f"report: {directory / 'report.html'}")
+        from testbed.model.run_files.layout import REPORT
+
+        stdout().print(f"report: {directory / REPORT}")
     for outcome in outcomes:
         for name, why in outcome.failures.items():
             print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")

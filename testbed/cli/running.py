@@ -17,6 +17,7 @@ from testbed.model.errors import (
     RunFailedError,
     TestbedError,
 )
+from testbed.model.run_files.layout import MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED
 
 if TYPE_CHECKING:
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from testbed.files.scenarios import Dilation
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
-
-_MANIFEST = "manifest.json"
-"""What is known before anything has run."""
 
 
 class _Stopped(KeyboardInterrupt):
@@ -142,7 +140,7 @@ def _left(directory: "RunDirectory") -> str:
     if directory.complete:
         return f"all of its records are kept: testbed report {directory.path}"
     files = (path for path in directory.path.rglob("*") if path.is_file())
-    if any(path.stat().st_size for path in files if path.name != _MANIFEST):
+    if any(path.stat().st_size for path in files if path.name != MANIFEST):
         return f"kept so far (testbed clean removes it): {directory.path}"
     directory.remove()
     return "nothing was recorded, nothing is kept"

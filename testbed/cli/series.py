@@ -195,6 +195,7 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
 
 def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
     from testbed.campaign.series import groups_of
+    from testbed.model.run_files.layout import REPORT
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import RunDirectory
 
@@ -202,7 +203,7 @@ def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
     if len(failed) == len(series.done):
         raise RunFailedError(f"none of {len(failed)} runs came to its end: {failed[0].error}")
     groups = groups_of([directory])
-    report = directory / "report.html"
+    report = directory / REPORT
     simulated = " (simulated)" if series.plan.simulated else ""
     rows = write_comparison(f"{series.plan.scenario}{simulated}", groups, report)
     RunDirectory(directory).give_to_user()

@@ -51,6 +51,7 @@ def show(
     """Print a run's metrics, and where to find the rest or how to make it."""
     from rich.text import Text
 
+    from testbed.model.run_files.layout import REPORT
     from testbed.model.summary import FlowSummary, OperationSummary
 
     console.print(
@@ -74,7 +75,7 @@ def show(
     for reason in summary.reasons:
         console.print(f"  {reason}")
     if drawn:
-        console.print(f"report: {run.path / 'report.html'}", f"figures: {run.figures}", sep="\n")
+        console.print(f"report: {run.path / REPORT}", f"figures: {run.figures}", sep="\n")
     else:
         console.print(f"neither report nor figures yet: testbed report {run.path}")
 

@@ -19,6 +19,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.targets import CONTROLLER
+from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
@@ -55,7 +56,7 @@ class ControllerProcess:
 
         It loads Ryu for a good part of a second: build the fabric meanwhile.
         """
-        (plan.run_directory / "controller.json").write_bytes(plan.to_json())
+        (plan.run_directory / CONTROLLER_PLAN).write_bytes(plan.to_json())
         log = log_directory / "controller.log"
 
         def work(channel: Channel) -> NoReturn:

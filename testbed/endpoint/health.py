@@ -1,10 +1,10 @@
 """How well a process kept up: how late it woke, what it used, what it lost."""
 
-import json
 import os
 import time
 from pathlib import Path
 
+from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 
 INTERVAL_NS = NS_PER_S
@@ -32,16 +32,16 @@ class HealthLog:
         """Write a line for the time since the last one; `drops` are cumulative counters."""
         lags = sorted(self._lags) or [0]
         cpu_ns = time.process_time_ns()
-        line = {
-            "t_ns": now_ns,
-            "process": self._process,
-            "interval_ns": now_ns - self._since_ns,
-            "lag_p99_ns": lags[int(len(lags) * _P99)],
-            "lag_max_ns": lags[-1],
-            "cpu_ns": cpu_ns - self._cpu_ns,
-            "drops": drops,
-        }
-        os.write(self._fd, json.dumps(line).encode() + b"\n")
+        sample = HealthSample(
+            t_ns=now_ns,
+            process=self._process,
+            interval_ns=now_ns - self._since_ns,
+            lag_p99_ns=lags[int(len(lags) * _P99)],
+            lag_max_ns=lags[-1],
+            cpu_ns=cpu_ns - self._cpu_ns,
+            drops=drops,
+        )
+        os.write(self._fd, sample.to_line().encode())
         self._since_ns, self._cpu_ns = now_ns, cpu_ns
         self._lags.clear()
 

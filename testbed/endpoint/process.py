@@ -15,6 +15,7 @@ from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
@@ -46,7 +47,7 @@ class Endpoint:
         self._traffic = Traffic(plan, _stack(plan), block, self._tables, self._nic.send, start)
         monitor = PortMonitor.of(topology, plan.host)
         self._loop = EventLoop(self._nic, monitor, self._traffic)
-        self._health = HealthLog(plan.raw_directory.parent / "health.jsonl", plan.host.name, start)
+        self._health = HealthLog(plan.raw_directory.parent / HEALTH, plan.host.name, start)
         self._next_sample_ns = start
         self._stop_ns: int | None = None
         self._start_ns: int | None = None

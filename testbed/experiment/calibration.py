@@ -1,16 +1,17 @@
 """Measure what this machine carries, in a run of a few seconds."""
 
-import json
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from testbed.experiment.capacity import Capacity
 from testbed.experiment.outside import record_experiment
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
+from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.layout import HEALTH, RUN
+from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import parse_duration
 from testbed.model.workload import WriteBw
@@ -55,27 +56,29 @@ def _capacity_of(scenario: Scenario, directory: Path) -> Capacity:
     So other programs that the machine runs meanwhile are not counted, unless they use the network;
     nor do they make the lag of the least disturbed endpoint.
     """
-    run = json.loads((directory / "run.json").read_text())
-    begin, end = run["t0_ns"] + _WARM_NS, run["t0_ns"] + _DURATION_NS
-    samples = [json.loads(line) for line in (directory / "health.jsonl").read_text().splitlines()]
-    during = [one for one in samples if begin <= one["t_ns"] - one["interval_ns"]]
-    during = [one for one in during if one["t_ns"] <= end]
-    machine = [one for one in during if one["process"] == "machine"]
-    endpoints = [one for one in during if one["process"] in run["hosts"]]
+    run = RunRecord.model_validate_json((directory / RUN).read_text())
+    begin, end = run.t0_ns + _WARM_NS, run.t0_ns + _DURATION_NS
+    lines = (directory / HEALTH).read_text().splitlines()
+    samples = [HealthSample.model_validate_json(line) for line in lines]
+    during = [s for s in samples if begin <= s.t_ns - s.interval_ns and s.t_ns <= end]
+    endpoints = [sample for sample in during if sample.process in run.hosts]
     all_cpus = os.cpu_count() or 1  # of which softirq_share is
-    hosts = len({one["process"] for one in endpoints})
-    endpoint_cpus = hosts * _per_time(endpoints, "cpu_ns")
-    for one in machine:
-        one["softirq_ns"] = one["softirq_share"] * one["interval_ns"]
-    link_cpus = all_cpus * _per_time(machine, "softirq_ns")
+    hosts = len({sample.process for sample in endpoints})
+    endpoint_cpus = hosts * _share((s.cpu_ns or 0, s.interval_ns) for s in endpoints)
+    machine = [sample for sample in during if sample.softirq_share is not None]
+    link_cpus = all_cpus * _share(
+        ((s.softirq_share or 0.0) * s.interval_ns, s.interval_ns) for s in machine
+    )
     packets_per_s = sum(fair_shares_bps(scenario).values()) / (8 * scenario.topology.wire_bytes)
     return Capacity(
         endpoint_ns=endpoint_cpus * 1e9 / packets_per_s,
         link_ns=link_cpus * 1e9 / packets_per_s / LINKS_ACROSS,
         cpus=len(os.sched_getaffinity(0)),
-        lag_ns=min(one["lag_p99_ns"] for one in endpoints),
+        lag_ns=min(sample.lag_p99_ns or 0 for sample in endpoints),
     )
 
 
-def _per_time(samples: list[dict[str, Any]], key: str) -> float:
-    return float(sum(one[key] for one in samples) / sum(one["interval_ns"] for one in samples))
+def _share(spent: Iterable[tuple[float, int]]) -> float:
+    """Time that was spent over the time that passed, both in ns, of several intervals."""
+    busy_ns, passed_ns = map(sum, zip(*spent, strict=True))
+    return busy_ns / passed_ns

@@ -4,8 +4,9 @@ from pathlib import Path
 
 from testbed.model.errors import LateError
 from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.layout import HEALTH
 from testbed.results.analysis.lateness import late_for_good
-from testbed.results.json_records import HealthSample
 
 
 class Doubt:
@@ -24,7 +25,7 @@ class Doubt:
         Raises:
             LateError: something was so late that nothing to come makes up for it.
         """
-        with (self._directory / "health.jsonl").open("rb") as file:
+        with (self._directory / HEALTH).open("rb") as file:
             file.seek(self._read)
             lines = [line for line in file if line.endswith(b"\n")]
         self._read += sum(map(len, lines))

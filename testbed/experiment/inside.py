@@ -1,12 +1,11 @@
 """The first process of the sandbox: builds the fabric, runs the scenario on it, keeps watch."""
 
-import json
 import os
 import select
 import time
 from collections.abc import Collection
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from testbed.endpoint.process import RTT_TIMEOUT_S
 from testbed.experiment import base_rtt
 from testbed.experiment.doubt import Doubt
 from testbed.experiment.hold import HELD, Hold
-from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
     receive_from_all,
@@ -36,6 +34,8 @@ from testbed.host.planning import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
+from testbed.model.run_files.layout import HEALTH, LOGS, PCAPS, RAW, RUN
+from testbed.model.run_files.run import MissingPart, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
@@ -125,7 +125,7 @@ def run_in_sandbox(
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
         progress("starting the endpoints", 0.08)
         for host, plan in plan_endpoints(scenario, raw).items():
-            log = directory / "logs" / f"{host.name}.log"
+            log = directory / LOGS / f"{host.name}.log"
             run.endpoints[host.name] = start_endpoint(plan, log)
         receive_from_all(run.endpoints, "ready", ANSWER_S)
         _start_mapper(run)
@@ -147,7 +147,7 @@ def _build(
     *,
     openvswitch: bool,
 ) -> _Run:
-    logs = directory / "logs"
+    logs = directory / LOGS
     faults = scenario.scheduled_faults
     wires = choose_wires(faults, openvswitch=openvswitch)
     plan = ControllerPlan(scenario.topology, faults, wires, directory)
@@ -184,7 +184,7 @@ def _start_mapper(run: _Run) -> None:
         return
     period_ns = round(scenario.clustermapper.period * scenario.topology.dilation)
     plan = MapperPlan(scenario.topology, period_ns, scenario.seed)
-    run.mapper = start_mapper(plan, run.directory / RAW, run.directory / "logs" / "mapper.log")
+    run.mapper = start_mapper(plan, run.directory / RAW, run.directory / LOGS / "mapper.log")
     receive_from_all({"mapper": run.mapper}, "ready", ANSWER_S)
 
 
@@ -200,7 +200,7 @@ def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     if run.mapper is not None:
         run.mapper.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
-    machine = MachineSampler(run.directory / "health.jsonl", now_ns(), run.unexplained_drops())
+    machine = MachineSampler(run.directory / HEALTH, now_ns(), run.unexplained_drops())
     doubt = Doubt(run.directory, t0_ns, base_rtt_ns) if run.stop_if_late else None
     raw, topology = run.directory / RAW, run.scenario.topology
     with ExitStack() as stack:
@@ -332,24 +332,18 @@ def _write_run(
 ) -> None:
     flows = flow_outcomes(run.scenario, reports, duration_ns)
     missing = run.fabric.link_model_missing
-    content = {
-        "t0_ns": t0_ns,
-        "duration_s": duration_ns / NS_PER_S,
-        "base_rtt_ns": base_rtt_ns,
-        "bin_s": base_rtt_ns / 4 / NS_PER_S,
-        "flows": [asdict(flow) for flow in flows],
-        "hosts": {host: host_counts(report) for host, report in reports.items()},
-        "links": _accounts(run.fabric.link_model),
-        "link_model_missing": missing and {"what": missing.what, "remedy": missing.remedy},
-        "captures": {one.link.name: {"lost_frames": one.stop()} for one in run.captures},
-        "fabric_timings_s": run.fabric.timings_s,
-        "datapath": run.switch.datapath if run.switch is not None else None,
-    }
-    (run.directory / "run.json").write_text(json.dumps(content, indent=1))
-
-
-def _accounts(model: LinkModel | None) -> dict[str, dict[str, int]]:
-    """What every link direction has done from first to last packet; empty without link model."""
-    if model is None:
-        return {}
-    return {name: asdict(counts) for name, counts in model.all_counts().items()}
+    model = run.fabric.link_model
+    record = RunRecord(
+        t0_ns=t0_ns,
+        duration_s=duration_ns / NS_PER_S,
+        base_rtt_ns=base_rtt_ns,
+        bin_s=base_rtt_ns / 4 / NS_PER_S,
+        flows=flows,
+        hosts={host: host_counts(report) for host, report in reports.items()},
+        links={} if model is None else dict(model.all_counts()),
+        link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
+        captures={capture.link.name: {"lost_frames": capture.stop()} for capture in run.captures},
+        fabric_timings_s=run.fabric.timings_s,
+        datapath=run.switch.datapath if run.switch is not None else None,
+    )
+    (run.directory / RUN).write_text(record.to_json())

@@ -1,12 +1,12 @@
 """How busy the machine was during a run, and what its kernel dropped."""
 
 import contextlib
-import json
 import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 
 INTERVAL_NS = NS_PER_S
@@ -60,24 +60,24 @@ class MachineSampler:
         shares = {name: _busy_share(ticks) for name, ticks in spent.items()}
         of_all = spent[ALL_CPUS]
         total = max(sum(of_all), 1)
-        line = {
-            "t_ns": now_ns,
-            "process": "machine",
-            "interval_ns": now_ns - self._since_ns,
-            "cpus": os.cpu_count(),
-            "busy_share": shares.pop(ALL_CPUS),
-            "softirq_share": of_all[_SOFTIRQ] / total,
-            "stolen_share": of_all[_STEAL] / total,
-            "cores": dict(sorted(shares.items())),
-            "timer_late_ns": self._timer_late_ns,
-            "resident_bytes": resident(pids),
-            "drops": {
+        sample = HealthSample(
+            t_ns=now_ns,
+            process="machine",
+            interval_ns=now_ns - self._since_ns,
+            cpus=os.cpu_count(),
+            busy_share=shares.pop(ALL_CPUS),
+            softirq_share=of_all[_SOFTIRQ] / total,
+            stolen_share=of_all[_STEAL] / total,
+            cores=dict(sorted(shares.items())),
+            timer_late_ns=self._timer_late_ns,
+            resident_bytes=resident(pids),
+            drops={
                 name: count - self._drops_before.get(name, 0)
                 for name, count in _all_drops(drops).items()
             },
-        }
+        )
         with self._path.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(sample.to_line())
         self._since_ns, self._timer_late_ns, self._cpus = now_ns, 0, cpus
 
 

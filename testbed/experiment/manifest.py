@@ -1,11 +1,9 @@
 """What a run was made of: enough to make it again, and to know what it ran on."""
 
-import json
 import os
 import platform
 import subprocess
 from dataclasses import asdict
-from importlib.metadata import version
 from pathlib import Path
 
 from testbed import fast
@@ -13,6 +11,8 @@ from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
 from testbed.fabric.openvswitch.daemons import Availability
+from testbed.model.run_files.layout import MANIFEST
+from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
 
@@ -23,7 +23,7 @@ _PROJECT = Path(__file__).resolve().parents[2]
 def write_manifest(
     directory: Path, scenario: Scenario, switch: Availability, asleep: str | None
 ) -> None:
-    """Write manifest.json: versions, kernel, CPU, Open vSwitch, git state, resolved scenario.
+    """Write the manifest of an emulated run.
 
     Args:
         directory: the run's.
@@ -31,25 +31,22 @@ def write_manifest(
         switch: what there is of Open vSwitch.
         asleep: why idle CPUs are not kept awake; None if they are.
     """
-    content = {
-        "scenario": scenario.model_dump(mode="json", by_alias=True),
-        "seed": scenario.seed,
-        "code": code_version(),
-        "packages": {package: version(package) for package in PACKAGES},
-        "python": platform.python_version(),
-        "core": "C, built by mypyc" if fast.is_built() else "Python",
-        "kernel": platform.release(),
-        "machine": platform.machine(),
-        "cpu": cpu_model(),
-        "cpus": os.cpu_count(),
-        "idle_cpus": _idle_cpus(asleep),
-        "openvswitch": {"datapath": switch.datapath, "reason": switch.reason},
-        "propagation_delay": "held by the endpoints from the kernel's receive timestamp on",
-        "link_model": _link_model(),
-        "capacity": _capacity(scenario),
-        "git": _git_state(),
-    }
-    (directory / "manifest.json").write_text(json.dumps(content, indent=1))
+    manifest = Manifest.of(
+        scenario,
+        PACKAGES,
+        code=code_version(),
+        core="C, built by mypyc" if fast.is_built() else "Python",
+        kernel=platform.release(),
+        cpu=cpu_model(),
+        cpus=os.cpu_count(),
+        idle_cpus=_idle_cpus(asleep),
+        openvswitch={"datapath": switch.datapath, "reason": switch.reason},
+        propagation_delay="held by the endpoints from the kernel's receive timestamp on",
+        link_model=_link_model(),
+        capacity=_capacity(scenario),
+        git=_git_state(),
+    )
+    (directory / MANIFEST).write_text(manifest.to_json())
 
 
 def _capacity(scenario: Scenario) -> dict[str, float] | None:

@@ -1,19 +1,19 @@
 """The host's side of a run: starts the sandbox, follows its progress, ends it whatever happens."""
 
-import json
 import shutil
 from collections.abc import Collection
 from pathlib import Path
 
 from testbed.endpoint.kernel.available import require_stack
 from testbed.experiment.hold import Hold
-from testbed.experiment.layout import PCAPS, RAW
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
 from testbed.fabric.openvswitch import daemons as openvswitch
 from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
+from testbed.model.run_files.layout import LOGS, PCAPS, RAW, RUN
+from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.results.records import collect
 from testbed.sandbox.processes import ProcessFailedError, call_reporting
@@ -35,8 +35,8 @@ def run_experiment(
     record_experiment(scenario, directory, progress, captured, hold, stop_if_late=stop_if_late)
     progress("collecting", 0.95)
     # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
-    run = json.loads((directory / "run.json").read_text())
-    collect(directory / RAW, directory, run["t0_ns"])
+    run = RunRecord.model_validate_json((directory / RUN).read_text())
+    collect(directory / RAW, directory, run.t0_ns)
     shutil.rmtree(directory / RAW)
 
 
@@ -71,7 +71,7 @@ def record_experiment(
         from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415
 
         switch = found()
-    (directory / "logs").mkdir(exist_ok=True)
+    (directory / LOGS).mkdir(exist_ok=True)
 
     def run(progress: Progress) -> None:
         run_in_sandbox(
@@ -89,8 +89,8 @@ def record_experiment(
     with cpus_awake() as cannot:
         write_manifest(directory, scenario, switch, cannot)
         try:
-            call_reporting(run, progress, title="the run", log=directory / "logs" / "run.log")
+            call_reporting(run, progress, title="the run", log=directory / LOGS / "run.log")
         except ProcessFailedError as error:
             raise RunFailedError(
-                f"the run ended early ({error.reason}); see {directory / 'logs'}"
+                f"the run ended early ({error.reason}); see {directory / LOGS}"
             ) from error

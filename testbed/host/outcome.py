@@ -2,51 +2,18 @@
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.flows import fair_shares_bps, flows_of
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 
 
-@dataclass(frozen=True, slots=True)
-class FlowOutcome:
-    """What became of one flow, in the fields of `run.json`.
-
-    `attainable_bps` is the payload rate that the fabric allows it without faults: its share of the
-    hosts' ports times payload over wire size, less its share of what its source sent to control
-    the transport. `errors` are how messages failed, if any did.
-
-    A fault may have killed an end, which then tells nothing any more: of a sender at least what
-    arrived was sent, of a receiver nobody knows what was in its memory: `bytes_unaccounted`. Such
-    bytes are not `bytes_lost`. Of those that are, `bytes_under_way` are of messages that were
-    neither complete nor given up when the run ended.
-    """
-
-    flow: int
-    src: str
-    dst: str
-    lane: int
-    transport: str
-    attainable_bps: float
-    bytes_sent: int
-    bytes_completed: int
-    bytes_verified: int
-    bytes_lost: int
-    bytes_under_way: int
-    bytes_corrupted: int
-    bytes_unaccounted: int
-    packets_sent: int
-    packets_lost: int
-    packets_retransmitted: int
-    errors: tuple[str, ...]
-
-
 def flow_outcomes(
     scenario: Scenario, reports: Mapping[str, Mapping[str, Any]], duration_ns: int
-) -> tuple[FlowOutcome, ...]:
+) -> tuple[FlowRecord, ...]:
     """The outcome of every flow in a time, from the reports of `Traffic` by host."""
     sent = {part["flow"]: part for report in reports.values() for part in report["sent"]}
     received = {part["flow"]: part for report in reports.values() for part in report["received"]}
@@ -67,7 +34,7 @@ def flow_outcomes(
         known = {**out, **into, "flow": flow.number, "errors": tuple(out["errors"])}
         known["bytes_under_way"] = min(lost, out["bytes_under_way"])
         outcomes.append(
-            FlowOutcome(
+            FlowRecord(
                 **known,
                 src=src,
                 dst=flow.dst.name,

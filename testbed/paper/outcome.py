@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from testbed.campaign.job import Form
 from testbed.campaign.plan import STATES
+from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
 from testbed.paper.figure import PaperFigure
 from testbed.results.run_directory import give_to_user
@@ -57,7 +58,7 @@ class FigureRun(_Model):
     @property
     def manifest(self) -> str | None:
         """Its manifest as JSON; None if its directory is gone."""
-        file = self.directory / "manifest.json"
+        file = self.directory / MANIFEST
         return file.read_text() if file.is_file() else None
 
 

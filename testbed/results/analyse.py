@@ -20,10 +20,11 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
         InputError: the directory is not that of a run, or a file in it is damaged.
     """
     # Loading them takes a second, which a command that analyses nothing should not wait for.
+    from testbed.model.run_files.layout import JUNIT, REPORT, SUMMARY  # noqa: PLC0415
     from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
     from testbed.results.report.junit import junit  # noqa: PLC0415
     from testbed.results.run_data import load_run  # noqa: PLC0415
-    from testbed.results.run_directory import SUMMARY, RunDirectory  # noqa: PLC0415
+    from testbed.results.run_directory import RunDirectory  # noqa: PLC0415
 
     data = load_run(run_directory)
     tables = flow_tables(data)
@@ -34,8 +35,8 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
         from testbed.results.report.run_report import render  # noqa: PLC0415
 
         drawings = draw_all(data, tables, summary)
-        run.write("report.html", render(data, summary, drawings))
-    run.write("junit.xml", junit(summary))
+        run.write(REPORT, render(data, summary, drawings))
+    run.write(JUNIT, junit(summary))
     run.write(SUMMARY, summary.model_dump_json(indent=2) + "\n")
     run.give_to_user()
     return summary

@@ -14,6 +14,8 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from testbed.model.run_files.layout import table_file
+
 if TYPE_CHECKING:
     import numpy as np
     import polars as pl
@@ -355,4 +357,4 @@ def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
-        to_frame(paths, table, t0_ns).write_parquet(run_directory / f"{table.name}.parquet")
+        to_frame(paths, table, t0_ns).write_parquet(run_directory / table_file(table.name))

@@ -1,10 +1,8 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from pydantic import ValidationError
@@ -15,10 +13,13 @@ from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.faults.targets import CONTROLLER
+from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.layout import FIGURES, HEALTH, MANIFEST, RUN, table_file
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.results.json_records import FlowRecord, HealthSample, RunRecord
 from testbed.results.records import TABLES
 
 
@@ -28,11 +29,16 @@ class RunData:
 
     directory: Path
     scenario: Scenario
-    manifest: Mapping[str, Any]
+    manifest: Manifest
     run: RunRecord
     faults: tuple[FaultRecord, ...]
     health: tuple[HealthSample, ...]
     tables: Mapping[str, pl.DataFrame]
+
+    @property
+    def figures(self) -> Path:
+        """Where its figures are."""
+        return self.directory / FIGURES
 
     @property
     def topology(self) -> Topology:
@@ -42,7 +48,7 @@ class RunData:
     @property
     def simulated(self) -> bool:
         """Whether the run took place in virtual time, as its manifest says."""
-        return self.manifest.get("simulated") is True
+        return self.manifest.simulated
 
     @property
     def base_rtt_s(self) -> float:
@@ -96,12 +102,12 @@ def load_run(directory: Path) -> RunData:
     Raises:
         InputError: a file is missing or is not what a run writes.
     """
-    manifest = _manifest(directory / "manifest.json")
     try:
-        scenario = Scenario.model_validate(manifest.get("scenario"))
-        run = RunRecord.model_validate_json(_read(directory / "run.json"))
+        manifest = Manifest.model_validate_json(_read(directory / MANIFEST))
+        scenario = Scenario.model_validate(manifest.scenario)
+        run = RunRecord.model_validate_json(_read(directory / RUN))
         faults = [FaultRecord.from_line(x) for x in _lines(directory / FAULTS)]
-        health = [HealthSample.model_validate_json(x) for x in _lines(directory / "health.jsonl")]
+        health = [HealthSample.model_validate_json(x) for x in _lines(directory / HEALTH)]
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
@@ -124,16 +130,6 @@ def load_run(directory: Path) -> RunData:
     )
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(_read(path))
-    except json.JSONDecodeError as error:
-        raise InputError([Problem(str(path), "", f"JSON ({error})")]) from error
-    if not isinstance(manifest, dict):
-        raise InputError([Problem(str(path), type(manifest).__name__, "a JSON object")])
-    return manifest
-
-
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
@@ -148,7 +144,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def _table(directory: Path, name: str) -> pl.DataFrame:
-    path = directory / f"{name}.parquet"
+    path = directory / table_file(name)
     if not path.is_file():
         raise InputError([Problem(str(path), "", "a table of the run")])
     return pl.read_parquet(path).sort("t", maintain_order=True)

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
+from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
 
-SUMMARY = "summary.json"
 LATEST = "latest"
 _STAMP = "%Y%m%dT%H%M%S"
 
@@ -64,12 +64,12 @@ class RunDirectory:
     @property
     def figures(self) -> Path:
         """Where figures go."""
-        return self.path / "figures"
+        return self.path / FIGURES
 
     @property
     def logs(self) -> Path:
         """Where the logs of all processes go."""
-        return self.path / "logs"
+        return self.path / LOGS
 
     @property
     def finished(self) -> bool:
@@ -79,7 +79,7 @@ class RunDirectory:
     @property
     def complete(self) -> bool:
         """Whether the run's records are whole, so that they can be analysed (again)."""
-        return self.finished or (self.path / "run.json").is_file()
+        return self.finished or (self.path / RUN).is_file()
 
     def remove(self) -> None:
         """Remove the directory, and its scenario's if no run is left in it."""
@@ -134,14 +134,14 @@ def find_run(given: Path) -> RunDirectory:
         InputError: it is no run directory.
     """
     for path in (given, given / LATEST):
-        if (path / "run.json").is_file():
+        if (path / RUN).is_file():
             return RunDirectory(path.resolve())
     raise InputError(
         [
             Problem(
                 "RUN",
                 str(given),
-                "the directory of a run (it would hold run.json)",
+                f"the directory of a run (it would hold {RUN})",
                 f"each run names its own as it ends, such as results/link-failure/{LATEST}",
             )
         ]

@@ -11,11 +11,10 @@ run       a scenario from beginning to end, into a run directory
 
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
-from testbed.sim.link import Counts, LinkDirection
+from testbed.sim.link import LinkDirection
 from testbed.sim.run import Outcome, Simulation, simulate
 
 __all__ = [
-    "Counts",
     "Engine",
     "Fabric",
     "LinkDirection",

@@ -13,67 +13,18 @@ full port also stops packets for other ports: head-of-line blocking.
 """
 
 from collections import deque
-from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import Impairment
+from testbed.model.run_files.run import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Hop, Packet
 from testbed.sim.wire import CORRUPTED, CUT, Wire, random_stream
-
-
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What a direction has done so far, in packets unless the name says bytes.
-
-    Attributes:
-        offered: came to the sending port.
-        offered_bytes: their bytes, Ethernet header included.
-        packets: arrived at the receiving port, trimmed ones among them.
-        bytes: their bytes.
-        marked: got an ECN mark here.
-        trimmed: lost their payload here.
-        trimmed_off_bytes: what they lost.
-        full: dropped, the queue being full.
-        full_priority: the same in the priority queue.
-        lost: dropped by random loss, of all packets or of those on a chosen path.
-        blackholed: swallowed by a blackhole.
-        cut: dropped, there being no carrier.
-        corrupted: arrived with a bit flipped.
-        paused: times that the next switch paused its sender.
-        queued: wait at the port now.
-        on_wire: have left the queue and not arrived yet.
-        peak_bytes: greatest backlog of both queues.
-    """
-
-    offered: int
-    offered_bytes: int
-    packets: int
-    bytes: int
-    marked: int
-    trimmed: int
-    trimmed_off_bytes: int
-    full: int
-    full_priority: int
-    lost: int
-    blackholed: int
-    cut: int
-    corrupted: int
-    paused: int
-    queued: int
-    on_wire: int
-    peak_bytes: int
-
-    @property
-    def dropped(self) -> int:
-        """All that will not arrive."""
-        return self.full + self.full_priority + self.lost + self.blackholed + self.cut
-
 
 _TALLIES: Final = (
     "marked",
@@ -315,9 +266,9 @@ class LinkDirection(Hop):
         return int(self._high_bytes + self._low_bytes + residue)
 
     @property
-    def counts(self) -> Counts:
+    def counts(self) -> LinkCounts:
         """All counters."""
-        return Counts(
+        return LinkCounts(
             offered=self._offered,
             offered_bytes=self._offered_bytes,
             packets=self._packets,

@@ -1,17 +1,14 @@
 """A scenario in virtual time, from beginning to end."""
 
 import gc
-import json
-import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from testbed.host.outcome import FlowOutcome, flow_outcomes, host_counts
+from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.planning import plan_endpoints
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
@@ -25,6 +22,9 @@ from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.schedule import ScheduledFault, Step
 from testbed.model.flows import flows_of
 from testbed.model.progress import Progress
+from testbed.model.run_files.layout import MANIFEST, RAW, RUN
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.run_files.run import FlowRecord, LinkCounts, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
@@ -34,14 +34,12 @@ from testbed.results.records import Recorder, collect, raw_path
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.host import Host
-from testbed.sim.link import Counts
 from testbed.sim.mapper import Agents
 from testbed.workloads.pattern import Block
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
 
-RAW = "raw"
 SETTLE_RTTS = 2
 """Round trips between the measurement of the base RTT and the start."""
 
@@ -74,9 +72,9 @@ class Outcome:
     t0_ns: int
     base_rtt_ns: int
     duration_ns: int
-    flows: tuple[FlowOutcome, ...]
+    flows: tuple[FlowRecord, ...]
     faults: tuple[FaultRecord, ...]
-    counts: Mapping[str, Counts]
+    counts: Mapping[str, LinkCounts]
     packet_hops: int
 
 
@@ -321,17 +319,17 @@ def simulate(
     finally:
         simulation.close()
     (directory / FAULTS).write_text("".join(fault.to_line() for fault in outcome.faults))
-    content: dict[str, Any] = {
-        "t0_ns": outcome.t0_ns,
-        "duration_s": outcome.duration_ns / NS_PER_S,
-        "base_rtt_ns": outcome.base_rtt_ns,
-        "bin_s": outcome.base_rtt_ns / 4 / NS_PER_S,
-        "flows": [asdict(flow) for flow in outcome.flows],
-        "hosts": {host: host_counts(one) for host, one in simulation.reports().items()},
-        "packet_hops": outcome.packet_hops,
-        "links": {name: asdict(counts) for name, counts in outcome.counts.items()},
-    }
-    (directory / "run.json").write_text(json.dumps(content, indent=1))
+    record = RunRecord(
+        t0_ns=outcome.t0_ns,
+        duration_s=outcome.duration_ns / NS_PER_S,
+        base_rtt_ns=outcome.base_rtt_ns,
+        bin_s=outcome.base_rtt_ns / 4 / NS_PER_S,
+        flows=outcome.flows,
+        hosts={host: host_counts(report) for host, report in simulation.reports().items()},
+        packet_hops=outcome.packet_hops,
+        links=dict(outcome.counts),
+    )
+    (directory / RUN).write_text(record.to_json())
     collect(raw, directory, outcome.t0_ns)
     shutil.rmtree(raw)
     return outcome
@@ -373,18 +371,15 @@ def _require_model(scenario: Scenario) -> None:
 
 
 def _write_manifest(directory: Path, scenario: Scenario, timing: Timing) -> None:
-    content = {
-        "simulated": True,
-        "scenario": scenario.model_dump(mode="json", by_alias=True),
-        "seed": scenario.seed,
-        "code": code_version(),
-        "packages": {"mrc-testbed": version("mrc-testbed")},
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "propagation_delay": _DELAY[timing],
-        "link_model": "simulated: rate, two queues by class, ECN, trimming, faults",
-    }
-    (directory / "manifest.json").write_text(json.dumps(content, indent=1))
+    manifest = Manifest.of(
+        scenario,
+        ("mrc-testbed",),
+        simulated=True,
+        code=code_version(),
+        propagation_delay=_DELAY[timing],
+        link_model="simulated: rate, two queues by class, ECN, trimming, faults",
+    )
+    (directory / MANIFEST).write_text(manifest.to_json())
 
 
 @contextmanager

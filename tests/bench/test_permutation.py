@@ -9,8 +9,8 @@ from testbed.bench import permutation, runs
 from testbed.bench.figure import Figure
 from testbed.bench.setting import Setting
 from testbed.experiment.capacity import Capacity
+from testbed.model.run_files.health import HealthSample
 from testbed.model.scenario import Scenario
-from testbed.results.json_records import HealthSample
 
 QUICK = Capacity(endpoint_ns=20_000, link_ns=2_000, cpus=8, lag_ns=100_000)
 

@@ -13,9 +13,10 @@ from testbed.bench.setting import Setting
 from testbed.campaign.job import Form, Job, Record
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import RunFailedError
+from testbed.model.run_files.layout import SUMMARY
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import SUMMARY, RunDirectory
+from testbed.results.run_directory import RunDirectory
 from tests.results.synthetic import Plan, generate
 
 

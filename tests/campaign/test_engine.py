@@ -20,10 +20,11 @@ from testbed.files.catalog import SCENARIOS
 from testbed.files.documents import Document
 from testbed.files.scenarios import load_scenario, scenario_of
 from testbed.model.errors import ExitStatus
+from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import State
 from testbed.results.analyse import analyse
 from testbed.results.code_version import code_version
-from testbed.results.run_directory import SUMMARY, RunDirectory
+from testbed.results.run_directory import RunDirectory
 from tests.results.synthetic import Plan, generate
 
 NAMES = ("lossy-ev", "t1-down")

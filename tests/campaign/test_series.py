@@ -18,9 +18,9 @@ from testbed.campaign.series import (
 )
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
+from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
 from testbed.results.analysis.comparison import compare
-from testbed.results.run_directory import SUMMARY
 
 PLAN = SeriesPlan(
     scenario="x",

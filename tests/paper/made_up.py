@@ -11,6 +11,7 @@ import polars as pl
 
 from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Kill
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.paper.planning import plan_variant
@@ -19,7 +20,6 @@ from testbed.results.analysis.capacity import AttainableRate
 from testbed.results.analysis.delivery import Delivery
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
-from testbed.results.json_records import FlowRecord
 
 RTT_S = 0.13
 DILATION = 10_000.0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.campaign.store import Run
+from testbed.model.run_files.layout import SUMMARY
 from testbed.paper.checks import Check
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.outcome import Answer, CheckOutcome, Outcome
@@ -13,7 +14,6 @@ from testbed.paper.planning import plan_variant, select_figures
 from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.report.figures.style import style
 from testbed.results.run_data import load_run
-from testbed.results.run_directory import SUMMARY
 from testbed.sim import simulate
 
 from .cases import CASES

@@ -7,8 +7,8 @@ import pytest
 
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.run import FlowRecord
 from testbed.results.analysis.capacity import AttainableRate, surviving_fractions
-from testbed.results.json_records import FlowRecord
 
 FABRIC = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)
 

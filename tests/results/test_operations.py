@@ -6,9 +6,10 @@ import polars as pl
 import pytest
 
 from testbed.files.scenarios import load_scenario
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.run_files.run import RunRecord
 from testbed.model.workload import AllReduce, AllToAll, SendRecv
 from testbed.results.analysis.operations import completed, summarise_operations
-from testbed.results.json_records import RunRecord
 from testbed.results.records import OPERATIONS
 from testbed.results.run_data import RunData
 
@@ -43,7 +44,7 @@ def test_bus_bandwidth(
     data = RunData(
         directory=tmp_path,
         scenario=scenario,
-        manifest={},
+        manifest=Manifest(),
         run=record,
         faults=(),
         health=(),

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.results.run_directory import SUMMARY, RunDirectory, find_run, give_to_user, runs
+from testbed.model.run_files.layout import SUMMARY
+from testbed.results.run_directory import RunDirectory, find_run, give_to_user, runs
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - the user's own clock names the run
 

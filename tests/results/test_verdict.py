@@ -260,7 +260,7 @@ def test_a_link_slower_than_its_rate_with_packets_waiting(
     late = replace(
         data,
         tables={**data.tables, "links": links},
-        manifest={**data.manifest, "simulated": simulated},
+        manifest=data.manifest.model_copy(update={"simulated": simulated}),
     )
     reasons = summarise(late, flow_tables(late)).reasons
     told = [one for one in reasons if "while packets were waiting" in one]

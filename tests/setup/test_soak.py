@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from testbed.campaign.job import Form, Job, Record
-from testbed.results.run_directory import SUMMARY
+from testbed.model.run_files.layout import SUMMARY
 
 SCRIPT = Path(__file__).parents[2] / "scripts/soak.py"
 SCENARIOS = Path(__file__).parents[2] / "scenarios"

@@ -10,9 +10,10 @@ import pytest
 
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.run_files.run import LinkCounts
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
-from testbed.sim.link import Counts, LinkDirection
+from testbed.sim.link import LinkDirection
 from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
 
 from .links import BYTE_A_NS, DSCP, OneLink, offer_over
@@ -354,7 +355,7 @@ def _noting(times: list[int]) -> Callable[[int, Packet], None]:
     return lambda now_ns, _: times.append(now_ns)
 
 
-def _through_a_switch(shape: Shape) -> tuple[dict[str, Counts], dict[str, list[int]]]:
+def _through_a_switch(shape: Shape) -> tuple[dict[str, LinkCounts], dict[str, list[int]]]:
     """Thirty packets to a slow port and thirty to a fast one, in turn, over one link."""
     engine = Engine()
     into = LinkDirection("in", shape, engine, DSCP, 1)

@@ -26,6 +26,7 @@ from testbed.model.errors import MachineError
 from testbed.model.fabric.nodes import FIRST_IFINDEX, Port, Tier
 from testbed.model.fabric.shape import Shape, shape_of
 from testbed.model.fabric.topology import Topology
+from testbed.model.run_files.run import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES
@@ -105,64 +106,23 @@ DROPS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
-    """What one direction of a link has done so far, in packets unless the name says bytes.
-
-    Attributes:
-        offered: came to the sending port.
-        offered_bytes: their bytes, Ethernet header included.
-        packets: arrived at the receiving port, trimmed ones among them.
-        bytes: their bytes, Ethernet header included.
-        marked: got an ECN mark here.
-        trimmed: lost their payload here.
-        trimmed_off_bytes: what they lost.
-        full: dropped, the queue being full.
-        full_priority: the same in the priority queue.
-        lost: dropped by random loss.
-        path_lost: dropped by loss on chosen paths.
-        blackholed: swallowed by a blackhole.
-        corrupted: arrived with a bit flipped.
-        peak_bytes: greatest backlog.
-    """
-
-    offered: int
-    offered_bytes: int
-    packets: int
-    bytes: int
-    marked: int
-    trimmed: int
-    trimmed_off_bytes: int
-    full: int
-    full_priority: int
-    lost: int
-    path_lost: int
-    blackholed: int
-    corrupted: int
-    peak_bytes: int
-
-    @property
-    def dropped(self) -> int:
-        """All that did not arrive and is accounted for."""
-        return self.full + self.full_priority + self.lost + self.path_lost + self.blackholed
-
-
-_COUNT_FIELDS = (
-    "offered_packets",
-    "offered_bytes",
-    "packets",
-    "bytes",
-    "marked_packets",
-    "trimmed_packets",
-    "trimmed_off_bytes",
-    "full_packets",
-    "full_priority_packets",
-    "lost_packets",
-    "path_lost_packets",
-    "blackholed_packets",
-    "corrupted_packets",
-    "peak_bytes",
-)
+_COUNTS = {
+    "offered": "offered_packets",
+    "offered_bytes": "offered_bytes",
+    "packets": "packets",
+    "bytes": "bytes",
+    "marked": "marked_packets",
+    "trimmed": "trimmed_packets",
+    "trimmed_off_bytes": "trimmed_off_bytes",
+    "full": "full_packets",
+    "full_priority": "full_priority_packets",
+    "lost": "lost_packets",
+    "path_lost": "path_lost_packets",
+    "blackholed": "blackholed_packets",
+    "corrupted": "corrupted_packets",
+    "peak_bytes": "peak_bytes",
+}
+"""The fields of `LinkCounts` that the link model counts, and their names in `DIRECTION`."""
 
 
 class LinkModel:
@@ -203,14 +163,18 @@ class LinkModel:
             return direction.ifindex - FIRST_IFINDEX
         return self._index[direction]
 
-    def counts(self, direction: str | Port) -> Counts:
+    def counts(self, direction: str | Port) -> LinkCounts:
         """Read one direction's counters."""
-        return Counts(*(int(n) for n in self.records[list(_COUNT_FIELDS)][self.index(direction)]))
+        row = self.records[list(_COUNTS.values())][self.index(direction)]
+        return LinkCounts(**dict(zip(_COUNTS, map(int, row), strict=True)))
 
-    def all_counts(self) -> Mapping[str, Counts]:
+    def all_counts(self) -> Mapping[str, LinkCounts]:
         """Read every direction's counters."""
-        rows = self.records[list(_COUNT_FIELDS)].tolist()
-        return {name: Counts(*row) for name, row in zip(self.names, rows, strict=True)}
+        rows = self.records[list(_COUNTS.values())].tolist()
+        return {
+            name: LinkCounts(**dict(zip(_COUNTS, row, strict=True)))
+            for name, row in zip(self.names, rows, strict=True)
+        }
 
     def dropped(self, direction: str | Port) -> int:
         """Packets that a direction has dropped so far, for whatever reason."""

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.run_files.run import FlowRecord
 from testbed.model.units import NS_PER_S
-from testbed.results.json_records import FlowRecord
 from testbed.results.run_data import RunData
 
 

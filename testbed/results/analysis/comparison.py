@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path
 
 from testbed.model.errors import InputError, Problem
+from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
 from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Unit, Value
 from testbed.results.analysis.estimates import Estimate, difference, estimate
-from testbed.results.run_directory import SUMMARY
 
 
 @dataclass(frozen=True, slots=True)

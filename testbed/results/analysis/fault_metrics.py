@@ -11,10 +11,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.run import FlowRecord
 from testbed.results.analysis.capacity import AttainableRate
 from testbed.results.analysis.delivery import Delivery, Floats, longest_gap
 from testbed.results.analysis.ev_states import Span, first_departures, returned, was_active
-from testbed.results.json_records import FlowRecord
 from testbed.results.run_data import RunData
 
 RECOVERED_SHARE = 0.95

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.health import HealthSample
 from testbed.results.analysis.grades import Found, Level, grade
-from testbed.results.json_records import HealthSample
 
 LAG_P99_DEGRADED_RTT = 0.05
 """An event loop so late (p99 of a second) shifts times by as much; they are given to 0.1 RTT."""

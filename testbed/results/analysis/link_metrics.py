@@ -1,6 +1,7 @@
 """What the links did: their accounts, and how full the switches' queues were."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import SimpleNamespace
 
 import polars as pl
@@ -17,7 +18,7 @@ def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
     for direction, record in data.run.links.items():
         mean = backlogs.get(direction, 0.0) if _is_sampled(data, direction) else None
         counted = SimpleNamespace(
-            **record.model_dump()
+            **asdict(record)
             | {
                 "full": record.full + record.full_priority,
                 "lost": record.lost + record.path_lost,

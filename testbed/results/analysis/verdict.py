@@ -14,11 +14,11 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
+from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.grades import Found, Level, grade
 from testbed.results.analysis.lateness import late_loops, late_timers
-from testbed.results.json_records import HealthSample, mean_busy, mean_stolen
 from testbed.results.run_data import RunData
 
 CPU_DEGRADED = 0.85
@@ -164,7 +164,7 @@ def _cost(data: RunData, samples: Sequence[HealthSample]) -> Found:
 
     Of the packets sent in the time that the samples are of: not before it, nor while it drained.
     """
-    measured = data.manifest.get("capacity")
+    measured = data.manifest.capacity
     mean = mean_busy(samples)
     sent_t = data.tables["transmissions"]["t"]
     packets = int(sent_t.is_between(0, data.run.duration_s).sum())

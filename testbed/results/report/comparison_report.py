@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from testbed.model.run_files.layout import FIGURES
 from testbed.results.analysis.comparison import Group, Row, compare
 from testbed.results.analysis.estimates import Estimate, interval_meaning
 from testbed.results.report.html import DASH, Picture, template
@@ -32,7 +33,7 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
     from testbed.results.report.figures.comparison import draw  # noqa: PLC0415 - loads Matplotlib, Polars
 
     rows = compare(groups)
-    figures = file.parent / "figures"
+    figures = file.parent / FIGURES
     figures.mkdir(parents=True, exist_ok=True)
     drawings = draw(groups, rows, figures)
     html = template("comparison.html.j2", estimate=shown).render(

@@ -43,10 +43,10 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         groups=testbed.model.summary,
         scopes=SCOPES,
         outcome=outcome,
-        pictures=[Picture.of(drawing, data.directory / "figures") for drawing in drawings],
+        pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
-        manifest=data.manifest,
+        manifest=data.manifest.as_record(),
         topology=data.topology,
     )
 

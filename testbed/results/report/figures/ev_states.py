@@ -91,7 +91,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
         ncols=5,
     )
     stem = f"ev_states_flow{flow.flow.flow}"
-    style.save(figure, data.directory / "figures", stem, summary)
+    style.save(figure, data.figures, stem, summary)
     return Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
 
 

@@ -50,7 +50,7 @@ def draw(
     lower.set_xlabel("time from the fault (ms)")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     stem = f"failover_fault{fault.index}"
-    style.save(figure, data.directory / "figures", stem, summary)
+    style.save(figure, data.figures, stem, summary)
     title = f"Failover, packet by packet: {fault.kind} of {fault.target}"
     return Drawing(stem, title, _caption(fault, effect))
 

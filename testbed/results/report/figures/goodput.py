@@ -67,7 +67,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
-    style.save(figure, data.directory / "figures", "goodput", summary)
+    style.save(figure, data.figures, "goodput", summary)
     text = _caption(data, shown, tables, fault)
     if late := fault_rows.too_late(summary):
         names = ", ".join(map(fault_rows.name, late))

@@ -63,7 +63,7 @@ def draw(data: RunData, summary: Summary) -> Drawing:
         loc="outside lower center",
         ncols=3,
     )
-    style.save(figure, data.directory / "figures", "link_health", summary)
+    style.save(figure, data.figures, "link_health", summary)
     return Drawing("link_health", "Health of links, by probes", _caption(data, rows))
 
 

@@ -35,7 +35,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         spread.set_ylim(0, 1.02)
         spread.set_xlabel("completion time (ms)")
         spread.set_ylabel("share finished")
-    style.save(figure, data.directory / "figures", "operations", summary)
+    style.save(figure, data.figures, "operations", summary)
     return Drawing("operations", "Completion times", _caption(summary))
 
 

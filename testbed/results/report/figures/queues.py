@@ -44,7 +44,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     handles, labels = _legend(list(grid.flat))
     if labels:
         figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
-    style.save(figure, data.directory / "figures", "queues", summary)
+    style.save(figure, data.figures, "queues", summary)
     return Drawing("queues", "Queues of the switches", _caption(data, shown))
 
 

@@ -89,7 +89,7 @@ def new_figure(height_in: float) -> Figure:
 
 
 def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
-    """Write a figure as SVG and PNG, marked where the run is simulated or not trusted."""
+    """Write a run's figure as SVG and PNG, marked if the run is simulated or not trusted."""
     kind = "simulated run" if summary.simulated else "run"
     if summary.verdict != "trusted":
         reason = f": {summary.reasons[0]}" if summary.reasons else ""

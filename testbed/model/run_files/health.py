@@ -1,0 +1,67 @@
+"""The content of `health.jsonl`: how processes and the machine did, second by second."""
+
+import json
+from collections.abc import Collection, Iterable
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.model.units import NS_PER_S
+
+
+class HealthSample(BaseModel):
+    """A line of `health.jsonl`: how a process, or the machine, did since its last sample.
+
+    Attributes:
+        t_ns: when the interval ended, on CLOCK_MONOTONIC.
+        process: a process's name, or `machine`.
+        interval_ns: its length.
+        lag_p99_ns: 99th percentile of how late the event loop was.
+        lag_max_ns: the latest that it was.
+        cpu_ns: CPU time that the process used.
+        cpus: CPUs of the machine.
+        busy_share: busy share of all CPUs, 0 to 1.
+        softirq_share: share that the kernel spent on packets and timers.
+        stolen_share: share that the host of a virtual machine gave to others.
+        cores: busy share of each CPU.
+        timer_late_ns: how late the latest sleep ended.
+        resident_bytes: memory of each process of the run.
+        drops: packets that the kernel dropped and no fault explains, since the run began.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    t_ns: int
+    process: str
+    interval_ns: int = Field(default=NS_PER_S, gt=0)
+    lag_p99_ns: int | None = None
+    lag_max_ns: int | None = None
+    cpu_ns: int | None = None
+    cpus: int | None = None
+    busy_share: float | None = None
+    softirq_share: float | None = None
+    stolen_share: float | None = None
+    cores: dict[str, float] = {}
+    timer_late_ns: int | None = None
+    resident_bytes: dict[str, int] = {}
+    drops: dict[str, int] = {}
+
+    def to_line(self) -> str:
+        """The sample as a line: only what was given."""
+        return json.dumps(self.model_dump(exclude_unset=True)) + "\n"
+
+
+def mean_busy(samples: Collection[HealthSample]) -> float | None:
+    """Busy share of all CPUs over the time of samples; None where it was not sampled."""
+    return _mean((sample.busy_share, sample.interval_ns) for sample in samples)
+
+
+def mean_stolen(samples: Collection[HealthSample]) -> float | None:
+    """The same of the share that the host of a virtual machine gave to others."""
+    return _mean((sample.stolen_share, sample.interval_ns) for sample in samples)
+
+
+def _mean(samples: Iterable[tuple[float | None, int]]) -> float | None:
+    shares = [(share, weight) for share, weight in samples if share is not None]
+    if not shares:
+        return None
+    return sum(share * weight for share, weight in shares) / sum(weight for _, weight in shares)

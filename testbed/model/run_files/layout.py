@@ -1,0 +1,36 @@
+"""Names of the files and directories below a run directory."""
+
+RAW = "raw"
+"""Where processes record while the run lasts; removed once the tables are made of it."""
+
+PCAPS = "pcaps"
+"""Packets of captured links, a file for each link."""
+
+LOGS = "logs"
+"""Logs of all processes."""
+
+FIGURES = "figures"
+"""Figures as PNG and SVG."""
+
+MANIFEST = "manifest.json"
+"""What the run was made of (`Manifest`); the first file that is written."""
+
+RUN = "run.json"
+"""What came of the run (`RunRecord`); written when all has been recorded."""
+
+HEALTH = "health.jsonl"
+"""A line a second for each process (`HealthSample`)."""
+
+CONTROLLER_PLAN = "controller.json"
+"""What the controller was started with."""
+
+REPORT = "report.html"
+JUNIT = "junit.xml"
+
+SUMMARY = "summary.json"
+"""What the run came to (`Summary`); the last file that is written."""
+
+
+def table_file(table: str) -> str:
+    """The file of a table."""
+    return f"{table}.parquet"

@@ -1,0 +1,74 @@
+"""The content of `manifest.json`: what a run was made of."""
+
+import json
+import platform
+from importlib.metadata import version
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from testbed.model.scenario import Scenario
+
+
+class Manifest(BaseModel):
+    """`manifest.json`: enough to make a run again, and to know what it ran on.
+
+    Attributes:
+        simulated: whether the run took place in virtual time.
+        scenario: the resolved scenario, its topology included, as JSON.
+        seed: the scenario's.
+        code: version of the code that decides what a run comes to.
+        packages: versions of the packages that it used.
+        python: the interpreter's version.
+        core: whether the protocol core was Python or built as C.
+        kernel: its release.
+        machine: its architecture.
+        cpu: its model.
+        cpus: their number.
+        idle_cpus: whether idle CPUs were kept awake.
+        openvswitch: its datapath, or the reason that there is none.
+        propagation_delay: where packets are delayed.
+        link_model: what links do beside forwarding.
+        capacity: what the machine was measured to carry, and the load to expect.
+        git: commit of the checkout, and whether the tree differs from it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    simulated: bool = False
+    scenario: Any = None
+    seed: int = 1
+    code: str | None = None
+    packages: dict[str, str] = {}
+    python: str = ""
+    core: str = ""
+    kernel: str = ""
+    machine: str = ""
+    cpu: str = ""
+    cpus: int | None = None
+    idle_cpus: str = ""
+    openvswitch: dict[str, str | None] = {}
+    propagation_delay: str = ""
+    link_model: str = ""
+    capacity: dict[str, float] | None = None
+    git: dict[str, str | bool] | None = None
+
+    @classmethod
+    def of(cls, scenario: Scenario, packages: tuple[str, ...], **facts: Any) -> Self:
+        """The manifest of a scenario on this machine, with what differs between kinds of runs."""
+        return cls(
+            scenario=scenario.model_dump(mode="json", by_alias=True),
+            seed=scenario.seed,
+            packages={package: version(package) for package in packages},
+            python=platform.python_version(),
+            machine=platform.machine(),
+            **facts,
+        )
+
+    def as_record(self) -> dict[str, Any]:
+        """What was given, as the values of a JSON object."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+    def to_json(self) -> str:
+        """The file's content."""
+        return json.dumps(self.as_record(), indent=1)

@@ -1,0 +1,159 @@
+"""The content of `run.json`: what came of a run, beside its tables."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+@dataclass(frozen=True, slots=True)
+class FlowRecord:
+    """What became of one flow: the payload of one requester, from `src` to `dst`.
+
+    A fault may have killed an end, which then reports nothing: a killed sender sent at least what
+    arrived; what a killed receiver had in memory nobody knows, it is unaccounted and not lost.
+
+    Attributes:
+        flow: its number.
+        src: the sending host.
+        dst: the receiving host.
+        transport: its kind.
+        attainable_bps: payload rate that the fabric allows without faults, in emulated bits/s:
+            its share of the hosts' ports times payload over wire size, less its share of what
+            its source sent to control the transport.
+        lane: its number among the flows of the two hosts.
+        bytes_sent: payload that was posted.
+        bytes_completed: payload of the messages that the sender knows to be complete.
+        bytes_verified: payload in place and equal to what was sent.
+        bytes_lost: payload that was due and is not in place.
+        bytes_under_way: of that, in messages neither complete nor given up at the end.
+        bytes_corrupted: payload in place that differs from what was sent.
+        bytes_unaccounted: payload that nobody checked.
+        packets_sent: data packets, retransmissions included.
+        packets_lost: transmissions declared lost that had not arrived.
+        packets_retransmitted: data packets sent again.
+        errors: how messages failed, if any did.
+    """
+
+    flow: int
+    src: str
+    dst: str
+    transport: str
+    attainable_bps: Annotated[float, Field(gt=0)]
+    lane: int = 0
+    bytes_sent: int = 0
+    bytes_completed: int = 0
+    bytes_verified: int = 0
+    bytes_lost: int = 0
+    bytes_under_way: int = 0
+    bytes_corrupted: int = 0
+    bytes_unaccounted: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_retransmitted: int = 0
+    errors: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`h0 → h4`."""
+        return f"{self.src} → {self.dst}"
+
+
+@dataclass(frozen=True, slots=True)
+class LinkCounts:
+    """What one direction of a link has done so far, in packets unless the name says bytes.
+
+    Attributes:
+        offered: came to the sending port.
+        packets: arrived at the receiving port, trimmed and corrupted ones among them.
+        marked: got an ECN mark here.
+        trimmed: lost their payload here.
+        full: dropped, the queue being full.
+        full_priority: the same in the priority queue.
+        lost: dropped by random loss; in the simulator also by loss on chosen paths.
+        blackholed: swallowed by a blackhole.
+        corrupted: arrived with a bit flipped.
+        peak_bytes: greatest backlog of both queues.
+        offered_bytes: bytes of the offered packets, Ethernet header included.
+        bytes: bytes of the packets that arrived, Ethernet header included.
+        trimmed_off_bytes: what trimmed packets lost.
+        path_lost: dropped by loss on chosen paths, by the link model.
+        cut: dropped, there being no carrier; only the simulator counts them.
+        paused: times that the next switch paused its sender; only in the simulator.
+        queued: wait at the port now; only in the simulator.
+        on_wire: have left the queue and not arrived yet; only in the simulator.
+    """
+
+    offered: int
+    packets: int
+    marked: int
+    trimmed: int
+    full: int
+    full_priority: int
+    lost: int
+    blackholed: int
+    corrupted: int
+    peak_bytes: int
+    offered_bytes: int = 0
+    bytes: int = 0
+    trimmed_off_bytes: int = 0
+    path_lost: int = 0
+    cut: int = 0
+    paused: int = 0
+    queued: int = 0
+    on_wire: int = 0
+
+    @property
+    def dropped(self) -> int:
+        """All that will not arrive, for a cause that is counted."""
+        full, lost = self.full + self.full_priority, self.lost + self.path_lost
+        return full + lost + self.blackholed + self.cut
+
+
+class MissingPart(BaseModel):
+    """What a machine lacks, and the remedy."""
+
+    model_config = ConfigDict(frozen=True)
+
+    what: str
+    remedy: str
+
+
+class RunRecord(BaseModel):
+    """`run.json`.
+
+    Attributes:
+        t0_ns: start of the workload on CLOCK_MONOTONIC, in ns; virtual time in the simulator.
+        duration_s: planned duration of the workload.
+        base_rtt_ns: the base RTT.
+        bin_s: width of the bins in which goodput over time is shown.
+        flows: all flows, in order.
+        hosts: what each host reports beside its flows.
+        packet_hops: packets times the link directions that they crossed; of a simulated run.
+        links: counters of each direction; empty without link model.
+        link_model_missing: why there was no link model.
+        captures: for each captured link, how many frames the capture lost.
+        fabric_timings_s: how long each phase of building the fabric took.
+        datapath: Open vSwitch's, if it ran.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    t0_ns: int
+    duration_s: float = Field(gt=0)
+    base_rtt_ns: int = Field(gt=0)
+    bin_s: float = Field(default=0.05, gt=0)
+    flows: tuple[FlowRecord, ...]
+    hosts: dict[str, dict[str, Any]] = {}
+    packet_hops: int | None = None
+    links: dict[str, LinkCounts] = {}
+    link_model_missing: MissingPart | None = None
+    captures: dict[str, dict[str, int]] = {}
+    fabric_timings_s: Mapping[str, float] = {}
+    datapath: str | None = None
+
+    def to_json(self) -> str:
+        """The file's content: only what was given."""
+        return json.dumps(self.model_dump(mode="json", exclude_unset=True), indent=1)
