@@ -7,6 +7,7 @@ from pathlib import Path
 
 from testbed.experiment.capacity import Capacity
 from testbed.experiment.outside import record_experiment
+from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import LINKS_ACROSS, fair_shares_bps
 from testbed.model.run_files.health import HealthSample
@@ -20,7 +21,9 @@ _DURATION_NS = parse_duration("3.2 s")
 _WARM_NS = parse_duration("0.6 s")
 """At first messages are being made."""
 
-_DILATION = 30_000
+_DILATIONS = (30_000, 120_000, 480_000)
+"""A machine that is too slow to be measured at one dilation is measured at the next."""
+
 _PAIRS = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 """About half of what a small machine carries: a packet costs up to twice as much there as on an
 idle one, and less again where endpoints are late and take many at once. With as many hosts as most
@@ -34,38 +37,53 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
         MachineError: this machine cannot run the testbed.
         RunFailedError: it was so busy that the run broke off.
     """
+    for dilation in _DILATIONS:
+        scenario = _scenario(dilation)
+        with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
+            directory = Path(scratch)
+            record_experiment(scenario, directory, progress)
+            capacity = _capacity_of(scenario, directory)
+        if capacity is not None:
+            return capacity
+    raise RunFailedError(
+        "this machine is too slow or too busy to be measured: no process reported its load during "
+        f"the measurement, even at a dilation of {_DILATIONS[-1]}"
+    )
+
+
+def _scenario(dilation: float) -> Scenario:
     topology = Topology(
         name="calibration",
         planes=4,
         t0_per_plane=2,
         t1_per_plane=4,
         hosts_per_t0=4,
-        dilation=_DILATION,
+        dilation=dilation,
     )
     scenario = Scenario(name="calibration", topology=topology, workload=WriteBw(pairs=_PAIRS))
-    scenario = scenario.model_copy(update={"duration": _DURATION_NS})
-    with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
-        directory = Path(scratch)
-        record_experiment(scenario, directory, progress)
-        return _capacity_of(scenario, directory)
+    duration_ns = round(_DURATION_NS * dilation / _DILATIONS[0])
+    return scenario.model_copy(update={"duration": duration_ns})
 
 
-def _capacity_of(scenario: Scenario, directory: Path) -> Capacity:
+def _capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
     """What the records say: endpoints by their own CPU time, links by the kernel's softirqs.
 
     So other programs that the machine runs meanwhile are not counted, unless they use the network;
-    nor do they make the lag of the least disturbed endpoint.
+    nor do they make the lag of the least disturbed endpoint. None if there is no sample of an
+    endpoint or of the machine from within the measurement.
     """
     run = RunRecord.model_validate_json((directory / RUN).read_text())
-    begin, end = run.t0_ns + _WARM_NS, run.t0_ns + _DURATION_NS
+    begin, end = run.t0_ns + _WARM_NS, run.t0_ns + scenario.duration
     lines = (directory / HEALTH).read_text().splitlines()
     samples = [HealthSample.model_validate_json(line) for line in lines]
     during = [s for s in samples if begin <= s.t_ns - s.interval_ns and s.t_ns <= end]
     endpoints = [sample for sample in during if sample.process in run.hosts]
+    machine = [sample for sample in during if sample.softirq_share is not None]
+    if not machine or not endpoints:
+        return None
     all_cpus = os.cpu_count() or 1  # of which softirq_share is
     hosts = len({sample.process for sample in endpoints})
     endpoint_cpus = hosts * _share((s.cpu_ns or 0, s.interval_ns) for s in endpoints)
-    machine = [sample for sample in during if sample.softirq_share is not None]
     link_cpus = all_cpus * _share(
         ((s.softirq_share or 0.0) * s.interval_ns, s.interval_ns) for s in machine
     )
