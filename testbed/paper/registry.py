@@ -5,20 +5,16 @@ from testbed.paper.experiments.collectives import COLLECTIVES
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.incast import INCAST
 from testbed.paper.experiments.jobs import JOBS
-from testbed.paper.experiments.links import LINKS
+from testbed.paper.experiments.over_time import LINKS_AND_SWITCHES, UPLINKS
 from testbed.paper.experiments.paths import PATHS
 from testbed.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
 from testbed.paper.experiments.scale import SCALE
-from testbed.paper.experiments.switches import SWITCHES
-from testbed.paper.experiments.uplinks import UPLINKS
 from testbed.paper.figure import PaperFigure
 
 FIGURES: tuple[PaperFigure, ...] = (
     TABLE,
     *JOBS,
-    *SWITCHES[:1],
-    *LINKS,
-    *SWITCHES[1:],
+    *LINKS_AND_SWITCHES,
     *PATHS,
     SEND_RECEIVE,
     *COLLECTIVES,

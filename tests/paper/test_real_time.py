@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from testbed.campaign.store import Run
-from testbed.paper.experiments.throughput import shade_faults
+from testbed.paper.experiments.drawing import shade_faults
 from testbed.paper.planning import select_figures
 from testbed.results.report.figures.style import new_figure
 

@@ -11,13 +11,14 @@ from matplotlib.ticker import NullLocator
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.paper.checks import Check, ahead, not_behind, relative
+from testbed.paper.experiments.drawing import legend_below, new_panels
 from testbed.paper.experiments.failover import (
     BLIND,
     DEFICIT,
     GO_BACK,
     MRC,
     STALL,
-    Kind,
+    dead_link,
     deficit,
     stall,
 )
@@ -37,7 +38,7 @@ _UNTRIMMED = {
 """The incast's fabric, whose queues drop what they cannot hold."""
 
 Cost = Callable[[Run], float]
-"""What something costs an application in a run: the less the better."""
+"""What a run costs an application: the less the better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +48,10 @@ class Trial:
     Attributes:
         title: what happens in it.
         whole: the run with all of MRC.
-        without: the others, by what is off.
-        costs: by what they are compared, lower being better.
-        saves: the cost that each of these mechanisms is there to save; in all else MRC may be as
-            costly as without.
+        without: the runs without a mechanism, by the mechanism's label.
+        costs: the costs that are compared.
+        saves: the cost that each mechanism is there to save; in the other costs MRC may be as
+            costly as without it.
     """
 
     title: str
@@ -89,16 +90,15 @@ def _incast(what: str, changes: Mapping[str, Any]) -> Variant:
 TRIALS = (
     Trial(
         "a dead link",
-        MRC.variant,
+        MRC,
         {
-            "blind spraying": BLIND.variant,
-            "go-back-N": GO_BACK.variant,
-            "no backups": Kind(
-                "no backups",
+            "blind spraying": BLIND,
+            "go-back-N": GO_BACK,
+            "no backups": dead_link(
                 "no-backups",
                 {"kind": "mrc", "evs": 12, "backups": 0.0},
                 only_simulated=_HALF_AN_HOUR,
-            ).variant,
+            ),
         },
         {STALL: stall, DEFICIT: deficit},
         {"blind spraying": DEFICIT, "go-back-N": DEFICIT},
@@ -128,7 +128,7 @@ TRIALS = (
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """What is compared: a cost with all of MRC, and without a mechanism, which may save it."""
+    """A cost with all of MRC, and without a mechanism that may be there to save it."""
 
     what: str
     whole: tuple[float, ...]
@@ -138,60 +138,57 @@ class _Comparison:
     @property
     def check(self) -> Check:
         """A cost that is saved is less with each seed; any other is no more, as MRC varies."""
-        what = f"{self.what}, over MRC's"
-        if self.saved:
-            return ahead(what, self.whole, self.other)
-        return not_behind(what, self.whole, self.other)
+        compare = ahead if self.saved else not_behind
+        return compare(f"{self.what}, over MRC's", self.whole, self.other)
 
 
 def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
-    """All of which there are runs; the costs are those with each seed."""
+    """All comparisons of which there are runs; the costs are those with each seed."""
     for trial in TRIALS:
         for off, variant in trial.without.items():
             if variant.name in seeds[0]:
                 for name, cost in trial.costs.items():
-                    whole = tuple(cost(runs[trial.whole.name]) for runs in seeds)
-                    other = tuple(cost(runs[variant.name]) for runs in seeds)
+                    whole, other = (
+                        tuple(cost(runs[run.name]) for runs in seeds)
+                        for run in (trial.whole, variant)
+                    )
                     what, saved = f"{trial.title}, {off}: {name}", trial.saves.get(off) == name
                     yield _Comparison(what, whole, other, saved)
 
 
 def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
-    """Check that nothing is cheaper without a mechanism, and what it is there for is dearer."""
-    return tuple(one.check for one in _comparisons(seeds))
+    """Check that no cost is lower without a mechanism, and the cost that it saves is higher."""
+    return tuple(comparison.check for comparison in _comparisons(seeds))
 
 
 def _draw(seeds: Sequence[Runs]) -> Figure:
-    """Draw a line for each comparison: over MRC's cost, MRC's own spread and that without."""
+    """Draw a line for each comparison: the spread of MRC's cost and of that without, over MRC's."""
     compared = [*_comparisons(seeds)][::-1]
-    figure = style.new_figure(1.0 + 0.24 * len(compared))
-    axes = figure.subplots()
+    figure, (axes,) = new_panels(1.0 + 0.24 * len(compared))
+    places = range(len(compared))
     for colour, label in ((style.BLUE, "MRC"), (style.VERMILLION, "without the mechanism")):
-        values = [one.whole if label == "MRC" else one.other for one in compared]
-        found = [
-            estimate(relative(one.whole, costs))
-            for one, costs in zip(compared, values, strict=True)
+        costs = [
+            estimate(relative(row.whole, row.whole if label == "MRC" else row.other))
+            for row in compared
         ]
-        places = range(len(found))
-        for place, one in zip(places, found, strict=True):
-            style.whisker(axes, place, one.low, one.high)
-        axes.plot([one.median for one in found], places, "o", color=colour, ms=5, label=label)
-    for place, one in enumerate(found):
+        for place, cost in zip(places, costs, strict=True):
+            style.whisker(axes, place, cost.low, cost.high)
+        axes.plot([cost.median for cost in costs], places, "o", color=colour, ms=5, label=label)
+    for place, cost in enumerate(costs):
         axes.annotate(
-            f"{one.median:.2f}",
+            f"{cost.median:.2f}",
             (1, place),
             xycoords=("axes fraction", "data"),
             va="center",
             annotation_clip=False,
         )
-    axes.set_yticks(places, [one.what for one in compared])
+    axes.set_yticks(places, [row.what for row in compared])
     axes.set_xscale("log")
     axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.axvline(1, color=style.LIGHT, linewidth=0.8, zorder=0)
     axes.set_xlabel("cost, over MRC's with all of its mechanisms")
-    axes.spines["top"].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2)
+    legend_below(figure, 2)
     return figure
 
 

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.report.figures import style
@@ -22,8 +23,8 @@ SIZES_MIB = (1, 4, 16)
 as one of its 128 MB among 64."""
 
 PAPERS_LEAST_MIB = 4
-"""The paper's smallest buffer: six base RTTs of a host's rate. What is smaller is drawn only; what
-is larger takes too long to be emulated."""
+"""The paper's smallest buffer: six base RTTs of a host's rate. Smaller buffers are only drawn;
+larger ones take too long to be emulated."""
 
 RACKS_OF_TWO = {"t0_per_plane": 4, "hosts_per_t0": 2, "t1_per_plane": 2}
 """Of the all-to-all: six sevenths of it are between racks, as of the paper's 64 hosts most is. In
@@ -85,8 +86,8 @@ common use (perftest's default; NCCL's is 2^20). The testbed's own default is fa
 
 
 DRAIN = "1 s"
-"""How long a run that may stall is waited for after its end: what waits for `NIC_TIMEOUT`, 671 s of
-emulated time, comes in no time that could be waited."""
+"""How long a run that may stall waits after its end. Data that waits for `NIC_TIMEOUT`, 671 s of
+emulated time, would not arrive in any reasonable time."""
 
 
 _ONE_SIZE = (
@@ -173,11 +174,11 @@ def _of_size(runs: Runs, size: int) -> Iterator[Check]:
     def named(what: str) -> str:
         return f"{what}, {size} MiB"
 
-    mrc, one, many = (share(sender) for sender in SENDERS)
-    yield at_least(named("MRC over RoCE with 16 QPs"), mrc / many, 1.0, "{:.2f}")
-    yield at_least(named("RoCE with 16 QPs over 1 QP"), many / one, 1.0, "{:.2f}")
+    mrc, roce_1, roce_16 = (share(sender) for sender in SENDERS)
+    yield at_least(named("MRC over RoCE with 16 QPs"), mrc / roce_16, 1.0, "{:.2f}")
+    yield at_least(named("RoCE with 16 QPs over 1 QP"), roce_16 / roce_1, 1.0, "{:.2f}")
     yield between(
-        named("RoCE with 1 QP, of MRC's rate"), one / mrc, 0.25, 0.65, "{:.0%}", SMALL_CHUNKS
+        named("RoCE with 1 QP, of MRC's rate"), roce_1 / mrc, 0.25, 0.65, "{:.0%}", SMALL_CHUNKS
     )
     if size == SIZES_MIB[-1]:  # the paper says so of large messages
         yield at_least(
@@ -206,12 +207,13 @@ KEEPS_MORE = (
 def _all_to_all(runs: Runs) -> tuple[Check, ...]:
     checks = []
     for size in _judged_mib(runs, "alltoall"):
-        mrc, one, many = (_share(runs, "alltoall", sender, 0.0, size) for sender in SENDERS)
+        mrc, roce_1, roce_16 = (_share(runs, "alltoall", sender, 0.0, size) for sender in SENDERS)
+        better = max(roce_1, roce_16)
         checks += [
-            at_least(f"MRC over the better RoCE, {size} MiB", mrc / max(one, many), 1.0, "{:.2f}"),
+            at_least(f"MRC over the better RoCE, {size} MiB", mrc / better, 1.0, "{:.2f}"),
             between(
                 f"RoCE with 16 QPs over 1 QP, {size} MiB",
-                many / one,
+                roce_16 / roce_1,
                 0.85,
                 1.0,
                 "{:.2f}",
@@ -230,35 +232,27 @@ FEW_FLOWS = (
 
 
 def _draw_all_reduce(runs: Runs) -> Figure:
-    figure = style.new_figure(2.9)
     losses = [loss for loss in LOSSES if _sizes(runs, "allreduce", loss)]
-    panels = figure.subplots(1, len(losses), sharey=True)
+    return _draw(runs, "allreduce", losses)
+
+
+def _draw(runs: Runs, kind: str, losses: Sequence[float]) -> Figure:
+    """Draw a panel for each share of loss."""
+    figure, panels = new_panels(2.9, columns=len(losses), sharey=True)
     for axes, loss in zip(panels, losses, strict=True):
-        _panel(axes, runs, "allreduce", loss)
-        axes.set_title(f"{100 * loss:g}% loss" if loss else "no loss")
-    _finish(figure, panels)
-    return figure
-
-
-def _draw_all_to_all(runs: Runs) -> Figure:
-    figure = style.new_figure(2.9)
-    axes = figure.subplots()
-    _panel(axes, runs, "alltoall", 0.0)
-    _finish(figure, [axes])
-    return figure
-
-
-def _finish(figure: Figure, panels: Sequence[Axes]) -> None:
+        _plot(axes, runs, kind, loss)
+        if kind == "allreduce":
+            axes.set_title(f"{100 * loss:g}% loss" if loss else "no loss")
     panels[0].set_ylabel("bus bandwidth per host\n(Gb/s, real-equivalent)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    legend_below(figure, len(SENDERS) + 1, panels[0])
+    return figure
 
 
 def _sizes(runs: Runs, kind: str, loss: float) -> list[int]:
     return [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
 
 
-def _panel(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
+def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
     """Draw a curve for each sender over the sizes; of a single size a bar."""
     sizes = _sizes(runs, kind, loss)
     for sender in SENDERS:
@@ -267,7 +261,7 @@ def _panel(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
             _bar(axes, sender, made[0])
         else:
             _curve(axes, sender, sizes, made)
-    axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
+    limit_line(axes, PORTS_GBPS, "ports' rate")
     if len(sizes) == 1:
         axes.set_xticks([])
         axes.set_xlim(-0.8, len(SENDERS) - 0.2)
@@ -278,7 +272,6 @@ def _panel(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
         axes.set_xlim(sizes[0] / 1.5, sizes[-1] * 1.5)
         axes.set_xlabel("buffer per host (MiB)")
     axes.set_ylim(0, 1.1 * PORTS_GBPS)
-    axes.spines["top"].set_visible(False)
 
 
 def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], made: Sequence[Run]) -> None:
@@ -304,7 +297,7 @@ def _bar(axes: Axes, sender: Sender, run: Run) -> None:
 
 
 def _face(sender: Sender, run: Run) -> str:
-    """White where not one operation was completed."""
+    """White if no operation was completed."""
     return sender.colour if run.summary.operations else "white"
 
 
@@ -324,6 +317,6 @@ COLLECTIVES: tuple[PaperFigure, ...] = (
         number="17",
         variants=tuple(_variants("alltoall", LOSSES[:1])),
         measure=_all_to_all,
-        draw=_draw_all_to_all,
+        draw=lambda runs: _draw(runs, "alltoall", LOSSES[:1]),
     ),
 )

@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.throughput import rate, sliding
+from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
+from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
@@ -70,22 +71,20 @@ def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
     return [flow for flow in run.flows if (flow.flow.src, flow.flow.dst) == (src, dst)]
 
 
-def _sources(run: Run) -> list[str]:
+def _senders(run: Run) -> list[str]:
     """The senders of the incast, in order."""
     return list(dict.fromkeys(f.flow.src for f in run.flows if f.flow.src != VICTIM[0]))
 
 
-def _rate(run: Run, flows: Sequence[FlowTables]) -> float:
+def _mean_gbps(run: Run, flows: Sequence[FlowTables], begin: float) -> float:
+    """The rate of flows together from a time to the run's end, in Gb/s at full speed."""
     end = run_end(run.data)
-    return sum(rate(run, flow, (1 - STEADY_SHARE) * end, end) for flow in flows)
+    return sum(gbps(run, flow.delivery.goodput_bps(begin, end)) for flow in flows)
 
 
-def _course(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
-    width = WINDOW_RTTS * run.data.base_rtt_s
-    course = np.zeros(len(moments))
-    for flow in flows:
-        course += sliding(run, flow, moments, width)
-    return course
+def _over_time(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats:
+    """The rate of flows together around some times, in Gb/s at full speed."""
+    return sliding(run, flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
 
 
 def _port_gbps(run: Run) -> float:
@@ -96,70 +95,59 @@ def _port_gbps(run: Run) -> float:
 
 
 def _victim(run: Run) -> float:
-    return _rate(run, _flows(run, *VICTIM)) / _port_gbps(run)
+    begin = (1 - STEADY_SHARE) * run_end(run.data)
+    return _mean_gbps(run, _flows(run, *VICTIM), begin) / _port_gbps(run)
 
 
 def _worst_dip(run: Run) -> float:
     rtt = run.data.base_rtt_s
     moments = np.arange(BEGIN_RTTS * rtt, run_end(run.data), rtt)
-    return float(_course(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
+    return float(_over_time(run, _flows(run, *VICTIM), moments).min()) / _port_gbps(run)
 
 
 def _smallest_of_largest(run: Run) -> float:
-    """How evenly the senders share, in all that comes after the first bursts.
+    """How evenly the senders share: the smallest share over the largest, after the first bursts.
 
-    Shares wander by a tenth in tens of round trips, where the paper's figure has seconds: so all
-    of the run counts, which is as long as there is.
+    Shares vary by a tenth within tens of round trips, where the paper's figure shows seconds: so
+    the whole run counts.
     """
-    begin, end = BEGIN_RTTS * run.data.base_rtt_s, run_end(run.data)
-    shares = [
-        sum(rate(run, flow, begin, end) for flow in _flows(run, src, "h0")) for src in _sources(run)
-    ]
+    begin = BEGIN_RTTS * run.data.base_rtt_s
+    shares = [_mean_gbps(run, _flows(run, src, "h0"), begin) for src in _senders(run)]
     return min(shares) / max(shares)
 
 
 def _measure(runs: Runs) -> tuple[Check, ...]:
-    mrc, one, many = (runs[name] for name in PANELS)
-    paused = at_most("RoCE's victim with 16 QPs, at its lowest", _worst_dip(many), 0.25, "{:.0%}")
+    mrc, roce_1, roce_16 = (runs[name] for name in PANELS)
+    evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_16)
+    paused = at_most("RoCE's victim with 16 QPs, at its lowest", dip, 0.25, "{:.0%}")
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
-        at_least(
-            "MRC's smallest share over its largest",
-            _smallest_of_largest(mrc),
-            0.8,
-            "{:.2f}",
-        ),
-        between("RoCE's victim with 1 QP", _victim(one), 0.6, 0.9, "{:.0%}"),
-        *([paused] if many.data.topology.pause is not None else []),
+        at_least("MRC's smallest share over its largest", evenness, 0.8, "{:.2f}"),
+        between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
+        *([paused] if roce_16.data.topology.pause is not None else []),
     )
 
 
 def _draw(runs: Runs) -> Figure:
-    figure = style.new_figure(2.9)
-    panels = figure.subplots(1, len(PANELS), sharey=True)
+    figure, panels = new_panels(2.9, columns=len(PANELS), sharey=True)
     for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
         run = runs[name]
-        rtt, end = run.data.base_rtt_s, run_end(run.data)
-        moments = np.arange(0, end, rtt / 2)
+        moments = np.arange(0, run_end(run.data), run.data.base_rtt_s / 2)
         real_ms = moments * 1e3 / run.summary.dilation
-        for i, src in enumerate(_sources(run)):
-            label = "the seven of the incast" if i == 0 else None
-            course = _course(run, _flows(run, src, "h0"), moments)
-            axes.plot(real_ms, course, color=style.SKY, linewidth=0.8, label=label)
-        victim = _course(run, _flows(run, *VICTIM), moments)
+        for i, src in enumerate(_senders(run)):
+            label = None if i else "the seven of the incast"
+            rates = _over_time(run, _flows(run, src, "h0"), moments)
+            axes.plot(real_ms, rates, color=style.SKY, linewidth=0.8, label=label)
+        victim = _over_time(run, _flows(run, *VICTIM), moments)
         axes.plot(real_ms, victim, color=style.VERMILLION, label="the victim")
         attainable = _port_gbps(run)
-        axes.axhline(
-            attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="a port's, for payload"
-        )
+        limit_line(axes, attainable, "a port's, for payload")
         axes.set_xlim(0, real_ms[-1])
         axes.set_ylim(0, 1.15 * attainable)
         axes.set_title(title)
         axes.set_xlabel("time (ms, real-equivalent)")
-        axes.spines["top"].set_visible(False)
-    panels[0].set_ylabel("throughput\n(Gb/s, real-equivalent)")
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    panels[0].set_ylabel(RATE_LABEL)
+    legend_below(figure, 3, panels[0])
     return figure
 
 

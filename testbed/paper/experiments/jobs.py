@@ -7,16 +7,16 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.throughput import (
-    BIN_RTTS,
+from testbed.paper.experiments.drawing import (
+    AVERAGED_RTTS,
+    DASHED,
     TIME_LABEL,
-    only,
-    qps_failed,
+    legend_below,
+    new_panels,
     shade_faults,
-    sliding,
     time_axes,
-    us_per_s,
 )
+from testbed.paper.experiments.throughput import only, qps_failed, sliding, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.analysis.operations import completed
@@ -41,24 +41,16 @@ _LOSS_BIN_RTTS = 2.0
 
 def _dead_paths(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
-    border = STARTUP_RTTS * run.data.base_rtt_s
+    border, end = STARTUP_RTTS * run.data.base_rtt_s, run_end(run.data)
     first = [_losses(flow, 0.0, border) for flow in run.flows]
-    later = [_losses(flow, border, run_end(run.data)) for flow in run.flows]
-    seconds = run_end(run.data) - border
-    at_first, afterwards = sum(first) / border, sum(later) / seconds
+    later = [_losses(flow, border, end) for flow in run.flows]
+    at_first, afterwards = sum(first) / border, sum(later) / (end - border)
+    what = f"packets lost by the worst QP in the first {STARTUP_RTTS:g} RTTs"
+    decay = afterwards / at_first if at_first else inf
     return (
-        between(
-            f"packets lost by the worst QP in the first {STARTUP_RTTS:g} RTTs",
-            max(first),
-            1,  # else the dead link was never met
-            MAX_LOSSES - 1,
-            "{:.0f}",
-        ),
-        at_most(
-            "losses per time afterwards, over those of the start",
-            afterwards / at_first if at_first else inf,
-            0.1,
-        ),
+        # At least one loss: otherwise no packet ever took the dead link.
+        between(what, max(first), 1, MAX_LOSSES - 1, "{:.0f}"),
+        at_most("losses per time afterwards, over those of the start", decay, 0.1),
     )
 
 
@@ -69,24 +61,27 @@ def _losses(flow: FlowTables, start: float, end: float) -> int:
 
 def _draw_losses(runs: Runs) -> Figure:
     run = only(runs)
-    figure = style.new_figure(2.9)
-    axes = figure.subplots()
-    end, width = run_end(run.data), _LOSS_BIN_RTTS * run.data.base_rtt_s
-    edges = np.arange(0, end + width, width)
+    figure, (axes,) = new_panels(2.9)
+    us, rtt = us_per_s(run), run.data.base_rtt_s
+    width = _LOSS_BIN_RTTS * rtt
+    edges = np.arange(0, run_end(run.data) + width, width)
     counts = np.array([np.histogram(flow.losses["t"].to_numpy(), edges)[0] for flow in run.flows])
-    x = us_per_s(run) * edges
+    x = us * edges
     axes.stairs(counts.max(axis=0), x, color=style.VERMILLION, label="the worst QP")
     axes.stairs(counts.mean(axis=0), x, color=style.BLUE, fill=True, label="mean of all QPs")
     in_all = counts.cumsum(axis=1).max(axis=0)
     axes.plot(x, [0, *in_all], color=style.BLACK, label="the worst QP, from the start")
-    begun = us_per_s(run) * STARTUP_RTTS * run.data.base_rtt_s
     axes.hlines(
-        MAX_LOSSES, 0, begun, color=style.GREY, linestyle=(0, (4, 2)), label="the paper: fewer"
+        MAX_LOSSES,
+        0,
+        us * STARTUP_RTTS * rtt,
+        color=style.GREY,
+        linestyle=DASHED,
+        label="the paper: fewer",
     )
-    axes.spines["top"].set_visible(False)
     time_axes(axes, run)
     axes.set_ylabel(f"losses per QP in {_LOSS_BIN_RTTS:g} RTTs")
-    figure.legend(loc="outside lower center", ncols=4)
+    legend_below(figure, 4)
     return figure
 
 
@@ -113,13 +108,9 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
     faults = [f.effective_s for f in run.summary.faults if f.effective_s is not None]
     interval = (faults[-1] - faults[0]) / (len(faults) - 1)
     lost = (1 - calm / flapping) * interval
+    lost_rtts = lost / run.data.base_rtt_s
     return (
-        at_most(
-            "time of the job lost to each flap",
-            lost / run.data.base_rtt_s,
-            MAX_LOST_RTTS,
-            "{:.1f} RTT",
-        ),
+        at_most("time of the job lost to each flap", lost_rtts, MAX_LOST_RTTS, "{:.1f} RTT"),
         _nothing_failed(run),
         qps_failed(run),
     )
@@ -127,7 +118,7 @@ def _constant_flaps(runs: Runs) -> tuple[Check, ...]:
 
 MAX_LOST_RTTS = 10.0
 """A loss, its detection and its repair take two round trips; that may happen to each of the ring's
-hosts in turn, as all wait for all. Ours: the paper only says "almost no impact"."""
+hosts in turn, as all wait for all. The paper only says "almost no impact"."""
 
 
 def _transceiver(runs: Runs) -> tuple[Check, ...]:
@@ -157,18 +148,18 @@ def _nothing_failed(run: Run) -> Check:
 
 def _draw_job(runs: Runs) -> Figure:
     """Throughput of the job over time, and the time of each step, beside the undisturbed ones."""
-    figure = style.new_figure(4.2)
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[1.6, 1])
-    looks = {UNDISTURBED.name: (style.GREY, "undisturbed"), "": (style.BLUE, "with faults")}
+    figure, (upper, lower) = new_panels(4.2, 2, sharex=True, height_ratios=[1.6, 1])
     peaks, lengths = [], []
     for name, run in runs.items():
-        colour, label = looks.get(name, looks[""])
-        end, rtt = run_end(run.data), run.data.base_rtt_s
-        moments = np.arange(0, end, rtt / 2)
-        total = np.sum([sliding(run, f, moments, 4 * BIN_RTTS * rtt) for f in run.flows], axis=0)
-        peaks.append(float(total.max()) / len(run.data.topology.hosts))
+        disturbed = name != UNDISTURBED.name
+        colour = style.BLUE if disturbed else style.GREY
+        label = "with faults" if disturbed else "undisturbed"
+        us, rtt = us_per_s(run), run.data.base_rtt_s
+        moments = np.arange(0, run_end(run.data), rtt / 2)
+        total = sliding(run, run.flows, moments, 4 * AVERAGED_RTTS * rtt)
         per_host = total / len(run.data.topology.hosts)
-        upper.plot(us_per_s(run) * moments, per_host, color=colour, label=label)
+        peaks.append(float(per_host.max()))
+        upper.plot(us * moments, per_host, color=colour, label=label)
         for start, until in _steps(run):
             lower.plot([start, until], [until - start] * 2, color=colour, linewidth=2)
             lower.plot(until, until - start, "|", color=colour, markersize=7)
@@ -178,14 +169,12 @@ def _draw_job(runs: Runs) -> Figure:
                 shade_faults(axes, run, named=False)
             time_axes(upper, run)
     upper.set_xlabel("")
-    for axes in (upper, lower):
-        axes.spines["top"].set_visible(False)
     upper.set_ylabel("throughput per host\n(Gb/s, real-equivalent)")
     lower.set_ylabel("time of the step\n(us, real-equivalent)")
     upper.set_ylim(0, 1.2 * max(peaks))
     lower.set_ylim(0, 1.25 * max(lengths))
     lower.set_xlabel(TIME_LABEL)
-    figure.legend(*upper.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(figure, 2, upper)
     return figure
 
 

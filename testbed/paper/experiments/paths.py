@@ -1,6 +1,6 @@
-"""Figures 12 to 14: what becomes of single EVs, of one that loses and of one that is crowded."""
+"""Figures 12 to 14: single EVs, one that loses packets, and one that two flows share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -11,20 +11,19 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.throughput import (
+from testbed.paper.experiments.drawing import (
     COLOURS,
+    RATE_LABEL,
     TIME_LABEL,
-    gbps,
-    only,
+    legend_below,
+    new_panels,
     plot_flows,
     shade_faults,
-    share,
-    us_per_s,
 )
+from testbed.paper.experiments.throughput import gbps, only, share, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
-from testbed.results.report.figures import style
 
 
 def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -36,7 +35,7 @@ def _lossy_path(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 LOSSY_PAIR = ("h0", "h2")
-"""Who writes to whom, both ways: the scenario's. The first one's packets are lost."""
+"""Who writes to whom in the scenario, both ways. Packets of the first host are lost."""
 
 LOSSY = Variant("lossy-ev", "lossy-ev", with_seed=_lossy_path)
 _NO_SKIP = {"transport": {"kind": "mrc", "congestion": "nscc", "ecn_skip": False}}
@@ -51,11 +50,12 @@ def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
     (fault,) = run.summary.faults
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
-    flow = run.flows[0]
-    detection = fault.detection
-    planes_ev = _evs_of_plane(run, flow, 0)
+    flow, detection = run.flows[0], fault.detection
     later = start + AT_ONCE_RTTS * run.data.base_rtt_s
-    active = [_active_at(flow, ev, later) for ev in planes_ev]
+    active = sum(
+        any(span.start <= later < span.end and span.active for span in flow.spans[ev])
+        for ev in _evs_of_plane(run, flow, 0)
+    )
     return (
         at_most(
             "until the lossy EV has left the active set",
@@ -63,8 +63,8 @@ def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
             AT_ONCE_RTTS,
             "{:.1f} RTT",
         ),
-        between("EVs of its plane that are active then", sum(active), 2, 2, "{:.0f}"),
-        at_least("share of line rate while the EV loses", share(flow, start, end), 0.97),
+        between("EVs of its plane that are active then", active, 2, 2, "{:.0f}"),
+        at_least("share of line rate while the EV loses", share([flow], start, end), 0.97),
     )
 
 
@@ -72,22 +72,27 @@ def _evs_of_plane(run: Run, flow: FlowTables, plane: int) -> list[int]:
     return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).plane == plane]
 
 
-def _active_at(flow: FlowTables, ev: int, t: float) -> bool:
-    return any(span.start <= t < span.end and span.active for span in flow.spans[ev])
-
-
 def _draw_lossy(runs: Runs) -> Figure:
-    """Packets of each EV of the plane over time, and the throughput of the flow."""
     run = only(runs)
-    figure = style.new_figure(4.4)
-    upper, lower = figure.subplots(2, 1, sharex=True)
     flow = run.flows[0]
-    plot_flows(upper, run, [flow])
+    return _draw_with_evs(run, [(flow, _evs_of_plane(run, flow, 0))], 1, 6)
+
+
+def _draw_with_evs(
+    run: Run, flows: Sequence[tuple[FlowTables, list[int]]], step: int, columns: int
+) -> Figure:
+    """Draw the throughput of flows, and below what each sends on some of its EVs.
+
+    `step` is how many colours further the EVs of the next flow begin, after those of the flows.
+    """
+    figure, (upper, lower) = new_panels(4.4, 2, sharex=True)
+    plot_flows(upper, run, [flow for flow, _ in flows])
     upper.set_xlabel("")
-    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
-    _plot_evs(lower, run, flow, _evs_of_plane(run, flow, 0), COLOURS[1:])
+    upper.set_ylabel(RATE_LABEL)
+    for i, (flow, evs) in enumerate(flows):
+        _plot_evs(lower, run, flow, evs, COLOURS[len(flows) + step * i :])
     shade_faults(lower, run, named=False)
-    figure.legend(loc="outside lower center", ncols=6)
+    legend_below(figure, columns)
     return figure
 
 
@@ -109,7 +114,6 @@ def _plot_evs(
         axes.plot(us_per_s(run) * moments, sent_gbps, color=colour, label=name)
     axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
     axes.set_xlabel(TIME_LABEL)
-    axes.spines["top"].set_visible(False)
     axes.set_ylim(bottom=0)
 
 
@@ -157,19 +161,22 @@ def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> 
 
 def _draw_shared(runs: Runs) -> Figure:
     run = runs[SHARED.name]
-    figure = style.new_figure(4.4)
-    upper, lower = figure.subplots(2, 1, sharex=True)
-    plot_flows(upper, run, run.flows)
-    upper.set_xlabel("")
-    upper.set_ylabel("throughput\n(Gb/s, real-equivalent)")
-    for i, flow in enumerate(run.flows):
-        lasting = [
-            ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
-        ]
-        _plot_evs(lower, run, flow, lasting, COLOURS[2 + 2 * i :])
-    shade_faults(lower, run, named=False)
-    figure.legend(loc="outside lower center", ncols=4)
-    return figure
+    return _draw_with_evs(
+        run,
+        [
+            (
+                flow,
+                [
+                    ev
+                    for ev in flow.spans
+                    if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
+                ],
+            )
+            for i, flow in enumerate(run.flows)
+        ],
+        2,
+        4,
+    )
 
 
 PATHS: tuple[PaperFigure, ...] = (

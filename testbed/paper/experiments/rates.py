@@ -1,15 +1,16 @@
 """Table 5.2.1, figure 15 and the permutation: what hosts get out of a fabric without faults."""
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps, gbps, only
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.report.figures import style
 
-LOCAL, CROSS = [["h0", "h1"]], [["h0", "h2"]]
 NIC_GBPS = 800.0
 """What a host's ports carry together on eight planes, in real Gb/s, headers included."""
 
@@ -24,6 +25,8 @@ PAPER_LINE_GBPS = 390.0
 PLACES = {"local": "T0-local", "cross": "cross-T1"}
 """Where the two hosts of a write are: below one T0, or in two racks."""
 
+_PAIRS = {"local": [["h0", "h1"]], "cross": [["h0", "h2"]]}
+
 SLOWED = {"local": 3.0, "cross": 1.0}
 """Below one T0 a round trip takes a third of one between racks: a moment in which the machine is
 late weighs three times as much, so it is made as long."""
@@ -33,31 +36,32 @@ def _write(place: str, what: str) -> Variant:
     small = what == "lat"
     workload = {
         "kind": "write_bw",
-        "pairs": LOCAL if place == "local" else CROSS,
+        "pairs": _PAIRS[place],
         "bidirectional": False,
         "message_size": "2 B" if small else "32 KiB",
         "depth": 1 if small else 64,
     }
-    changes = {"workload": workload}
-    return Variant(f"write-{what}-{place}", "write", changes, slowed=SLOWED[place])
+    return Variant(f"write-{what}-{place}", "write", {"workload": workload}, slowed=SLOWED[place])
 
 
-def _latency_us(run: Run) -> float:
+def _latency_us(runs: Runs, place: str) -> float:
     """Median latency of a message, in real us."""
+    run = runs[f"write-lat-{place}"]
     (flow,) = run.summary.flows
     return flow.latency.median.ms * 1e3 / run.summary.dilation if flow.latency else float("nan")
 
 
-def _bandwidth_gbps(run: Run) -> float:
+def _bandwidth_gbps(runs: Runs, place: str) -> float:
+    run = runs[f"write-bw-{place}"]
     (flow,) = run.summary.flows
     return gbps(run, flow.goodput_bps)
 
 
-def _writes(runs: Runs) -> tuple[Check, ...]:
+def _measure_writes(runs: Runs) -> tuple[Check, ...]:
     latencies = (
         between(
             f"latency of 2 B, {where}",
-            _latency_us(runs[f"write-lat-{place}"]),
+            _latency_us(runs, place),
             0.95 * PAPER_US[place],
             1.1 * PAPER_US[place],
             "{:.2f} us",
@@ -67,7 +71,7 @@ def _writes(runs: Runs) -> tuple[Check, ...]:
     bandwidths = (
         at_least(
             f"bandwidth at 32 KiB, {where}, of the ports' rate",
-            _bandwidth_gbps(runs[f"write-bw-{place}"]) / NIC_GBPS,
+            _bandwidth_gbps(runs, place) / NIC_GBPS,
             0.95,
         )
         for place, where in PLACES.items()
@@ -76,39 +80,35 @@ def _writes(runs: Runs) -> tuple[Check, ...]:
 
 
 def _draw_writes(runs: Runs) -> Figure:
-    figure = style.new_figure(2.4)
-    left, right = figure.subplots(1, 2)
-    where = list(PLACES.values())
-    left.bar(
-        where, [_latency_us(runs[f"write-lat-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
-    )
-    for i, latency_us in enumerate(PAPER_US.values()):
-        left.hlines(latency_us, i - 0.4, i + 0.4, color=style.VERMILLION)
-    left.set_ylabel("latency of 2 B\n(us, real-equivalent)")
-    right.bar(
-        where, [_bandwidth_gbps(runs[f"write-bw-{p}"]) for p in PLACES], color=style.BLUE, width=0.5
-    )
+    figure, (left, right) = new_panels(2.4, columns=2)
+    latencies_us = [_latency_us(runs, place) for place in PLACES]
+    _bars(left, latencies_us, "latency of 2 B\n(us, real-equivalent)")
+    left.hlines([*PAPER_US.values()], [-0.4, 0.6], [0.4, 1.4], color=style.VERMILLION)
+    bandwidths_gbps = [_bandwidth_gbps(runs, place) for place in PLACES]
+    _bars(right, bandwidths_gbps, "bandwidth at 32 KiB\n(Gb/s, real-equivalent)")
     right.hlines(
         [PAPER_GBPS] * 2, [-0.4, 0.6], [0.4, 1.4], color=style.VERMILLION, label="the paper"
     )
-    right.axhline(NIC_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="the ports' rate")
-    right.set_ylabel("bandwidth at 32 KiB\n(Gb/s, real-equivalent)")
-    figure.legend(loc="outside lower center", ncols=2)
-    for axes in (left, right):
-        axes.spines["top"].set_visible(False)
-        axes.set_xlim(-0.6, 1.6)
+    limit_line(right, NIC_GBPS, "the ports' rate")
+    legend_below(figure, 2)
     return figure
 
 
-def _send_receive(runs: Runs) -> tuple[Check, ...]:
+def _bars(axes: Axes, values: list[float], label: str) -> None:
+    """Draw a bar for each of PLACES."""
+    axes.bar([*PLACES.values()], values, color=style.BLUE, width=0.5)
+    axes.set_ylabel(label)
+    axes.set_xlim(-0.6, 1.6)
+
+
+def _measure_send_receive(runs: Runs) -> tuple[Check, ...]:
     rate = bus_gbps(only(runs))
     return (at_least("rate of a host, of its ports'", rate / PORTS_GBPS, 0.9),)
 
 
 def _draw_send_receive(runs: Runs) -> Figure:
     run = only(runs)
-    figure = style.new_figure(2.4)
-    axes = figure.subplots()
+    figure, (axes,) = new_panels(2.4)
     into = {flow.dst: gbps(run, flow.goodput_run_bps) / 8 for flow in run.summary.flows}
     hosts = sorted(into)
     axes.bar(hosts, [into[host] for host in hosts], color=style.BLUE, width=0.6)
@@ -117,15 +117,15 @@ def _draw_send_receive(runs: Runs) -> Figure:
     )
     paper = PAPER_SEND_RECEIVE * PORTS_GBPS / 8
     axes.axhline(paper, color=style.ORANGE, linestyle=(0, (1, 1)), label="the paper's 92%")
-    axes.axhline(PORTS_GBPS / 8, color=style.BLACK, linestyle=(0, (4, 2)), label="ports' rate")
+    limit_line(axes, PORTS_GBPS / 8, "ports' rate")
     axes.set_ylabel("received\n(GB/s, real-equivalent)")
-    figure.legend(loc="outside lower center", ncols=3)
-    axes.spines["top"].set_visible(False)
+    legend_below(figure, 3)
     return figure
 
 
-def _shares(run: Run) -> list[float]:
-    return sorted(flow.attainable_fraction for flow in run.summary.flows)
+def _slowest(run: Run) -> float:
+    """The goodput of the slowest flow, as a share of what is attainable."""
+    return min(flow.attainable_fraction for flow in run.summary.flows)
 
 
 def _line_gbps(run: Run) -> float:
@@ -134,61 +134,55 @@ def _line_gbps(run: Run) -> float:
     return payload * run.data.topology.wire_bytes / PAYLOAD_MTU
 
 
-def _permutation(runs: Runs) -> tuple[Check, ...]:
-    mrc = runs["permutation-mrc"]
+def _measure_permutation(runs: Runs) -> tuple[Check, ...]:
+    mrc, roce = (runs[variant.name] for variant in _PERMUTATIONS)
+    line_gbps = _line_gbps(mrc)
     return (
-        at_least("MRC's slowest flow, of attainable", _shares(mrc)[0], 0.97),
-        at_least(
-            "the same in Gb/s of 400, with headers", _line_gbps(mrc), PAPER_LINE_GBPS, "{:.0f}"
-        ),
-        at_most("RoCE's slowest flow, of attainable", _shares(runs["permutation-roce"])[0], 0.5),
+        at_least("MRC's slowest flow, of attainable", _slowest(mrc), 0.97),
+        at_least("the same in Gb/s of 400, with headers", line_gbps, PAPER_LINE_GBPS, "{:.0f}"),
+        at_most("RoCE's slowest flow, of attainable", _slowest(roce), 0.5),
     )
 
 
 def _draw_permutation(runs: Runs) -> Figure:
-    figure = style.new_figure(2.4)
-    axes = figure.subplots()
-    for name, label, colour, shift in (
-        ("permutation-mrc", "MRC, 1 QP", style.BLUE, -0.2),
-        ("permutation-roce", "RoCE, 1 QP", style.ORANGE, 0.2),
-    ):
-        run = runs[name]
+    figure, (axes,) = new_panels(2.4)
+    looks = (("MRC, 1 QP", style.BLUE, -0.2), ("RoCE, 1 QP", style.ORANGE, 0.2))
+    for variant, (label, colour, shift) in zip(_PERMUTATIONS, looks, strict=True):
+        run = runs[variant.name]
         rates = sorted(gbps(run, flow.goodput_bps) for flow in run.summary.flows)
         places = [i + 1 + shift for i in range(len(rates))]
         axes.bar(places, rates, width=0.38, color=colour, label=label)
-    axes.axhline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)), label="the ports' rate")
+    limit_line(axes, PORTS_GBPS, "the ports' rate")
     axes.set_ylim(0, 1.1 * PORTS_GBPS)
     axes.set_xlabel("flow, from the slowest")
-    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
-    axes.spines["top"].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=3)
+    axes.set_ylabel(RATE_LABEL)
+    legend_below(figure, 3)
     return figure
 
 
+_PERMUTATIONS = (
+    Variant("permutation-mrc", "full-permutation"),
+    Variant(
+        "permutation-roce",
+        "full-permutation",
+        {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}},
+    ),
+)
+
 TABLE = PaperFigure(
-    number="5.2.1",
-    variants=tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES),
-    measure=_writes,
+    "5.2.1",
+    tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES),
+    measure=_measure_writes,
     draw=_draw_writes,
 )
 
 SEND_RECEIVE = PaperFigure(
-    number="15",
-    variants=(Variant("send-receive", "send-receive"),),
-    measure=_send_receive,
+    "15",
+    (Variant("send-receive", "send-receive"),),
+    measure=_measure_send_receive,
     draw=_draw_send_receive,
 )
 
 PERMUTATION = PaperFigure(
-    number="permutation",
-    variants=(
-        Variant("permutation-mrc", "full-permutation"),
-        Variant(
-            "permutation-roce",
-            "full-permutation",
-            {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}},
-        ),
-    ),
-    measure=_permutation,
-    draw=_draw_permutation,
+    "permutation", _PERMUTATIONS, measure=_measure_permutation, draw=_draw_permutation
 )

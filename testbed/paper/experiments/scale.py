@@ -6,17 +6,24 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Runs
+from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, between
+from testbed.paper.experiments.drawing import (
+    DASHED,
+    RATE_LABEL,
+    legend_below,
+    limit_line,
+    new_panels,
+    shade_faults,
+    time_axes,
+)
 from testbed.paper.experiments.throughput import (
     PORTS_GBPS,
     SETTLE_RTTS,
     bus_gbps,
     gbps,
     only,
-    shade_faults,
     sliding,
-    time_axes,
     us_per_s,
 )
 from testbed.paper.figure import PaperFigure, Variant
@@ -80,11 +87,11 @@ _ALL_REDUCES = (
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
-    mrc, many, one = (bus_gbps(runs[name]) for name in _LABELS)
+    mrc, roce_16, roce_1 = (bus_gbps(runs[name]) for name in _LABELS)
     return (
-        at_least("MRC over RoCE with 16 QPs", mrc / many, 1.0, "{:.2f}"),
-        at_least("RoCE with 16 QPs over 1 QP", many / one, 1.0, "{:.2f}"),
-        between("RoCE with 1 QP, of MRC's rate", one / mrc, 0.25, 0.65, "{:.0%}", FULLEST_LINK),
+        at_least("MRC over RoCE with 16 QPs", mrc / roce_16, 1.0, "{:.2f}"),
+        at_least("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, 1.0, "{:.2f}"),
+        between("RoCE with 1 QP, of MRC's rate", roce_1 / mrc, 0.25, 0.65, "{:.0%}", FULLEST_LINK),
     )
 
 
@@ -97,33 +104,27 @@ FULLEST_LINK = (
 
 
 def _draw_all_reduce(runs: Runs) -> Figure:
-    figure = style.new_figure(2.0)
-    axes = figure.subplots()
+    figure, (axes,) = new_panels(2.0)
     names = [*_LABELS][::-1]
-    colours = [style.ORANGE, style.VERMILLION, style.BLUE]
     bars = axes.barh(
         [_LABELS[name] for name in names],
         [bus_gbps(runs[name]) for name in names],
-        color=colours,
+        color=[style.ORANGE, style.VERMILLION, style.BLUE],
         height=0.6,
     )
     axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
-    axes.axvline(PORTS_GBPS, color=style.BLACK, linestyle=(0, (4, 2)))
+    axes.axvline(PORTS_GBPS, color=style.BLACK, linestyle=DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
-    axes.spines["top"].set_visible(False)
     return figure
 
 
 # --- 512 hosts ----------------------------------------------------------------------------------
 
-PLANES = 8
-T1S = 32
 MANY = Variant("t1-death-512", "t1-death-512", only_simulated=_TOO_LARGE)
 
 
-def _goodput(runs: Runs) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What each flow placed per second before the fault and some round trips after it."""
-    run = only(runs)
     (fault,) = run.summary.faults
     start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
     before, after = (start - 2 * rtt, start), (start + SETTLE_RTTS * rtt, run_end(run.data))
@@ -133,8 +134,9 @@ def _goodput(runs: Runs) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def _judge_many(runs: Runs) -> tuple[Check, ...]:
-    steady, later = _goodput(runs)
-    links = np.array([flow.flow.attainable_bps for flow in only(runs).flows])
+    run = only(runs)
+    steady, later = _goodput(run)
+    links = np.array([flow.flow.attainable_bps for flow in run.flows])
     return (
         at_least(
             "goodput of all flows before, of what is attainable", steady.sum() / links.sum(), 0.9
@@ -150,23 +152,21 @@ def _judge_many(runs: Runs) -> tuple[Check, ...]:
 
 def _draw_many(runs: Runs) -> Figure:
     run = only(runs)
-    figure = style.new_figure(2.6)
-    axes = figure.subplots()
+    figure, (axes,) = new_panels(2.6)
     rtt, end = run.data.base_rtt_s, run_end(run.data)
     moments = np.arange(0, end, rtt / 8)
-    rates = np.array([sliding(run, flow, moments, rtt) for flow in run.flows])
+    rates = np.array([sliding(run, [flow], moments, rtt) for flow in run.flows])
     low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)
     x = us_per_s(run) * moments
     axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
     axes.plot(x, middle, color=style.BLUE, label="the median flow")
     attainable = gbps(run, run.flows[0].flow.attainable_bps)
-    axes.axhline(attainable, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
+    limit_line(axes, attainable, "attainable")
     shade_faults(axes, run)
     axes.set_ylim(0, 1.2 * attainable)
     time_axes(axes, run)
-    axes.set_ylabel("throughput\n(Gb/s, real-equivalent)")
-    axes.spines["top"].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=4)
+    axes.set_ylabel(RATE_LABEL)
+    legend_below(figure, 4)
     return figure
 
 

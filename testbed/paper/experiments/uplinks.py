@@ -6,16 +6,10 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least
-from testbed.paper.experiments.throughput import (
-    last_healed_s,
-    over_time,
-    phases,
-    plot_flows,
-    share_of_all,
-)
+from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
+from testbed.paper.experiments.throughput import last_healed_s, phases, share
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
-from testbed.results.report.figures import style
 
 SETTLE_RTTS = 8.0
 """Here the window must shrink and grow with the capacity, which takes more than a path's death."""
@@ -24,10 +18,11 @@ LEAST = 0.85
 """Throughput "follows" the capacity at this share of it or more, in every step."""
 
 
-def _follows(run: Run) -> tuple[Check, ...]:
-    steps = [share_of_all(run, *phase) for phase in phases(run, SETTLE_RTTS)]
+def follows(run: Run) -> tuple[Check, ...]:
+    """Check that throughput follows what the uplinks allow, and returns with them."""
+    steps = [share(run.flows, *phase) for phase in phases(run, SETTLE_RTTS)]
     healed = last_healed_s(run) + SETTLE_RTTS * run.data.base_rtt_s
-    after = share_of_all(run, healed, run_end(run.data))
+    after = share(run.flows, healed, run_end(run.data))
     return (
         at_least("share of what the uplinks allow, the least of any step", min(steps), LEAST),
         at_least("the same after healing", after, LEAST),
@@ -41,7 +36,6 @@ NSCC = Variant(
     {"transport": {"kind": "mrc", "evs": 32, "congestion": "nscc"}},
 )
 
-
 _SHRINKS = (
     "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
     "trims on the slow ones, and packets late there that are taken for lost, shrink; with a window "
@@ -54,38 +48,18 @@ def _both_follow(runs: Runs) -> tuple[Check, ...]:
     return tuple(
         replace(check, what=f"{check.what}, {window}", why_not=why_not)
         for window, variant, why_not in (("a fixed window", FIXED, ""), ("NSCC", NSCC, _SHRINKS))
-        for check in _follows(runs[variant.name])
+        for check in follows(runs[variant.name])
     )
 
 
 def _draw_both(runs: Runs) -> Figure:
-    figure = style.new_figure(4.8)
-    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    figure, panels = new_panels(4.8, 2, sharex=True, sharey=True)
     for axes, variant in zip(panels, (FIXED, NSCC), strict=True):
         run = runs[variant.name]
         plot_flows(axes, run, run.flows, together=True)
     panels[0].set_xlabel("")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    legend_below(figure, 6, panels[0])
     return figure
 
 
-UPLINKS: tuple[PaperFigure, ...] = (
-    over_time(
-        "19a",
-        scenario="uplinks-fail",
-        measure=_follows,
-        together=True,
-    ),
-    PaperFigure(
-        number="19b",
-        variants=(FIXED, NSCC),
-        measure=_both_follow,
-        draw=_draw_both,
-    ),
-    over_time(
-        "19c",
-        scenario="uplinks-fail-together",
-        measure=_follows,
-        together=True,
-    ),
-)
+SLOW_UPLINKS = PaperFigure("19b", (FIXED, NSCC), measure=_both_follow, draw=_draw_both)
