@@ -59,27 +59,35 @@ WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH_BYTES
 _BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
 BASE: Final = Struct(_BASE_FORMAT)
 """The headers that every inner packet begins with: IPv6, UDP and BTH."""
-_WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
-_COVERED_BASE: Final = Struct("!8s" + _BASE_FORMAT[1:])
-"""What of `BASE` the iCRC covers: packed from the same fields, the masked ones as their masks."""
-_COVERED_WRITE: Final = Struct("!8s" + _BASE_FORMAT[1:] + "HHHHQII")
 _METH_TSETH_RETH: Final = Struct("!HHHHQII")
 _METH_TSETH: Final = Struct("!HHHH")
+_WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
+_COVERED: Final = Struct("!8s" + _BASE_FORMAT[1:])
+"""What the iCRC covers of `BASE`: eight 0xff bytes, then its fields with the masked bits set."""
 
 UDP_NEXT_HEADER: Final = 17
 _FTYPE_TIMESTAMP: Final = 1
 _TIMESTAMPED: Final = FLAG_TIMESTAMP << 24
 """In the BTH's last word: a TSETH follows the METH."""
 _CRC32_RESIDUE: Final = 0x2144DF1C
-"""The CRC-32 of anything that is followed by its own CRC-32, least significant byte first."""
-_BTH_BYTE4: Final = IPV6_BYTES + UDP_BYTES + 4
+"""The CRC-32 of data followed by its own CRC-32, least significant byte first."""
 _ONES: Final = b"\xff" * 8
 _MASKED_WORD: Final = 0x6FFFFFFF
+"""The first word of IPv6, with traffic class and flow label masked."""
 _MASKED_HOP_LIMIT: Final = 0xFF
 _MASKED_CHECKSUM: Final = 0xFFFF
 _MASKED_RESERVED: Final = 0xFF000000
-"""Of the BTH's second word: byte 4."""
-_MASKED_START: Final = _ONES + _MASKED_WORD.to_bytes(4, "big")
+"""Byte 4 of the BTH, in its second word."""
+_MASK: Final = int.from_bytes(
+    BASE.pack(
+        _MASKED_WORD & 0x0FFFFFFF,
+        *(0, 0, _MASKED_HOP_LIMIT, bytes(16), bytes(16), 0, 0, 0, _MASKED_CHECKSUM, 0, 0, 0),
+        *(_MASKED_RESERVED, 0),
+    ),
+    "big",
+)
+"""The masked bits of `BASE`, as one number."""
+_CRC_OF_ONES: Final = crc32(_ONES)
 
 _IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
 _WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
@@ -90,23 +98,11 @@ _WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
 }
 
 
-def _masked_start(packet: Buffer) -> bytes:
-    return b"".join(
-        (
-            _MASKED_START,
-            packet[4:7],
-            b"\xff",
-            packet[8:46],
-            b"\xff\xff",
-            packet[48:52],
-            b"\xff",
-        )
-    )
-
-
 def icrc(header: Buffer, payload: Buffer) -> int:
     """Return the iCRC of these headers (IPv6, UDP, BTH and what follows) and this payload."""
-    return crc32(payload, crc32(header[_BTH_BYTE4 + 1 :], crc32(_masked_start(header))))
+    base = int.from_bytes(header[:BASE_BYTES], "big") | _MASK
+    covered = crc32(base.to_bytes(BASE_BYTES, "big"), _CRC_OF_ONES)
+    return crc32(payload, crc32(header[BASE_BYTES:], covered))
 
 
 def encode_write(
@@ -168,36 +164,9 @@ def encode_write(
         rkey,
         dma_length,
     )
-    covered = _COVERED_WRITE.pack(
-        _ONES,
-        _MASKED_WORD,
-        length,
-        UDP_NEXT_HEADER,
-        _MASKED_HOP_LIMIT,
-        source,
-        destination,
-        ev >> EV_PORT_SHIFT,
-        ROCE_UDP_PORT,
-        length,
-        _MASKED_CHECKSUM,
-        opcode,
-        pad << 4,
-        DEFAULT_PKEY,
-        _MASKED_RESERVED | qpn,
-        word8,
-        rqmsn,
-        msn,
-        tx_timestamp,
-        _FTYPE_TIMESTAMP,
-        va,
-        rkey,
-        dma_length,
-    )
     if immediate is not None:
-        extension = immediate.to_bytes(IMMDT_BYTES, "big")
-        header += extension
-        covered += extension
-    crc = crc32(payload, crc32(covered))
+        header += immediate.to_bytes(IMMDT_BYTES, "big")
+    crc = icrc(header, payload)
     if pad:
         padding = bytes(pad)
         return header, padding + crc32(padding, crc).to_bytes(4, "little")
@@ -306,7 +275,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
         if total != BASE_BYTES + extension + ICRC_BYTES:
             raise DecodeError(DecodeReason.BAD_LENGTH)
-    covered = _COVERED_BASE.pack(
+    covered = _COVERED.pack(
         _ONES,
         _MASKED_WORD,
         length,
