@@ -79,15 +79,8 @@ METH_BYTES: Final = 4
 TSETH_BYTES: Final = 4
 RETH_BYTES: Final = 16
 IMMDT_BYTES: Final = 4
-AETH_BYTES: Final = 4
-SETH_BYTES: Final = 28
-CC_STATE_BYTES: Final = 8
-NETH_BYTES: Final = 20
-PETH_BYTES: Final = 16
-ERTH_BYTES: Final = 16
-EETH_BYTES: Final = 36
 ICRC_BYTES: Final = 4
-"""Each header's bytes (IPv6, UDP, BTH, ImmDt, AETH, iCRC: IBTA A17; the others: OCP MRC 1.0)."""
+"""Bytes of each header (IPv6, UDP, BTH, RETH, ImmDt, iCRC: IBTA A17; METH, TSETH: OCP MRC 1.0)."""
 
 BASE_BYTES: Final = IPV6_BYTES + UDP_BYTES + BTH_BYTES
 """The headers that every inner packet begins with."""

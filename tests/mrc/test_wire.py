@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
-from testbed.mrc.constants import NETH_BYTES, EndpointOp, EvMark, NackReason, Opcode
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, Opcode
 from testbed.mrc.wire.codec import (
     TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
@@ -17,6 +17,7 @@ from testbed.mrc.wire.codec import (
     encode_write,
     icrc,
 )
+from testbed.mrc.wire.control import EXTENSION_BYTES
 from testbed.mrc.wire.packets import (
     Ack,
     Control,
@@ -337,7 +338,7 @@ def test_reasons(change: object, reason: DecodeReason) -> None:
 def test_an_undefined_value_under_a_good_icrc_is_a_bad_field() -> None:
     nack = Nack(b"s" * 16, b"d" * 16, 1, 5, NackReason.TRIMMED, 1, 2, 3)
     header, _ = encode(nack, 46)
-    reason = len(header) - NETH_BYTES + 2
+    reason = len(header) - EXTENSION_BYTES[Opcode.NACK] + 2
     header = header[:reason] + b"\x55" + header[reason + 1 :]
     with pytest.raises(DecodeError) as caught:
         decode(header + icrc(header, b"").to_bytes(4, "little"))

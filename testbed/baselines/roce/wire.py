@@ -24,7 +24,6 @@ from testbed.baselines.roce.constants import (
 )
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
-    AETH_BYTES,
     BTH_BYTES,
     EV_LABEL_MASK,
     EV_PORT_SHIFT,
@@ -39,6 +38,7 @@ from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
 from testbed.mrc.wire.packets import Buffer
 
 _RETH: Final = Struct("!QII")
+_AETH: Final = Struct("!I")
 _NAK: Final = 0b011 << 5
 _MSN_MASK: Final = 0xFFFFFF
 
@@ -57,7 +57,7 @@ LASTS: Final = frozenset(
 
 IMMEDIATES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
 _ANSWER_BYTES: Final[dict[int, int]] = {
-    Opcode.ACKNOWLEDGE: AETH_BYTES,
+    Opcode.ACKNOWLEDGE: _AETH.size,
     Opcode.CNP: CNP_RESERVED_BYTES,
 }
 _WRITES: Final = FIRSTS | LASTS | {Opcode.WRITE_MIDDLE}
@@ -133,7 +133,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
     elif isinstance(packet, Ack):
         opcode, psn = Opcode.ACKNOWLEDGE, packet.psn
         syndrome = NO_CREDITS if packet.nak is None else _NAK | packet.nak
-        extension = (syndrome << 24 | packet.msn & _MSN_MASK).to_bytes(AETH_BYTES, "big")
+        extension = _AETH.pack(syndrome << 24 | packet.msn & _MSN_MASK)
     else:
         opcode, becn, extension = Opcode.CNP, BECN, bytes(CNP_RESERVED_BYTES)
     pad = -len(payload) & 3

@@ -323,7 +323,7 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             immediate,
         )
         return new(Write, write)
-    return decode_control(opcode, packet, source, destination, ev, qpn, word8 & 0xFFFFFF)
+    return decode_control(opcode, packet, (source, destination, ev, qpn), word8 & 0xFFFFFF)
 
 
 def _decode_trimmed(

@@ -2,29 +2,21 @@
 
 - *SACK bitmap*: bit i, counted from the least significant, stands for PSN cack + sack_offset + i.
 - *PETH*: probe id, tx_timestamp, 12 reserved bytes.
-- *ERTH*: op in byte 0, EV in 4-7, the asking QP in 8-11, port mask in 12-15. *EETH* begins the
-  same way, followed by 20 reserved bytes. The position of its op is another open conflict.
-- *AETH*: as IBTA has it, syndrome in byte 0, MSN in 1-3; the PSN acknowledged, and all before it,
-  is the BTH's. Only ACKs: a NAK of the AETH's kind is a NACK here, which is its own opcode.
+- *ERTH*: op in byte 0, EV in 4-7, the requesting QP in 8-11, port mask in 12-15. *EETH* begins the
+  same way, followed by 20 reserved bytes. Sources disagree on the position of its op.
+- *AETH*: as in IBTA: syndrome in byte 0, MSN in 1-3; the BTH's PSN and all before it are
+  acknowledged. Only ACKs: MRC has an opcode of its own, NACK, for what is a NAK there.
 - spdcid, dpdcid and cc_type are sent as zero and ignored.
 """
 
-from collections.abc import Callable
 from struct import Struct
 from typing import Final
 
 from testbed.mrc.constants import (
     AETH_ACK_MASK,
-    AETH_BYTES,
     AETH_NO_CREDITS,
     BASE_BYTES,
-    CC_STATE_BYTES,
-    EETH_BYTES,
     ENDPOINT_QPN,
-    ERTH_BYTES,
-    NETH_BYTES,
-    PETH_BYTES,
-    SETH_BYTES,
     EndpointOp,
     EvMark,
     NackReason,
@@ -44,92 +36,93 @@ from testbed.mrc.wire.packets import (
 )
 
 _AETH: Final = Struct("!I")
-_SETH: Final = Struct("!BBhIIIBBhQHHI")
-"""SETH and CC_STATE."""
-_NETH: Final = Struct("!HBBIIIBBH")
+_SETH: Final = Struct("!xBhI4xIxBhQHHI")
+"""SETH (28 bytes) and CC_STATE (8 bytes)."""
+_NETH: Final = Struct("!2xBxI4xI2xH")
 _PETH: Final = Struct("!HH12x")
 _ERTH: Final = Struct("!B3xIII")
 _EETH: Final = Struct("!B3xIII20x")
 
 EXTENSION_BYTES: Final[dict[int, int]] = {
-    Opcode.ACK: AETH_BYTES,
-    Opcode.SACK: SETH_BYTES + CC_STATE_BYTES,
-    Opcode.NACK: NETH_BYTES,
-    Opcode.RELIABILITY_PROBE: PETH_BYTES,
-    Opcode.ENDPOINT_REQUEST: ERTH_BYTES,
-    Opcode.ENDPOINT_RESPONSE: EETH_BYTES,
+    Opcode.ACK: _AETH.size,
+    Opcode.SACK: _SETH.size,
+    Opcode.NACK: _NETH.size,
+    Opcode.RELIABILITY_PROBE: _PETH.size,
+    Opcode.ENDPOINT_REQUEST: _ERTH.size,
+    Opcode.ENDPOINT_RESPONSE: _EETH.size,
 }
 """Bytes of the extension header of each control packet."""
+
+Addresses = tuple[bytes, bytes, int, int]
+"""Source, destination, EV and QPN: the first fields of most packets."""
 
 
 def encode_extension(packet: Control) -> tuple[int, int, int, bytes]:
     """Return opcode, QPN and PSN for the BTH, and the extension header."""
-    qpn, psn = ENDPOINT_QPN, 0
     if isinstance(packet, Sack):
-        opcode, qpn = Opcode.SACK, packet.qpn
+        marks = packet.mark << 5 | packet.probe_reply << 1
+        penalty = packet.restore_cwnd << 7 | packet.rcv_cwnd_pen
         extension = _SETH.pack(
-            0,
-            packet.mark << 5 | packet.probe_reply << 1,
+            marks,
             packet.ack_psn_offset,
             packet.reflected_ev,
-            0,
             packet.cack_psn,
-            0,
             packet.mpr,
             packet.sack_offset,
             packet.bitmap,
             packet.tx_timestamp,
             packet.ooo_count,
-            packet.restore_cwnd << 31 | packet.rcv_cwnd_pen << 24 | packet.rcvd_bytes,
+            penalty << 24 | packet.rcvd_bytes,
         )
-    elif isinstance(packet, Ack):
-        opcode, qpn, psn = Opcode.ACK, packet.qpn, packet.psn
-        extension = _AETH.pack(AETH_NO_CREDITS << 24 | packet.msn)
-    elif isinstance(packet, Nack):
-        opcode, qpn = Opcode.NACK, packet.qpn
+        return Opcode.SACK, packet.qpn, 0, extension
+    if isinstance(packet, Ack):
+        return Opcode.ACK, packet.qpn, packet.psn, _AETH.pack(AETH_NO_CREDITS << 24 | packet.msn)
+    if isinstance(packet, Nack):
         extension = _NETH.pack(
-            0,
-            packet.reason,
-            0,
-            packet.reflected_ev,
-            0,
-            packet.nack_psn,
-            0,
-            0,
-            packet.tx_timestamp,
+            packet.reason, packet.reflected_ev, packet.nack_psn, packet.tx_timestamp
         )
-    elif isinstance(packet, ReliabilityProbe):
-        opcode, qpn, psn = Opcode.RELIABILITY_PROBE, packet.qpn, packet.psn
+        return Opcode.NACK, packet.qpn, 0, extension
+    if isinstance(packet, ReliabilityProbe):
         extension = _PETH.pack(packet.probe_id, packet.tx_timestamp)
-    elif isinstance(packet, EndpointRequest):
-        opcode, psn = Opcode.ENDPOINT_REQUEST, packet.request_id
+        return Opcode.RELIABILITY_PROBE, packet.qpn, packet.psn, extension
+    if isinstance(packet, EndpointRequest):
         extension = _ERTH.pack(packet.op, packet.ev, packet.requester_qpn, packet.port_mask)
-    else:
-        opcode, psn = Opcode.ENDPOINT_RESPONSE, packet.request_id
-        extension = _EETH.pack(packet.op, packet.reflected_ev, packet.qpn, packet.port_mask)
-    return opcode, qpn, psn, extension
+        return Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, packet.request_id, extension
+    extension = _EETH.pack(packet.op, packet.reflected_ev, packet.qpn, packet.port_mask)
+    return Opcode.ENDPOINT_RESPONSE, ENDPOINT_QPN, packet.request_id, extension
 
 
-def _decode_ack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> Ack:
-    (word,) = _AETH.unpack_from(packet, BASE_BYTES)
-    if word >> 24 & AETH_ACK_MASK:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return Ack(source, destination, ev, qpn, psn, word & 0xFFFFFF)
+def decode_control(opcode: int, packet: Buffer, addresses: Addresses, psn: int) -> Control:
+    """Return the control packet with this opcode, an `EXTENSION_BYTES`, and these BTH fields.
+
+    Raises:
+        DecodeError: a field holds a value that is not defined.
+    """
+    try:
+        if opcode == Opcode.SACK:
+            return _decode_sack(packet, addresses)
+        if opcode == Opcode.NACK:
+            reason, reflected_ev, nack_psn, tx_timestamp = _NETH.unpack_from(packet, BASE_BYTES)
+            fields = NackReason(reason), reflected_ev, nack_psn & 0xFFFFFF, tx_timestamp
+            return Nack(*addresses, *fields)
+        if opcode == Opcode.ACK:
+            (word,) = _AETH.unpack_from(packet, BASE_BYTES)
+            if word >> 24 & AETH_ACK_MASK:
+                raise DecodeError(DecodeReason.BAD_FIELD)
+            return Ack(*addresses, psn, word & 0xFFFFFF)
+        if opcode == Opcode.RELIABILITY_PROBE:
+            return ReliabilityProbe(*addresses, psn, *_PETH.unpack_from(packet, BASE_BYTES))
+        return _decode_endpoint(opcode, packet, addresses, psn & 0xFFFF)
+    except ValueError as error:
+        raise DecodeError(DecodeReason.BAD_FIELD) from error
 
 
-def _decode_sack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, _psn: int
-) -> Sack:
+def _decode_sack(packet: Buffer, addresses: Addresses) -> Sack:
     (
-        _,
         marks,
         ack_psn_offset,
         reflected_ev,
-        _,
         cack_psn,
-        _,
         mpr,
         sack_offset,
         bitmap,
@@ -138,10 +131,7 @@ def _decode_sack(
         accounting,
     ) = _SETH.unpack_from(packet, BASE_BYTES)
     return Sack(
-        source,
-        destination,
-        ev,
-        qpn,
+        *addresses,
         EvMark(marks >> 5 & 3),
         marks & 2 != 0,
         ack_psn_offset,
@@ -158,80 +148,15 @@ def _decode_sack(
     )
 
 
-def _decode_nack(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, _psn: int
-) -> Nack:
-    _, reason, _, reflected_ev, _, nack_psn, _, _, tx_timestamp = _NETH.unpack_from(
-        packet, BASE_BYTES
-    )
-    return Nack(
-        source,
-        destination,
-        ev,
-        qpn,
-        NackReason(reason),
-        reflected_ev,
-        nack_psn & 0xFFFFFF,
-        tx_timestamp,
-    )
-
-
-def _decode_probe(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> ReliabilityProbe:
-    probe_id, tx_timestamp = _PETH.unpack_from(packet, BASE_BYTES)
-    return ReliabilityProbe(source, destination, ev, qpn, psn, probe_id, tx_timestamp)
-
-
-def _decode_request(
-    packet: Buffer, source: bytes, destination: bytes, _ev: int, qpn: int, psn: int
-) -> EndpointRequest:
-    # The EV of the extension header: unlike the flow label, the iCRC vouches for it.
-    op, ev, requester_qpn, port_mask = _ERTH.unpack_from(packet, BASE_BYTES)
+def _decode_endpoint(
+    opcode: int, packet: Buffer, addresses: Addresses, request_id: int
+) -> EndpointRequest | EndpointResponse:
+    source, destination, ev, qpn = addresses
     if qpn != ENDPOINT_QPN:
         raise DecodeError(DecodeReason.BAD_FIELD)
-    return EndpointRequest(
-        source, destination, ev, EndpointOp(op), psn & 0xFFFF, requester_qpn, port_mask
-    )
-
-
-def _decode_response(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> EndpointResponse:
-    op, reflected_ev, requester_qpn, port_mask = _EETH.unpack_from(packet, BASE_BYTES)
-    if qpn != ENDPOINT_QPN:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return EndpointResponse(
-        source,
-        destination,
-        ev,
-        EndpointOp(op),
-        psn & 0xFFFF,
-        requester_qpn,
-        port_mask,
-        reflected_ev,
-    )
-
-
-_DECODERS: Final[dict[int, Callable[[Buffer, bytes, bytes, int, int, int], Control]]] = {
-    Opcode.ACK: _decode_ack,
-    Opcode.SACK: _decode_sack,
-    Opcode.NACK: _decode_nack,
-    Opcode.RELIABILITY_PROBE: _decode_probe,
-    Opcode.ENDPOINT_REQUEST: _decode_request,
-    Opcode.ENDPOINT_RESPONSE: _decode_response,
-}
-
-
-def decode_control(
-    opcode: int, packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, psn: int
-) -> Control:
-    """Return the control packet with this opcode, an `EXTENSION_BYTES`, and these BTH fields.
-
-    Raises:
-        DecodeError: a field holds what is not defined.
-    """
-    try:
-        return _DECODERS[opcode](packet, source, destination, ev, qpn, psn)
-    except ValueError as error:
-        raise DecodeError(DecodeReason.BAD_FIELD) from error
+    # The EV of the extension header: unlike the flow label, the iCRC covers it.
+    op, covered_ev, requester_qpn, port_mask = _ERTH.unpack_from(packet, BASE_BYTES)
+    fields = EndpointOp(op), request_id, requester_qpn, port_mask
+    if opcode == Opcode.ENDPOINT_REQUEST:
+        return EndpointRequest(source, destination, covered_ev, *fields)
+    return EndpointResponse(source, destination, ev, *fields, covered_ev)

@@ -34,35 +34,37 @@ class Write(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TrimmedWrite:
-    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, not evidence."""
+class _Header:
+    """What most packets begin with; `ev` is the EV that they travel on."""
 
     source: bytes
     destination: bytes
     ev: int
     qpn: int
+
+
+@dataclass(frozen=True, slots=True)
+class TrimmedWrite(_Header):
+    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, not evidence."""
+
     psn: int
     msn: int
     tx_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(_Header):
     """Transport acknowledgement: `psn` and all before it have arrived.
 
     `msn` (24 bits here) counts the messages completed. It reflects no EV.
     """
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     psn: int
     msn: int
 
 
 @dataclass(frozen=True, slots=True)
-class Sack:
+class Sack(_Header):
     """Selective acknowledgement: SETH and CC_STATE.
 
     `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
@@ -70,10 +72,6 @@ class Sack:
     window in units of 128 PSNs, `rcvd_bytes` counts units of 256 bytes, modulo 2^24.
     """
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     mark: EvMark
     probe_reply: bool
     ack_psn_offset: int
@@ -90,13 +88,9 @@ class Sack:
 
 
 @dataclass(frozen=True, slots=True)
-class Nack:
+class Nack(_Header):
     """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     reason: NackReason
     reflected_ev: int
     nack_psn: int
@@ -104,13 +98,9 @@ class Nack:
 
 
 @dataclass(frozen=True, slots=True)
-class ReliabilityProbe:
+class ReliabilityProbe(_Header):
     """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN (`psn` is the next one)."""
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     psn: int
     probe_id: int
     tx_timestamp: int
