@@ -218,8 +218,7 @@ class Traffic(Load):
         for connection in self._turns:
             qp = connection.qp
             if isinstance(qp, QueuePair):
-                change = qp.port_up if up else qp.port_down
-                change(plane, now_ns)
+                qp.port_changed(plane, up=up, now_ns=now_ns)
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.

@@ -290,22 +290,16 @@ class QueuePair:
         """Return the EV of each plane that last proved to reach the peer: SACKs may go there."""
         return self._reverse.evs()
 
-    def port_down(self, plane: int, now_ns: int) -> None:
-        """The own port of `plane` lost its carrier: leave the plane at once and tell the peer.
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Act on a change of the own port of `plane`, and tell the peer.
+
+        A port that lost its carrier: its plane is left at once. One that has it again: its EVs are
+        probed, then used.
 
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
-        if self._ports.set_local(plane, down=True, now_ns=now_ns):
-            self._requester.ports_changed(now_ns)
-
-    def port_up(self, plane: int, now_ns: int) -> None:
-        """The own port of `plane` has a carrier again: probe its EVs, use them, tell the peer.
-
-        Raises:
-            ValueError: ports are numbered 0 to 31.
-        """
-        if self._ports.set_local(plane, down=False, now_ns=now_ns):
+        if self._ports.set_local(plane, down=not up, now_ns=now_ns):
             self._requester.ports_changed(now_ns)
 
     def _on_peer_ports(self, update: EndpointRequest, now_ns: int) -> None:

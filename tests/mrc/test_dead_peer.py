@@ -26,12 +26,12 @@ def heal(network: Network) -> None:
 
 def unplug(network: Network) -> None:
     for plane in range(PLANES):
-        network.qps[0].port_down(plane, network.now_ns)
+        network.qps[0].port_changed(plane, up=False, now_ns=network.now_ns)
 
 
 def plug_in(network: Network) -> None:
     for plane in range(PLANES):
-        network.qps[0].port_up(plane, network.now_ns)
+        network.qps[0].port_changed(plane, up=True, now_ns=network.now_ns)
 
 
 def deny(network: Network) -> None:

@@ -129,7 +129,7 @@ def test_a_port_status_sent_before_the_queue_pair_is_ready_reaches_it_in_the_end
     asking, asked = network.qps
     for state in (QpState.RESET, QpState.INIT):
         asked.modify(state)
-    asking.port_down(1, network.now_ns)
+    asking.port_changed(1, up=False, now_ns=network.now_ns)
     network.run(2 * S)
     assert asked.counters.wrong_state > 2
     for state in (QpState.RTR, QpState.RTS):

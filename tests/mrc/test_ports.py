@@ -31,7 +31,7 @@ def unplug(network: Network, side: int, until_ns: int) -> None:
     for ev, path in network.paths.items():
         if ev & 7 == PLANE:
             path.dead = [(network.now_ns, until_ns)]
-    network.qps[side].port_down(PLANE, network.now_ns)
+    network.qps[side].port_changed(PLANE, up=False, now_ns=network.now_ns)
 
 
 def finish(network: Network, messages: int = 900) -> None:
@@ -91,7 +91,7 @@ def test_an_unanswered_update_is_repeated() -> None:
     network = loaded()
     for path in network.paths.values():
         path.dead = [(network.now_ns, network.now_ns + S)]
-    network.qps[0].port_down(PLANE, network.now_ns)
+    network.qps[0].port_changed(PLANE, up=False, now_ns=network.now_ns)
     finish(network)
     assert 2 < len(updates(network, 0)) < 12
     assert all(ev & 7 != PLANE for ev in network.qps[1].active_evs())
@@ -103,7 +103,7 @@ def test_the_plane_returns_with_the_port(side: int) -> None:
     up_ns = network.now_ns + S
     unplug(network, side, up_ns)
     network.run(up_ns)
-    network.qps[side].port_up(PLANE, up_ns)
+    network.qps[side].port_changed(PLANE, up=True, now_ns=up_ns)
     finish(network)
     back = min(
         s.time_ns for s in network.data_sent() if s.time_ns > up_ns and s.datagram.ev & 7 == PLANE
@@ -191,7 +191,7 @@ def test_only_the_last_update_is_repeated_until_answered() -> None:
 @pytest.mark.parametrize("plane", [-1, 32])
 def test_a_port_that_does_not_exist_is_refused(plane: int) -> None:
     with pytest.raises(ValueError, match="31"):
-        Network(make_profile()).qps[0].port_down(plane, 0)
+        Network(make_profile()).qps[0].port_changed(plane, up=False, now_ns=0)
 
 
 def slow_network(delay_ns: int, **options: int) -> Network:
@@ -209,9 +209,9 @@ def test_the_only_port_flaps_where_the_path_is_slower_than_was_measured(
     network.run(down_ms * MS)
     network.qps[0].post_write(0, memoryview(bytes(1 << 20)), VA, RKEY)
     network.run((down_ms + 1) * MS)
-    network.qps[0].port_down(0, network.now_ns)
+    network.qps[0].port_changed(0, up=False, now_ns=network.now_ns)
     network.run((down_ms + 50) * MS)
-    network.qps[0].port_up(0, network.now_ns)
+    network.qps[0].port_changed(0, up=True, now_ns=network.now_ns)
     network.run(60 * S, lambda: len(network.completions[0]) == 1)
     assert len(network.completions[0]) == 1
 

@@ -105,9 +105,9 @@ def test_everything_arrives(
             va += size + 7
     for number, (side, plane) in enumerate(flaps):
         network.run((100 + 100 * number) * MS)
-        network.qps[side].port_down(plane, network.now_ns)
+        network.qps[side].port_changed(plane, up=False, now_ns=network.now_ns)
         network.run((150 + 100 * number) * MS)
-        network.qps[side].port_up(plane, network.now_ns)
+        network.qps[side].port_changed(plane, up=True, now_ns=network.now_ns)
     network.run(
         300 * S,
         lambda: all(len(network.completions[side]) == len(posted[side]) for side in (0, 1)),

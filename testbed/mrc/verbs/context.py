@@ -1,0 +1,247 @@
+"""The context of the verbs API: it registers memory, creates queue pairs and drives them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+from typing import Final
+
+from testbed.mrc.config import PortAttributes
+from testbed.mrc.congestion.nscc import CcProfile, Nscc
+from testbed.mrc.congestion.window import CongestionControl, FixedWindow
+from testbed.mrc.constants import (
+    DEFAULT_EXPONENTIAL_RETRIES,
+    DEFAULT_LINEAR_RETRIES,
+    DEFAULT_MPR,
+    FIRST_QPN,
+    DscpClasses,
+)
+from testbed.mrc.demux import Demux
+from testbed.mrc.ev.profile import EvEntry, EvProfile
+from testbed.mrc.events import Event
+from testbed.mrc.memory import MemoryRegion, MemoryTable
+from testbed.mrc.qp import QueuePair
+from testbed.mrc.state import QpState
+from testbed.mrc.verbs.queue_pair import CompletionQueue, Destination, VerbsQp
+from testbed.mrc.wire.datagram import Arrival, Outbound
+from testbed.mrc.wire.packets import Buffer
+
+_FIRST_VA: Final = 0x7000_0000_0000
+_VA_ALIGNMENT: Final = 1 << 21
+_MIN_RKEY: Final = 1 << 8
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a peer is reached: the EVs that lead to it, and the base RTT of their paths."""
+
+    evs: tuple[EvEntry, ...]
+    rtt_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class QpAttributes:
+    """What `ibv_qp_attr` sets besides state and destination (see `QpConfig`).
+
+    Attributes:
+        mpr: the responder window, in units of 128 PSNs; both ends must have the same.
+        linear_retries: timeouts of linear length, at most 7.
+        exponential_retries: timeouts of doubling length after them; 25, the most, never end.
+    """
+
+    mpr: int = DEFAULT_MPR
+    linear_retries: int = DEFAULT_LINEAR_RETRIES
+    exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
+
+
+_DEFAULT_ATTRIBUTES: Final = QpAttributes()
+
+
+EvProfileOf = Callable[[tuple[EvEntry, ...]], EvProfile]
+"""Makes an EV profile of the EVs that lead to a peer: `EvProfile`, or a `partial` of it."""
+
+
+class Context:
+    """An opened device: memory regions, completion queues and queue pairs.
+
+    Args:
+        port: the NIC.
+        reach: finds how a peer's address is reached; raises ValueError where it is not.
+        rng: chooses rkeys and first PSNs, as a NIC does, so that a stray packet fits none.
+    """
+
+    def __init__(self, port: PortAttributes, reach: Callable[[bytes], Reach], rng: Random) -> None:
+        self.port = port
+        self._reach = reach
+        self._rng = rng
+        self._now_ns = 0
+        self._down: set[int] = set()
+        self._dscp = DscpClasses()
+        self._memory = MemoryTable()
+        self._demux = Demux(port.address, self._dscp)
+        self._cores: list[QueuePair] = []
+        self._turn = 0
+        self._rkeys: set[int] = set()
+        self._next_va = _FIRST_VA
+        self._next_qpn = FIRST_QPN
+
+    def reg_mr(self, buffer: bytearray | memoryview) -> MemoryRegion:
+        """Register memory: peers may WRITE to it by the region's `va` and `rkey`.
+
+        Raises:
+            ValueError: the buffer is read-only or not made of bytes.
+        """
+        rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
+        while rkey in self._rkeys:
+            rkey = self._rng.randrange(_MIN_RKEY, 1 << 32)
+        region = MemoryRegion(rkey, self._next_va, memoryview(buffer))
+        self._memory.register(region)
+        self._rkeys.add(rkey)
+        self._next_va += (len(region.buffer) // _VA_ALIGNMENT + 2) * _VA_ALIGNMENT
+        return region
+
+    def dereg_mr(self, region: MemoryRegion) -> None:
+        """Take a region out of the peers' reach: a WRITE to it is a remote access error.
+
+        Raises:
+            KeyError: it is not registered.
+        """
+        self._memory.deregister(region.rkey)
+
+    def create_cq(self) -> CompletionQueue:
+        """Make a completion queue; any number of queue pairs may share it."""
+        return CompletionQueue()
+
+    def create_qp(
+        self,
+        cq: CompletionQueue,
+        *,
+        ev_profile: EvProfileOf = EvProfile,
+        cc_profile: CcProfile | FixedWindow | None = None,
+        attributes: QpAttributes = _DEFAULT_ATTRIBUTES,
+    ) -> VerbsQp:
+        """Make a queue pair in RESET.
+
+        Args:
+            cq: where it reports completions.
+            ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
+            cc_profile: the parameters of NSCC, or `FixedWindow(bytes)`, which never changes; if
+                None, the defaults for the peer's paths, as `query_cc_profile` returns them.
+            attributes: responder window and retries.
+        """
+        local = Destination(self.port.address, self._next_qpn, self._rng.randrange(1 << 24))
+        self._next_qpn += 1
+        open_core = partial(self._open_core, local, ev_profile, cc_profile, attributes)
+        qp = VerbsQp(cq, local, open_core, self._close_core)
+        cq.attach(qp)
+        return qp
+
+    def destroy_qp(self, qp: VerbsQp) -> None:
+        """Forget a queue pair and what it has posted."""
+        qp.cq.detach(qp)
+        qp.modify(QpState.RESET)
+
+    def query_cc_profile(self, peer: bytes | None = None) -> CcProfile:
+        """Return the default parameters of NSCC for this NIC; `dataclasses.replace` changes them.
+
+        Args:
+            peer: the address of the peer whose paths they are for; if None, the longest paths.
+
+        Raises:
+            ValueError: no NIC of the fabric has this address.
+        """
+        return self.port.cc_profile(
+            self.port.base_rtt_ns if peer is None else self._reach(peer).rtt_ns
+        )
+
+    def _open_core(
+        self,
+        local: Destination,
+        ev_profile: EvProfileOf,
+        cc_profile: CcProfile | FixedWindow | None,
+        attributes: QpAttributes,
+        peer: Destination,
+    ) -> QueuePair:
+        """Return the core of a queue pair that has learnt its peer, in RTR."""
+        port, reach = self.port, self._reach(peer.address)
+        congestion: CongestionControl
+        if isinstance(cc_profile, FixedWindow):
+            congestion = cc_profile
+        else:
+            congestion = Nscc(cc_profile or port.cc_profile(reach.rtt_ns))
+        config = replace(
+            port.qp_config(
+                qpn=local.qpn,
+                peer_qpn=peer.qpn,
+                peer_address=peer.address,
+                ev_profile=ev_profile(reach.evs),
+                cwnd=congestion.window,
+                seed=self._rng.randrange(1 << 32),
+            ),
+            mpr=attributes.mpr,
+            linear_retries=attributes.linear_retries,
+            exponential_retries=attributes.exponential_retries,
+            first_psn=local.psn,
+            peer_first_psn=peer.psn,
+            dscp=self._dscp,
+        )
+        core = QueuePair(config, self._memory, congestion, state=QpState.RTR)
+        for plane in self._down:
+            core.port_changed(plane, up=False, now_ns=self._now_ns)
+        self._demux.add(core)
+        self._cores.append(core)
+        return core
+
+    def _close_core(self, core: QueuePair) -> None:
+        self._demux.remove(core)
+        self._cores.remove(core)
+
+    # What drives it
+
+    def receive(self, data: Buffer, arrival: Arrival) -> Outbound | None:
+        """Take in the bytes of an inner packet; return an answer to send at once, if any.
+
+        No view of `data` is kept.
+        """
+        return self._demux.receive(data, arrival)
+
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Tell every queue pair that the own port of a plane lost its carrier, or has it again.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        self._now_ns = now_ns
+        if up:
+            self._down.discard(plane)
+        else:
+            self._down.add(plane)
+        for core in self._cores:
+            core.port_changed(plane, up=up, now_ns=now_ns)
+
+    def transmit(self, now_ns: int, limit: int) -> list[Outbound]:
+        """Return what to send now, at most `limit` data packets; queue pairs take turns."""
+        self._now_ns = now_ns
+        cores = self._cores
+        sent: list[Outbound] = []
+        if cores:
+            self._turn = (self._turn + 1) % len(cores)
+            for core in (*cores[self._turn :], *cores[: self._turn]):
+                peer = core.config.peer_address
+                datagrams = core.transmit(now_ns, limit)
+                limit -= sum(datagram.is_data for datagram in datagrams)
+                sent.extend(Outbound(peer, datagram) for datagram in datagrams)
+        return sent
+
+    def next_deadline(self) -> int | None:
+        """Return when to call `transmit` even if nothing arrives; None if never."""
+        deadlines = (core.next_deadline() for core in self._cores)
+        return min((time for time in deadlines if time is not None), default=None)
+
+    def take_events(self) -> list[Event]:
+        """Return the events since the last call, for observers; they accumulate until then."""
+        return [event for core in self._cores for event in core.events()]
+
+    def refused(self) -> dict[str, int]:
+        """Return how many packets were not acted on, by reason (see `Demux.refused`)."""
+        return self._demux.refused()
