@@ -1,7 +1,9 @@
 """Who may import whom: the arrows of docs/architecture.md, and none beside them."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,19 @@ A sub-folder that may import more than its package has a line of its own.
 """
 
 
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8")
+
+
+def _module(file: Path) -> str:
+    parts = file.relative_to(ROOT.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+MODULES = {_module(file): file for file in ROOT.rglob("*.py")}
+MOST_MODULES = 17
+
+
 def imported(file: Path) -> Iterator[str]:
     """Yield the project's packages that a file imports."""
     for node in ast.walk(ast.parse(file.read_text())):
@@ -74,3 +89,38 @@ def test_imports_point_down(package: str) -> None:
     found = {f"{file.relative_to(ROOT)}: {name}" for file in files for name in imported(file)}
     allowed = MAY_IMPORT[package] | {package}
     assert not {one for one in found if one.split(": ")[1] not in allowed}
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports for types count as well: whoever reads one module needs the other."""
+    graph = {module: set(_modules_imported(file)) for module, file in MODULES.items()}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the circle
+
+
+def test_processes_are_forked_in_one_place() -> None:
+    """So that tracebacks, exit statuses and clean-up are handled once."""
+    for function in ("fork", "_exit"):
+        callers = [module for module, file in MODULES.items() if f"os.{function}(" in _text(file)]
+        assert len(callers) == 1
+        assert callers[0].startswith("testbed.sandbox")
+
+
+def test_no_folder_has_more_modules_than_a_reader_surveys() -> None:
+    """Subcommands are a list by nature."""
+    counts = Counter(file.parent for file in MODULES.values())
+    del counts[ROOT / "cli"]
+    assert not {folder: count for folder, count in counts.items() if count > MOST_MODULES}
+
+
+def _modules_imported(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(_text(file))):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [(f"{node.module}.{alias.name}", str(node.module)) for alias in node.names]
+        else:
+            continue
+        for name, package in names:
+            module = name if name in MODULES else package
+            if module in MODULES and module != _module(file):
+                yield module
