@@ -64,7 +64,7 @@ def scenario_schema() -> dict[str, Any]:
         schema["$defs"]["Bound"] = bounds[key].pop("additionalProperties")
         bounds[key]["additionalProperties"] = False
         bounds[key]["properties"] = {
-            name: {"$ref": "#/$defs/Bound", "description": quantity.definition}
+            name: {"$ref": "#/$defs/Bound", "description": quantity.metric.definition}
             for name, quantity in scope.quantities.items()
         }
     return schema

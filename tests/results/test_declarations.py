@@ -46,7 +46,7 @@ def declare(
 @pytest.fixture
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
     toy = OptionalTime(
-        "How long the toy rolled.",
+        definition="How long the toy rolled.",
         title="rolling of the toy",
         views=View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT,
         compared=Comparison(),

@@ -29,9 +29,9 @@ _SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT
 class LossShare(OptionalNumber):
     """The share of some packets that were lost; of several flows that of their packets together."""
 
-    def __init__(self, definition: str, lost: str, sent: str, **options: Any) -> None:
+    def __init__(self, lost: str, sent: str, **options: Any) -> None:
         """Declare it, with the names of the metrics that count the packets."""
-        super().__init__(definition, FINE_PERCENT, **options)
+        super().__init__(FINE_PERCENT, **options)
         self.lost, self.sent = lost, sent
 
     def share(self, flows: Sequence[Any]) -> float | None:
@@ -51,132 +51,86 @@ class FaultEffect(MetricGroup):
     crosses the faulty link. A fault is *in force* from its effect to its healing, or to the end.
     """
 
-    detection = OptionalTime(
-        "Until the first concerned EV leaves the active set; 0 if that is within the interval of "
-        "effect. Null: none did while the fault was in force.",
-        title="detection, first EV",
-        views=_SHOWN,
-        compared=Comparison(),
-    )
+    detection = OptionalTime(title="detection, first EV", views=_SHOWN, compared=Comparison())
+    """Until the first concerned EV leaves the active set; 0 if that is within the interval of
+    effect. Null: none did while the fault was in force."""
+
     detection_last = OptionalTime(
-        "Until the last concerned EV that was active while the fault was in force leaves the "
-        "active set. Null: not all of them did.",
-        title="detection, last EV",
-        views=View.REPORT,
-        compared=Comparison(),
+        title="detection, last EV", views=View.REPORT, compared=Comparison()
     )
-    exposure = OptionalTime(
-        "Until the last data packet is sent on a concerned EV while the fault is in force. Null: "
-        "none was sent.",
-        title="exposure",
-        views=View.REPORT,
-        combine=greatest,
-    )
-    stall = OptionalTime(
-        "The longest gap between two advances of the in-order delivered point, of gaps that begin "
-        "while the fault is in force; the wait from the fault to the first advance counts.",
-        title="stall",
-        views=_SHOWN,
-        compared=Comparison(),
-    )
-    placement_gap = OptionalTime(
-        "The longest time without a newly placed byte, of gaps that begin while the fault is in "
-        "force.",
-        title="longest gap in placement",
-        views=View.REPORT,
-    )
-    recovery = OptionalTime(
-        "Until goodput, averaged over 200 packets, is back at 95% of what the surviving links "
-        "allow; 0 if it never fell below. Null: it did not come back.",
-        title="recovery",
-        views=_SHOWN,
-        compared=Comparison(),
-    )
-    return_first = OptionalTime(
-        "From healing until the first EV that the fault took out is GOOD again; 0 if it was back "
-        "before. Null: none came back.",
-        title="return, first EV",
-        views=View.REPORT,
-    )
-    return_last = OptionalTime(
-        "From healing until the last EV that the fault took out is GOOD again. Null: not all came "
-        "back.",
-        title="return, last EV",
-        views=View.REPORT,
-    )
-    return_data = OptionalTime(
-        "From healing until data is sent on a concerned EV again. Null: none was.",
-        title="return of data",
-        views=View.REPORT,
-    )
-    deficit = OptionalTime(
-        "Integral of (attainable - goodput) / attainable from the fault until 10 base RTTs after "
-        "recovery (after healing, if there was none), but not beyond the next fault or the end. "
-        "One is as if nothing had been sent for one RTT.",
-        (IN_RTT,),
-        title="deficit",
-        views=_SHOWN,
-        compared=Comparison(),
-    )
-    deficit_baseline = OptionalTime(
-        "The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null: "
-        "nothing was sent before it.",
-        (IN_RTT,),
-        title="deficit, own baseline",
-        views=View.REPORT,
-    )
-    surviving_fraction = OptionalNumber(
-        "The share of `attainable_bps` that the links left in service allow.",
-        PERCENT,
-        combine=least,
-    )
+    """Until the last concerned EV that was active while the fault was in force leaves the active
+    set. Null: not all of them did."""
+
+    exposure = OptionalTime(title="exposure", views=View.REPORT, combine=greatest)
+    """Until the last data packet is sent on a concerned EV while the fault is in force. Null: none
+    was sent."""
+
+    stall = OptionalTime(title="stall", views=_SHOWN, compared=Comparison())
+    """The longest gap between two advances of the in-order delivered point, of gaps that begin
+    while the fault is in force; the wait from the fault to the first advance counts."""
+
+    placement_gap = OptionalTime(title="longest gap in placement", views=View.REPORT)
+    """The longest time without a newly placed byte, of gaps that begin while the fault is in
+    force."""
+
+    recovery = OptionalTime(title="recovery", views=_SHOWN, compared=Comparison())
+    """Until goodput, averaged over 200 packets, is back at 95% of what the surviving links allow; 0
+    if it never fell below. Null: it did not come back."""
+
+    return_first = OptionalTime(title="return, first EV", views=View.REPORT)
+    """From healing until the first EV that the fault took out is GOOD again; 0 if it was back
+    before. Null: none came back."""
+
+    return_last = OptionalTime(title="return, last EV", views=View.REPORT)
+    """From healing until the last EV that the fault took out is GOOD again. Null: not all came
+    back."""
+
+    return_data = OptionalTime(title="return of data", views=View.REPORT)
+    """From healing until data is sent on a concerned EV again. Null: none was."""
+
+    deficit = OptionalTime((IN_RTT,), title="deficit", views=_SHOWN, compared=Comparison())
+    """Integral of (attainable - goodput) / attainable from the fault until 10 base RTTs after
+    recovery (after healing, if there was none), but not beyond the next fault or the end. One
+    is as if nothing had been sent for one RTT."""
+
+    deficit_baseline = OptionalTime((IN_RTT,), title="deficit, own baseline", views=View.REPORT)
+    """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
+    nothing was sent before it."""
+
+    surviving_fraction = OptionalNumber(PERCENT, combine=least)
+    """The share of `attainable_bps` that the links left in service allow."""
+
     packets_exposed = Count(
-        "Data packets sent on concerned EVs, from the beginning of the interval of effect to "
-        "healing.",
-        title="packets sent into it",
-        views=View.FLOWS_OF_FAULT,
-        combine=total,
-        default=(0,),
+        title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total, default=0
     )
-    packets_lost = Count(
-        "Transmissions on concerned EVs, sent from one base RTT before the fault to healing, that "
-        "were lost. Those under way when the link died belong to it, so this may exceed "
-        "`packets_exposed`.",
-        views=View.REPORT | View.FLOWS_OF_FAULT,
-        combine=total,
-        default=(0,),
-    )
-    packets_sent = Count(
-        "Data packets that the flow sent, on any EV, while the fault was in force.",
-        views=View.REPORT,
-        combine=total,
-        default=(0,),
-    )
-    packets_sent_after_detection = Count(
-        "Data packets that the flow sent, on any EV, from the detection until healing.",
-        combine=total,
-        default=(0,),
-    )
-    packets_lost_after_detection = Count(
-        "Transmissions on concerned EVs, sent from the detection until healing, that were lost.",
-        combine=total,
-        default=(0,),
-    )
-    loss_share = LossShare(
-        "`packets_lost` / `packets_sent`. Null: nothing was sent.",
-        "packets_lost",
-        "packets_sent",
-        title="loss",
-        views=View.REPORT,
-    )
+    """Data packets sent on concerned EVs, from the beginning of the interval of effect to
+    healing."""
+
+    packets_lost = Count(views=View.REPORT | View.FLOWS_OF_FAULT, combine=total, default=0)
+    """Transmissions on concerned EVs, sent from one base RTT before the fault to healing, that were
+    lost. Those under way when the link died belong to it, so this may exceed
+    `packets_exposed`."""
+
+    packets_sent = Count(views=View.REPORT, combine=total, default=0)
+    """Data packets that the flow sent, on any EV, while the fault was in force."""
+
+    packets_sent_after_detection = Count(combine=total, default=0)
+    """Data packets that the flow sent, on any EV, from the detection until healing."""
+
+    packets_lost_after_detection = Count(combine=total, default=0)
+    """Transmissions on concerned EVs, sent from the detection until healing, that were lost."""
+
+    loss_share = LossShare("packets_lost", "packets_sent", title="loss", views=View.REPORT)
+    """`packets_lost` / `packets_sent`. Null: nothing was sent."""
+
     residual_loss = LossShare(
-        "`packets_lost_after_detection` / `packets_sent_after_detection`. Null: no detection, or "
-        "nothing was sent after it.",
         "packets_lost_after_detection",
         "packets_sent_after_detection",
         title="residual loss",
         views=View.REPORT | View.TERMINAL,
     )
+    """`packets_lost_after_detection` / `packets_sent_after_detection`. Null: no detection, or
+    nothing was sent after it."""
 
 
 class FlowFault(FaultEffect):
@@ -186,17 +140,12 @@ class FlowFault(FaultEffect):
     src: str
     dst: str
     affected: bool
-    evs_active = Count(
-        "Concerned EVs that were active when the fault took effect, or became active while it was "
-        "in force.",
-        title="active EVs through it",
-        views=View.FLOWS_OF_FAULT,
-    )
-    evs_detected = Count(
-        "Concerned EVs that left the active set while the fault was in force.",
-        title="taken out",
-        views=View.FLOWS_OF_FAULT,
-    )
+    evs_active = Count(title="active EVs through it", views=View.FLOWS_OF_FAULT)
+    """Concerned EVs that were active when the fault took effect, or became active while it was in
+    force."""
+
+    evs_detected = Count(title="taken out", views=View.FLOWS_OF_FAULT)
+    """Concerned EVs that left the active set while the fault was in force."""
 
 
 class FaultSummary(FaultEffect):
@@ -210,19 +159,25 @@ class FaultSummary(FaultEffect):
     target: str
     places: tuple[str, ...]
     actuator: str
-    requested_s = Number("When the fault was asked for, in the run's time.", SECONDS)
-    effective_s = OptionalNumber(
-        "When the fault took effect: the end of the interval in which it did. Null: it never did.",
-        SECONDS,
-    )
-    effective_uncertainty_ms = OptionalNumber(
-        "How long that interval is: times from the fault's effect may be too short by as much.",
-        MS,
-    )
-    heal_requested_s = OptionalNumber("When healing was asked for. Null: it was not.", SECONDS)
-    healed_s = OptionalNumber("When the fault was healed. Null: not in this run.", SECONDS)
+    requested_s = Number(SECONDS)
+    """When the fault was asked for, in the run's time."""
+
+    effective_s = OptionalNumber(SECONDS)
+    """When the fault took effect: the end of the interval in which it did. Null: it never did."""
+
+    effective_uncertainty_ms = OptionalNumber(MS)
+    """How long that interval is: times from the fault's effect may be too short by as much."""
+
+    heal_requested_s = OptionalNumber(SECONDS)
+    """When healing was asked for. Null: it was not."""
+
+    healed_s = OptionalNumber(SECONDS)
+    """When the fault was healed. Null: not in this run."""
+
     proof: dict[str, Any]
-    flows_affected = Count("Flows with an active concerned EV.")
+    flows_affected = Count()
+    """Flows with an active concerned EV."""
+
     flows: tuple[FlowFault, ...]
 
     @property

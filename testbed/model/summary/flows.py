@@ -26,16 +26,22 @@ class Latency(MetricGroup):
     From handing a message's first packet to the socket until it and all before it are in place.
     """
 
-    messages = Count("Messages that were completed.")
-    median = RequiredTime("The median.", _FORMS, title="message latency, median", views=View.REPORT)
+    messages = Count()
+    """Messages that were completed."""
+
+    median = RequiredTime(_FORMS, title="message latency, median", views=View.REPORT)
+    """The median."""
+
     p99 = RequiredTime(
-        "The 99th percentile.",
         _FORMS,
         title="message latency, p99",
         views=View.REPORT,
         compared=Comparison("message latency, p99", greatest),
     )
-    max = RequiredTime("The longest.", _FORMS)
+    """The 99th percentile."""
+
+    max = RequiredTime(_FORMS)
+    """The longest."""
 
 
 class EvSummary(MetricGroup):
@@ -44,18 +50,14 @@ class EvSummary(MetricGroup):
     ev: int
     plane: int
     path: str
-    goodput_bps = Number(
-        "Goodput of the flow over this EV, in the steady window.",
-        RATE,
-        title="goodput",
-        views=View.REPORT,
-    )
-    packets_sent = Count("Data packets sent in the whole run.", title="sent", views=View.REPORT)
-    packets_lost = Count(
-        "Transmissions in the whole run that were declared lost and had not arrived.",
-        title="lost",
-        views=View.REPORT,
-    )
+    goodput_bps = Number(RATE, title="goodput", views=View.REPORT)
+    """Goodput of the flow over this EV, in the steady window."""
+
+    packets_sent = Count(title="sent", views=View.REPORT)
+    """Data packets sent in the whole run."""
+
+    packets_lost = Count(title="lost", views=View.REPORT)
+    """Transmissions in the whole run that were declared lost and had not arrived."""
 
 
 class FlowSummary(MetricGroup):
@@ -69,61 +71,50 @@ class FlowSummary(MetricGroup):
     src: str
     dst: str
     transport: str
-    goodput_bps = Number(
-        "Newly placed payload per second, over the steady window.",
-        RATE,
-        title="goodput",
-        views=_SHOWN,
-    )
-    goodput_run_bps = Number(
-        "Newly placed payload per second, over the whole run.",
-        RATE,
-        compared=Comparison("goodput of all flows", total),
-    )
-    attainable_bps = Number(
-        "Payload rate that the fabric allows the flow without faults: its max-min fair share of "
-        "both hosts' ports, less the control packets of the sending host, times 4096 / 4238.",
-        RATE,
-    )
+    goodput_bps = Number(RATE, title="goodput", views=_SHOWN)
+    """Newly placed payload per second, over the steady window."""
+
+    goodput_run_bps = Number(RATE, compared=Comparison("goodput of all flows", total))
+    """Newly placed payload per second, over the whole run."""
+
+    attainable_bps = Number(RATE)
+    """Payload rate that the fabric allows the flow without faults: its max-min fair share of both
+    hosts' ports, less the control packets of the sending host, times 4096 / 4238."""
+
     attainable_fraction = Number(
-        "`goodput_bps` / `attainable_bps`.",
         PERCENT,
         title="of attainable",
         views=_SHOWN,
         compared=Comparison("slowest flow, of attainable", least),
     )
-    packets_sent = Count(
-        "Data packets handed to the socket, retransmissions and those that measured the base RTT "
-        "included.",
-        title="sent",
-        views=View.REPORT,
-    )
-    packets_lost = Count(
-        "Transmissions declared lost, less those that had arrived.",
-        title="lost",
-        views=_SHOWN,
-        compared=Comparison("packets lost", total),
-    )
+    """`goodput_bps` / `attainable_bps`."""
+
+    packets_sent = Count(title="sent", views=View.REPORT)
+    """Data packets handed to the socket, retransmissions and those that measured the base RTT
+    included."""
+
+    packets_lost = Count(title="lost", views=_SHOWN, compared=Comparison("packets lost", total))
+    """Transmissions declared lost, less those that had arrived."""
+
     packets_retransmitted = Count(
-        "Data packets sent again.",
-        title="retransmitted",
-        views=_SHOWN,
-        compared=Comparison("packets sent again", total),
+        title="retransmitted", views=_SHOWN, compared=Comparison("packets sent again", total)
     )
-    packets_spurious = Count(
-        "Transmissions declared lost that had arrived.", title="spurious", views=View.REPORT
-    )
-    packets_lost_elsewhere = Count(
-        "Transmissions lost that no fault explains: not sent on a path through a faulty link "
-        "between one base RTT before the fault and its healing."
-    )
-    packets_reordered = Count(
-        "First transmissions that arrived after a later one of the same EV: one path keeps the "
-        "order, so the machine reordered them."
-    )
-    reorder_depth_max = Count(
-        "The most PSNs by which a first transmission was late, over all paths: spraying does this."
-    )
+    """Data packets sent again."""
+
+    packets_spurious = Count(title="spurious", views=View.REPORT)
+    """Transmissions declared lost that had arrived."""
+
+    packets_lost_elsewhere = Count()
+    """Transmissions lost that no fault explains: not sent on a path through a faulty link between
+    one base RTT before the fault and its healing."""
+
+    packets_reordered = Count()
+    """First transmissions that arrived after a later one of the same EV: one path keeps the order,
+    so the machine reordered them."""
+
+    reorder_depth_max = Count()
+    """The most PSNs by which a first transmission was late, over all paths: spraying does this."""
+
     goodput_by_plane_bps: dict[int, float]
     evs: tuple[EvSummary, ...]
     latency: Latency | None

@@ -1,8 +1,8 @@
 """Metrics: each figure of a run's summary, declared once as an attribute of its group.
 
     class FaultEffect(MetricGroup):
-        packets_lost = Count("transmissions that the fault lost")
-        stall = OptionalTime("the longest gap between two advances of the delivered point")
+        stall = OptionalTime(views=View.REPORT)
+        \"\"\"The longest gap between two advances of the in-order delivered point.\"\"\"
 
 `FaultEffect.stall` is the declaration, `fault.stall` the value. In `summary.json` a time is one
 number for each of its forms (`stall_ms`, `stall_rtt`, `stall_real_us`), any other metric one number
@@ -13,9 +13,14 @@ Values are computed in `testbed/results/analysis`: `MetricGroup.measured` takes 
 attribute of the same name of an object that knows the run's records.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
+from functools import cache
+from itertools import pairwise
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
@@ -23,6 +28,8 @@ from pydantic import (
     ConfigDict,
     GetJsonSchemaHandler,
     SerializerFunctionWrapHandler,
+    TypeAdapter,
+    ValidationError,
     model_serializer,
     model_validator,
 )
@@ -162,66 +169,54 @@ class Comparison:
     combine: Combine = greatest
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
-    """One number of a metric: its key in `summary.json`, its unit, and its definition."""
-
-    key: str
-    unit: Unit
-    definition: str
-
-    def of(self, group: "MetricGroup") -> Value:
-        """The number of a group; None where it does not exist."""
-        return group.values[self.key]
+REQUIRED = object()
+"""The default of a metric that has to be given."""
 
 
 class Metric(Generic[T]):
     """The declaration of a metric whose values have type `T`.
 
+    Its name is that of the attribute, its definition the string below it.
+
     Attributes:
-        name: that of the attribute of its group.
-        definition: what it is, in one or two sentences.
+        name: its name.
         unit: its unit; of a time that of its first form.
         title: its heading in tables.
         views: the tables that show it.
         combine: makes a fault's value of those of the flows that it affected.
         compared: its row in comparisons, if it has one.
-        default: its value where none is given; none means that one has to be.
+        default: its value where none is given; `REQUIRED` if there has to be one.
     """
 
-    number_types: tuple[type, ...] = (int, float)
-    schema: Mapping[str, Any] = {"type": "number"}
+    number: Any = float
+    """Type of its numbers."""
 
     def __init__(
         self,
-        definition: str,
         unit: Unit = NUMBER,
         *,
+        definition: str = "",
         title: str = "",
         views: View = View.NONE,
         combine: Combine = worst,
         compared: Comparison | None = None,
-        default: tuple[Value, ...] = (),
+        default: Any = REQUIRED,
     ) -> None:
-        """Declare a metric; the name comes from the attribute that it is assigned to."""
+        """Declare a metric; a definition is given only if there is no source to read it from."""
         self.name = ""
-        self.definition = definition
         self.unit = unit
         self.title = title
         self.views = views
         self.combine = combine
         self.compared = compared
         self.default = default
+        self._definition = definition
+        self._owner: type = object
 
     def __set_name__(self, owner: type, name: str) -> None:
         """Take the attribute's name."""
-        self.name = name
+        self._owner, self.name = owner, name
         self.title = self.title or self.label
-
-    @property
-    def label(self) -> str:
-        """Its name as words."""
-        return self.name.replace("_", " ")
 
     @overload
     def __get__(self, group: None, owner: type) -> Self: ...
@@ -233,17 +228,27 @@ class Metric(Generic[T]):
         """The declaration, of a class; the value, of a group."""
         return self if group is None else self.value(group)
 
+    @property
+    def label(self) -> str:
+        """Its name as words."""
+        return self.name.replace("_", " ")
+
+    @property
+    def definition(self) -> str:
+        """What it is, in one or two sentences."""
+        return self._definition or _attribute_docstrings(self._owner)[self.name]
+
     def value(self, group: "MetricGroup") -> T:
         """Its value in a group."""
         return cast("T", group.values[self.name])
 
     @property
-    def quantities(self) -> tuple[Quantity, ...]:
+    def quantities(self) -> tuple["Quantity", ...]:
         """Its numbers in `summary.json`."""
-        return (Quantity(self.name, self.unit, self.definition),)
+        return (Quantity(self.name, self.unit, self),)
 
     @property
-    def compared_quantity(self) -> Quantity:
+    def compared_quantity(self) -> "Quantity":
         """The number that comparisons show; of a time that in base RTTs, if it has that form."""
         return next((q for q in self.quantities if q.unit is RTT), self.quantities[0])
 
@@ -251,27 +256,50 @@ class Metric(Generic[T]):
         """Its numbers by key, from an object that computes it."""
         return {self.name: getattr(source, self.name)}
 
-    def checked(self, number: Any) -> Value:
-        """A number that was read.
 
-        Raises:
-            ValueError: it is not of the metric's type.
-        """
-        if isinstance(number, bool) or not isinstance(number, self.number_types):
-            expected = self.schema["type"]
-            raise ValueError(f"{self.name}: {number!r} is no {expected}")  # noqa: TRY004 - pydantic takes it for a wrong value
-        return cast("Value", number)
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One number of a metric: its key in `summary.json`, and its unit."""
+
+    key: str
+    unit: Unit
+    metric: Metric[Any]
+
+    @property
+    def type(self) -> TypeAdapter[Any]:
+        """The type of the number."""
+        return _type(self.metric.number)
+
+    def of(self, group: "MetricGroup") -> Value:
+        """The number of a group; None where it does not exist."""
+        return group.values[self.key]
+
+
+@cache
+def _type(number: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(number)
+
+
+@cache
+def _attribute_docstrings(owner: type) -> dict[str, str]:
+    """The strings below the attributes of a class, on one line each, by the attributes' names."""
+    (definition,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
+    docstrings = {}
+    for statement, below in pairwise(cast("ast.ClassDef", definition).body):
+        match statement, below:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=text)):
+                docstrings[name] = " ".join(str(text).split())
+    return docstrings
 
 
 class Count(Metric[int]):
     """A whole number: packets, bytes."""
 
-    number_types = (int,)
-    schema: Mapping[str, Any] = {"type": "integer"}
+    number = int
 
-    def __init__(self, definition: str, unit: Unit = COUNT, **options: Any) -> None:
+    def __init__(self, unit: Unit = COUNT, **options: Any) -> None:
         """Declare it."""
-        super().__init__(definition, unit, **options)
+        super().__init__(unit, **options)
 
 
 class Number(Metric[float]):
@@ -281,22 +309,19 @@ class Number(Metric[float]):
 class OptionalNumber(Metric[float | None]):
     """A number that may not exist."""
 
-    number_types = (int, float, type(None))
-    schema: Mapping[str, Any] = {"type": ["number", "null"]}
+    number = float | None
 
-    def __init__(self, definition: str, unit: Unit = NUMBER, **options: Any) -> None:
+    def __init__(self, unit: Unit = NUMBER, **options: Any) -> None:
         """Declare it."""
-        super().__init__(definition, unit, **{"default": (None,), **options})
+        super().__init__(unit, **{"default": None, **options})
 
 
 class Times(Metric[T]):
     """A time, computed in emulated seconds and given in several forms."""
 
-    def __init__(
-        self, definition: str, forms: tuple[Form, ...] = THREE_FORMS, **options: Any
-    ) -> None:
+    def __init__(self, forms: tuple[Form, ...] = THREE_FORMS, **options: Any) -> None:
         """Declare it."""
-        super().__init__(definition, forms[0].unit, **options)
+        super().__init__(forms[0].unit, **options)
         self.forms = forms
 
     def value(self, group: "MetricGroup") -> T:
@@ -308,10 +333,7 @@ class Times(Metric[T]):
     @property
     def quantities(self) -> tuple[Quantity, ...]:
         """A number for each form."""
-        return tuple(
-            Quantity(f"{self.name}_{form.suffix}", form.unit, self.definition)
-            for form in self.forms
-        )
+        return tuple(Quantity(f"{self.name}_{form.suffix}", form.unit, self) for form in self.forms)
 
     def numbers(self, source: object, scale: Scale) -> dict[str, Value]:
         """Its forms by key, from an object that computes it in seconds."""
@@ -329,14 +351,11 @@ class RequiredTime(Times[Time]):
 class OptionalTime(Times[Time | None]):
     """A time that may not exist: it was not measured, or what it ends with never happened."""
 
-    number_types = (int, float, type(None))
-    schema: Mapping[str, Any] = {"type": ["number", "null"]}
+    number = float | None
 
-    def __init__(
-        self, definition: str, forms: tuple[Form, ...] = THREE_FORMS, **options: Any
-    ) -> None:
+    def __init__(self, forms: tuple[Form, ...] = THREE_FORMS, **options: Any) -> None:
         """Declare it."""
-        super().__init__(definition, forms, **{"default": (None,), **options})
+        super().__init__(forms, **{"default": None, **options})
 
 
 class MetricGroup(BaseModel):
@@ -392,18 +411,16 @@ class MetricGroup(BaseModel):
         if not isinstance(given, Mapping):
             return given
         numbers: dict[str, Value] = {}
-        missing = []
-        for metric in cls.metrics():
-            for quantity in metric.quantities:
-                if quantity.key in given:
-                    numbers[quantity.key] = metric.checked(given[quantity.key])
-                elif metric.default:
-                    numbers[quantity.key] = metric.default[0]
-                else:
-                    missing.append(quantity.key)
-        unknown = given.keys() - numbers.keys() - cls.model_fields.keys()
-        if missing or unknown:
-            raise ValueError(f"missing: {missing}, unknown: {sorted(unknown)}")
+        wrong: list[str] = []
+        for quantity in cls.quantities():
+            number = given.get(quantity.key, quantity.metric.default)
+            try:
+                numbers[quantity.key] = quantity.type.validate_python(number, strict=True)
+            except ValidationError:
+                wrong.append(quantity.key)
+        wrong += given.keys() - numbers.keys() - cls.model_fields.keys()
+        if wrong:
+            raise ValueError(f"missing, unknown, or of another type: {', '.join(wrong)}")
         return {**given, **numbers}
 
     @model_serializer(mode="wrap")
@@ -420,16 +437,8 @@ class MetricGroup(BaseModel):
         """The fields' schema and that of the metrics."""
         written = handler.resolve_ref_schema(handler(schema))
         properties = written.setdefault("properties", {})
-        for metric, quantity in _with_quantities(cls.metrics()):
-            unit = f" In {quantity.unit.symbol}." if quantity.unit.symbol else ""
-            properties[quantity.key] = {
-                **metric.schema,
-                "description": f"{quantity.definition}{unit}",
-            }
+        for quantity in cls.quantities():
+            unit = f" Unit: {quantity.unit.symbol}." if quantity.unit.symbol else ""
+            description = f"{quantity.metric.definition}{unit}"
+            properties[quantity.key] = {**quantity.type.json_schema(), "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}
-
-
-def _with_quantities(
-    metrics: Sequence[Metric[Any]],
-) -> Iterator[tuple[Metric[Any], Quantity]]:
-    return ((metric, quantity) for metric in metrics for quantity in metric.quantities)

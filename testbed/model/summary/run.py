@@ -11,7 +11,6 @@ from testbed.model.summary.metric import (
     FINE_PERCENT,
     IN_RTT,
     IN_S,
-    NUMBER,
     RATE,
     SECONDS,
     US,
@@ -33,26 +32,23 @@ _SHOWN = View.REPORT | View.TERMINAL
 class Integrity(MetricGroup):
     """What became of the payload."""
 
-    bytes_sent = Count("Payload that was posted.", BYTES)
-    bytes_verified = Count("Payload that is in place and equal to what was sent.", BYTES)
-    bytes_lost = Count(
-        "Payload that was due and is not in place.", BYTES, compared=Comparison("bytes lost")
-    )
-    bytes_corrupted = Count(
-        "Payload that is in place and differs from what was sent.",
-        BYTES,
-        compared=Comparison("bytes corrupted"),
-    )
-    bytes_unaccounted = Count(
-        "Payload sent to endpoints that a fault then killed: nobody checked it.",
-        BYTES,
-        default=(0,),
-    )
-    bytes_under_way = Count(
-        "Those bytes of `bytes_lost` whose senders had not given up when the run ended.",
-        BYTES,
-        default=(0,),
-    )
+    bytes_sent = Count(BYTES)
+    """Payload that was posted."""
+
+    bytes_verified = Count(BYTES)
+    """Payload that is in place and equal to what was sent."""
+
+    bytes_lost = Count(BYTES, compared=Comparison("bytes lost"))
+    """Payload that was due and is not in place."""
+
+    bytes_corrupted = Count(BYTES, compared=Comparison("bytes corrupted"))
+    """Payload that is in place and differs from what was sent."""
+
+    bytes_unaccounted = Count(BYTES, default=0)
+    """Payload sent to endpoints that a fault then killed: nobody checked it."""
+
+    bytes_under_way = Count(BYTES, default=0)
+    """Those bytes of `bytes_lost` whose senders had not given up when the run ended."""
 
     @property
     def intact(self) -> bool:
@@ -68,20 +64,30 @@ class OperationSummary(MetricGroup):
     """
 
     kind: str
-    hosts = Count("Hosts that take part.", views=_SHOWN)
-    bytes = Count("A host's buffer; of transfers the median.", BYTES, title="size", views=_SHOWN)
-    count = Count("Finished operations.", views=_SHOWN)
-    median = RequiredTime("Median completion time.", views=_SHOWN)
-    p99 = RequiredTime("99th percentile of completion times.", views=_SHOWN)
-    max = RequiredTime("Longest completion time.", title="longest", views=_SHOWN)
-    algbw_bps = Number("`bytes` * 8 / completion time, the median.", RATE)
-    busbw_bps = OptionalNumber(
-        "`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an "
-        "all-to-all, 1 for sendrecv, as nccl-tests defines it. Null for others.",
-        RATE,
-        title="bus bandwidth",
-        views=_SHOWN,
-    )
+    hosts = Count(views=_SHOWN)
+    """Hosts that take part."""
+
+    bytes = Count(BYTES, title="size", views=_SHOWN)
+    """A host's buffer; of transfers the median."""
+
+    count = Count(views=_SHOWN)
+    """Finished operations."""
+
+    median = RequiredTime(views=_SHOWN)
+    """Median completion time."""
+
+    p99 = RequiredTime(views=_SHOWN)
+    """99th percentile of completion times."""
+
+    max = RequiredTime(title="longest", views=_SHOWN)
+    """Longest completion time."""
+
+    algbw_bps = Number(RATE)
+    """`bytes` * 8 / completion time, the median."""
+
+    busbw_bps = OptionalNumber(RATE, title="bus bandwidth", views=_SHOWN)
+    """`algbw_bps` times 2(n - 1)/n for an all-reduce among n hosts, (n - 1)/n for an all-to-all, 1
+    for sendrecv, as nccl-tests defines it. Null for others."""
 
 
 class LinkSummary(MetricGroup):
@@ -92,32 +98,39 @@ class LinkSummary(MetricGroup):
     """
 
     direction: str
-    offered = Count("Packets that came to the sending port.", views=View.REPORT)
-    packets = Count(
-        "Packets that arrived at the other port, trimmed and corrupted ones among them.",
-        title="arrived",
-        views=View.REPORT,
-    )
-    marked = Count("Packets that were marked here.", views=View.REPORT)
-    trimmed = Count("Packets that were trimmed here; they travel on.", views=View.REPORT)
-    corrupted = Count("Packets that were corrupted here; they travel on.", views=View.REPORT)
-    full = Count("Packets dropped by a full queue.", title="dropped, full", views=View.REPORT)
-    lost = Count("Packets dropped at random or on chosen paths, by a fault.", views=View.REPORT)
-    blackholed = Count("Packets dropped by a blackhole.", views=View.REPORT)
-    cut = Count("Packets dropped by a cut.")
-    peak_bytes = Count(
-        "Greatest backlog of both queues of the port together.",
-        BYTES,
-        title="greatest backlog",
-        views=View.REPORT,
-    )
-    mean_bytes = OptionalNumber(
-        "Mean backlog of a switch's port over the run. Null at NICs and in simulated runs, where "
-        "it is not sampled.",
-        BYTES,
-        title="mean backlog",
-        views=View.REPORT,
-    )
+    offered = Count(views=View.REPORT)
+    """Packets that came to the sending port."""
+
+    packets = Count(title="arrived", views=View.REPORT)
+    """Packets that arrived at the other port, trimmed and corrupted ones among them."""
+
+    marked = Count(views=View.REPORT)
+    """Packets that were marked here."""
+
+    trimmed = Count(views=View.REPORT)
+    """Packets that were trimmed here; they travel on."""
+
+    corrupted = Count(views=View.REPORT)
+    """Packets that were corrupted here; they travel on."""
+
+    full = Count(title="dropped, full", views=View.REPORT)
+    """Packets dropped by a full queue."""
+
+    lost = Count(views=View.REPORT)
+    """Packets dropped at random or on chosen paths, by a fault."""
+
+    blackholed = Count(views=View.REPORT)
+    """Packets dropped by a blackhole."""
+
+    cut = Count()
+    """Packets dropped by a cut."""
+
+    peak_bytes = Count(BYTES, title="greatest backlog", views=View.REPORT)
+    """Greatest backlog of both queues of the port together."""
+
+    mean_bytes = OptionalNumber(BYTES, title="mean backlog", views=View.REPORT)
+    """Mean backlog of a switch's port over the run. Null at NICs and in simulated runs, where it is
+    not sampled."""
 
     @property
     def congestion(self) -> tuple[int, int]:
@@ -165,22 +178,37 @@ class Localisation(MetricGroup):
     An accusation is right if it names links of a fault in force, and no others.
     """
 
-    probes = Count("Probes that were sent.")
-    probes_lost = Count("Probes that were lost.")
-    accusations = Count("Accusations that were raised.")
-    accusations_right = Count("Accusations that were right.")
-    accusations_wrong = Count("Accusations that were wrong.")
-    precision = OptionalNumber("Share of accusations that were right. Null: there were none.")
-    recall = OptionalNumber("Share of faults that were named. Null: there were none.")
-    exact = OptionalNumber(
-        "Share of faults of which all directions, and no others, were named. Null: there were none."
-    )
-    naming = OptionalTime(
-        "From a fault's effect until it was named, of the fault that took longest. Null: one was "
-        "never named, or there were none.",
-        (IN_S, IN_RTT),
-    )
-    naming_rounds = OptionalNumber("The same in rounds of probes.")
+    probes = Count()
+    """Probes that were sent."""
+
+    probes_lost = Count()
+    """Probes that were lost."""
+
+    accusations = Count()
+    """Accusations that were raised."""
+
+    accusations_right = Count()
+    """Accusations that were right."""
+
+    accusations_wrong = Count()
+    """Accusations that were wrong."""
+
+    precision = OptionalNumber()
+    """Share of accusations that were right. Null: there were none."""
+
+    recall = OptionalNumber()
+    """Share of faults that were named. Null: there were none."""
+
+    exact = OptionalNumber()
+    """Share of faults of which all directions, and no others, were named. Null: there were none."""
+
+    naming = OptionalTime((IN_S, IN_RTT))
+    """From a fault's effect until it was named, of the fault that took longest. Null: one was never
+    named, or there were none."""
+
+    naming_rounds = OptionalNumber()
+    """The same in rounds of probes."""
+
     faults: tuple[LocalisedFault, ...]
 
 
@@ -188,15 +216,14 @@ class ProcessMemory(MetricGroup):
     """Resident memory of a process; while the first quarter of the run lasts, buffers fill."""
 
     process: str
-    early_bytes = Count(
-        "Median over the run's second quarter.", BYTES, title="second quarter", views=View.REPORT
-    )
-    late_bytes = Count(
-        "Median over the run's last quarter.", BYTES, title="last quarter", views=View.REPORT
-    )
-    growth = Number(
-        "The share by which the last quarter's is more.", FINE_PERCENT, views=View.REPORT
-    )
+    early_bytes = Count(BYTES, title="second quarter", views=View.REPORT)
+    """Median over the run's second quarter."""
+
+    late_bytes = Count(BYTES, title="last quarter", views=View.REPORT)
+    """Median over the run's last quarter."""
+
+    growth = Number(FINE_PERCENT, views=View.REPORT)
+    """The share by which the last quarter's is more."""
 
 
 class Expectation(_Record):
@@ -230,23 +257,23 @@ class Summary(MetricGroup):
     dilation: float
     verdict: State
     reasons: tuple[str, ...]
-    qps_in_error = Count("Flows of which a message failed.", default=(0,))
-    fairness = OptionalNumber(
-        "Jain's index of the flows' `attainable_fraction`, (Σx)² / (n Σx²): 1 if all have the "
-        "same, 1/n if one has everything. Null for a single flow.",
-        NUMBER,
-    )
-    duration_s = Number("Planned duration of the workload.", SECONDS)
-    base_rtt_us = Number(
-        "From handing a full data packet to the socket until its SACK has been processed, on the "
-        "idle fabric, in emulated time.",
-        US,
-    )
-    base_rtt_real_us = Number(
-        "`base_rtt_us` / dilation.",
-        US,
-        compared=Comparison("base RTT, real-equivalent"),
-    )
+    qps_in_error = Count(default=0)
+    """Flows of which a message failed."""
+
+    fairness = OptionalNumber()
+    """Jain's index of the flows' `attainable_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
+    1/n if one has everything. Null for a single flow."""
+
+    duration_s = Number(SECONDS)
+    """Planned duration of the workload."""
+
+    base_rtt_us = Number(US)
+    """From handing a full data packet to the socket until its SACK has been processed, on the idle
+    fabric, in emulated time."""
+
+    base_rtt_real_us = Number(US, compared=Comparison("base RTT, real-equivalent"))
+    """`base_rtt_us` / dilation."""
+
     integrity: Integrity
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
