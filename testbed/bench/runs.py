@@ -4,19 +4,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from testbed.bench.setting import Setting
-from testbed.campaign.budget import RetryPolicy
-from testbed.campaign.engine import Engine
-from testbed.campaign.local import LocalExecutor
-from testbed.campaign.plan import planned_run
-from testbed.campaign.store import Run, Store
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, kept
 from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+
+if TYPE_CHECKING:
+    from testbed.campaign.store import Run
 
 TRIES = 3
 """How often a run is made at most, until it can be trusted."""
@@ -31,7 +30,7 @@ class BenchRun:
         attempts: how often it was made.
     """
 
-    run: Run
+    run: "Run"
     attempts: int = 1
 
     @property
@@ -65,6 +64,13 @@ def make_runs(
     Raises:
         RunFailedError: a run was not finished.
     """
+    # They load Polars, which starts threads: not before `carried` has forked a sandbox.
+    from testbed.campaign.budget import RetryPolicy  # noqa: PLC0415
+    from testbed.campaign.engine import Engine  # noqa: PLC0415
+    from testbed.campaign.local import LocalExecutor  # noqa: PLC0415
+    from testbed.campaign.plan import planned_run  # noqa: PLC0415
+    from testbed.campaign.store import Store  # noqa: PLC0415
+
     store = Store(setting.results, since=datetime.now().astimezone(), exclusive=False)
     planned = []
     for scenario in scenarios:

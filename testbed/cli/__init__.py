@@ -36,6 +36,7 @@ __all__ = ["command_line", "main"]
 
 def main() -> None:
     """Run the command line; every error becomes a message and an exit status."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's; what has threads must not fork
     try:
         try:
             command_line()(prog_name="testbed")

@@ -16,7 +16,8 @@ from testbed.model.run_files.layout import LOGS, PCAPS, RAW, RUN
 from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.results.records import collect
-from testbed.sandbox.processes import ProcessFailedError, call_reporting
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import ProcessFailedError, spawn
 
 
 def run_experiment(
@@ -73,11 +74,11 @@ def record_experiment(
         switch = found()
     (directory / LOGS).mkdir(exist_ok=True)
 
-    def run(progress: Progress) -> None:
+    def run(channel: Channel) -> None:
         run_in_sandbox(
             scenario,
             directory,
-            progress,
+            channel.report,
             captured,
             hold,
             openvswitch=switch.datapath is not None,
@@ -89,7 +90,8 @@ def record_experiment(
     with cpus_awake() as cannot:
         write_manifest(directory, scenario, switch, cannot)
         try:
-            call_reporting(run, progress, title="the run", log=directory / LOGS / "run.log")
+            process = spawn(run, title="the run", log=directory / LOGS / "run.log")
+            process.result(progress)
         except ProcessFailedError as error:
             raise RunFailedError(
                 f"the run ended early ({error.reason}); see {directory / LOGS}"

@@ -154,10 +154,6 @@ class MachineError(TestbedError):
     remedy: str
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
 
-    def __post_init__(self) -> None:
-        """Set the exception's arguments, by which it is pickled."""
-        super().__init__(self.what, self.remedy)
-
     def __str__(self) -> str:
         """What is missing, and the remedy."""
         return f"{self.what}\n  remedy: {self.remedy}"

@@ -45,6 +45,10 @@ class Channel(Closeable):
         while data:
             data = data[os.write(self._descriptor, data) :]
 
+    def report(self, step: str, done: float) -> None:
+        """Send what is being done and how much of it is done: a `Progress`."""
+        self.send({"progress": [step, done]})
+
     def receive(self) -> list[dict[str, Any]] | None:
         """Wait for data; return the objects that it completes, perhaps none.
 

@@ -203,47 +203,24 @@ def words_of(exit_code: int) -> str:
 
 
 def call(
-    function: Callable[[], T], *, title: str = "the sandbox", timeout_s: float | None = None
+    function: Callable[[], T],
+    *,
+    title: str = "the sandbox",
+    isolated: bool = True,
+    timeout_s: float | None = None,
 ) -> T:
-    """Run a function as the first process of a sandbox of new namespaces; return its result.
+    """Run a function in a process of its own and return its result.
 
     Args:
         function: what to run; its result must be one that `encode` takes.
         title: what the process is, for messages.
+        isolated: whether it is the first process of a sandbox of new namespaces.
         timeout_s: how long it may take.
 
     Raises what `Child.result` raises.
     """
-    task = _Task(lambda _: function(), title, prints_errors=False)
+    task = _Task(lambda _: function(), title, isolated=isolated, prints_errors=False)
     result: T = task.start().result(timeout_s=timeout_s)
-    return result
-
-
-def call_reporting(
-    function: Callable[[Progress], T],
-    progress: Progress,
-    *,
-    title: str,
-    isolated: bool = True,
-    log: Path | None = None,
-) -> T:
-    """Run a function in a process of its own and return its result, as `call` does.
-
-    Args:
-        function: what to run; given the callback by which it reports its progress.
-        progress: called in this process with what the function reports.
-        title: what the process is, for messages.
-        isolated: whether the process is the first one of a sandbox of new namespaces.
-        log: the file to which its standard output and standard error go.
-
-    Raises what `Child.result` raises.
-    """
-
-    def work(channel: Channel) -> T:
-        return function(lambda step, done: channel.send({"progress": [step, done]}))
-
-    task = _Task(work, title, isolated=isolated, log=log, prints_errors=log is not None)
-    result: T = task.start().result(progress)
     return result
 
 

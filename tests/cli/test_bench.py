@@ -1,14 +1,13 @@
 """The parts of the bench can be listed and chosen; what is none of them is refused."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.bench import parts
 from testbed.bench.figure import Figure, at_least, at_most, not_measured
-from testbed.bench.parts import PARTS, Part
+from testbed.bench.parts import PARTS, Part, load
 from testbed.bench.setting import Setting
 from testbed.model.errors import ExitStatus, MachineError
 
@@ -20,6 +19,10 @@ def test_every_part_is_listed_with_what_it_measures(call: Call) -> None:
     assert done.status == ExitStatus.AS_EXPECTED
     listed = [line.split(maxsplit=1) for line in done.out.splitlines()]
     assert listed == [[name, part.what] for name, part in PARTS.items()]
+
+
+def test_every_part_can_be_loaded() -> None:
+    assert all(callable(load(name)) for name in PARTS)
 
 
 def test_the_documents_tell_of_every_part() -> None:
@@ -41,7 +44,8 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
 ) -> None:
     missing = not_measured(at_least("theirs / ours", "", [], 10), "no mnexec: apt install mininet")
     figures = [at_most("ours up", "s", [0.2, 0.3, 0.2], 1), missing]
-    monkeypatch.setattr(parts, "PARTS", {"up": Part("", lambda _: figures, root=False)})
+    monkeypatch.setattr(parts, "PARTS", {"up": Part("", "", root=False)})
+    monkeypatch.setattr(parts, "load", lambda _: lambda _: figures)
     done = call("bench", "up")
     assert done.status == ExitStatus.FAILED
     assert "not measured" in done.out
@@ -59,9 +63,10 @@ def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
         raise MachineError("no C compiler", "apt-get install gcc")
 
     good = at_most("ours up", "s", [0.2], 1)
-    chosen = {"rate": Part("one queue pair", no_compiler), "up": Part("", lambda _: [good])}
-    chosen = {name: replace(part, root=False) for name, part in chosen.items()}
+    functions = {"rate": no_compiler, "up": lambda _: [good]}
+    chosen = {name: Part("one queue pair", "", root=False) for name in functions}
     monkeypatch.setattr(parts, "PARTS", chosen)
+    monkeypatch.setattr(parts, "load", functions.__getitem__)
     done = call("bench")
     assert done.status == ExitStatus.FAILED
     assert "ours up" in done.out

@@ -15,6 +15,7 @@ from testbed.fabric.link_model import link_model
 from testbed.fabric.ordinary import tun
 from testbed.model.errors import ExitStatus
 from testbed.sandbox import namespaces
+from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox
 
 TESTBED = Path(sys.executable).with_name("testbed")
@@ -136,26 +137,16 @@ def test_without_the_library_that_loads_bpf_it_says_so() -> None:
 @pytest.mark.root
 def test_nobody_is_told_that_root_is_needed() -> None:
     """In a process that has given up root: what can be told without it is told."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if not child:
-        status = 1
-        try:
-            from testbed.experiment.diagnosis import diagnose  # noqa: PLC0415 - while still root
 
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            found = {one.name: (one.ok, one.required, one.detail) for one in diagnose()}
-            os.write(writer, json.dumps(found).encode())
-            status = 0
-        finally:
-            os._exit(status)
-    _, ended = os.waitpid(child, 0)
-    assert ended == 0
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        found = json.load(pipe)
-    assert found["root"] == [False, True, "namespaces need it"]
+    def look() -> dict[str, tuple[bool, bool, str]]:
+        from testbed.experiment.diagnosis import diagnose  # noqa: PLC0415 - while still root
+
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        return {one.name: (one.ok, one.required, one.detail) for one in diagnose()}
+
+    found = call(look, isolated=False)
+    assert found["root"] == (False, True, "namespaces need it")
     for name in ("HTB", "Ryu", "Open vSwitch, user-space datapath"):
         ok, _, detail = found[name]
         assert not ok

@@ -1,8 +1,9 @@
-import pickle
+import json
 
 import pytest
 
 from testbed.model.errors import ExitStatus, InputError, MachineError, Problem, RunFailedError
+from testbed.sandbox.encoding import decode_error, encode_error
 
 
 def test_a_problem_says_where_found_expected_and_remedy() -> None:
@@ -24,7 +25,7 @@ def test_a_problem_says_where_found_expected_and_remedy() -> None:
 def test_errors_cross_processes_and_know_their_exit_status(
     error: InputError | MachineError | RunFailedError, status: int
 ) -> None:
-    copy = pickle.loads(pickle.dumps(error))  # noqa: S301 - pickled on the line itself
+    copy = decode_error(json.loads(json.dumps(encode_error(error))))
     assert type(copy) is type(error)
     assert str(copy) == str(error) != ""
     assert copy.exit_status == ExitStatus(status)

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from testbed.model.errors import (
 )
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
-from testbed.sandbox.processes import Child, ProcessFailedError, call, call_reporting, spawn
+from testbed.sandbox.processes import Child, ProcessFailedError, call, spawn
 from tests.waiting import WATCHDOG_S, wait_until
 
 VALUES = [
@@ -46,12 +47,9 @@ def raise_(error: BaseException) -> None:
     raise error
 
 
-def run_plain(function: object) -> object:
+def run_plain(function: Callable[[], object]) -> object:
     """Run a function in a forked process without namespaces."""
-    assert callable(function)
-    return call_reporting(
-        lambda _: function(), lambda _what, _done: None, title="the work", isolated=False
-    )
+    return call(function, title="the work", isolated=False)
 
 
 def namespaces_of(pid: int) -> list[str]:
@@ -115,15 +113,13 @@ def test_a_killed_process_is_reported() -> None:
 def test_progress_is_followed() -> None:
     seen: list[tuple[str, float]] = []
 
-    def work(progress: object) -> str:
-        assert callable(progress)
-        progress("half", 0.5)
-        progress("whole", 1.0)
+    def work(channel: Channel) -> str:
+        channel.report("half", 0.5)
+        channel.report("whole", 1.0)
         return "done"
 
-    done = call_reporting(
-        work, lambda what, share: seen.append((what, share)), title="the work", isolated=False
-    )
+    child = spawn(work, title="the work", isolated=False)
+    done = child.result(lambda step, share: seen.append((step, share)))
     assert done == "done"
     assert seen == [("half", 0.5), ("whole", 1.0)]
 
@@ -136,13 +132,13 @@ def test_what_fails_here_meanwhile_ends_the_process() -> None:
         pids.append(pid)
         raise KeyboardInterrupt
 
-    def work(progress: object) -> None:
-        assert callable(progress)
-        progress("working", os.getpid())
+    def work(channel: Channel) -> None:
+        channel.report("working", os.getpid())
         time.sleep(WATCHDOG_S)
 
+    child = spawn(work, title="the work", isolated=False)
     with pytest.raises(KeyboardInterrupt):
-        call_reporting(work, fail, title="the work", isolated=False)
+        child.result(fail)
     assert not Path(f"/proc/{pids[0]}").exists()
 
 

@@ -1,12 +1,16 @@
 """Whether packets take as long as the fabric's propagation delay says, from socket to transport."""
 
+from typing import TYPE_CHECKING
+
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw
-from testbed.results.run_data import RunData
+
+if TYPE_CHECKING:
+    from testbed.results.run_data import RunData
 
 PAIRS = (("h0", "h4"), ("h1", "h2"))
 """One pair over a T1, one below the same T0s: both delays that there are."""
@@ -38,7 +42,7 @@ def _scenario() -> Scenario:
     )
 
 
-def _errors(data: RunData) -> tuple[float, float]:
+def _errors(data: "RunData") -> tuple[float, float]:
     """Median and 99th percentile of the error, in percent of the base RTT that the model has."""
     import polars as pl  # noqa: PLC0415 - starts threads, and sandboxes are forked before
 
@@ -59,7 +63,7 @@ def _errors(data: RunData) -> tuple[float, float]:
     return float(str(middle)), float(str(high))
 
 
-def _one_way_s(data: RunData, src: str, dst: str) -> float:
+def _one_way_s(data: "RunData", src: str, dst: str) -> float:
     topology = data.topology
     one, other = topology.nodes[src], topology.nodes[dst]
     return topology.one_way_ns(1 if topology.rack(one) == topology.rack(other) else 3) / 1e9

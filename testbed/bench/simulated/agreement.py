@@ -23,9 +23,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
-from testbed.results.analyse import analyse
 from testbed.results.run_directory import RunDirectory
-from testbed.sim import Timing, simulate
 
 AGREES = 0.15
 DURATION = "5 s"
@@ -175,6 +173,10 @@ def _compare(setting: Setting) -> list[Compared]:
 
 
 def _simulate(scenario: Scenario, results: Path) -> Summary:
+    # They load Polars, which starts threads: not before `calibrate` has forked a sandbox.
+    from testbed.results.analyse import analyse  # noqa: PLC0415
+    from testbed.sim import Timing, simulate  # noqa: PLC0415
+
     started = datetime.now().astimezone()
     directory = RunDirectory.create(results, f"simulated-{scenario.name}", scenario.seed, started)
     simulate(scenario, directory.path, timing=Timing.EMULATED)
