@@ -1,4 +1,4 @@
-"""The command line: `testbed`, one module a subcommand."""
+"""The command line `testbed`: one module for each subcommand."""
 
 import gc
 import os
@@ -6,6 +6,7 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -31,18 +32,21 @@ from testbed.cli.trace import trace
 from testbed.cli.validate import validate
 from testbed.model.errors import ExitStatus, InputError, TestbedError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["command_line", "main"]
 
 
 def main() -> None:
-    """Run the command line; every error becomes a message and an exit status."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's; what has threads must not fork
+    """Run the command line; an error becomes a message and an exit status."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
     try:
         try:
             command_line()(prog_name="testbed")
         finally:
-            gc.freeze()  # or Python looks through all there is before it ends: 0.3 s after a run
-            sys.stdout.flush()  # here, where a reader that has gone is no error
+            gc.freeze()  # spares a collection of all objects at exit: 0.3 s after a run
+            sys.stdout.flush()  # here, where a closed pipe is handled
     except InputError as error:
         for problem in error.problems:
             print_error(str(problem))
@@ -50,10 +54,10 @@ def main() -> None:
     except TestbedError as error:
         print_error(str(error))
         sys.exit(error.exit_status)
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILED)
-    except Exception as error:  # noqa: BLE001 - the last resort: told briefly, kept in full
+    except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback in a file
         print_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
         sys.exit(ExitStatus.UNTRUSTED)
 
@@ -68,25 +72,16 @@ def command_line() -> typer.Typer:
         rich_markup_mode=None,
     )
     app.callback()(_callback)
-    app.command()(run)
-    app.command()(simulate)
-    app.command()(report)
-    app.command()(compare)
-    app.command("list")(list_)
-    app.command()(validate)
-    app.command()(paths)
-    app.command()(trace)
-    app.command()(topo)
-    app.command()(protocol)
-    app.command()(shell)
-    app.command()(write_bw)
-    app.command()(write_lat)
+    commands: tuple[Callable[..., None], ...] = (
+        *(run, simulate, report, compare),
+        *(list_, validate, paths, trace, topo, protocol, schema),
+        *(shell, write_bw, write_lat),
+        *(figures, bench),
+        *(doctor, clean),
+    )
+    for command in commands:
+        app.command(command.__name__.strip("_").replace("_", "-"))(command)
     app.add_typer(fault_commands(), name="fault")
-    app.command()(schema)
-    app.command()(figures)
-    app.command()(bench)
-    app.command()(doctor)
-    app.command()(clean)
     return app
 
 

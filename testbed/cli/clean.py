@@ -1,4 +1,4 @@
-"""`testbed clean`: remove what broken-off runs left."""
+"""`testbed clean`: remove the directories of unfinished runs."""
 
 import re
 from pathlib import Path
@@ -13,30 +13,30 @@ if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
 
 _RUN = re.compile(r"\d{8}T\d{6}-\d+(-\d+)?", re.ASCII)
-"""What the directory of a run is called: nothing else is ever removed."""
+"""The name of a run's directory; no other directory is removed."""
 
 
 def clean(
     results: Results = Path("results"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be removed.")
+        bool, typer.Option("--dry-run", help="Only print what would be removed.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove the directories of broken-off runs.
+    """Remove the directories of unfinished runs.
 
-    Runs that are on or complete stay. Nothing else is ever left behind: the fabric lives in
-    namespaces that end with its run.
+    Runs that are complete or still running stay. A run leaves nothing else behind: its fabric is in
+    namespaces that end with it.
     """
     from testbed.results.run_directory import is_locked, runs
 
     removed = []
     for run in runs(results):
-        named_so = _RUN.fullmatch(run.path.name) is not None
-        if named_so and not run.complete and not is_locked(run.path):
+        is_run = _RUN.fullmatch(run.path.name) is not None
+        if is_run and not run.complete and not is_locked(run.path):
             removed.append(str(run.path))
             if not dry_run:
-                _try_to_remove(run)
+                _remove(run)
     if as_json:
         print_json({"removed": [] if dry_run else removed, "unfinished": removed})
         return
@@ -46,11 +46,11 @@ def clean(
         stdout().print(f"nothing to remove in {results}")
 
 
-def _try_to_remove(run: "RunDirectory") -> None:
+def _remove(run: "RunDirectory") -> None:
     from testbed.model.errors import MachineError
 
     try:
         run.remove()
     except PermissionError as error:
         what = f"cannot remove {error.filename}: {error.strerror}"
-        raise MachineError(what, "call it as whoever called the run, or with sudo") from None
+        raise MachineError(what, "run it as the user who made the run, or with sudo") from None

@@ -1,4 +1,4 @@
-"""`testbed compare`: runs, or the cases of series, beside one another."""
+"""`testbed compare`: a table, figures and a report of several runs or series."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.options import Json
-from testbed.cli.screen import print_json, stdout
-from testbed.model.errors import InputError
+from testbed.cli.options import Json, writing
+from testbed.cli.screen import print_json, ruled_table, stdout
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,30 +20,28 @@ if TYPE_CHECKING:
 def compare(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="Directories of runs, or of series (--repeat)."),
+        typer.Argument(metavar="RUN", help="Directories of runs or of series (--repeat)."),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The report; figures beside it.")
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="Where to write the report."),
     ] = Path("results/comparison/report.html"),
     as_json: Json = False,
 ) -> None:
-    """Compare runs: medians, how sure they are, differences, figures.
+    """Compare runs or series: a table, figures and a report.
 
-    Differences are from the first.
+    The table has medians with their intervals, and marks significant differences from the first.
     """
     from testbed.campaign.series import groups_of
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user
 
     groups = groups_of(runs)
-    try:
+    with writing("--output", output):
         output.parent.mkdir(parents=True, exist_ok=True)
         rows = write_comparison("Comparison", groups, output)
-    except OSError as error:
-        expected = f"a file to write ({error.strerror})"
-        raise InputError.of("--output", str(output), expected) from None
-    for one in (output.parent, output, *output.parent.glob("figures/*")):
-        give_to_user(one)
+    for path in (output.parent, output, *output.parent.glob("figures/*")):
+        give_to_user(path)
     if as_json:
         names = [group.name for group in groups]
         print_json({"groups": names, "rows": [asdict(row) for row in rows], "report": str(output)})
@@ -54,16 +51,13 @@ def compare(
 
 
 def print_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: "Console") -> None:
-    """Print medians with their intervals; differences that are sure are marked."""
-    from rich.table import Table
-
+    """Print the medians of each group with their intervals, and mark significant differences."""
     from testbed.results.analysis.estimates import CONFIDENCE, MIN_SAMPLES
     from testbed.results.report.comparison_report import shown
 
-    table = Table()
-    table.add_column("figure", style="cyan")
-    for group in groups:
-        table.add_column(f"{group.name}\n{_counted(len(group.runs))}", justify="right")
+    counts = [len(group.runs) for group in groups]
+    names = [f"{group.name}\n{_count(count)}" for group, count in zip(groups, counts, strict=True)]
+    table = ruled_table("figure", numbers=names)
     for row in rows:
         cells = [
             shown(cell.value) + (" *" if cell.difference and cell.difference.differs else "")
@@ -71,14 +65,13 @@ def print_comparison(groups: "Sequence[Group]", rows: "Sequence[Row]", console: 
         ]
         table.add_row(f"{row.name} ({row.unit})" if row.unit else row.name, *cells)
     console.print(table)
-    counts = [len(group.runs) for group in groups]
     if any(1 < count < MIN_SAMPLES for count in counts):
-        console.print(f"(low to high): the range; fewer than {MIN_SAMPLES} runs give no confidence")
+        console.print(f"(low to high): the range; an interval needs {MIN_SAMPLES} runs or more")
     if max(counts) >= MIN_SAMPLES:
         console.print(f"[low, high]: the median's {CONFIDENCE:.0%} confidence interval")
     if any(cell.difference and cell.difference.differs for row in rows for cell in row.cells):
-        console.print(f"* differs from the first, with {CONFIDENCE:.0%} confidence (rank test)")
+        console.print(f"* differs from the first with {CONFIDENCE:.0%} confidence (rank test)")
 
 
-def _counted(runs: int) -> str:
+def _count(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs"

@@ -1,4 +1,4 @@
-"""`testbed doctor`: what this machine can and cannot do."""
+"""`testbed doctor`: what this machine can do, and what is missing."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 def doctor(
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Measure what it carries, too, for `testbed run` to know."),
+        typer.Option("--measure", help="Also measure the load that it carries, for testbed run."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Try what this machine can do; say what is missing (root).
+    """Check what this machine can do, by trying it (root).
 
-    Exit status: 0 all that is required is there, 3 something required is missing.
+    Exit status: 0 if nothing required is missing, otherwise 3.
     """
     from testbed.experiment.diagnosis import diagnose
     from testbed.model.errors import ExitStatus
 
     findings = diagnose()
-    able = all(found.ok for found in findings if found.required)
+    able = all(finding.ok for finding in findings if finding.required)
     capacity = measure_capacity() if measure and able else None
     if as_json:
-        answer = {"able": able, "findings": [asdict(found) for found in findings]}
-        print_json(answer | ({"capacity": asdict(capacity)} if capacity else {}))
+        result = {"able": able, "findings": [asdict(finding) for finding in findings]}
+        print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
     else:
         _show(findings, able=able)
         if capacity is not None:
@@ -48,12 +48,13 @@ def _show(findings: "list[Finding]", *, able: bool) -> None:
 
     console = stdout()
     table = Table("what", "", "found")
-    for found in findings:
-        state = "ok" if found.ok else "MISSING" if found.required else "missing"
-        style = "green" if found.ok else "bold red" if found.required else "yellow"
-        table.add_row(found.name, f"[{style}]{state}[/]", found.detail)
+    for finding in findings:
+        state = "ok" if finding.ok else "MISSING" if finding.required else "missing"
+        style = "green" if finding.ok else "bold red" if finding.required else "yellow"
+        table.add_row(finding.name, f"[{style}]{state}[/]", finding.detail)
     console.print(table, markup=True)
-    for found in findings:
-        if not found.ok:
-            console.print(f"{found.name}: needed for {found.needed_for}\n  remedy: {found.remedy}")
+    for finding in findings:
+        if not finding.ok:
+            needed = f"{finding.name}: needed for {finding.needed_for}"
+            console.print(f"{needed}\n  remedy: {finding.remedy}")
     console.print("this machine can run the testbed" if able else "this machine cannot run it yet")

@@ -1,10 +1,25 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share, and checks of their values."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.model.errors import InputError, raise_any
+
+if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Node
+    from testbed.model.fabric.topology import Topology
+
+ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")]
+TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="A topology's name or file.")]
+Src = Annotated[str, typer.Argument(help="The sending host, such as h0.")]
+Dst = Annotated[str, typer.Argument(help="The receiving host, such as h4.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Pcap = Annotated[
     list[str] | None,
@@ -12,11 +27,50 @@ Pcap = Annotated[
 ]
 NoFigures = Annotated[
     bool,
-    typer.Option("--no-figures", help="Neither figures nor report: testbed report makes them."),
+    typer.Option("--no-figures", help="No figures and no report: testbed report makes them later."),
 ]
-Results = Annotated[Path, typer.Option("--results", metavar="DIR", help="Where runs are written.")]
+Results = Annotated[
+    Path, typer.Option("--results", metavar="DIR", help="The directory of all results.")
+]
 Folder = Annotated[
     str | None,
     typer.Option("--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."),
 ]
-"""The directory below that of `--results` in which the run's is made: campaigns name it."""
+"""The directory within that of `--results` in which the run's directory is made, for campaigns."""
+
+
+def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
+    """The hosts with these names, given by the argument that holds each.
+
+    Raises:
+        InputError: the fabric has no such host.
+    """
+    from testbed.model.fabric.names import unknown_host
+
+    raise_any(unknown_host(topology, argument, name) for argument, name in names.items())
+    return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
+
+
+def require_links(topology: "Topology", names: list[str]) -> None:
+    """Check the links that `--pcap` names.
+
+    Raises:
+        InputError: the fabric has no such link.
+    """
+    from testbed.model.fabric.names import unknown_link
+
+    raise_any(unknown_link(topology, "--pcap", name) for name in names)
+
+
+@contextmanager
+def writing(option: str, path: Path, kind: str = "a file to write") -> Iterator[None]:
+    """Report an OSError of a block that writes to the path of an option.
+
+    Raises:
+        InputError: the block could not write.
+    """
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise InputError.of(option, str(path), f"{kind} ({reason})") from None

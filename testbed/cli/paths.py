@@ -1,57 +1,31 @@
-"""`testbed paths`: every path between two hosts, with the address that names it."""
+"""`testbed paths`: all paths between two hosts, with their carrier addresses."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from testbed.cli.options import Json
-from testbed.cli.screen import print_json, print_table
+from testbed.cli.options import Dst, Json, Src, TopologyName, hosts_named
+from testbed.cli.screen import plain_table, print_json, print_table
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
 
 
-def paths(
-    topology: Annotated[str, typer.Argument(help="A topology's name or file.")],
-    src: Annotated[str, typer.Argument(help="The sending host, such as h0.")],
-    dst: Annotated[str, typer.Argument(help="The receiving host, such as h4.")],
-    as_json: Json = False,
-) -> None:
+def paths(topology: TopologyName, src: Src, dst: Dst, as_json: Json = False) -> None:
     """Show the paths between two hosts.
 
-    For each an EV that takes it, its carrier address and the links that it crosses.
+    For each path an EV that selects it, its carrier address and its links.
     """
-    from rich.table import Table
-
     from testbed.files.topologies import load_topology
 
     fabric = load_topology(topology)
-    found = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
+    rows = _paths(fabric, *hosts_named(fabric, SRC=src, DST=dst))
     if as_json:
-        print_json(found)
+        print_json(rows)
         return
-    table = Table("path", "EV", "carrier address", "links", box=None, pad_edge=False)
-    table.columns[0].style = "cyan"
-    for one in found:
-        table.add_row(one["path"], f"{one['ev']:#010x}", one["carrier"], " ".join(one["links"]))
+    table = plain_table("path", "EV", "carrier address", "links")
+    for row in rows:
+        table.add_row(row["path"], f"{row['ev']:#010x}", row["carrier"], " ".join(row["links"]))
     print_table(table)
-
-
-def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
-    """The hosts that arguments name.
-
-    Raises:
-        InputError: the fabric has no such host.
-    """
-    from testbed.model.errors import InputError
-    from testbed.model.fabric.names import unknown_host
-
-    problems = [unknown_host(topology, where, name) for where, name in names.items()]
-    wrong = [problem for problem in problems if problem is not None]
-    if wrong:
-        raise InputError(wrong)
-    return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
 
 
 def _paths(topology: "Topology", src: "Node", dst: "Node") -> list[dict[str, Any]]:

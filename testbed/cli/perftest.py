@@ -1,9 +1,10 @@
-"""`testbed write-bw` and `testbed write-lat`: perftest's measurements on a fabric of their own."""
+"""`testbed write-bw` and `testbed write-lat`: perftest's measurements in a new fabric."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.options import TopologyName, hosts_named
 from testbed.perftest import options
 from testbed.perftest.parameters import Parameters, Tool
 
@@ -11,13 +12,12 @@ if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
 
-Fabric = Annotated[str, typer.Argument(help="A topology's name or file.")]
-Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The host that calls.")]
-Dst = Annotated[str | None, typer.Option("--dst", metavar="HOST", help="The host that is called.")]
+Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The client.")]
+Dst = Annotated[str | None, typer.Option("--dst", metavar="HOST", help="The server.")]
 
 
 def write_bw(
-    topology: Fabric = "clos-4plane",
+    topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
     size: options.BandwidthSize = options.BANDWIDTH_SIZE,
@@ -31,8 +31,8 @@ def write_bw(
 ) -> None:
     """Measure the bandwidth of WRITEs, as ib_write_bw does (root).
 
-    Between neighbours below the same T0 and between racks, unless hosts are given. In testbed shell
-    the program itself is there: h4 write_bw &, then h0 write_bw h4.
+    Without --src and --dst it measures between two hosts of a rack and between two racks. The
+    program is also in testbed shell: h4 write_bw &, then h0 write_bw h4.
     """
     sizes = options.sizes(size, all_sizes=all_sizes)
     parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
@@ -41,7 +41,7 @@ def write_bw(
 
 
 def write_lat(
-    topology: Fabric = "clos-4plane",
+    topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
     size: options.LatencySize = options.LATENCY_SIZE,
@@ -51,8 +51,8 @@ def write_lat(
 ) -> None:
     """Measure the latency of a WRITE, as ib_write_lat does (root).
 
-    Between neighbours below the same T0 and between racks, unless hosts are given. In testbed shell
-    the program itself is there: h4 write_lat &, then h0 write_lat h4.
+    Without --src and --dst it measures between two hosts of a rack and between two racks. The
+    program is also in testbed shell: h4 write_lat &, then h0 write_lat h4.
     """
     sizes = options.sizes(size, all_sizes=all_sizes)
     parameters = Parameters(Tool.LATENCY, sizes, iters)
@@ -73,22 +73,21 @@ def _measure(
 
 
 def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tuple[Node, Node]]":
-    """The hosts named, or the first and its neighbour, and the first and the last.
+    """The pair of hosts named, or a pair within the first rack and one to the last rack.
 
     Raises:
-        InputError: one of them is no host, or only one is named.
+        InputError: a name is not a host's, or only one host is named.
     """
-    from testbed.cli.paths import hosts_named
     from testbed.model.errors import InputError
 
     if src is not None and dst is not None:
         a, b = hosts_named(topology, **{"--src": src, "--dst": dst})
         if a == b:
-            raise InputError.of("--dst", dst, "another host than --src")
+            raise InputError.of("--dst", dst, "a host other than --src")
         return [(a, b)]
     if src is not None or dst is not None:
         missing = "--src" if src is None else "--dst"
-        raise InputError.of(missing, "nothing", "a host, as the other one is named")
+        raise InputError.of(missing, "nothing", "a host, as the other end is named")
     first = topology.hosts[0]
     others = {topology.rack(host): host for host in reversed(topology.hosts[1:])}
     return [(first, others[rack]) for rack in sorted(others) if rack in (0, max(others))]

@@ -1,4 +1,4 @@
-"""`testbed report`: analyse a run once more."""
+"""`testbed report`: analyse a run again."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,8 @@ from testbed.cli.summary import exit_status, show
 
 def report(
     run_directory: Annotated[
-        Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
+        Path,
+        typer.Argument(metavar="RUN", help="A run's directory, or its scenario's."),
     ],
     as_json: Json = False,
 ) -> None:

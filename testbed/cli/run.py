@@ -3,16 +3,24 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.options import Folder, Json, NoFigures, Pcap, Results
-from testbed.cli.running import machine_capacity, reporting_kept_files, scenario_given, signals_stop
-from testbed.cli.screen import print_warning, showing_progress
+from testbed.cli.options import (
+    Folder,
+    Json,
+    NoFigures,
+    Pcap,
+    Results,
+    ScenarioName,
+    Seed,
+    require_links,
+)
+from testbed.cli.running import checked_scenario, machine_capacity, new_run
+from testbed.cli.screen import print_warning
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -24,7 +32,7 @@ from testbed.cli.series import (
     sweep_of,
 )
 from testbed.cli.summary import end_with
-from testbed.model.errors import InputError, MachineError
+from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
@@ -33,35 +41,32 @@ if TYPE_CHECKING:
     from testbed.campaign.series import Settings
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
-    from testbed.model.summary import Summary
-    from testbed.results.run_directory import RunDirectory
 
 
 def run(
-    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")],
+    name: ScenarioName,
     results: Results = Path("results"),
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Instead of the scenario's.")
-    ] = None,
+    seed: Seed = None,
     repeat: Repeat = 1,
     sweep: Sweep = None,
     set_: Set = None,
     into: Into = None,
     pcap: Pcap = None,
     hold: Annotated[
-        bool, typer.Option("--hold", help="Stay up after the timeline, until Ctrl-C.")
+        bool, typer.Option("--hold", help="Keep the fabric up after the end, until Ctrl-C.")
     ] = False,
     hold_for: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Stay up for so long at most: 5min.")
+        str | None,
+        typer.Option(metavar="TIME", help="Like --hold, for 5min or another time."),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Even if it is far too much for this machine.")
+        bool, typer.Option("--force", help="Run even if the load is far too high for this machine.")
     ] = False,
     stop_if_late: Annotated[
         bool,
         typer.Option(
             "--stop-if-late",
-            help="End once the machine was so late that the run cannot be trusted; keep nothing.",
+            help="End the run when the machine is too late for it to be trusted; keep nothing.",
         ),
     ] = False,
     folder: Folder = None,
@@ -70,54 +75,44 @@ def run(
 ) -> None:
     """Run a scenario and write its report (root).
 
-    With --repeat or --sweep several runs, compared in one report. With --hold the fabric and its
-    traffic stay up for faults by hand (testbed fault), and Ctrl-C brings the report. Exit status:
-    0 as expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 3 this
-    machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
+    --repeat and --sweep make several runs and compare them in one report. With --hold the fabric
+    and its traffic stay up for faults by hand (testbed fault) until Ctrl-C, then the report is
+    written. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not met,
+    2 wrong input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
-    from testbed.results.run_directory import RunDirectory, locked
-
     settings, swept, links = settings_of(set_), sweep_of(sweep), pcap or []
     several = repeat > 1 or bool(swept) or into is not None
-    held_up = hold_of(hold=hold, limit=hold_for, several=several)
+    holding = _hold(hold=hold, limit=hold_for, several=several)
 
     def load(case: "Settings") -> "Scenario":
         return _checked(name, settings, case, seed, links, force=force)
 
-    def execute(
-        scenario: "Scenario",
-        directory: "RunDirectory",
-        progress: Progress,
-        hold: "Hold | None" = None,
-    ) -> "Summary":
-        from testbed.experiment import run_experiment
-        from testbed.results.analyse import analyse
-
-        captured = dict.fromkeys(links)
-        run_experiment(
-            scenario, directory.path, progress, captured, hold, stop_if_late=stop_if_late
-        )
-        progress("analysing", 1.0)
-        return analyse(directory.path, drawn=not no_figures)
-
-    if several:
-        plan = plan_of(load({}), simulated=False, settings=settings, sweep=swept, repeat=repeat)
-        given = {"--no-figures": no_figures, "--force": force, "--stop-if-late": stop_if_late}
-        options = (*(name for name, is_set in given.items() if is_set), *_pcap_options(links))
-        run_series(plan, load, options, results=results, into=into, as_json=as_json)
     scenario = load({})
-    started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, started)
+    if several:
+        plan = plan_of(scenario, simulated=False, settings=settings, sweep=swept, repeat=repeat)
+        flags = {"--no-figures": no_figures, "--force": force, "--stop-if-late": stop_if_late}
+        options = (*(flag for flag, is_set in flags.items() if is_set), *_pcap_options(links))
+        run_series(plan, load, options, results=results, into=into, as_json=as_json)
+
+    from testbed.experiment import run_experiment
+    from testbed.results.analyse import analyse
+
     with (
-        signals_stop(),
-        locked(directory.path),
-        reporting_kept_files(directory),
-        showing_progress() as progress,
-        ended_by_ctrl_c(held_up, progress) as told,
+        new_run(scenario, results, folder) as (directory, progress),
+        _ending_hold_by_ctrl_c(holding, progress) as report,
     ):
-        if held_up is not None:
+        if holding is not None:
             print_fault_help(directory.path, scenario.topology)
-        summary = execute(scenario, directory, told, held_up)
+        run_experiment(
+            scenario,
+            directory.path,
+            report,
+            dict.fromkeys(links),
+            holding,
+            stop_if_late=stop_if_late,
+        )
+        report("analysing", 1.0)
+        summary = analyse(directory.path, drawn=not no_figures)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json)
 
 
@@ -134,11 +129,11 @@ def _checked(
     *,
     force: bool,
 ) -> "Scenario":
-    """Load a scenario and check all that can be before anything is built."""
+    """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    scenario = scenario_given(name, _dilation, settings, swept, seed)
-    _require_links(scenario, pcap)
+    scenario = checked_scenario(name, _dilation, settings, swept, seed)
+    require_links(scenario.topology, pcap)
     _require_no_pause(scenario)
     require_room(scenario)
     _require_capacity(name, scenario, force=force)
@@ -149,19 +144,19 @@ def _dilation(scenario: "Scenario") -> float:
     """The dilation for `auto`: the smallest that this machine carries.
 
     Raises:
-        MachineError: it is not known what this machine carries.
+        MachineError: the capacity of this machine is unknown.
     """
     capacity = machine_capacity()
     if capacity is None:
         raise MachineError(
-            "dilation: auto needs to know what this machine carries",
+            "dilation: auto needs the capacity of this machine, which is unknown",
             "end other programs, then: testbed doctor --measure; or give a number",
         )
     return capacity.fitting_dilation(scenario)
 
 
 def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
-    """Does the machine carry this scenario?"""
+    """Check that the machine carries a scenario, and print a warning if that is not sure."""
     from testbed.experiment.capacity import judge_load
 
     capacity = machine_capacity()
@@ -176,24 +171,15 @@ def _require_no_pause(scenario: "Scenario") -> None:
             "topology.pause",
             str(scenario.topology.pause),
             "null: Linux has no priority flow control",
-            "testbed simulate, which has it",
+            "use testbed simulate, which has it",
         )
 
 
-def _require_links(scenario: "Scenario", names: list[str]) -> None:
-    from testbed.model.fabric.names import unknown_link
-
-    problems = [unknown_link(scenario.topology, "--pcap", name) for name in names]
-    wrong = [problem for problem in problems if problem is not None]
-    if wrong:
-        raise InputError(wrong)
-
-
-def hold_of(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
-    """What `--hold` and `--hold-for` ask for; a limit alone says both.
+def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
+    """The hold that `--hold` and `--hold-for` select; the limit alone is enough.
 
     Raises:
-        InputError: the limit is no time, or several runs were to be held.
+        InputError: the limit is not a time, or there are several runs.
     """
     from testbed.experiment.hold import Hold
     from testbed.model.units import parse_duration
@@ -207,37 +193,37 @@ def hold_of(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
         return Hold()
     try:
         limit_ns = parse_duration(limit)
-    except ValueError as error:
-        raise InputError.of("--hold-for", limit, str(error)) from None
+    except RefusedValueError as error:
+        raise InputError.of("--hold-for", limit, error.expected, error.remedy) from None
     if limit_ns <= 0:
         raise InputError.of("--hold-for", limit, "a time above 0, such as 5min")
     return Hold(limit_ns)
 
 
 @contextmanager
-def ended_by_ctrl_c(hold: "Hold | None", progress: Progress) -> Iterator[Progress]:
-    """Have the first SIGINT while a run is held end that in order; any other interrupts the run.
+def _ending_hold_by_ctrl_c(hold: "Hold | None", progress: Progress) -> Iterator[Progress]:
+    """Let the first SIGINT while a run is held end the hold; any other SIGINT stops the run.
 
-    Yields what is to be told how far the run is: so it hears that the hold begins, and ends.
+    Yields the callback to which the run reports its progress, and so the start of the hold.
     """
     from testbed.experiment.hold import HELD
 
     usual = signal.getsignal(signal.SIGINT)
-    heard = False
+    holding = False
 
     def end(_number: int, _frame: "FrameType | None") -> None:
         if hold is not None:
             hold.end()
         signal.signal(signal.SIGINT, usual)
 
-    def told(what: str, done: float) -> None:
-        nonlocal heard
-        if (what == HELD) is not heard:
-            heard = not heard
-            signal.signal(signal.SIGINT, end if heard else usual)
+    def report(what: str, done: float) -> None:
+        nonlocal holding
+        if (what == HELD) is not holding:
+            holding = not holding
+            signal.signal(signal.SIGINT, end if holding else usual)
         progress("held; Ctrl-C ends it and writes the report" if what == HELD else what, done)
 
     try:
-        yield told
+        yield report
     finally:
         signal.signal(signal.SIGINT, usual)

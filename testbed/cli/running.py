@@ -1,9 +1,11 @@
-"""What every command that makes a run shares: its inputs checked, its end told, however it ends."""
+"""What the commands that make runs share: loading, the machine's capacity, signals and endings."""
 
 import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +15,6 @@ from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import (
     InputError,
     LateError,
-    MachineError,
     RunFailedError,
     TestbedError,
 )
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from testbed.campaign.series import Settings
     from testbed.experiment.capacity import Capacity
     from testbed.files.scenarios import Dilation
+    from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
 
 class _Stopped(KeyboardInterrupt):
-    """A signal asks the run to stop."""
+    """A signal stops the run."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -48,13 +50,20 @@ def require_seed(seed: int) -> None:
         raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")
 
 
-def scenario_given(
+def checked_scenario(
     name: str, dilation: "Dilation", settings: "Settings", swept: "Settings", seed: int | None
 ) -> "Scenario":
-    """Load a scenario with what the command line has instead of the file's; warn of what is odd.
+    """Load a scenario with the options of the command line, and print its remarks as warnings.
+
+    Args:
+        name: its name or file.
+        dilation: finds the dilation for `auto`.
+        settings: the values of `--set`.
+        swept: the values of one case of `--sweep`.
+        seed: the value of `--seed`, if any.
 
     Raises:
-        InputError: there is none of that name, or it or what was given is wrong.
+        InputError: there is no such scenario, or it or an option is wrong.
     """
     from testbed.files.scenarios import load_scenario
     from testbed.model.checks import remarks
@@ -68,77 +77,84 @@ def scenario_given(
     return scenario
 
 
-def require_memory(needed: int) -> None:
-    """Check that so many bytes of memory are available.
-
-    Raises:
-        MachineError: they are not.
-    """
-    from testbed.experiment.footprint import available_memory
-    from testbed.model.units import show_size
-
-    available = available_memory()
-    if needed > available:
-        raise MachineError(
-            f"the messages of this scenario take {show_size(needed)} of memory, "
-            f"{show_size(available)} are available",
-            "fewer pairs, a smaller message_size or depth, or a machine with more memory",
-        )
-
-
 @contextmanager
 def signals_stop() -> Iterator[None]:
-    """Have SIGINT, SIGTERM and SIGHUP end the run in order; what is ignored stays so (nohup)."""
+    """Let SIGINT, SIGTERM and SIGHUP stop the block, except those that are ignored (nohup)."""
 
     def stop(number: int, _: FrameType | None) -> NoReturn:
         raise _Stopped(number)
 
-    heard = [number for number in ENDING_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, stop) for number in heard}
+    numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 @contextmanager
+def new_run(
+    scenario: "Scenario", results: Path, folder: str | None
+) -> "Iterator[tuple[RunDirectory, Progress]]":
+    """Make the directory of a run and lock it during the block; show progress and report failures.
+
+    Args:
+        scenario: what is run.
+        results: the directory of all results.
+        folder: the directory in it; None for the scenario's name.
+    """
+    from testbed.results.run_directory import RunDirectory, locked
+
+    start = datetime.now().astimezone()
+    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, start)
+    with (
+        signals_stop(),
+        locked(directory.path),
+        reporting_kept_files(directory),
+        showing_progress() as progress,
+    ):
+        yield directory, progress
+
+
+@contextmanager
 def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
-    """Where the run does not end well, say what is left of it; nothing is where nothing ran."""
+    """If the run fails or is stopped, report what is kept of it; remove it if it is empty."""
     try:
         yield
     except _Stopped as stopped:
-        print_error(f"interrupted by {signal.Signals(stopped.number).name}; {_left(directory)}")
+        print_error(f"interrupted by {signal.Signals(stopped.number).name}; {_keep(directory)}")
         raise typer.Exit(SIGNALLED + stopped.number) from None
     except LateError as error:
         directory.remove()
-        print_error(f"{error}\n  nothing of it is kept")
+        print_error(f"{error}\n  nothing is kept")
         raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
-        print_error(f"{error}\n  {_left(directory)}")
+        print_error(f"{error}\n  {_keep(directory)}")
         raise typer.Exit(error.exit_status) from None
     except Exception as error:
         place = directory.write("logs/traceback.log", traceback.format_exc())
         raise RunFailedError(
-            f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_left(directory)}"
+            f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
         ) from error
 
 
 @contextmanager
 def reporting_how_to_resume(how: str) -> Iterator[None]:
-    """Where a series of runs is stopped, say how it goes on."""
+    """If several runs are stopped, report how to make the others."""
     try:
         yield
     except _Stopped as stopped:
         name = signal.Signals(stopped.number).name
-        print_error(f"interrupted by {name}; {how} makes the runs that are left")
+        print_error(f"interrupted by {name}; {how} makes the remaining runs")
         raise typer.Exit(SIGNALLED + stopped.number) from None
 
 
-def _left(directory: "RunDirectory") -> str:
+def _keep(directory: "RunDirectory") -> str:
+    """Keep the directory of a failed run if it has any records, and return what to report."""
     directory.give_to_user()
     if directory.complete:
-        return f"all of its records are kept: testbed report {directory.path}"
+        return f"its records are complete: testbed report {directory.path}"
     files = (path for path in directory.path.rglob("*") if path.is_file())
     if any(path.stat().st_size for path in files if path.name != MANIFEST):
         return f"kept so far (testbed clean removes it): {directory.path}"
@@ -147,7 +163,7 @@ def _left(directory: "RunDirectory") -> str:
 
 
 def machine_capacity() -> "Capacity | None":
-    """What this machine carries, measured now if it never was; None if that broke off.
+    """What this machine carries, measured now if it is not known; None if that fails.
 
     Raises:
         MachineError: this machine cannot run the testbed.
@@ -155,19 +171,19 @@ def machine_capacity() -> "Capacity | None":
     from testbed.experiment.capacity import kept
     from testbed.fabric.capabilities import require
 
-    known = kept()
-    if known is not None:
-        return known
+    capacity = kept()
+    if capacity is not None:
+        return capacity
     require()
     try:
         return measure_capacity()
     except RunFailedError as error:
-        print_warning(f"what this machine carries is not known: {error}")
+        print_warning(f"the capacity of this machine is unknown: {error}")
         return None
 
 
 def measure_capacity() -> "Capacity":
-    """Measure what this machine carries, and keep it."""
+    """Measure what this machine carries, and store it."""
     from testbed.experiment.calibration import calibrate
     from testbed.experiment.capacity import keep
 

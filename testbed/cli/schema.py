@@ -1,4 +1,4 @@
-"""`testbed schema`: JSON Schemas for editors and programs."""
+"""`testbed schema`: JSON Schemas for editors."""
 
 import json
 from pathlib import Path
@@ -6,17 +6,18 @@ from typing import Annotated
 
 import typer
 
+from testbed.cli.options import writing
 from testbed.cli.screen import stdout
 
 
 def schema(
     directory: Annotated[
-        Path | None, typer.Option(help="Where to write; the project's docs/schema if not given.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Where to write; default: the project's docs/schema."),
     ] = None,
 ) -> None:
     """Write the JSON Schemas of topologies, scenarios and summaries."""
     from testbed.files.catalog import PROJECT
-    from testbed.model.errors import InputError
     from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory
@@ -27,10 +28,7 @@ def schema(
     }
     for name, content in schemas.items():
         file = place / f"{name}.json"
-        try:
+        with writing("--directory", file):
             place.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            expected = f"a file to write ({(error.strerror or str(error)).lower()})"
-            raise InputError.of("--directory", str(file), expected) from None
         stdout().print(f"wrote {file}")

@@ -1,93 +1,123 @@
-"""What commands print: results on stdout, everything else on stderr."""
+"""What commands print: results on stdout, all else on stderr."""
 
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
+
+from testbed.model.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 _UNLIMITED = 1000
-"""Columns where no terminal limits them: a line a row, for grep."""
+"""Width without a terminal: each row of a table is one line, for grep."""
 
 _STEP = 0.25
-"""Where there is no terminal, a line for every such part of the way."""
+"""Without a terminal, progress is one line for each such share of the work."""
 
 
 def stdout() -> "Console":
-    """Where results go."""
+    """The console for results."""
     from rich.console import Console
 
     width = None if sys.stdout.isatty() else _UNLIMITED
     return Console(highlight=False, markup=False, width=width)
 
 
+def plain_table(*headings: str, title: str | None = None) -> "Table":
+    """An empty table without lines; its first column is coloured."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, style=None if table.columns else "cyan")
+    return table
+
+
+def ruled_table(*headings: str, numbers: Sequence[str] = ()) -> "Table":
+    """An empty table with lines; its first column is coloured.
+
+    Args:
+        headings: of the columns that hold text, first.
+        numbers: headings of the columns that hold numbers, aligned to the right.
+    """
+    from rich.table import Table
+
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, style=None if table.columns else "cyan")
+    for heading in numbers:
+        table.add_column(heading, justify="right")
+    return table
+
+
 def print_table(table: "Table") -> None:
-    """Print a table that has no lines between its columns; rows end where their text does."""
+    """Print a plain table, without spaces at the ends of rows."""
     console = stdout()
-    with console.capture() as shown:
+    with console.capture() as capture:
         console.print(table)
-    for row in shown.get().splitlines():
-        print(row.rstrip())  # noqa: T201 - as it is: laid out above
+    for row in capture.get().splitlines():
+        print(row.rstrip())  # noqa: T201 - already laid out
 
 
 def stderr() -> "Console":
-    """Where everything else goes."""
+    """The console for all that is not a result."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """Print a result for a program."""
-    print(json.dumps(value, indent=2))  # noqa: T201 - as it is: nothing wrapped or coloured
+    """Print a result as JSON."""
+    print(json.dumps(value, indent=2))  # noqa: T201 - neither wrapped nor coloured
 
 
 def print_error(text: str) -> None:
-    """Show what is wrong."""
-    console = stderr()
-    console.print("error: ", style="bold red", end="")
-    console.print(text)
+    """Print an error message."""
+    _print_labelled("error", "bold red", text)
 
 
 def print_warning(text: str) -> None:
-    """Show what may not be meant."""
+    """Print a warning."""
+    _print_labelled("warning", "bold yellow", text)
+
+
+def _print_labelled(label: str, style: str, text: str) -> None:
     console = stderr()
-    console.print("warning: ", style="bold yellow", end="")
+    console.print(f"{label}: ", style=style, end="")
     console.print(text)
 
 
 @contextmanager
-def showing_progress() -> Iterator[Callable[[str, float], None]]:
-    """Show how far something is, as it says it: what it is doing, and the part done (0 to 1)."""
+def showing_progress() -> Iterator[Progress]:
+    """Show progress during a block: a bar on a terminal, otherwise lines."""
     console = stderr()
     if not console.is_terminal:
         yield _lines(console)
         return
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
 
     columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
-    # No thread and no redirection: what is shown forks while it is shown.
-    with Progress(
+    # No thread and no redirection: the process forks while the bar is shown.
+    with Bar(
         *columns,
         console=console,
         transient=True,
         auto_refresh=False,
         redirect_stdout=False,
         redirect_stderr=False,
-    ) as progress:
-        bar = progress.add_task("starting", total=1.0)
-        yield lambda what, done: progress.update(
-            bar, description=what, completed=done, refresh=True
-        )
+    ) as bar:
+        task = bar.add_task("starting", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done, refresh=True)
 
 
-def _lines(console: "Console") -> Callable[[str, float], None]:
-    began = time.monotonic()
+def _lines(console: "Console") -> Progress:
+    start = time.monotonic()
     last_what, last_step = "", -1
 
     def progress(what: str, done: float) -> None:
@@ -95,6 +125,6 @@ def _lines(console: "Console") -> Callable[[str, float], None]:
         step = int(done / _STEP)
         if (what, step) != (last_what, last_step):
             last_what, last_step = what, step
-            console.print(f"{time.monotonic() - began:6.1f} s {done:4.0%} {what}")
+            console.print(f"{time.monotonic() - start:6.1f} s {done:4.0%} {what}")
 
     return progress

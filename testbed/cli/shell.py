@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.options import Pcap
+from testbed.cli.options import Pcap, TopologyName, require_links
 from testbed.cli.screen import stderr
+from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
 
 
 def shell(
-    topology: Annotated[str, typer.Argument(help="A topology's name or file.")] = "clos-4plane",
+    topology: TopologyName = "clos-4plane",
     pcap: Pcap = None,
     directory: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where captures are written, one file a link.")
+        Path, typer.Option(metavar="DIR", help="Where to write captures, one file for each link.")
     ] = Path(),
 ) -> None:
     """Open Mininet's prompt in a live fabric (root).
 
-    A host's commands run in it, and its ping, TCP and MPTCP cross the fabric: h0 ping h4. Commands
-    may also be piped in. Everything ends with the prompt.
+    A command after a host's name runs in that host; its ping, TCP and MPTCP cross the fabric, such
+    as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt.
     """
     from testbed.controller.process import faults_by_hand
     from testbed.experiment.footprint import require_room_for_fabric
@@ -52,18 +53,12 @@ def shell(
 
 
 def pcap_files(topology: "Topology", links: list[str], directory: Path) -> dict[str, Path]:
-    """The file that each captured link is written to.
+    """The file of the capture of each link.
 
     Raises:
-        InputError: the fabric has no such link, or there is no such directory.
+        InputError: there is no such link or no such directory.
     """
-    from testbed.model.errors import InputError, Problem
-    from testbed.model.fabric.names import unknown_link
-
-    problems = [unknown_link(topology, "--pcap", name) for name in links]
+    require_links(topology, links)
     if links and not directory.is_dir():
-        problems.append(Problem("--directory", str(directory), "a directory"))
-    wrong = [problem for problem in problems if problem is not None]
-    if wrong:
-        raise InputError(wrong)
+        raise InputError.of("--directory", str(directory), "a directory")
     return {name: directory / f"{name}.pcap" for name in links}

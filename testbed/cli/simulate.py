@@ -1,14 +1,10 @@
 """`testbed simulate`: an experiment in virtual time, without root, from its file to its report."""
 
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from testbed.cli.options import Folder, Json, NoFigures, Results
-from testbed.cli.running import reporting_kept_files, require_memory, scenario_given, signals_stop
-from testbed.cli.screen import showing_progress
+from testbed.cli.options import Folder, Json, NoFigures, Results, ScenarioName, Seed
+from testbed.cli.running import checked_scenario, new_run
 from testbed.cli.series import (
     Into,
     Repeat,
@@ -20,21 +16,17 @@ from testbed.cli.series import (
     sweep_of,
 )
 from testbed.cli.summary import end_with
-from testbed.model.progress import Progress
+from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
     from testbed.model.scenario import Scenario
-    from testbed.model.summary import Summary
-    from testbed.results.run_directory import RunDirectory
 
 
 def simulate(
-    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")],
+    name: ScenarioName,
     results: Results = Path("results"),
-    seed: Annotated[
-        int | None, typer.Option(metavar="N", help="Instead of the scenario's.")
-    ] = None,
+    seed: Seed = None,
     repeat: Repeat = 1,
     sweep: Sweep = None,
     set_: Set = None,
@@ -45,54 +37,45 @@ def simulate(
 ) -> None:
     """Simulate a scenario and write its report.
 
-    The transport is the same as in `testbed run`, the fabric is a model in virtual time: it needs
-    no root, a run is repeated to the bit by its seed, and `dilation: 1` costs no more than any
-    other. With --repeat or --sweep several runs, compared in one report. Exit status: 0 as
-    expected, 1 data was lost or corrupted or an expectation not met, 2 wrong input, 4 the run
-    cannot be trusted.
+    The transport is that of testbed run; the fabric is a model in virtual time. It needs no root,
+    and equal seeds give equal results. --repeat and --sweep make several runs and compare them in
+    one report. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not
+    met, 2 wrong input, 4 the run cannot be trusted.
     """
-    from testbed.results.run_directory import RunDirectory, locked
-
-    def simulated(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> "Summary":
-        return _simulate(scenario, directory, progress, drawn=not no_figures)
-
     settings, swept = settings_of(set_), sweep_of(sweep)
 
     def load(case: "Settings") -> "Scenario":
         return _checked(name, settings, case, seed)
 
+    scenario = load({})
     if repeat > 1 or swept or into is not None:
-        plan = plan_of(load({}), simulated=True, settings=settings, sweep=swept, repeat=repeat)
+        plan = plan_of(scenario, simulated=True, settings=settings, sweep=swept, repeat=repeat)
         options = ("--no-figures",) if no_figures else ()
         run_series(plan, load, options, results=results, into=into, as_json=as_json)
-    scenario = load({})
-    started = datetime.now().astimezone()
-    directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, started)
-    with (
-        signals_stop(),
-        locked(directory.path),
-        reporting_kept_files(directory),
-        showing_progress() as progress,
-    ):
-        summary = simulated(scenario, directory, progress)
+
+    from testbed.results.analyse import analyse
+    from testbed.sim import simulate as simulate_into
+
+    with new_run(scenario, results, folder) as (directory, progress):
+        simulate_into(scenario, directory.path, progress)
+        progress("analysing", 1.0)
+        summary = analyse(directory.path, drawn=not no_figures)
     end_with(summary, directory, drawn=not no_figures, as_json=as_json)
 
 
 def _checked(name: str, settings: "Settings", swept: "Settings", seed: int | None) -> "Scenario":
+    """Load a scenario, and check that there is memory for its messages."""
+    from testbed.experiment.footprint import available_memory
     from testbed.files.scenarios import nominal
     from testbed.model.checks import buffer_bytes
+    from testbed.model.units import show_size
 
-    scenario = scenario_given(name, nominal, settings, swept, seed)
-    require_memory(buffer_bytes(scenario))
+    scenario = checked_scenario(name, nominal, settings, swept, seed)
+    needed, available = buffer_bytes(scenario), available_memory()
+    if needed > available:
+        raise MachineError(
+            f"the messages of this scenario take {show_size(needed)} of memory, "
+            f"{show_size(available)} are available",
+            "fewer pairs, a smaller message_size or depth, or a machine with more memory",
+        )
     return scenario
-
-
-def _simulate(
-    scenario: "Scenario", directory: "RunDirectory", progress: Progress, *, drawn: bool
-) -> "Summary":
-    from testbed.results.analyse import analyse
-    from testbed.sim import simulate as simulate_into
-
-    simulate_into(scenario, directory.path, progress)
-    progress("analysing", 1.0)
-    return analyse(directory.path, drawn=drawn)

@@ -5,26 +5,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli.options import TopologyName, writing
 from testbed.cli.screen import stdout
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
 
-_KINDS = (".png", ".svg", ".dot", ".mmd")
+_SUFFIXES = (".png", ".svg", ".dot", ".mmd")
 
 MAX_LINKS = 20_000
-"""Larger fabrics would be a picture of nothing but lines."""
+"""Most links of a fabric that is drawn: a picture of more shows only lines."""
 
 
 def topo(
-    topology: Annotated[str, typer.Argument(help="A topology's name or file.")] = "clos-4plane",
+    topology: TopologyName = "clos-4plane",
     output: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--output",
             metavar="FILE",
-            help="Write FILE, by its ending: .png, .svg, .dot (Graphviz), .mmd (Mermaid).",
+            help="Write a picture: .png, .svg, .dot (Graphviz) or .mmd (Mermaid).",
         ),
     ] = None,
 ) -> None:
@@ -44,21 +45,21 @@ def topo(
 def _require_drawable(topology: "Topology", where: str) -> None:
     from testbed.model.errors import InputError
 
-    links = topology.planes * topology.t0_per_plane
-    links *= topology.t1_per_plane + topology.hosts_per_t0
+    links_of_t0 = topology.t1_per_plane + topology.hosts_per_t0
+    links = topology.planes * topology.t0_per_plane * links_of_t0
     if links > MAX_LINKS:
-        what = f"at most {MAX_LINKS} links, to be drawn"
+        expected = f"at most {MAX_LINKS} links in a picture"
         remedy = "draw a smaller fabric of the same shape"
-        raise InputError.of(where, f"{links} links", what, remedy)
+        raise InputError.of(where, f"{links} links", expected, remedy)
 
 
 def _write(topology: "Topology", output: Path) -> None:
     from testbed.drawings.text import graphviz, mermaid
     from testbed.model.errors import InputError
 
-    if output.suffix not in _KINDS:
-        raise InputError.of("--output", output.name, f"a name in {', '.join(_KINDS)}")
-    try:
+    if output.suffix not in _SUFFIXES:
+        raise InputError.of("--output", output.name, f"a name that ends in {', '.join(_SUFFIXES)}")
+    with writing("--output", output):
         if output.suffix in (".dot", ".mmd"):
             text = graphviz(topology) if output.suffix == ".dot" else mermaid(topology)
             output.write_text(text + "\n", encoding="utf-8")
@@ -66,6 +67,3 @@ def _write(topology: "Topology", output: Path) -> None:
             from testbed.drawings.picture import draw
 
             draw(topology, output)
-    except OSError as error:
-        what = f"a file to write ({error.strerror})"
-        raise InputError.of("--output", str(output), what) from None

@@ -1,4 +1,4 @@
-"""`testbed validate`: is a file right, and what would it run?"""
+"""`testbed validate`: check a file, and show what it describes."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def validate(
     name: Annotated[
-        str, typer.Argument(metavar="FILE|NAME", help="A scenario's or topology's name or file.")
+        str, typer.Argument(metavar="FILE|NAME", help="Name or file of a scenario or topology.")
     ],
     as_json: Json = False,
 ) -> None:
@@ -29,12 +29,12 @@ def validate(
     from testbed.model.errors import ExitStatus, InputError
 
     kind = _kind(name)
-    noted: tuple[Remark, ...] = ()
+    warnings: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
-            file, open_ = find_scenario(name), _Auto()
-            scenario = load_scenario(name, open_)
-            noted, facts = remarks(scenario), _scenario_facts(scenario) | open_.facts
+            file, auto = find_scenario(name), _AutoDilation()
+            scenario = load_scenario(name, auto)
+            warnings, facts = remarks(scenario), _scenario_facts(scenario) | auto.facts
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -44,18 +44,18 @@ def validate(
             raise typer.Exit(ExitStatus.WRONG_INPUT) from None
         raise
     if as_json:
-        warnings = [asdict(remark) for remark in noted]
-        print_json({"kind": kind, "valid": True, "facts": facts, "warnings": warnings})
+        remarks_json = [asdict(remark) for remark in warnings]
+        print_json({"kind": kind, "valid": True, "facts": facts, "warnings": remarks_json})
         return
     stdout().print(f"{file}: a valid {kind}")
     for key, value in facts.items():
         stdout().print(f"  {key}: {value}")
-    for remark in noted:
+    for remark in warnings:
         print_warning(f"{file}: {remark}")
 
 
 def _kind(name: str) -> str:
-    """Whether a name or file stands for a topology, going by what only a topology has."""
+    """Whether a name or file is that of a scenario or of a topology."""
     from testbed.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.files.documents import read_document
     from testbed.model.errors import InputError
@@ -67,12 +67,12 @@ def _kind(name: str) -> str:
     try:
         keys = set(read_document(Path(name)).data)
     except InputError:
-        return "scenario"  # loading it says what is wrong
+        return "scenario"  # its error comes when it is loaded
     return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
 
 
-class _Auto:
-    """Finds the dilation for `auto`, as a run would, and what is to be said of it."""
+class _AutoDilation:
+    """Finds the dilation for `auto` as a run does, and the text that explains it."""
 
     def __init__(self) -> None:
         self.facts: dict[str, str] = {}
@@ -84,7 +84,7 @@ class _Auto:
         capacity = kept()
         if capacity is None:
             dilation = nominal(scenario)
-            self.facts["dilation"] = f"auto, which the first run finds; {dilation:g} in the above"
+            self.facts["dilation"] = f"auto, chosen by the first run; {dilation:g} is assumed above"
         else:
             dilation = capacity.fitting_dilation(scenario)
             self.facts["dilation"] = f"auto, {dilation:g} on this machine"
@@ -96,7 +96,7 @@ def _load(scenario: "Scenario") -> str:
 
     capacity = kept()
     if capacity is None:
-        return "not known: the first run measures what this machine carries"
+        return "unknown: the first run measures what this machine carries"
     return f"about {show_share(capacity.load(scenario))} this machine's {capacity.cpus} CPUs"
 
 

@@ -331,7 +331,7 @@ def test_a_run_stopped_while_it_is_analysed_can_be_analysed_later(
     called = call("run", "link-failure")
     (directory,) = _run_directories()
     assert called.status == 130
-    assert f"all of its records are kept: testbed report {directory}" in called.err
+    assert f"its records are complete: testbed report {directory}" in called.err
     assert "nothing to remove" in call("clean").out
 
 

@@ -52,7 +52,7 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     process.terminate()
     _, err = process.communicate(timeout=WATCHDOG_S)
     assert process.returncode == 143, err
-    assert "the same command with --into here makes the runs that are left" in err
+    assert "the same command with --into here makes the remaining runs" in err
     done = json.loads(index.read_text())["done"]
     assert 1 <= len(done) < len(seeds)
     whole = [one["run"] for one in done]

@@ -61,7 +61,7 @@ def test_a_png_is_one(call: Call) -> None:
 
 
 def test_what_cannot_be_written_or_drawn(call: Call) -> None:
-    assert "found x.gif, expected a name in .png, .svg, .dot, .mmd" in (
+    assert "found x.gif, expected a name that ends in .png, .svg, .dot, .mmd" in (
         call("topo", "clos-tiny", "-o", "x.gif").err
     )
     for name in ("nowhere/x.dot", "nowhere/x.png"):

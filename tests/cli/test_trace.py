@@ -55,7 +55,7 @@ def test_the_walk_of_a_path_and_of_its_ev(call: Call) -> None:
         (("--ev", "4294967296"), "--ev: found 4294967296, expected a number of 32 bits"),
         (("--ev", "-1"), "--ev: found -1, expected a number of 32 bits"),
         (("--ev", "x"), "--ev: found x, expected a number of 32 bits"),
-        (("--ev", "1", "--path", "p0/t1_0"), "--ev: found 1, expected nothing beside --path"),
+        (("--ev", "1", "--path", "p0/t1_0"), "--ev: found 1, expected only one of --ev and --path"),
     ],
 )
 def test_what_names_no_path(call: Call, options: tuple[str, ...], told: str) -> None:
@@ -94,8 +94,8 @@ def test_a_packet_that_does_as_the_model_says(call: Call, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        (LiveTrace(SEEN, delivered=False), "h1 did not get the packet"),
-        (LiveTrace(SEEN[:3], delivered=True), "not captured as the model says: p1_t0_1-d0 to"),
+        (LiveTrace(SEEN, delivered=False), "h1 did not receive the packet"),
+        (LiveTrace(SEEN[:3], delivered=True), "in the model, not captured: p1_t0_1-d0 to"),
         (
             LiveTrace((*SEEN, Seen("p1_t0_1-u0", "5f00::", 60, 41, 9)), delivered=True),
             "captured, not in the model: p1_t0_1-u0 to 5f00::, hop limit 60",

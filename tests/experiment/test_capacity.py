@@ -238,7 +238,7 @@ def test_validate_says_which_dilation_auto_is(tmp_path: Path) -> None:
     file = tmp_path / "auto.yaml"
     file.write_text(AUTO)
     unknown = _answer("validate", file)
-    assert "dilation: auto, which the first run finds; 10000 in the above" in unknown.stdout
+    assert "dilation: auto, chosen by the first run; 10000 is assumed above" in unknown.stdout
     keep(MEASURED)
     fitting = MEASURED.fitting_dilation(load_scenario(str(file)))
     assert f"dilation: auto, {fitting} on this machine" in _answer("validate", file).stdout
