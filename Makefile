@@ -32,8 +32,8 @@ test: setup ## run all tests (root: without it the tests that need it are skippe
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) $(ARGS)
 
 .PHONY: check
-check: lint ## lint, types, and the tests that need neither root nor a fabric
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not slow" $(ARGS)
+check: lint ## lint, types, and the tests that need neither root nor a fabric, emulated or simulated
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

@@ -14,6 +14,8 @@ from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
 
+pytestmark = pytest.mark.simulated
+
 TINY = """\
 name: tiny
 topology: clos-tiny

@@ -14,6 +14,8 @@ from testbed.mapper.prober import Prober
 from testbed.mapper.suspects import Suspect, SuspectKind, suspect_directions, suspects_on
 from testbed.model.fabric.topology import Topology
 
+pytestmark = pytest.mark.simulated
+
 SECOND = 1_000_000_000
 PERIOD = SECOND // 4
 FABRIC = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=4)

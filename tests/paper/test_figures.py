@@ -30,6 +30,8 @@ from testbed.paper.reproduction import reproduce
 
 from .made_up import VARIANTS
 
+pytestmark = pytest.mark.simulated
+
 
 def test_every_figure_is_there_once() -> None:
     numbers = [figure.number for figure in FIGURES]

@@ -8,6 +8,8 @@ import pytest
 
 from .short import Short, assert_row, missed_where_broken
 
+pytestmark = pytest.mark.simulated
+
 SHORT = {
     short.number: short
     for short in (

@@ -15,6 +15,8 @@ from . import test_rows
 from .cases import CASES
 from .short import EXPECTED, NOT_IN_SHORT, Short, assert_row, missed_where_broken
 
+pytestmark = pytest.mark.simulated
+
 
 def _as_emulated(figure: PaperFigure) -> PaperFigure:
     """With one size only, that which is emulated."""

@@ -10,6 +10,8 @@ from testbed.model.summary import Localisation
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
+pytestmark = pytest.mark.simulated
+
 SCENARIO = """
 name: localised
 topology:

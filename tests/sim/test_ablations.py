@@ -1,11 +1,15 @@
 """MRC with one of its mechanisms switched off: what is lost with it."""
 
+import pytest
+
 from testbed.files.scenarios import load_scenario
 from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.mrc import QueuePair
 from testbed.sim import Outcome, Simulation
+
+pytestmark = pytest.mark.simulated
 
 S = 1_000_000_000
 

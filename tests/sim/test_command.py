@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.simulated
+
 SCENARIO = """
 name: short
 topology: {name: real, planes: 2, t0_per_plane: 2, t1_per_plane: 2, hosts_per_t0: 1, dilation: 1}

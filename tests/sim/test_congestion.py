@@ -23,6 +23,8 @@ from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.sim.fabric import Timing
 
+pytestmark = pytest.mark.simulated
+
 S = 1_000_000_000
 
 

@@ -6,6 +6,8 @@ from testbed.files.scenarios import load_scenario
 from testbed.paper.planning import PAPER_SCENARIOS
 from testbed.sim import Outcome, Simulation
 
+pytestmark = pytest.mark.simulated
+
 QPS = 16
 S = 1_000_000_000
 

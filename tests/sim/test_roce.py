@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from pydantic import TypeAdapter
 
 from testbed.files.scenarios import load_scenario
@@ -12,6 +13,8 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce
 from testbed.sim import Outcome, Simulation
+
+pytestmark = pytest.mark.simulated
 
 S = 1_000_000_000
 MS = 1_000_000

@@ -19,6 +19,8 @@ from testbed.results.analysis.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
 from testbed.sim import Outcome, Simulation, simulate
 
+pytestmark = pytest.mark.simulated
+
 S = 1_000_000_000
 
 

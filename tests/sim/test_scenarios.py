@@ -12,6 +12,8 @@ from testbed.results.analysis.metrics import flow_tables, summarise
 from testbed.results.run_data import load_run
 from testbed.sim import simulate
 
+pytestmark = pytest.mark.simulated
+
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 EMULATED_ONLY = {
     "link-failure-tcp",

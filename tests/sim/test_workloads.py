@@ -10,6 +10,8 @@ from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
+pytestmark = pytest.mark.simulated
+
 HOSTS = ["h0", "h4", "h1", "h5"]
 MS = 1_000_000
 RING = {"hosts": HOSTS, "size": "512 KiB"}
