@@ -23,7 +23,6 @@ from testbed.endpoint.clock import now_ns
 from testbed.experiment.processes import receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
-from testbed.fabric.netlink.socket import Netlink
 from testbed.host.planning import plan_endpoints
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import nic_address
@@ -190,11 +189,11 @@ def mean(one: Rate, other: Rate) -> Rate:
 
 def _unshape(fabric: Fabric) -> None:
     for name, node in fabric.topology.nodes.items():
-        with Netlink.at(name) as netlink:
-            for port, _, _ in fabric.topology.adjacency[node]:
-                if fabric.link_model is not None:
-                    netlink.send([shaping.detach_model(port.ifindex)])
-                netlink.send([shaping.detach(port.ifindex)])
+        netlink = fabric.namespaces[name].netlink
+        for port, _, _ in fabric.topology.adjacency[node]:
+            if fabric.link_model is not None:
+                netlink.send([shaping.detach_model(port.ifindex)])
+            netlink.send([shaping.detach(port.ifindex)])
 
 
 def _measure_c(program: Path, topology: Topology) -> Rate:

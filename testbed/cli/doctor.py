@@ -10,7 +10,7 @@ from testbed.cli.running import measure_capacity
 from testbed.cli.screen import print_json, stdout
 
 if TYPE_CHECKING:
-    from testbed.fabric.capabilities import Finding
+    from testbed.fabric.attempts import Finding
 
 
 def doctor(

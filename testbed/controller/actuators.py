@@ -86,7 +86,7 @@ class LinkControl(Protocol):
     def impair(self, direction: str, state: Impairment) -> None:
         """Bring a direction into a state, but for its carrier."""
 
-    def unlike(self, direction: str, state: Impairment) -> str:
+    def differences_from(self, direction: str, state: Impairment) -> str:
         """How a direction differs from a state; empty if it does not."""
 
     def tally(self, direction: str) -> dict[str, int]:
@@ -358,9 +358,9 @@ class LinkActuator:
         if link not in self._wires:
             expect_carrier(self._control, link, cut=state.cut)
         for direction, wanted in zip(directions_of(link), state.directions, strict=True):
-            unlike = self._control.unlike(direction, wanted)
-            if unlike:
-                raise FaultError(f"{direction}: {unlike}")
+            differences = self._control.differences_from(direction, wanted)
+            if differences:
+                raise FaultError(f"{direction}: {differences}")
 
 
 def _check_tally(direction: str, state: Impairment, since: Mapping[str, int]) -> None:

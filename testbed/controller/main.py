@@ -21,6 +21,7 @@ from testbed.controller import _ryu
 from testbed.controller.plan import ControllerPlan
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
@@ -44,6 +45,7 @@ def run_controller(plan: ControllerPlan, channel: Channel) -> int:
         raise_priority()  # faults come when they are due, as the endpoints' packets do
     with Netlink("sandbox") as netlink:
         netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
-    links = LinkControl(plan.topology, _ryu.HubClock().sleep)
-    app = _ryu.run(APP, plan.port, plan=plan, channel=channel, links=links)
+    with NodeNamespaces() as namespaces:
+        links = LinkControl(plan.topology, namespaces, _ryu.HubClock().sleep)
+        app = _ryu.run(APP, plan.port, plan=plan, channel=channel, links=links)
     return int(app.status)

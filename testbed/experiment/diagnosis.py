@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 from testbed.controller.probe import try_ryu
 from testbed.experiment.footprint import available_memory
-from testbed.fabric import capabilities
-from testbed.fabric.capabilities import Attempt, Finding
+from testbed.fabric.attempts import Attempt, Finding, examine
+from testbed.fabric.capabilities import Capabilities
+from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import daemons as openvswitch
-from testbed.fabric.ordinary import tun
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
@@ -35,7 +35,7 @@ _DATAPATHS = (
     (
         "netdev",
         "Open vSwitch, user-space datapath",
-        tun.REMEDY,  # its bridge is a TAP device
+        TUN_REMEDY,  # its bridge is a TAP device
         "faults through OpenFlow where the kernel has no datapath; else without OpenFlow",
     ),
 )
@@ -46,8 +46,9 @@ def diagnose() -> list[Finding]:
     ryu = Attempt(
         "Ryu", "make setup (uv sync), which installs Ryu and eventlet", try_ryu, "every run"
     )
+    capabilities = Capabilities()
     return [
-        *capabilities.examine((*capabilities.everything(), ryu)),
+        *examine((*capabilities.required(), *capabilities.optional(), ryu)),
         *_open_vswitch(),
         *(_tool(*one) for one in _TOOLS),
         _cores(),

@@ -209,7 +209,7 @@ def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
             return stack.enter_context(Recorder(raw_path(raw, "fabric", table), table))
 
         links = recorder(records.LINKS)
-        counters = stack.enter_context(run.fabric.counters())
+        counters = run.fabric.counters()
         model = run.fabric.link_model
         queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S

@@ -3,20 +3,21 @@
 import os
 import socket
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from testbed.fabric import offload, routes
+from testbed.fabric import interfaces, routes
+from testbed.fabric.interfaces import write_sysctl
 from testbed.fabric.layout import Layout, receive_cpu
 from testbed.fabric.link_model import link_model, shaping
 from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.link_model.link_model import LinkModel, Programs
 from testbed.fabric.mininet.net import FabricNet
-from testbed.fabric.mininet.nodes import NamespaceNode, write_sysctl
 from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.sweep import sweep
@@ -28,23 +29,24 @@ from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.sandbox import namespaces
 
 SYSFS = Path("/run/sys")
-"""A node's view of /sys is mounted below, in the sandbox's own /run."""
+"""Directory, in the sandbox's own /run, in which every node's view of /sys is mounted."""
 
 
 class Fabric:
     """An emulated fabric: namespaces, links, queues, neighbours and routes.
 
     Attributes:
-        layout: the model and where its parts stand.
+        layout: the model, and what its emulation adds to it.
+        namespaces: the nodes' namespaces.
         net: the Mininet network: nodes, links, prompt.
-        link_model: what decides at every port and on every wire; None if this machine has it not:
-            links then have their rate and drop the tail of a full queue, no more.
+        link_model: the model of every port and wire in the kernel; None if this machine cannot run
+            it, and links only have their rate and drop the tail of a full queue.
         link_model_missing: the reason for that.
         timings_s: how long each phase of building took, in seconds.
     """
 
     def __init__(self, topology: Topology, wires: Collection[str] = (), *, seed: int = 1) -> None:
-        """Say what to build.
+        """Describe the fabric; nothing is built yet.
 
         Args:
             topology: the fabric.
@@ -53,9 +55,10 @@ class Fabric:
             seed: repeats the random choices of the link model.
 
         Raises:
-            ValueError: a wire is no link of the fabric.
+            ValueError: a wire is not a link of the fabric.
         """
         self.layout = Layout.of(topology, wires)
+        self.namespaces = NodeNamespaces()
         self.timings_s: dict[str, float] = {}
         self.net: FabricNet
         self.link_model: LinkModel | None = None
@@ -68,14 +71,14 @@ class Fabric:
         return self.layout.topology
 
     def __enter__(self) -> Self:
-        """Build it. This process must be in a sandbox.
+        """Build the fabric. This process must be in a sandbox.
 
         Raises:
-            NetlinkError: the kernel refused something.
+            NetlinkError: the kernel refused a request.
             RunFailedError: a port did not come up.
         """
         with self._phase("nodes"):
-            self.net = FabricNet(self.topology)
+            self.net = FabricNet(self.topology, self.namespaces)
         with self._phase("links"), Netlink("sandbox") as root:
             self._make_links(root)
         with self._phase("offloads and CPUs"):
@@ -89,7 +92,7 @@ class Fabric:
                 tables = routes.expected(self.layout, node)
                 self._netlink(node).send(routes.install(tables, self.layout.device_name))
         with self._phase("carrier"):
-            wait_until_up(self.layout, self._netlink)
+            wait_until_up(self.layout, self.namespaces)
         namespaces.TOPOLOGY_FILE.write_text(self.topology.model_dump_json(), encoding="utf-8")
         return self
 
@@ -99,30 +102,31 @@ class Fabric:
         _value: BaseException | None,
         _traceback: TracebackType | None,
     ) -> None:
-        """Let go of the namespaces; the kernel removes them, at the latest with the sandbox."""
+        """Release the namespaces; the kernel removes them, at the latest with the sandbox."""
         self.net.stop()
+        self.namespaces.close()
 
     def verify(self) -> None:
         """Read every port, route, neighbour and address back and compare with the model.
 
         Raises:
-            RunFailedError: something differs; says what.
+            RunFailedError: something differs; names every difference.
         """
         with self._phase("verify"):
-            verify(self.layout, self._netlink)
+            verify(self.layout, self.namespaces)
 
     def sweep(self) -> None:
         """Have every link direction and every uN route carry a packet. Needs an idle fabric.
 
         Raises:
-            RunFailedError: one did not; says which.
+            RunFailedError: a link direction or a route did not; names it.
         """
         with self._phase("sweep"):
-            sweep(self.layout, self._node)
+            sweep(self.layout, self.namespaces)
 
     def counters(self) -> Counters:
-        """Return a reader of the fabric's counters; the caller closes it."""
-        return Counters(self.layout)
+        """Return a reader of the fabric's counters."""
+        return Counters(self.layout, self.namespaces)
 
     # --- building -----------------------------------------------------------------------------
 
@@ -132,43 +136,35 @@ class Fabric:
         yield
         self.timings_s[name] = time.perf_counter() - start
 
-    def _node(self, node: Node) -> NamespaceNode:
-        found: NamespaceNode = self.net[node.name]
-        return found
-
     def _netlink(self, node: Node) -> Netlink:
-        return self._node(node).netlink
+        return self.namespaces[node.name].netlink
 
-    def _make_links(self, root: Netlink) -> None:
-        own = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    def _make_links(self, sandbox: Netlink) -> None:
+        netns = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
         if self.layout.wires:
             write_sysctl("ipv6/conf/default/disable_ipv6", "1")
         try:
-            root.send(self._veths(own))
+            sandbox.send(self._veths(netns))
         finally:
-            os.close(own)
+            os.close(netns)
         if self.layout.wires:
             write_sysctl("ipv6/conf/default/disable_ipv6", "0")
-            root.send(self._ups(far for _, far in self._wire_ends()))
+            sandbox.send(self._ups(far for _, far in self._wire_ends()))
 
     def _veths(self, sandbox: int) -> Iterator[Request]:
-        def interface(port: Port, netns: int) -> Interface:
-            return Interface(port.name, port.ifindex, port.mac, netns)
-
         def at_node(port: Port) -> Interface:
-            return interface(port, self._node(port.node).netns)
+            return Interface.of_port(port, self.namespaces[port.node.name].fd)
 
-        for switch in self.topology.switches:
-            yield requests.new_veth(
-                at_node(self.layout.sid_device(switch)),
-                at_node(self.layout.sid_device_peer(switch)),
-                LINK_MTU,
-            )
-        for name, link in self.topology.links.items():
-            if name not in self.layout.wires:
-                yield requests.new_veth(at_node(link.lower), at_node(link.upper), LINK_MTU)
+        pairs = [
+            (self.layout.sid_device(switch), self.layout.sid_device_peer(switch))
+            for switch in self.topology.switches
+        ]
+        links = self.topology.links.items()
+        pairs += [link.ports for name, link in links if name not in self.layout.wires]
+        for first, second in pairs:
+            yield requests.new_veth(at_node(first), at_node(second), LINK_MTU)
         for near, far in self._wire_ends():
-            yield requests.new_veth(at_node(near), interface(far, sandbox), LINK_MTU)
+            yield requests.new_veth(at_node(near), Interface.of_port(far, sandbox), LINK_MTU)
 
     def _wire_ends(self) -> Iterator[tuple[Port, Port]]:
         """Yield (port at the node, far end in the sandbox) of every cable of every wire."""
@@ -178,35 +174,38 @@ class Fabric:
             )
 
     def _tune(self) -> None:
-        cpus = len(os.sched_getaffinity(0))
-        allowed = sorted(os.sched_getaffinity(0))
-        through_wires = {port for near, far in self._wire_ends() for port in (near, far)}
+        cpus = sorted(os.sched_getaffinity(0))
+        wire_ends = dict(self._wire_ends())
         # A packet whose checksum a device is to fill in passes as intact, corrupted or not.
-        checksummed = through_wires | {
+        checksummed = {*wire_ends, *wire_ends.values()} | {
             near for host in self.topology.hosts for near, _, _ in self.topology.adjacency[host]
         }
 
-        def tune(ports: dict[Port, int], sysfs: Path) -> None:
+        def tune(name: str, links: Mapping[Port, Link]) -> None:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
-                for port in ports:
-                    extra = (offload.ETHTOOL_STXCSUM,) if port in checksummed else ()
-                    offload.switch_off(control, port.name, offload.SEGMENTATION + extra)
-            offload.pin_receive_work(sysfs, {port.name: cpu for port, cpu in ports.items()})
+                for port in links:
+                    extra = (interfaces.ETHTOOL_STXCSUM,) if port in checksummed else ()
+                    interfaces.switch_off(control, port.name, interfaces.SEGMENTATION + extra)
+            interfaces.pin_receive_work(
+                SYSFS / name,
+                {
+                    port.name: cpus[receive_cpu(self.topology, link, len(cpus))]
+                    for port, link in links.items()
+                },
+            )
 
-        for node in self.topology.nodes.values():
-            ports = {
-                near: allowed[receive_cpu(self.topology, link, cpus)]
-                for near, _, link in self.topology.adjacency[node]
-            }
-            with namespaces.entered(self._node(node).netns):
-                tune(ports, SYSFS / node.name)
-        if through_wires:
-            far_ends = {
-                far: allowed[receive_cpu(self.topology, self.topology.links[name], cpus)]
-                for name in self.layout.wires
-                for far in self.layout.wire_ends(name)
-            }
-            tune(far_ends, SYSFS / "sandbox")
+        for name, node in self.topology.nodes.items():
+            with self.namespaces[name].entered():
+                tune(name, {near: link for near, _, link in self.topology.adjacency[node]})
+        if self.layout.wires:
+            tune(
+                "sandbox",
+                {
+                    far: self.topology.links[name]
+                    for name in self.layout.wires
+                    for far in self.layout.wire_ends(name)
+                },
+            )
 
     def _shape(self) -> None:
         with ExitStack() as stack:
@@ -232,10 +231,10 @@ class Fabric:
     ) -> tuple[Request, ...]:
         shape = shape_of(self.topology, link, port)
         if shape not in encoded:
-            found = list(shaping.attach(port.ifindex, shape, deep=programs is not None))
+            changes = list(shaping.attach(port.ifindex, shape, deep=programs is not None))
             if programs is not None:
-                found += shaping.attach_model(port.ifindex, programs.port, programs.wire)
-            encoded[shape] = tuple(found)
+                changes += shaping.attach_model(port.ifindex, programs.port, programs.wire)
+            encoded[shape] = tuple(changes)
         return encoded[shape]
 
     def _set_up(self) -> None:
@@ -243,11 +242,11 @@ class Fabric:
             ports = [near for near, _, _ in self.topology.adjacency[node]]
             if node.tier is not Tier.HOST:
                 ports += [self.layout.sid_device(node), self.layout.sid_device_peer(node)]
-                with namespaces.entered(self._node(node).netns):
+                with self.namespaces[node.name].entered():
                     write_sysctl("ipv6/conf/all/forwarding", "1")
             lo = requests.set_link(requests.LOOPBACK, "lo", up=True)
             self._netlink(node).send([lo, *self._ups(ports)])
 
-    def _ups(self, ports: Collection[Port] | Iterator[Port]) -> Iterator[Request]:
+    def _ups(self, ports: Iterable[Port]) -> Iterator[Request]:
         for port in ports:
             yield requests.set_link(port.ifindex, port.name, up=True)

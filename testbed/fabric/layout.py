@@ -1,4 +1,4 @@
-"""Where things stand in the emulation that the model does not know: extra interfaces, CPUs."""
+"""What an emulated fabric has beyond its topology: extra interfaces, and a CPU for each link."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from testbed.model.fabric.nodes import FIRST_IFINDEX, Link, Node, Port
 from testbed.model.fabric.topology import Topology
 
 SID_DEVICE = "usid"
-"""Interface that a node's own SIDs belong to: a switch's uN, a host's End.DT6."""
+"""Interface of a node's own SIDs: a switch's uN, a host's End.DT6."""
 
 FIRST_HOST_SID_IFINDEX = 1 << 20
-"""Indexes of that interface on hosts, beyond those of any fabric that can be built."""
+"""First index of that interface on hosts, above the indexes of any fabric that can be built."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Layout:
         """Lay out a topology.
 
         Raises:
-            ValueError: a wire is no link of the fabric.
+            ValueError: a wire is not a link of the fabric.
         """
         unknown = sorted(set(wires) - topology.links.keys())
         if unknown:
@@ -44,24 +44,24 @@ class Layout:
 
     @cached_property
     def _sid_devices(self) -> dict[Node, tuple[Port, Port]]:
-        firsts = (
-            (self._first_spare_ifindex, self.topology.switches),
-            (FIRST_HOST_SID_IFINDEX, self.topology.hosts),
-        )
+        nodes_by_first_ifindex = {
+            self._first_spare_ifindex: self.topology.switches,
+            FIRST_HOST_SID_IFINDEX: self.topology.hosts,
+        }
         return {
             node: (
                 Port(node, SID_DEVICE, first + 2 * i),
                 Port(node, f"{SID_DEVICE}-peer", first + 2 * i + 1),
             )
-            for first, nodes in firsts
+            for first, nodes in nodes_by_first_ifindex.items()
             for i, node in enumerate(nodes)
         }
 
     def sid_device(self, node: Node) -> Port:
-        """The interface that a node's own SIDs belong to; a host has it for ordinary traffic only.
+        """The interface of a node's own SIDs; a host has it for ordinary traffic only.
 
-        A route disappears with its interface; this one has no cable that can be cut. (Linux has
-        no SID on lo, and not every kernel has dummy interfaces, so it is a veth.)
+        A route disappears with its interface, and this interface has no cable that can be cut.
+        (Linux has no SID on lo, and not every kernel has dummy interfaces, so it is a veth.)
         """
         return self._sid_devices[node][0]
 
@@ -70,9 +70,9 @@ class Layout:
         return self._sid_devices[node][1]
 
     def wire_ends(self, link: str) -> tuple[Port, Port]:
-        """The far ends of an OpenFlow wire's two cables, those that Open vSwitch patches.
+        """The far ends of an OpenFlow wire's two cables, which Open vSwitch patches together.
 
-        They live in the sandbox's own namespace: `w0a` leads to the lower node, `w0b` to the upper.
+        They are in the sandbox's own namespace: `w0a` leads to the lower node, `w0b` to the upper.
         """
         number = self.wires.index(link)
         first = self._first_spare_ifindex + 2 * len(self.topology.switches) + 2 * number
@@ -92,16 +92,16 @@ class Layout:
         return {1: "lo"} | {port.ifindex: port.name for port in ports}
 
     def device_name(self, ifindex: int) -> str:
-        """An interface's name, or its number where the fabric has no such interface."""
+        """An interface's name, or its number if the fabric has no such interface."""
         return self.device_names.get(ifindex, str(ifindex))
 
 
 def receive_cpu(topology: Topology, link: Link, cpus: int) -> int:
     """Which CPU does the receive work of a link's interfaces, 0 to cpus - 1.
 
-    One CPU for a link, so that a path does not reorder by itself. Where the planes divide evenly
-    among the CPUs, all of a plane goes to one, as a packet that changes CPU at every hop costs an
-    interrupt each time. Elsewhere neighbouring paths alternate, so that the load still spreads.
+    One CPU for a link, so that a path does not reorder by itself. If the planes divide evenly among
+    the CPUs, a plane has one CPU, since a packet that changes its CPU at every hop costs an
+    interrupt each time. Otherwise neighbouring paths alternate, so that the load still spreads.
     """
     if topology.planes % cpus == 0:
         return link.plane % cpus

@@ -1,4 +1,4 @@
-"""What a node's tables hold, as values: expected from the model, read back from the kernel.
+"""A node's routes, neighbours and addresses: expected by the model, written, and read back.
 
 5f00:0:1000::/48 encap seg6local action End flavors next-csid lblen 32 nflen 16 count dev usid
 5f00:0:2001::/48 via fe80::1 dev p0_t0_0-u1
@@ -7,7 +7,7 @@ fd4d:5243:1::10/128 encap seg6 mode encap.red segs 1 [ 5f00:0:1000:... ] src fd4
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import IPv6Address, IPv6Network
@@ -19,7 +19,6 @@ from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6
 
 from testbed.fabric.layout import Layout
 from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.forms import Form
 from testbed.fabric.netlink.messages import (
     NEXT_CSID,
     SEG6_IPTUN_MODE_ENCAP_RED,
@@ -29,12 +28,14 @@ from testbed.fabric.netlink.messages import (
     NeighbourMessage,
     RouteMessage,
 )
+from testbed.fabric.netlink.requests import Template
 from testbed.fabric.netlink.socket import Netlink, Request
+from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import BLOCK_BITS, LINK_LOCAL, USID_BITS, node_routes
 from testbed.model.fabric.nodes import Node, Port
 
 RT_TABLE_LOCAL = 255
-"""The kernel's own table of the addresses that it holds."""
+"""The kernel's own table of this node's addresses."""
 
 _TABLES = {0: "", requests.RT_TABLE_MAIN: " table main", RT_TABLE_LOCAL: " table local"}
 _ACTIONS = {SEG6_LOCAL_ACTION_END: "End", SEG6_LOCAL_ACTION_END_DT6: "End.DT6"}
@@ -43,8 +44,9 @@ _MODES = {0: "inline", 1: "encap", 2: "l2encap", SEG6_IPTUN_MODE_ENCAP_RED: "enc
 _ENCAPSULATION = struct.Struct("=iBBBBBBH")
 """Mode and the fixed part of the segment routing header: linux/seg6.h, struct ipv6_sr_hdr."""
 
-_FORMS = 64
-"""Kept: those of locators, uNs and services serve all nodes; one of `encap.red` serves one path."""
+_TEMPLATES = 64
+"""Templates kept: those of locators, uNs and services serve all nodes, one of `encap.red` a single
+path."""
 
 _SRH_TYPE = 4
 _SEGMENT_BYTES = 16
@@ -58,9 +60,9 @@ class Seg6LocalAction:
         action: number of the behaviour, 1 for End.
         flavours: bits of its flavours.
         block_bits: length of the locator block.
-        node_bits: length of the uSID, by which the address is shifted.
+        node_bits: length of the uSID by which the address is shifted.
         counted: whether the route counts its packets.
-        table: where an inner packet is looked up (End.DT6), 0 for none.
+        table: table in which an inner packet is looked up (End.DT6), 0 for none.
     """
 
     action: int
@@ -82,11 +84,11 @@ class Seg6LocalAction:
 
 
 UN = Seg6LocalAction(SEG6_LOCAL_ACTION_END, NEXT_CSID, BLOCK_BITS, USID_BITS, counted=True)
-"""uN: End with NEXT-C-SID, shifting the uSIDs behind the block by one."""
+"""uN: End with NEXT-C-SID, which shifts the uSIDs behind the block by one."""
 
 
 DT6 = Seg6LocalAction(SEG6_LOCAL_ACTION_END_DT6, 0, 0, 0, counted=True, table=RT_TABLE_LOCAL)
-"""End.DT6: take the outer header off and deliver the inner packet to this node's own stack."""
+"""End.DT6: remove the outer header and deliver the inner packet to this node's own stack."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Encapsulation:
 
     Attributes:
         mode: number of the mode, 3 for H.Encaps.Red: with one segment an outer IPv6 header only.
-        segments: the SIDs, the first of them to be visited first.
+        segments: the SIDs, in the order in which they are visited.
     """
 
     mode: int
@@ -112,7 +114,7 @@ class Encapsulation:
         last = len(self.segments) - 1
         length = len(self.segments) * _SEGMENT_BYTES // 8
         head = _ENCAPSULATION.pack(self.mode, 0, length, _SRH_TYPE, last, last, 0, 0)
-        return head + b"".join(one.packed for one in reversed(self.segments))
+        return head + b"".join(segment.packed for segment in reversed(self.segments))
 
     @classmethod
     def decode(cls, data: bytes) -> "Encapsulation":
@@ -128,11 +130,11 @@ class Route:
 
     Attributes:
         destination: the prefix.
-        oif: index of the interface that it leaves by.
+        oif: index of the outgoing interface.
         via: the next hop's link-local address, or None.
         action: what a seg6local or seg6 route does, or None.
-        source: the address that packets are sent from unless their socket has one, or None.
-        mtu: largest packet in bytes by the route's own word, encapsulation included; 0 for none.
+        source: the source address of packets whose socket is not bound to one, or None.
+        mtu: the route's MTU in bytes, encapsulation included; 0 for none.
     """
 
     destination: IPv6Network
@@ -157,7 +159,7 @@ class NeighbourEntry:
 
     Attributes:
         address: the next hop's address.
-        ifindex: the interface that it is reached by.
+        ifindex: index of the interface by which it is reached.
         mac: its MAC address.
         permanent: whether the entry never expires.
     """
@@ -184,7 +186,7 @@ class Tables:
     def lines(self, device: Callable[[int], str]) -> list[str]:
         """Every entry as text, in a fixed order."""
         return [
-            *(f"address {one}" for one in sorted(self.addresses)),
+            *(f"address {address}" for address in sorted(self.addresses)),
             *(r.text(device) for r in sorted(self.routes, key=lambda r: (r.destination, r.oif))),
             *(
                 n.text(device)
@@ -197,24 +199,28 @@ class Tables:
 
 
 def expected(layout: Layout, node: Node) -> Tables:
-    """What a node's tables must hold, by the model."""
+    """The entries that a node's tables must have, by the model."""
     plan = node_routes(layout.topology, node)
-    routes = [Route(one.locator, one.port.ifindex, via=LINK_LOCAL) for one in plan.neighbours]
+    routes = [Route(hop.locator, hop.port.ifindex, via=LINK_LOCAL) for hop in plan.neighbours]
     if plan.un is not None:
         routes.append(Route(plan.un, layout.sid_device(node).ifindex, action=UN))
     neighbours = frozenset(
-        NeighbourEntry(LINK_LOCAL, one.port.ifindex, one.via.mac) for one in plan.neighbours
+        NeighbourEntry(LINK_LOCAL, hop.port.ifindex, hop.via.mac) for hop in plan.neighbours
     )
     return Tables(frozenset(routes), neighbours, frozenset(plan.local))
 
 
-def of_port(tables: Tables, port: Port) -> Tables:
-    """The entries that go by one port: those that the kernel forgets when it is set down."""
+def of_ports(tables: Tables, ports: Collection[Port]) -> Tables:
+    """The entries that use one of these ports: the kernel removes them with the port's carrier."""
+    indexes = {port.ifindex for port in ports}
     return Tables(
-        frozenset(route for route in tables.routes if route.oif == port.ifindex),
-        frozenset(entry for entry in tables.neighbours if entry.ifindex == port.ifindex),
+        frozenset(route for route in tables.routes if route.oif in indexes),
+        frozenset(entry for entry in tables.neighbours if entry.ifindex in indexes),
         frozenset(),
     )
+
+
+# --- written ----------------------------------------------------------------------------------
 
 
 def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
@@ -228,8 +234,8 @@ def install(tables: Tables, device: Callable[[int], str]) -> Iterator[Request]:
 
 
 def install_route(route: Route, device: Callable[[int], str], *, replace: bool = False) -> Request:
-    """The request that writes one route, or puts it in the place of the one there is."""
-    form = _form(
+    """The request that writes one route; `replace` allows it to replace the one that is there."""
+    template = _template(
         route.destination.prefixlen,
         route.via,
         route.action,
@@ -237,11 +243,31 @@ def install_route(route: Route, device: Callable[[int], str], *, replace: bool =
         route.mtu,
         replace=replace,
     )
-    return requests.route_of(form, route.destination, route.oif, route.text(device))
+    return requests.new_route(route.destination, route.oif, template, route.text(device))
 
 
-@lru_cache(_FORMS)
-def _form(
+def write_routes(
+    netlink: Netlink,
+    routes: Collection[Route],
+    device: Callable[[int], str],
+    *,
+    replace: bool = False,
+) -> None:
+    """Write routes into a node's main table and read them back.
+
+    Raises:
+        NetlinkError: the kernel refused a route.
+        RunFailedError: a route that was read back is not the one that was written.
+    """
+    netlink.send(install_route(route, device, replace=replace) for route in routes)
+    missing = set(routes) - set(read_routes(netlink))
+    if missing:
+        listed = "\n  ".join(sorted(route.text(device) for route in missing))
+        raise RunFailedError(f"{netlink.namespace} lacks routes:\n  {listed}")
+
+
+@lru_cache(_TEMPLATES)
+def _template(
     prefixlen: int,
     via: IPv6Address | None,
     action: Seg6LocalAction | Encapsulation | None,
@@ -249,8 +275,8 @@ def _form(
     mtu: int,
     *,
     replace: bool,
-) -> Form:
-    """What a route is but for its destination and interface: the same for many of a fabric."""
+) -> Template:
+    """A route without its destination and interface, as many routes of a fabric share it."""
     attributes: list[tuple[str, Any]] = []
     if via is not None:
         attributes.append(("RTA_GATEWAY", str(via)))
@@ -260,7 +286,7 @@ def _form(
         attributes.append(("RTA_METRICS", {"attrs": [("RTAX_MTU", mtu)]}))
     if action is not None:
         attributes += _encap_attributes(action)
-    return requests.route_form(prefixlen, attributes, replace=replace)
+    return requests.route_template(prefixlen, attributes, replace=replace)
 
 
 def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str, Any]]:
@@ -292,7 +318,7 @@ def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str
 
 
 def read(netlink: Netlink) -> Tables:
-    """Read a node's main table, its neighbours and the addresses that it holds."""
+    """Read a node's main table, its neighbours and its addresses."""
     return Tables(
         frozenset(read_routes(netlink)),
         frozenset(read_neighbours(netlink)),
@@ -302,9 +328,8 @@ def read(netlink: Netlink) -> Tables:
 
 def dump_routes(netlink: Netlink) -> list[Any]:
     """Dump the IPv6 main table as messages."""
-    request = RouteMessage()
-    request.update(family=AF_INET6, table=requests.RT_TABLE_MAIN)
-    return netlink.dump(request, RTM_GETROUTE)
+    table = requests.RT_TABLE_MAIN
+    return netlink.dump(RouteMessage, RTM_GETROUTE, family=AF_INET6, table=table)
 
 
 def read_routes(netlink: Netlink) -> Iterator[Route]:
@@ -345,9 +370,7 @@ def _action(message: Any) -> Seg6LocalAction | Encapsulation | None:
 
 def read_neighbours(netlink: Netlink) -> Iterator[NeighbourEntry]:
     """Read the IPv6 neighbours; the kernel's own entries for multicast are left out."""
-    request = NeighbourMessage()
-    request["family"] = AF_INET6
-    for message in netlink.dump(request, RTM_GETNEIGH):
+    for message in netlink.dump(NeighbourMessage, RTM_GETNEIGH, family=AF_INET6):
         address = IPv6Address(message.get_attr("NDA_DST"))
         if not address.is_multicast:
             yield NeighbourEntry(
@@ -359,9 +382,7 @@ def read_neighbours(netlink: Netlink) -> Iterator[NeighbourEntry]:
 
 
 def _read_addresses(netlink: Netlink) -> Iterator[IPv6Address]:
-    request = AddressMessage()
-    request["family"] = AF_INET6
-    for message in netlink.dump(request, RTM_GETADDR):
+    for message in netlink.dump(AddressMessage, RTM_GETADDR, family=AF_INET6):
         address = IPv6Address(message.get_attr("IFA_ADDRESS"))
         if not address.is_loopback:
             yield address

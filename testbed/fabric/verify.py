@@ -2,14 +2,13 @@
 
 import struct
 import time
-from collections.abc import Callable
-from socket import AF_UNSPEC
 
 from pyroute2.netlink.rtnl import RTM_GETLINK
 
 from testbed.fabric import routes
 from testbed.fabric.layout import Layout
-from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
+from testbed.fabric.netlink.messages import WITHOUT_COUNTERS, LinkMessage
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Node, Port
@@ -20,53 +19,56 @@ IF_OPER_UP = 6
 _LINK_MESSAGE = struct.Struct("=16x4xi8x")  # header, family and type, ifindex, flags and change
 
 UP_TIMEOUT_NS = 1_000_000_000
-"""How long ports may take to come up; the kernel does it behind the caller's back."""
+"""How long ports may take to come up, which the kernel does asynchronously."""
+
+UP_POLL_S = 0.001
 
 
-def wait_until_up(layout: Layout, netlink: Callable[[Node], Netlink]) -> None:
-    """Wait until every port forwards: a port drops what it is given before, and says nothing.
+def wait_until_up(layout: Layout, namespaces: NodeNamespaces) -> None:
+    """Wait until every port forwards: before that, a port silently drops what it is given.
 
     Raises:
-        RunFailedError: some did not come up within a second; names them.
+        RunFailedError: ports that it names did not come up within a second.
     """
     deadline = time.monotonic_ns() + UP_TIMEOUT_NS
     for node in layout.topology.nodes.values():
+        netlink = namespaces[node.name].netlink
         waiting = {near.ifindex for near, _, _ in layout.topology.adjacency[node]}
-        while waiting := waiting - _up(netlink(node)):
+        while waiting := waiting - _indexes_up(netlink):
             if time.monotonic_ns() > deadline:
                 names = ", ".join(map(layout.device_name, sorted(waiting)))
                 raise RunFailedError(f"no carrier within 1 s: {names} of {node.name}")
-            time.sleep(0.001)
+            time.sleep(UP_POLL_S)
 
 
-def _up(netlink: Netlink) -> set[int]:
-    """Indexes of the interfaces that are up and have carrier; undecoded, as there are many."""
-    found = set()
-    for data, start, end in netlink.dump_raw(_all_links(), RTM_GETLINK):
+def _indexes_up(netlink: Netlink) -> set[int]:
+    """Indexes of the interfaces that are up and have carrier; not decoded, as there are many."""
+    indexes = set()
+    for data, start, end in netlink.dump_raw(LinkMessage, RTM_GETLINK, attrs=[WITHOUT_COUNTERS]):
         (ifindex,) = _LINK_MESSAGE.unpack_from(data, start)
         for kind, first, _ in attributes(data, start + _LINK_MESSAGE.size, end):
             if kind == IFLA_OPERSTATE and data[first] == IF_OPER_UP:
-                found.add(ifindex)
-    return found
+                indexes.add(ifindex)
+    return indexes
 
 
-def verify(layout: Layout, netlink: Callable[[Node], Netlink]) -> None:
+def verify(layout: Layout, namespaces: NodeNamespaces) -> None:
     """Compare every port, route, neighbour and address with the model.
 
     Args:
-        layout: what was to be built.
-        netlink: gives a socket in a node's namespace.
+        layout: the fabric as it should be.
+        namespaces: the nodes' namespaces.
 
     Raises:
-        RunFailedError: something is missing, wrong or too much; every difference is named.
+        RunFailedError: something is missing, wrong or unexpected; names every difference.
     """
     deadline = time.monotonic_ns() + UP_TIMEOUT_NS
-    differences = [
-        f"{node.name}: {line}"
-        for node in layout.topology.nodes.values()
-        for line in _port_differences(layout, node, netlink(node), deadline)
-        + _table_differences(layout, node, netlink(node))
-    ]
+    differences = []
+    for node in layout.topology.nodes.values():
+        netlink = namespaces[node.name].netlink
+        lines = _port_differences(layout, node, netlink, deadline)
+        lines += _table_differences(layout, node, netlink)
+        differences += [f"{node.name}: {line}" for line in lines]
     if differences:
         listed = "\n  ".join(differences)
         raise RunFailedError(
@@ -75,24 +77,28 @@ def verify(layout: Layout, netlink: Callable[[Node], Netlink]) -> None:
 
 
 def _table_differences(layout: Layout, node: Node, netlink: Netlink) -> list[str]:
-    expected, found = routes.expected(layout, node), routes.read(netlink)
-    if expected == found:
+    expected, actual = routes.expected(layout, node), routes.read(netlink)
+    if expected == actual:
         return []
-    wanted, there = expected.lines(layout.device_name), found.lines(layout.device_name)
-    missing = [f"- {line}" for line in wanted if line not in there]
-    return missing + [f"+ {line}" for line in there if line not in wanted]
+    return _difference(expected.lines(layout.device_name), actual.lines(layout.device_name))
+
+
+def _difference(expected: list[str], actual: list[str]) -> list[str]:
+    missing = [f"- {line}" for line in expected if line not in actual]
+    return missing + [f"+ {line}" for line in actual if line not in expected]
 
 
 def _port_differences(layout: Layout, node: Node, netlink: Netlink, deadline_ns: int) -> list[str]:
+    """How a node's ports differ from the model; they may come up until the deadline."""
     ports = [near for near, _, _ in layout.topology.adjacency[node]]
+    names = {port.name for port in ports}
+    expected = [_port_line(port) for port in ports]
     while True:
-        found = _read_ports(netlink)
-        missing = [line for line in map(_port_line, ports) if line not in found]
-        if not missing or time.monotonic_ns() > deadline_ns:
-            names = {port.name for port in ports}
-            wrong = [line for line in found if line.split()[1] in names]
-            return [f"- {line}" for line in missing] + [f"+ {line}" for line in wrong if missing]
-        time.sleep(0.001)
+        actual = [line for line in _read_ports(netlink) if line.split()[1] in names]
+        differences = _difference(expected, actual)
+        if not differences or time.monotonic_ns() > deadline_ns:
+            return differences
+        time.sleep(UP_POLL_S)
 
 
 def _port_line(port: Port) -> str:
@@ -104,12 +110,5 @@ def _read_ports(netlink: Netlink) -> list[str]:
         f"port {message.get_attr('IFLA_IFNAME')} index {message['index']}"
         f" address {message.get_attr('IFLA_ADDRESS')} mtu {message.get_attr('IFLA_MTU')}"
         f" state {message.get_attr('IFLA_OPERSTATE')}"
-        for message in netlink.dump(_all_links(), RTM_GETLINK)
+        for message in netlink.dump(LinkMessage, RTM_GETLINK, attrs=[WITHOUT_COUNTERS])
     ]
-
-
-def _all_links() -> LinkMessage:
-    request = LinkMessage()
-    request["family"] = AF_UNSPEC
-    request["attrs"] = [("IFLA_EXT_MASK", RTEXT_FILTER_SKIP_STATS)]
-    return request

@@ -35,10 +35,10 @@ def _in_sandbox(
     topology: Topology, pairs: Sequence[tuple[Node, Node]], tool: str, options: Sequence[str]
 ) -> int:
     program = str(Path(sys.executable).with_name(tool))
-    with Fabric(topology) as fabric, OrdinaryTraffic(topology) as ordinary:
+    with Fabric(topology) as fabric:
         fabric.verify()
         fabric.sweep()
-        ordinary.install()
+        OrdinaryTraffic(topology, fabric.namespaces).install()
         for src, dst in pairs:
             caller, called = (fabric.net[node.name].enter_command for node in (src, dst))
             with subprocess.Popen([*called, program]) as server:  # noqa: S603 - the project's program

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
-from testbed.fabric.ordinary import tun
 from testbed.model.errors import ExitStatus
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
@@ -84,17 +84,17 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
             {f"Open vSwitch, {one} datapath": NO_SWITCH for one in ("kernel", "user-space")},
         ),
         (
-            [*_place("clang"), *_place("ping"), tun.DEVICE],
+            [*_place("clang"), *_place("ping"), TUN_DEVICE],
             {
                 "clang": {"remedy": "install clang", "needed_for": "building"},
                 "ping": {"remedy": "iputils-ping"},
                 "Open vSwitch, user-space datapath": {
                     "needed_for": "faults through OpenFlow",
-                    "remedy": f"in a container, start it with --device {tun.DEVICE}",
+                    "remedy": f"in a container, start it with --device {TUN_DEVICE}",
                 },
                 "TUN devices": {
                     "needed_for": "propagation delay of ordinary traffic",
-                    "remedy": f"mknod {tun.DEVICE}",
+                    "remedy": f"mknod {TUN_DEVICE}",
                 },
             },
         ),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric.ordinary import tun
+from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
@@ -214,7 +214,7 @@ def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     """And ordinary traffic arrives all the same."""
 
     def act() -> tuple[str, str]:
-        namespaces.mount("/dev/null", tun.DEVICE, "", namespaces.MS_BIND)
+        namespaces.mount("/dev/null", TUN_DEVICE, "", namespaces.MS_BIND)
         called = subprocess.run(
             COMMAND, input="h0 ping -c1 -W1 h1\n", capture_output=True, text=True, check=True
         )

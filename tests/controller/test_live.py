@@ -17,6 +17,7 @@ import pytest
 from testbed.controller.client import Client, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.files.faults import load_fault
 from testbed.model.errors import ExitStatus, InputError, Problem
 from testbed.model.faults.kinds import Fault
@@ -35,7 +36,8 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
     timeline = (fault("p1", "50 ms", "30 s"),)
 
     def inside() -> None:
-        with running(tmp_path, timeline, ()) as run, LinkControl(TINY) as links:
+        with running(tmp_path, timeline, ()) as run, NodeNamespaces() as namespaces:
+            links = LinkControl(TINY, namespaces)
             run.play("fault")
             with Client.of(tmp_path) as client:
                 cut = client.inject(CUT)

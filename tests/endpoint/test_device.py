@@ -28,7 +28,8 @@ def _planes(qp: VerbsQp) -> set[int]:
 
 
 def _lose_a_port_and_get_it_back() -> tuple[int, int]:
-    with Fabric(TOPOLOGY) as fabric, LinkControl(TOPOLOGY) as control:
+    with Fabric(TOPOLOGY) as fabric:
+        control = LinkControl(TOPOLOGY, fabric.namespaces)
         fabric.verify()
         devices = []
         for host in (HERE, THERE):

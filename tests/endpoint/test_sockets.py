@@ -8,10 +8,10 @@ import pytest
 
 from testbed.endpoint.sockets import BATCH, MAX_PACKET, HostSockets, Received
 from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.socket import Netlink
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.mrc import DecodeError, decode
 from testbed.mrc.wire.packets import DecodeReason
-from testbed.sandbox.namespaces import create_netns, enter_netns
+from testbed.sandbox.namespaces import enter_netns
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
@@ -27,9 +27,10 @@ def _outer(inner: bytes, traffic_class: int, hop_limit: int) -> bytes:
 
 
 def _sockets() -> HostSockets:
-    create_netns("here")
-    with Netlink.at("here") as netlink:
-        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])
+    with NodeNamespaces() as namespaces:
+        namespaces.create("here").netlink.send(
+            [requests.set_link(requests.LOOPBACK, "lo", up=True)]
+        )
     enter_netns("here")
     return HostSockets(SELF)
 

@@ -9,9 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ipaddress import IPv6Address
 
+from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.fabric.addressing import Path, carrier, nic_address
+from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import Impairment
 from testbed.sandbox import namespaces
 
 HEADER = struct.Struct(">IHBB16s16s")
@@ -104,3 +107,9 @@ def arrives(topology: Topology, src: Node, dst: Node, path: Path, wait_s: float 
             return receiver.recv(9000)[HEADER.size :] == token
         except (TimeoutError, OSError):
             return False
+
+
+def set_blackhole(control: LinkControl, link: str, *, on: bool) -> None:
+    """Have both directions of a link swallow every packet, or heal both."""
+    for direction in directions_of(link):
+        control.impair(direction, Impairment(blackhole=on))

@@ -6,7 +6,8 @@ import time
 import pytest
 
 from testbed.fabric import capabilities
-from testbed.fabric.capabilities import Attempt
+from testbed.fabric.attempts import Attempt
+from testbed.fabric.capabilities import Capabilities
 from testbed.model.errors import ExitStatus, MachineError
 
 
@@ -14,7 +15,7 @@ from testbed.model.errors import ExitStatus, MachineError
 def test_this_machine_can_build_a_fabric_and_says_so_quickly() -> None:
     """Where the other tests run, nothing is missing (measured: 20 ms)."""
     start = time.perf_counter()
-    assert capabilities.probe() == []
+    capabilities.require()
     assert time.perf_counter() - start < 1
 
 
@@ -26,7 +27,7 @@ def test_what_fails_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch)
         raise OSError("Operation not supported")
 
     attempts = (Attempt("wings", "grow some", refuse), Attempt("later", "", lambda: None))
-    monkeypatch.setattr(capabilities, "_attempts", lambda: attempts)
+    monkeypatch.setattr(Capabilities, "required", lambda _: attempts)
     with pytest.raises(MachineError) as failure:
         capabilities.require()
     assert str(failure.value) == "wings: Operation not supported\n  remedy: grow some"
@@ -36,5 +37,6 @@ def test_what_fails_is_reported_with_its_remedy(monkeypatch: pytest.MonkeyPatch)
 def test_without_root_the_remedy_is_root(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is tried."""
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    (missing,) = capabilities.probe()
-    assert "root" in missing.remedy
+    with pytest.raises(MachineError) as failure:
+        capabilities.require()
+    assert "root" in failure.value.remedy

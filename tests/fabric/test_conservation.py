@@ -20,6 +20,7 @@ from testbed.mrc.wire.packets import DecodeError
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, send
+from .packets import set_blackhole
 
 pytestmark = pytest.mark.root
 
@@ -61,14 +62,14 @@ def test_every_packet_of_a_faulty_and_overloaded_fabric_is_accounted_for(
     def act() -> None:
         with (
             Fabric(topology) as fabric,
-            LinkControl(topology) as control,
             Receiver(sink) as receiver,
         ):
             model = fabric.link_model
             assert model is not None
+            control = LinkControl(topology, fabric.namespaces)
             control.impair("p0_t0_0>p0_t1_0", Impairment(loss=0.1))
             control.impair("p0_t0_0>p0_t1_1", Impairment(corrupt=0.2))
-            control.blackhole("p1_t0_0--p1_t1_0", on=True)
+            set_blackhole(control, "p1_t0_0--p1_t1_0", on=True)
             got: Counter[str] = Counter()
 
             def receive() -> None:

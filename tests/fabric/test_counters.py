@@ -22,7 +22,8 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
     way = ("h0>p1_t0_0", "p1_t0_0>p1_t1_0", "p1_t1_0>p1_t0_1", "p1_t0_1>h1")
 
     def act() -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
-        with Fabric(tiny) as fabric, fabric.counters() as counters:
+        with Fabric(tiny) as fabric:
+            counters = fabric.counters()
             data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(1000))
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
                 for _ in range(10):
@@ -45,7 +46,8 @@ def test_a_sample_of_the_default_fabric_takes_a_small_part_of_250_ms(
     """CPU time of one sample (measured: 2.6 ms)."""
 
     def act() -> float:
-        with Fabric(four_planes) as fabric, fabric.counters() as counters:
+        with Fabric(four_planes) as fabric:
+            counters = fabric.counters()
             assert len(counters.directions()) == 2 * len(four_planes.links)
             start = time.process_time()
             for _ in range(20):

@@ -28,7 +28,7 @@ from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import spawn
 from tests.sandbox import run_in_sandbox
 
-from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket
+from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket, set_blackhole
 
 pytestmark = pytest.mark.root
 
@@ -124,7 +124,8 @@ def test_an_idle_fabric_is_silent(tiny: Topology) -> None:
     """The kernel sends nothing of its own: no discovery, no multicast reports."""
 
     def listen() -> object:
-        with Fabric(tiny) as fabric, fabric.counters() as counters:
+        with Fabric(tiny) as fabric:
+            counters = fabric.counters()
             fabric.verify()
             time.sleep(1.5)
             return {name: found.packets for name, found in counters.directions().items()}
@@ -174,7 +175,7 @@ def refused(tiny: Topology, node: Node, *changes: Request) -> str:
     def build() -> str:
         with Fabric(tiny) as fabric:
             fabric.verify()
-            fabric.net[node.name].netlink.send(changes)
+            fabric.namespaces[node.name].netlink.send(changes)
             with pytest.raises(RunFailedError) as failure:
                 fabric.verify()
             return str(failure.value)
@@ -203,12 +204,12 @@ def test_verify_names_a_wrong_route(tiny: Topology) -> None:
     switch = tiny.t0(0, 0)
     wrong = tiny.adjacency[switch][1][0]
     destination = IPv6Network("5f00:0:2001::/48")
-    via = [("RTA_GATEWAY", str(LINK_LOCAL))]
+    via_wrong_port = requests.route_template(48, [("RTA_GATEWAY", str(LINK_LOCAL))])
     text = refused(
         tiny,
         switch,
         delete_route(destination),
-        requests.new_route(destination, wrong.ifindex, via, "a wrong one"),
+        requests.new_route(destination, wrong.ifindex, via_wrong_port, "a wrong one"),
     )
     assert "p0_t0_0: - 5f00:0:2001::/48 via fe80::1 dev p0_t0_0-u1" in text
     assert "p0_t0_0: + 5f00:0:2001::/48 via fe80::1 dev p0_t0_0-u0" in text
@@ -243,7 +244,7 @@ def test_verify_detects_a_plain_end_and_a_route_that_does_not_count(
         requests.new_route(
             destination,
             Fabric(tiny).layout.sid_device(switch).ifindex,
-            [("RTA_ENCAP_TYPE", 7), ("RTA_ENCAP", {"attrs": encap})],
+            requests.route_template(48, [("RTA_ENCAP_TYPE", 7), ("RTA_ENCAP", {"attrs": encap})]),
             "a plain End",
         ),
     )
@@ -281,9 +282,10 @@ def test_the_sweep_names_a_link_direction_that_swallows(tiny: Topology) -> None:
     """A blackhole that carrier does not show."""
 
     def build() -> str:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             fabric.sweep()
-            control.blackhole("p1_t0_1--p1_t1_0", True)
+            set_blackhole(control, "p1_t0_1--p1_t1_0", on=True)
             with pytest.raises(RunFailedError) as failure:
                 fabric.sweep()
             return str(failure.value)
@@ -300,7 +302,7 @@ def test_the_sweep_names_a_switch_that_does_not_forward(tiny: Topology) -> None:
     def build() -> str:
         with Fabric(tiny) as fabric:
             gone = delete_route(IPv6Network("5f00:0:2000::/48"))
-            fabric.net["p0_t1_0"].netlink.send([gone])
+            fabric.namespaces["p0_t1_0"].netlink.send([gone])
             with pytest.raises(RunFailedError) as failure:
                 fabric.sweep()
             return str(failure.value)

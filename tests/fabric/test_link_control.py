@@ -12,7 +12,7 @@ from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
 
-from .packets import arrives, encapsulated, raw_socket
+from .packets import arrives, encapsulated, raw_socket, set_blackhole
 
 pytestmark = pytest.mark.root
 
@@ -28,15 +28,16 @@ def test_a_blackhole_swallows_both_ways_and_carrier_stays(
     one, other = tiny.hosts
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             assert arrives(tiny, one, other, path)
-            control.blackhole(link, True)
+            set_blackhole(control, link, on=True)
             assert not arrives(tiny, one, other, path)
             assert not arrives(tiny, other, one, path)
             assert control.carrier(link) == (True, True)
             assert [control.tally(one)["dropped"] for one in directions_of(link)] == [1, 1]
             assert arrives(tiny, one, other, Path(0, 0))
-            control.blackhole(link, False)
+            set_blackhole(control, link, on=False)
             assert arrives(tiny, one, other, path)
             assert arrives(tiny, other, one, path)
             fabric.verify()
@@ -51,13 +52,15 @@ def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
     count = 300
 
     def act() -> None:
-        with Fabric(tiny) as fabric, fabric.counters() as counters, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            counters = fabric.counters()
+            control = LinkControl(tiny, fabric.namespaces)
             control.open(NIC_LINK)
             data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(4000))
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
                 for _ in range(count):
                     sender.sendto(data, (to, 0))
-            control.blackhole(NIC_LINK, True)
+            set_blackhole(control, NIC_LINK, on=True)
             left = counters.directions()["h0>p1_t0_0"].packets
             assert 0 < left < count
             deadline = time.monotonic() + 3
@@ -78,7 +81,8 @@ def test_a_cut_takes_carrier_at_both_ends_and_restoring_brings_routes_back(
     one, other = tiny.hosts
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             for _ in range(3):
                 assert control.carrier(link) == (True, True)
                 assert arrives(tiny, one, other, path)
@@ -101,7 +105,8 @@ def test_no_cut_takes_more_than_its_own_link(tiny: Topology) -> None:
 
     def act() -> dict[str, list[int]]:
         lost = {}
-        with Fabric(tiny), LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             for link in tiny.links:
                 control.cut(link)
                 lost[link] = [
@@ -124,14 +129,15 @@ def test_doing_it_twice_changes_nothing_more(tiny: Topology) -> None:
     """Every fault and every healing may be repeated, and they may overlap."""
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             for on in (True, True, False, False):
-                control.blackhole(LINK, on)
+                set_blackhole(control, LINK, on=on)
             control.cut(LINK)
-            control.blackhole(LINK, True)
+            set_blackhole(control, LINK, on=True)
             control.cut(LINK)
             control.restore(LINK)
-            control.blackhole(LINK, False)
+            set_blackhole(control, LINK, on=False)
             control.restore(LINK)
             fabric.verify()
             fabric.sweep()
@@ -143,12 +149,13 @@ def test_faults_take_milliseconds(tiny: Topology) -> None:
     """Once the sockets are open; generous bounds for a busy machine."""
 
     def act() -> tuple[float, float]:
-        with Fabric(tiny), LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             control.open(LINK)
             start = time.perf_counter()
-            control.blackhole(LINK, True)
+            set_blackhole(control, LINK, on=True)
             swapped = time.perf_counter() - start
-            control.blackhole(LINK, False)
+            set_blackhole(control, LINK, on=False)
             start = time.perf_counter()
             control.cut(LINK)
             control.restore(LINK)

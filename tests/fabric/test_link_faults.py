@@ -9,6 +9,7 @@ import pytest
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
@@ -19,7 +20,7 @@ from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until
-from .packets import raw_socket
+from .packets import raw_socket, set_blackhole
 
 pytestmark = pytest.mark.root
 
@@ -47,9 +48,9 @@ def lost(topology: Topology, ppm: int, count: int, seed: int) -> tuple[set[int],
         stream = Stream(topology, one, other)
         with (
             Fabric(topology, seed=seed) as fabric,
-            LinkControl(topology) as control,
             Receiver(other) as receiver,
         ):
+            control = LinkControl(topology, fabric.namespaces)
             control.impair(NIC, Impairment(loss=ppm / PPM))
             send(one, [stream.packet(psn, DSCP.trimmable, 64) for psn in range(count)])
             arrived = {psn_of(arrival.packet) for arrival in receiver.arrivals()}
@@ -79,7 +80,8 @@ def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
     sent = [stream.packet(psn, DSCP.trimmable, 400) for psn in range(count)]
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
+        with Fabric(tiny) as fabric, Receiver(other) as receiver:
+            control = LinkControl(tiny, fabric.namespaces)
             control.impair(NIC, Impairment(corrupt=1 / 3))
             places = []
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
@@ -122,7 +124,8 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
         return sorted(psn_of(arrival.packet) for arrival in receiver.arrivals())
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control, Receiver(other) as receiver:
+        with Fabric(tiny) as fabric, Receiver(other) as receiver:
+            control = LinkControl(tiny, fabric.namespaces)
             control.impair(UP, Impairment(path_loss=1.0, path_bits=through))
             # The fourth has the same path bits: more entropy is not in the flow label.
             assert arrived(receiver) == [psn for psn in range(80) if psn % 4 in (1, 2)]
@@ -155,11 +158,12 @@ def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: T
                 time.sleep(0.0002)
 
     def fault_process() -> None:
-        with LinkControl(tiny) as control:
+        with NodeNamespaces() as namespaces:
+            control = LinkControl(tiny, namespaces)
             control.open(NIC_LINK)
             for on in (True, False):
                 os.read(go[0], 1)
-                control.blackhole(NIC_LINK, on)
+                set_blackhole(control, NIC_LINK, on=on)
                 os.write(went[1], b".")
 
     def act() -> None:
@@ -198,7 +202,8 @@ def test_a_cut_empties_the_queue_that_the_model_keeps(tiny: Topology) -> None:
     data = Stream(tiny, one, other).packet(0, DSCP.trimmable, 4096)
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             model = fabric.link_model
             assert model is not None
             nic = model.index(NIC)

@@ -14,10 +14,10 @@ import pytest
 from testbed.experiment.machine import softnet_drops
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
-from testbed.fabric.link_model.counters import _queues
+from testbed.fabric.link_model.counters import read_queues
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.link_model.link_model import DIRECTION
-from testbed.fabric.netlink.socket import Netlink
+from testbed.fabric.link_model.link_model import direction_type
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.shape import shape_of
@@ -29,7 +29,7 @@ from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.sandbox import run_in_sandbox
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until
-from .packets import arrives, encapsulated, raw_socket
+from .packets import arrives, encapsulated, raw_socket, set_blackhole
 
 DSCP = DscpClasses()
 OUTER = 14 + 40
@@ -66,8 +66,8 @@ def test_the_layout_is_that_of_the_header() -> None:
     assert body is not None
     code = re.sub(r"/\*.*?\*/", "", body[1], flags=re.DOTALL)
     fields = re.findall(r"(?:__u64|struct epoch) (\w+)(?:\[\d+\])?;", code)
-    assert fields == list(DIRECTION.names or ())
-    assert DIRECTION.itemsize % 64 == 0
+    assert fields == list(direction_type().names or ())
+    assert direction_type().itemsize % 64 == 0
 
 
 @pytest.mark.root
@@ -75,7 +75,8 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
     """By the names that the counters use, configured as the topology says."""
 
     def act() -> None:
-        with Fabric(tiny) as fabric, fabric.counters() as counters:
+        with Fabric(tiny) as fabric:
+            counters = fabric.counters()
             model = fabric.link_model
             assert model is not None
             assert fabric.link_model_missing is None
@@ -169,9 +170,10 @@ def _tally(receiver: Receiver, pattern: list[int]) -> Counter[str]:
 def kernel_drops(topology: Topology) -> int:
     """Packets that the queues behind the model have dropped."""
     total = 0
-    for name in topology.nodes:
-        with Netlink.at(name) as netlink:
-            total += sum(dropped for _, dropped in _queues(netlink).values())
+    with NodeNamespaces() as namespaces:
+        for name in topology.nodes:
+            queues = read_queues(namespaces[name].netlink)
+            total += sum(dropped for _, dropped in queues.values())
     return total
 
 
@@ -345,7 +347,8 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
     """Bytes stay bytes when the rate changes; they then leave at the new rate."""
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             model = fabric.link_model
             assert model is not None
             nic = model.index("h0>p0_t0_0")
@@ -377,16 +380,17 @@ def test_without_the_model_a_fabric_has_rate_and_tail_drop(
     one, other = tiny.hosts
 
     def act() -> None:
-        with Fabric(tiny) as fabric, LinkControl(tiny) as control:
+        with Fabric(tiny) as fabric:
+            control = LinkControl(tiny, fabric.namespaces)
             assert fabric.link_model is None
             assert "not built" in str(fabric.link_model_missing)
             fabric.verify()
             fabric.sweep()
-            control.blackhole("h0--p0_t0_0", True)
+            set_blackhole(control, "h0--p0_t0_0", on=True)
             assert not arrives(tiny, one, other, Path(0, 0))
             tallies = [control.tally(one) for one in ("h0>p0_t0_0", "p0_t0_0>h0")]
             assert tallies == [{"dropped": 1}, {"dropped": 0}]
-            control.blackhole("h0--p0_t0_0", False)
+            set_blackhole(control, "h0--p0_t0_0", on=False)
             assert arrives(tiny, one, other, Path(0, 0))
             with pytest.raises(MachineError, match="without the link model"):
                 control.impair("h0>p0_t0_0", Impairment(loss=0.5))

@@ -11,7 +11,6 @@ import pytest
 from mininet.log import lg
 
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.mininet.net import ClosTopo, FabricCLI
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
@@ -89,7 +88,7 @@ def test_popen_runs_in_the_node_without_a_shell(tiny: Topology) -> None:
     """As Mininet's scripts use it."""
 
     def act() -> tuple[str, str, int]:
-        with Fabric(tiny) as fabric, LinkControl(tiny):
+        with Fabric(tiny) as fabric:
             found: tuple[str, str, int] = fabric.net["h1"].pexec("ip -br link show h1-p0")
             assert fabric.net["h1"].shell is None
             return found

@@ -7,8 +7,8 @@ import pytest
 from testbed.fabric import routes
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.messages import RouteMessage
-from testbed.fabric.netlink.socket import Netlink, NetlinkError
-from testbed.sandbox.namespaces import create_netns
+from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.fabric.netlink.socket import NetlinkError
 from tests.sandbox import run_in_sandbox
 
 
@@ -22,8 +22,8 @@ def test_a_refused_request_is_named_and_the_others_are_carried_out() -> None:
     """With the namespace, what it was about and the kernel's reason."""
 
     def act() -> tuple[str, int]:
-        create_netns("here")
-        with Netlink.at("here") as netlink:
+        with NodeNamespaces() as namespaces:
+            netlink = namespaces.create("here").netlink
             one, two, three = map(requests.new_address, addresses(3))
             with pytest.raises(NetlinkError) as failure:
                 netlink.send([one, two, one, three])
@@ -39,8 +39,8 @@ def test_the_kernels_own_words_are_passed_on() -> None:
     """Extended acknowledgements say more than an errno."""
 
     def act() -> str:
-        create_netns("here")
-        with Netlink.at("here") as netlink:
+        with NodeNamespaces() as namespaces:
+            netlink = namespaces.create("here").netlink
             route = routes.Route(IPv6Network("2001:db8::/48"), 77)
             tables = routes.Tables(frozenset((route,)), frozenset(), frozenset())
             with pytest.raises(NetlinkError) as failure:
@@ -55,8 +55,8 @@ def test_thousands_of_requests_go_in_several_buffers() -> None:
     """More than one send takes, and all of them arrive."""
 
     def act() -> int:
-        create_netns("here")
-        with Netlink.at("here") as netlink:
+        with NodeNamespaces() as namespaces:
+            netlink = namespaces.create("here").netlink
             netlink.send(map(requests.new_address, addresses(6000)))
             return len(routes.read(netlink).addresses)
 

@@ -15,11 +15,12 @@ import pytest
 
 from testbed.fabric.capture import PortCapture
 from testbed.fabric.fabric import Fabric
+from testbed.fabric.interfaces import write_sysctl
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.counters import read_sid
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.mininet.nodes import write_sysctl
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.ordinary.routes import OrdinaryTraffic, dt6_route, encap_route, inner_mtu
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import (
@@ -56,7 +57,8 @@ def has_mptcp() -> bool:
 @contextmanager
 def ordinary_fabric(topology: Topology) -> Iterator[tuple[Fabric, OrdinaryTraffic]]:
     """A fabric that has been verified and carries ordinary traffic."""
-    with Fabric(topology) as fabric, OrdinaryTraffic(topology) as ordinary:
+    with Fabric(topology) as fabric:
+        ordinary = OrdinaryTraffic(topology, fabric.namespaces)
         fabric.verify()
         fabric.sweep()
         ordinary.install()
@@ -156,7 +158,8 @@ def test_every_host_reaches_every_other_by_every_plane_untold() -> None:
     topology = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
 
     def act() -> None:
-        with ordinary_fabric(topology) as (fabric, _), fabric.counters() as counters:
+        with ordinary_fabric(topology) as (fabric, _):
+            counters = fabric.counters()
             for src in topology.hosts:
                 for dst in topology.hosts:
                     for plane in range(topology.planes):
@@ -181,7 +184,7 @@ def test_mrcs_packets_arrive_as_before_and_end_dt6_sees_none_of_them(tiny: Topol
 
     def act() -> None:
         with ordinary_fabric(tiny) as (fabric, _):
-            netlink = fabric.net[dst.name].netlink
+            netlink = fabric.namespaces[dst.name].netlink
             assert all(arrives(tiny, src, dst, path) for path in paths(tiny, src, dst))
             assert read_sid(netlink).packets == 0
             for plane in range(tiny.planes):
@@ -219,7 +222,8 @@ def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
     size = 1 << 20
 
     def act() -> tuple[float, int, bool, dict[str, int]]:
-        with ordinary_fabric(tiny) as (fabric, ordinary), fabric.counters() as counters:
+        with ordinary_fabric(tiny) as (fabric, ordinary):
+            counters = fabric.counters()
             ordinary.use_path(src, dst, Path(1, 0))
             with PortCapture(tiny.port_of(src, 1), 1024) as capture:
                 start = time.monotonic()
@@ -276,7 +280,8 @@ def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
     size = 2 << 20
 
     def act() -> tuple[bool, dict[str, int]]:
-        with ordinary_fabric(tiny) as (fabric, ordinary), fabric.counters() as counters:
+        with ordinary_fabric(tiny) as (fabric, ordinary):
+            counters = fabric.counters()
             ordinary.announce_planes(dst)
             ordinary.announce_planes(src)
             to = ordinary_address(tiny, dst, 0)
@@ -297,7 +302,8 @@ def test_a_cut_link_takes_ordinary_traffic_away_and_brings_it_back(tiny: Topolog
     link = tiny.nic_link(src, 0).name
 
     def act() -> list[bool]:
-        with ordinary_fabric(tiny), LinkControl(tiny) as control:
+        with ordinary_fabric(tiny) as (fabric, _):
+            control = LinkControl(tiny, fabric.namespaces)
             to = [ordinary_address(tiny, dst, plane) for plane in range(2)]
             found = [ping(src, one) for one in to]
             control.cut(link)
@@ -333,7 +339,7 @@ def test_what_is_not_the_model_s_route_is_noticed(tiny: Topology) -> None:
 def test_only_paths_between_the_two_can_be_used(tiny: Topology) -> None:
     """Nothing is sent to the kernel for the others."""
     src, dst = tiny.hosts
-    ordinary = OrdinaryTraffic(tiny)
+    ordinary = OrdinaryTraffic(tiny, NodeNamespaces())
     for path in (Path(0, None), Path(0, 2), Path(2, 0)):
         with pytest.raises(ValueError, match="no path"):
             ordinary.use_path(src, dst, path)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.ordinary.propagation import PropagationDelay
@@ -30,10 +31,15 @@ IPPROTO_NONE = 59
 
 
 @contextmanager
-def delayed_fabric(topology: Topology) -> Iterator[OrdinaryTraffic]:
+def delayed_fabric(
+    topology: Topology,
+) -> Iterator[tuple[Fabric, OrdinaryTraffic, PropagationDelay]]:
     """A fabric whose ordinary traffic has propagation delay."""
-    with ordinary_fabric(topology) as (_, ordinary), PropagationDelay(topology):
-        yield ordinary
+    with (
+        ordinary_fabric(topology) as (fabric, ordinary),
+        PropagationDelay(topology, fabric.namespaces) as delay,
+    ):
+        yield fabric, ordinary, delay
 
 
 def round_trip_ns(src: Node, topology: Topology, dst: Node, plane: int) -> int:
@@ -80,7 +86,8 @@ def test_a_slow_link_delays_what_crosses_it_and_nothing_else(tiny: Topology) -> 
 
     def act() -> dict[str, int]:
         took = {}
-        with delayed_fabric(tiny) as ordinary, LinkControl(tiny) as control:
+        with delayed_fabric(tiny) as (fabric, ordinary, _):
+            control = LinkControl(tiny, fabric.namespaces)
             climb = directions_of_path(tiny, src, dst, slow)[1]
             control.impair(climb, Impairment(delay_ns=extra_ns))
             for path in (slow, other):
@@ -102,7 +109,8 @@ def test_loss_on_a_path_hits_the_packets_of_that_path_only(tiny: Topology) -> No
     struck, other = Path(0, 1), Path(0, 0)
 
     def act() -> tuple[list[bool], int, int]:
-        with ordinary_fabric(tiny) as (fabric, ordinary), LinkControl(tiny) as control:
+        with ordinary_fabric(tiny) as (fabric, ordinary):
+            control = LinkControl(tiny, fabric.namespaces)
             nic = directions_of_path(tiny, src, dst, struck)[0]
             control.impair(nic, Impairment(path_loss=1.0, path_bits=ev_for_path(struck)))
             arrived = []
@@ -123,13 +131,12 @@ def test_tcp_fills_a_port_with_the_delay_in_its_round_trip(tiny: Topology) -> No
     size = 2 << 20
 
     def act() -> tuple[bool, float, int, int]:
-        with ordinary_fabric(tiny) as (fabric, ordinary), PropagationDelay(tiny) as delay:
+        with delayed_fabric(tiny) as (fabric, ordinary, delay):
             ordinary.use_path(src, dst, Path(1, 0))
-            with fabric.counters() as counters:
-                start = time.monotonic()
-                sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
-                took = time.monotonic() - start
-                crossed = counters.directions()["p1_t1_0>p1_t0_1"]
+            start = time.monotonic()
+            sent, received = stream(src, dst, ordinary_address(tiny, dst, 1), size)
+            took = time.monotonic() - start
+            crossed = fabric.counters().directions()["p1_t1_0>p1_t0_1"]
             return sent == received, took, crossed.bytes, delay.lost()
 
     same, took, crossed, lost = run_in_sandbox(act)
@@ -146,7 +153,7 @@ def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topo
     src, dst = tiny.hosts
 
     def act() -> tuple[bool, bool, bool]:
-        with ordinary_fabric(tiny), PropagationDelay(tiny) as delay:
+        with delayed_fabric(tiny) as (_, _, delay):
             before = delay.ended()
             delay.kill()
             return before, delay.ended(), ping(src, ordinary_address(tiny, dst, 0))
@@ -161,7 +168,7 @@ def test_what_is_not_ordinary_traffic_does_not_end_the_process(tiny: Topology) -
     carrier = ordinary_carrier(tiny, src, dst, Path(0, 0))
 
     def act() -> tuple[bool, bool]:
-        with ordinary_fabric(tiny), PropagationDelay(tiny) as delay:
+        with delayed_fabric(tiny) as (_, _, delay):
             for protocol in (socket.IPPROTO_IPV6, IPPROTO_NONE):
                 with raw_socket(src, protocol) as sender:
                     for size in (0, 7, 20):

@@ -50,7 +50,8 @@ def test_no_link_of_a_path_is_faster_than_it_should_be(dilation: int) -> None:
     path = ("h0>p0_t0_0", "p0_t0_0>p0_t1_0", "p0_t1_0>p0_t0_1", "p0_t0_1>h1")
 
     def measure() -> list[list[float]]:
-        with Fabric(tiny) as fabric, fabric.counters() as counters:
+        with Fabric(tiny) as fabric:
+            counters = fabric.counters()
             data, to = encapsulated(tiny, one, other, Path(0, 0), bytes(tiny.wire_bytes - 94))
             with raw_socket(one, socket.IPPROTO_RAW) as sender:
                 for _ in range(round(2.8 * tiny.port_rate_bps / 8 / tiny.wire_bytes)):
@@ -109,7 +110,8 @@ def test_a_full_switch_queue_drops_the_tail_and_counts_it(
     count = 400
 
     def send() -> tuple[int, int, int]:
-        with Fabric(topology) as fabric, fabric.counters() as counters:
+        with Fabric(topology) as fabric:
+            counters = fabric.counters()
             for src in topology.hosts[:2]:
                 data, to = encapsulated(topology, src, dst, Path(0, None), bytes(4000))
                 with raw_socket(src, socket.IPPROTO_RAW) as sender:

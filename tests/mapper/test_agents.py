@@ -31,7 +31,8 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
     def act() -> list[str]:
         found: list[tuple[object, ...]] = []
         outcomes: list[tuple[object, ...]] = []
-        with Fabric(topology), LinkControl(topology) as control:
+        with Fabric(topology) as fabric:
+            control = LinkControl(topology, fabric.namespaces)
             if broken:
                 for direction in (broken,) if ">" in broken else directions_of(broken):
                     control.impair(direction, Impairment(loss=ppm / PPM))

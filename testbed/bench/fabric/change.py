@@ -11,6 +11,7 @@ from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.sockets import SO_TIMESTAMPNS
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.faults.impairment import HEALTHY, Impairment
 
 TARGET_MS = 1.0
 CHANGES = 20
@@ -37,14 +38,14 @@ def _changes_ms() -> list[float]:
     data, to = packet(topology, one, other, inner_bytes=100)
     with (
         Fabric(topology) as fabric,
-        LinkControl(topology) as control,
         sender(one) as out,
         receiver(other) as arrivals,
     ):
         if fabric.link_model_missing is not None:
             raise fabric.link_model_missing
-        link = topology.nic_link(other, 0).name
-        control.open(link)
+        link = topology.nic_link(other, 0)
+        control = LinkControl(topology, fabric.namespaces)
+        control.open(link.name)
         arrivals.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         arrivals.setblocking(False)
 
@@ -59,11 +60,11 @@ def _changes_ms() -> list[float]:
                 time.sleep(SETTLE_S)
                 offset_ns = realtime_offset_ns()
                 asked_ns = time.monotonic_ns()
-                control.blackhole(link, on=True)
+                control.impair(link.directions[1], Impairment(blackhole=True))
                 time.sleep(SETTLE_S)
                 last_ns = _last_arrival_ns(arrivals) - offset_ns
                 found.append(max(last_ns - asked_ns, 0) / 1e6)
-                control.blackhole(link, on=False)
+                control.impair(link.directions[1], HEALTHY)
     return found
 
 

@@ -13,7 +13,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import receive_cpu
 from testbed.fabric.link_model import link_model as model
 from testbed.fabric.link_model import shaping
-from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, Netlink
+from testbed.fabric.netlink.socket import SO_RCVBUFFORCE
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 
@@ -84,8 +84,8 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
         model.PINNED.unlink()  # what counts from here on is the kernel
         for request in (shaping.detach_model, shaping.detach):
             for name, node in topology.nodes.items():
-                with Netlink.at(name) as netlink:
-                    netlink.send(request(port.ifindex) for port, _, _ in topology.adjacency[node])
+                ports = [port for port, _, _ in topology.adjacency[node]]
+                fabric.namespaces[name].netlink.send(request(port.ifindex) for port in ports)
             found.append(measure(fabric))
     return found
 
@@ -145,7 +145,7 @@ def _hops_per_s() -> list[float]:
 
     def measure(fabric: Fabric) -> float:
         with ExitStack() as stack:
-            counters = stack.enter_context(fabric.counters())
+            counters = fabric.counters()
             for host in topology.hosts:  # so that the kernel refuses nothing
                 stack.enter_context(receiver(host))
 

@@ -36,7 +36,8 @@ def _worst_percent(rate_bps: float) -> float:
     window_s = PACKETS * topology.wire_bytes / bytes_per_s
     count = math.ceil((window_s + 2 * WARM_UP_S) * bytes_per_s / topology.wire_bytes)
     data, to = packet(topology, one, other)
-    with Fabric(topology) as fabric, sender(one) as out, fabric.counters() as counters:
+    with Fabric(topology) as fabric, sender(one) as out:
+        counters = fabric.counters()
 
         def flood() -> None:
             for _ in range(count):

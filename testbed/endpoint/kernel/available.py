@@ -5,7 +5,7 @@ import socket
 from pathlib import Path
 
 from testbed.endpoint.kernel.opening import protocol_of
-from testbed.fabric.ordinary.tun import DEVICE, REMEDY
+from testbed.fabric.interfaces import TUN_DEVICE, TUN_REMEDY
 from testbed.model.errors import MachineError
 from testbed.model.transport import Mptcp, Tcp, Transport
 
@@ -20,8 +20,8 @@ def require_stack(transport: Transport) -> None:
     """
     if not isinstance(transport, Tcp | Mptcp):
         return
-    if not os.access(DEVICE, os.R_OK | os.W_OK):
-        raise MachineError(f"there is no {DEVICE}", REMEDY)
+    if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
+        raise MachineError(f"there is no {TUN_DEVICE}", TUN_REMEDY)
     try:
         tried = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, protocol_of(transport))
     except OSError as error:

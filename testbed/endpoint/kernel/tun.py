@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
+from testbed.fabric.interfaces import open_tun
 from testbed.fabric.link_model import shaping
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.socket import Request
 from testbed.fabric.ordinary.routes import inner_mtu
-from testbed.fabric.ordinary.tun import open_tun
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.fabric.topology import LINK_MTU, Topology
@@ -59,19 +59,20 @@ class Tun(Closeable):
         topology = self._topology
         mtu = inner_mtu(topology)
         rate_bps = topology.port_rate_bps * mtu // topology.wire_bytes
-        yield requests.set_mtu(self.ifindex, self._name, mtu)
+        yield requests.set_link_attribute(self.ifindex, self._name, "IFLA_MTU", mtu)
         yield requests.one_packet_at_a_time(self.ifindex, self._name)
         yield from shaping.attach(self.ifindex, Shape(rate_bps, NIC_QUEUE_BDP * topology.bdp_bytes))
         yield requests.set_link(self.ifindex, self._name, up=True)
         yield requests.new_address(own)
+        attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(own))]
+        if rto_min_ns is not None:
+            floor_ms = max(round(rto_min_ns / _NS_PER_MS), 1)
+            floor = [("RTAX_LOCK", 1 << RTAX_RTO_MIN), ("RTAX_RTO_MIN", floor_ms)]
+            attributes.append(("RTA_METRICS", {"attrs": floor}))
+        route = requests.route_template(own.max_prefixlen, attributes)
         for peer in peers:
-            attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(own))]
-            if rto_min_ns is not None:
-                floor_ms = max(round(rto_min_ns / _NS_PER_MS), 1)
-                floor = [("RTAX_LOCK", 1 << RTAX_RTO_MIN), ("RTAX_RTO_MIN", floor_ms)]
-                attributes.append(("RTA_METRICS", {"attrs": floor}))
-            what = f"{peer} dev {self._name}"
-            yield requests.new_route(IPv6Network(peer), self.ifindex, attributes, what)
+            description = f"{peer} dev {self._name}"
+            yield requests.new_route(IPv6Network(peer), self.ifindex, route, description)
 
     def read(self) -> Iterator[bytes]:
         """Yield the packets that the kernel has sent by it, without blocking."""

@@ -12,8 +12,8 @@ from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.netlink.messages import QdiscMessage
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink, attributes
-from testbed.model.closeable import Closeable
 from testbed.model.fabric.nodes import Node
 
 IFLA_STATS_LINK_64 = 1
@@ -31,13 +31,13 @@ class Direction:
     """What one direction of a link has carried so far.
 
     Attributes:
-        packets: packets that arrived at the far port; without the link model: that left.
+        packets: packets that arrived at the far port; without the link model, packets sent.
         bytes: their bytes, Ethernet header included.
-        dropped: packets lost on the way: by a full queue or a fault; without the link model also
+        dropped: packets lost on the way, by a full queue or a fault; without the link model also
             by the kernel's own receive backlog.
-        marked: packets that got an ECN mark at the sending port.
-        trimmed: packets that lost their payload there.
-        backlog_bytes: what waits there now.
+        marked: packets that the sending port marked with ECN.
+        trimmed: packets that the sending port trimmed.
+        backlog_bytes: bytes queued at the sending port now.
     """
 
     packets: int
@@ -57,24 +57,19 @@ class SidCount:
     errors: int
 
 
-class Counters(Closeable):
+class Counters:
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
-    def __init__(self, layout: Layout) -> None:
-        """Open a socket in every namespace, and the link model if there is one."""
-        self._layout = layout
+    def __init__(self, layout: Layout, namespaces: NodeNamespaces) -> None:
+        """Open the link model, if there is one."""
+        self._topology = layout.topology
+        self._namespaces = namespaces
         self._model = LinkModel.open(layout.topology)
-        self._netlinks = {node: Netlink.at(name) for name, node in layout.topology.nodes.items()}
         self._names = {
             near.ifindex: f"{near.node.name}>{far.node.name}"
             for ports in layout.topology.adjacency.values()
             for near, far, _ in ports
         }
-
-    def close(self) -> None:
-        """Close the sockets."""
-        for netlink in self._netlinks.values():
-            netlink.close()
 
     def directions(self) -> Mapping[str, Direction]:
         """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
@@ -82,65 +77,62 @@ class Counters(Closeable):
             counts = self._model.all_counts()
             backlog = self._model.backlog_bytes().tolist()
             return {
-                name: Direction(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, waiting)
-                for (name, n), waiting in zip(counts.items(), backlog, strict=True)
+                name: Direction(n.packets, n.bytes, n.dropped, n.marked, n.trimmed, queued)
+                for (name, n), queued in zip(counts.items(), backlog, strict=True)
             }
-        found: dict[str, Direction] = {}
-        for netlink in self._netlinks.values():
-            queues = _queues(netlink)
-            for ifindex, (packets, size, lost) in _link_stats(netlink).items():
+        directions: dict[str, Direction] = {}
+        for node in self._topology.nodes:
+            netlink = self._namespaces[node].netlink
+            queues = read_queues(netlink)
+            for ifindex, (packets, size, lost) in _read_sent(netlink).items():
                 if ifindex in self._names:
-                    waiting, dropped = queues.get(ifindex, (0, 0))
-                    found[self._names[ifindex]] = Direction(
-                        packets, size, lost + dropped, 0, 0, waiting
+                    queued, dropped = queues.get(ifindex, (0, 0))
+                    directions[self._names[ifindex]] = Direction(
+                        packets, size, lost + dropped, 0, 0, queued
                     )
-        return found
+        return directions
 
     def sids(self) -> Mapping[Node, SidCount]:
         """Read the counters of every switch's uN route."""
         return {
-            switch: read_sid(self._netlinks[switch]) for switch in self._layout.topology.switches
+            switch: read_sid(self._namespaces[switch.name].netlink)
+            for switch in self._topology.switches
         }
 
 
 def read_sid(netlink: Netlink) -> SidCount:
-    """Read the counters of a switch's uN route: zeros where it has none."""
+    """Read the counters of a switch's uN route; zeros if it has none."""
     for message in routes.dump_routes(netlink):
         encap = message.get_attr("RTA_ENCAP")
         counters = encap.get_attr("SEG6_LOCAL_COUNTERS") if encap is not None else None
         if counters is not None:
-            return SidCount(
-                *(
-                    counters.get_attr(f"SEG6_LOCAL_CNT_{one}")
-                    for one in ("PACKETS", "BYTES", "ERRORS")
-                )
-            )
+            names = ("PACKETS", "BYTES", "ERRORS")
+            return SidCount(*(counters.get_attr(f"SEG6_LOCAL_CNT_{name}") for name in names))
     return SidCount(0, 0, 0)
 
 
-def _link_stats(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
+def _read_sent(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
     """Sent packets, sent bytes and packets lost in sending, by ifindex."""
-    request = ifstatsmsg()
-    request["filter_mask"] = 1 << IFLA_STATS_LINK_64 - 1
-    found = {}
-    for data, start, end in netlink.dump_raw(request, RTM_GETSTATS):
+    counters = {}
+    mask = 1 << IFLA_STATS_LINK_64 - 1
+    for data, start, end in netlink.dump_raw(ifstatsmsg, RTM_GETSTATS, filter_mask=mask):
         (ifindex,) = _STATS_MESSAGE.unpack_from(data, start)
         for kind, first, _ in attributes(data, start + _STATS_MESSAGE.size, end):
             if kind == IFLA_STATS_LINK_64:
-                found[ifindex] = _LINK_STATS.unpack_from(data, first)
-    return found
+                counters[ifindex] = _LINK_STATS.unpack_from(data, first)
+    return counters
 
 
-def _queues(netlink: Netlink) -> dict[int, tuple[int, int]]:
-    """Bytes that wait in each interface's shaping and packets dropped by it, by ifindex."""
-    found = {}
-    for data, start, end in netlink.dump_raw(QdiscMessage(), RTM_GETQDISC):
+def read_queues(netlink: Netlink) -> dict[int, tuple[int, int]]:
+    """Bytes queued in each interface's HTB and packets dropped by it, by ifindex."""
+    queues = {}
+    for data, start, end in netlink.dump_raw(QdiscMessage, RTM_GETQDISC):
         ifindex, handle, _parent = _QDISC_MESSAGE.unpack_from(data, start)
         if handle != shaping.HTB_HANDLE:
             continue
         for kind, first, last in attributes(data, start + _QDISC_MESSAGE.size, end):
             if kind == TCA_STATS2:
-                for inner, where, _ in attributes(data, first, last):
+                for inner, offset, _ in attributes(data, first, last):
                     if inner == TCA_STATS_QUEUE:
-                        found[ifindex] = _QUEUE_STATS.unpack_from(data, where)
-    return found
+                        queues[ifindex] = _QUEUE_STATS.unpack_from(data, offset)
+    return queues

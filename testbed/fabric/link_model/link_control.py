@@ -1,17 +1,17 @@
-"""Faults on a link itself, and what the link says about them.
+"""Faults on a link itself, and what the kernel and the link model report about the link.
 
-Works from any process of the sandbox, on both directions of a link at once. A cut takes a few
-milliseconds: the sockets stay open. All other faults are stores into the link model's memory, in
-force for the next packet that arrives at the far port.
+Works from any process of the sandbox. A cut takes a few milliseconds, with sockets that stay open.
+All other faults are stores into the link model's memory, in force for the next packet that arrives
+at the far port.
 
-Packets under way: propagation delay is the receiver's business, so nothing is between two ports.
-What a queue holds when a fault takes effect is lost, as in a switch whose port dies: a cut empties
-it uncounted, a blackhole swallows and counts what leaves it. Where there is no link model, a
-blackhole empties the queue too, and counts that at once.
+Packets under way: the receiver adds the propagation delay, so no packet is between two ports.
+Packets that are queued when a fault takes effect are lost, as in a switch whose port dies: a cut
+empties the queue uncounted, a blackhole swallows and counts what leaves it. Without the link model
+a blackhole empties the queue too, and counts that at once.
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -23,9 +23,9 @@ from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import BUILD_REMEDY, LinkModel
 from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage, QdiscMessage
+from testbed.fabric.netlink.messages import WITHOUT_COUNTERS, LinkMessage, QdiscMessage
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink
-from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import PATH_BITS
 from testbed.model.fabric.names import direction_named
@@ -39,69 +39,40 @@ CARRIER_POLL_S = 0.0005
 OPERSTATE_UP = "UP"
 PATH_MASK = (1 << PATH_BITS) - 1
 
-_FAULTS = ("blackhole", "loss_ppm", "corrupt_ppm", "path_loss_ppm", "path_value", "delay_ns")
-"""What the link model keeps of an `Impairment`, but for the rate."""
 
+class LinkControl:
+    """Breaks and repairs links of the fabric of this sandbox."""
 
-class LinkControl(Closeable):
-    """Breaks and mends links of the fabric of this sandbox."""
-
-    def __init__(self, topology: Topology, sleep: Callable[[float], object] = time.sleep) -> None:
-        """Open nothing yet: sockets and the link model are opened when first used, and kept.
+    def __init__(
+        self,
+        topology: Topology,
+        namespaces: NodeNamespaces,
+        sleep: Callable[[float], object] = time.sleep,
+    ) -> None:
+        """Open nothing yet: namespaces and the link model are opened when first used.
 
         Args:
             topology: the fabric.
-            sleep: waits for so many seconds; where others are to work meanwhile, one that lets
-                them.
+            namespaces: the nodes' namespaces.
+            sleep: waits for so many seconds; a cooperative one lets other tasks work meanwhile.
         """
         self._layout = Layout(topology)
+        self._namespaces = namespaces
         self._sleep = sleep
-        self._sockets: dict[str, Netlink] = {}
 
     @cached_property
     def _model(self) -> LinkModel | None:
         return LinkModel.open(self._layout.topology)
-
-    def close(self) -> None:
-        """Close the sockets."""
-        for netlink in self._sockets.values():
-            netlink.close()
-        self._sockets.clear()
 
     def open(self, link: str) -> None:
         """Open now what a fault on a link needs, so that a later fault is quick."""
         for port in self._link(link).ports:
             self._netlink(port)
             if self._model is not None:
-                self._model.dropped(port)
-
-    def blackhole(self, link: str, on: bool) -> None:
-        """Have both directions swallow every packet, silently, or stop doing so.
-
-        Carrier stays. What waits in the queues is lost and counted.
-
-        Raises:
-            NetlinkError: the kernel refused; the link is as it was, or half changed.
-        """
-        if self._model is not None:
-            for port in self._link(link).ports:
-                self._model.set_faults(port, blackhole=int(on))
-            return
-        for port in self._link(link).ports:
-            self._swallow(self._link(link), port, on=on)
-
-    def _swallow(self, link: Link, port: Port, *, on: bool) -> None:
-        """Have a port swallow what it is to send, where there is no link model."""
-        shape = shape_of(self._layout.topology, link, port)
-        change = (
-            shaping.blackhole(port.ifindex)
-            if on
-            else shaping.queue(port.ifindex, shape, replace=True)
-        )
-        self._netlink(port).send([change])
+                self._model.counts(port)
 
     def impair(self, direction: str, state: Impairment) -> None:
-        """Bring one direction of a link into a state; its carrier is left to `cut` and `restore`.
+        """Bring one direction of a link into a state, except for its carrier (`cut`, `restore`).
 
         A direction that is to be cut swallows everything from here on: the light goes before the
         carrier does.
@@ -113,72 +84,77 @@ class LinkControl(Closeable):
         link, port = self._direction(direction)
         if self._model is None:
             if replace(state, cut=False, blackhole=False) != HEALTHY:
-                raise MachineError("only cut and blackhole do without the link model", BUILD_REMEDY)
+                raise MachineError(
+                    "without the link model the only faults are cut and blackhole", BUILD_REMEDY
+                )
             self._swallow(link, port, on=state.blackhole)
             return
-        loss = round(state.path_loss * PPM)
-        if self._model.fault(port, "path_value") != state.path_bits:
-            self._model.set_faults(port, path_loss_ppm=0)  # not the old share of the new path
+        fields = self._fields(self._model, link, state)
+        kept_rate_bps = fields.pop("rate_bps")
+        if self._model.field(port, "path_value") != state.path_bits:
+            # The new path must not suffer the old path's loss.
+            self._model.set_faults(port, path_loss_ppm=0)
         self._model.set_faults(port, path_mask=PATH_MASK, path_value=state.path_bits)
-        self._model.set_faults(
-            port,
-            blackhole=int(state.blackhole or state.cut),
-            loss_ppm=round(state.loss * PPM),
-            corrupt_ppm=round(state.corrupt * PPM),
-            path_loss_ppm=loss,
-            delay_ns=state.delay_ns,
-        )
-        rate_bps = self._rate_bps(link, state)
-        if self._model.rate_bps(port) != self._model.kept_rate_bps(rate_bps):
+        self._model.set_faults(port, **fields)
+        if self._model.rate_bps(port) != kept_rate_bps:
+            rate_bps = self._rate_bps(link, state)
             self._model.set_rate(port, rate_bps)
-            self._netlink(port).send(shaping.change_rate(port.ifindex, rate_bps))
+            self._netlink(port).send(shaping.set_rate(port.ifindex, rate_bps))
 
-    def unlike(self, direction: str, state: Impairment) -> str:
-        """How a direction differs from a state, read back from the model; empty if it does not.
+    def _swallow(self, link: Link, port: Port, *, on: bool) -> None:
+        """Have a port swallow what it is to send, where there is no link model."""
+        if on:
+            change = shaping.blackhole(port.ifindex)
+        else:
+            shape = shape_of(self._layout.topology, link, port)
+            change = shaping.queue(port.ifindex, shape, replace=True)
+        self._netlink(port).send([change])
 
-        Without the model there is nothing to read.
+    def differences_from(self, direction: str, state: Impairment) -> str:
+        """How a direction differs from a state, read from the link model; empty if it does not.
+
+        Without the link model there is nothing to read.
         """
+        return ", ".join(
+            f"{field} {actual}, not {expected}"
+            for field, actual, expected in self._deviations(direction, state)
+        )
+
+    def read_back(self, direction: str) -> dict[str, int]:
+        """What is wrong with a direction, by the fields of the link model's memory.
+
+        Only fields that differ from those of a link without faults. Empty without the link model.
+        """
+        return {field: actual for field, actual, _ in self._deviations(direction, HEALTHY)}
+
+    def _deviations(self, direction: str, state: Impairment) -> Iterator[tuple[str, int, int]]:
+        """Yield (field, actual value, expected value) where the memory differs from a state."""
         if self._model is None:
-            return ""
-        link, _ = self._direction(direction)
-        wanted = {
+            return
+        link, port = self._direction(direction)
+        for field, expected in self._fields(self._model, link, state).items():
+            rate = field == "rate_bps"
+            actual = self._model.rate_bps(port) if rate else self._model.field(port, field)
+            if actual != expected:
+                yield field, actual, expected
+
+    def _fields(self, model: LinkModel, link: Link, state: Impairment) -> dict[str, int]:
+        """A state as the link model keeps it: fields of its memory, and `rate_bps`."""
+        return {
             "blackhole": int(state.blackhole or state.cut),
             "loss_ppm": round(state.loss * PPM),
             "corrupt_ppm": round(state.corrupt * PPM),
             "path_loss_ppm": round(state.path_loss * PPM),
             "path_value": state.path_bits,
             "delay_ns": state.delay_ns,
-            "rate_bps": self._model.kept_rate_bps(self._rate_bps(link, state)),
+            "rate_bps": model.kept_rate_bps(self._rate_bps(link, state)),
         }
-        found = self._memory(self._model, direction)
-        return ", ".join(
-            f"{key} {found[key]}, not {value}"
-            for key, value in wanted.items()
-            if found[key] != value
-        )
-
-    def read_back(self, direction: str) -> dict[str, int]:
-        """What is wrong with a direction, as the model's memory has it; nothing that is not.
-
-        `rate_bps` is there where it is not the link's own. Without the model there is nothing.
-        """
-        if self._model is None:
-            return {}
-        link, _ = self._direction(direction)
-        found = self._memory(self._model, direction)
-        if found["rate_bps"] == self._model.kept_rate_bps(self._rate_bps(link, HEALTHY)):
-            del found["rate_bps"]
-        return {key: value for key, value in found.items() if value}
-
-    def _memory(self, model: LinkModel, direction: str) -> dict[str, int]:
-        _, port = self._direction(direction)
-        found = {key: model.fault(port, key) for key in _FAULTS}
-        return {**found, "rate_bps": model.rate_bps(port)}
 
     def tally(self, direction: str) -> dict[str, int]:
-        """Packets of one direction so far: `passed`, `dropped` and, of the former, `corrupted`.
+        """Packets of one direction so far: `passed` and `dropped`.
 
-        Without the model only the drops of the sending port are known.
+        `lost` counts those of `dropped` that a fault dropped, `corrupted` those of `passed` that
+        were damaged. Without the link model only the drops of the sending port are known.
         """
         _, port = self._direction(direction)
         if self._model is None:
@@ -197,8 +173,8 @@ class LinkControl(Closeable):
     def cut(self, link: str) -> None:
         """Take the carrier away at both ends.
 
-        The kernel forgets the routes and neighbours that go by the two ports, so the nodes answer
-        for those destinations as for unknown ones.
+        The kernel forgets the routes and neighbours that use the two ports, so the nodes then
+        handle those destinations as unknown ones.
         """
         for port in self._link(link).ports:
             self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=False)])
@@ -207,19 +183,19 @@ class LinkControl(Closeable):
     def restore(self, *links: str) -> int:
         """Put the routes back and give the carrier back; wait until all ports forward.
 
-        The lower ends have theirs before there is carrier, which takes both ends: what a host
-        sends as soon as its port is up goes out, and an answer finds the way back a round trip
-        later. Of many links at once, as carrier takes its time to return and the links do so
-        together. Tens of milliseconds; sleeps again and again.
+        The lower ends get their routes before there is carrier, which takes both ends: what a host
+        sends as soon as its port is up leaves, and an answer finds its way back a round trip
+        later. Takes many links at once, because carrier takes its time to return and does so on
+        all links together. Takes tens of milliseconds and sleeps several times.
 
         Returns:
-            How many routes and neighbours of the ports were then read back.
+            The number of routes and neighbours of the ports that were then read back.
 
         Raises:
             RunFailedError: a port got no carrier within a second, or a route did not come back.
         """
         for link in links:
-            self._empty_queues(link)  # of what was sent into it meanwhile
+            self._empty_queues(link)  # of what was sent during the cut
         lower, upper = zip(*(self._link(link).ports for link in links), strict=True)
         count = self._raise_ports(lower) + self._raise_ports(upper)
         deadline = time.monotonic_ns() + CARRIER_TIMEOUT_NS
@@ -231,76 +207,80 @@ class LinkControl(Closeable):
         return count
 
     def _raise_ports(self, ports: Iterable[Port]) -> int:
-        """Set ports up, and put back what their nodes had lost with them; how much that is."""
+        """Set ports up and restore the entries of their nodes' tables; returns how many."""
         by_node: dict[Node, list[Port]] = {}
         for port in ports:
             self._netlink(port).send([requests.set_link(port.ifindex, port.name, up=True)])
             by_node.setdefault(port.node, []).append(port)
         count = 0
-        for node, own in by_node.items():
-            count += self._restore_routes(node, own)
+        for node, node_ports in by_node.items():
+            count += self._restore_tables(node, node_ports)
             self._sleep(0)
         return count
 
-    def _restore_routes(self, node: Node, ports: Sequence[Port]) -> int:
-        """Put back what a node has lost with its ports' carrier, and read it back; how many."""
-        expected = routes.expected(self._layout, node)
-        wanted = [routes.of_port(expected, port) for port in ports]
+    def _restore_tables(self, node: Node, ports: Sequence[Port]) -> int:
+        """Install what a node's tables lost with the ports' carrier; returns their full count."""
+        expected = routes.of_ports(routes.expected(self._layout, node), ports)
         netlink = self._netlink(ports[0])
-        lacking = _lacking(wanted, netlink)
-        netlink.send(routes.install(lacking, self._layout.device_name))
-        lacking = _lacking(wanted, netlink)
+        netlink.send(routes.install(_lacking(expected, netlink), self._layout.device_name))
+        lacking = _lacking(expected, netlink)
         if lacking.routes or lacking.neighbours:
             raise RunFailedError(f"the routes of {node.name} did not come back")
-        return sum(len(one.routes) + len(one.neighbours) for one in wanted)
+        return len(expected.routes) + len(expected.neighbours)
 
     def carrier(self, link: str) -> tuple[bool, bool]:
-        """Say whether each end has carrier, the lower first."""
+        """Whether each end has carrier, the lower end first."""
         lower, upper = (
-            bool(self._read(p).get_attr("IFLA_CARRIER")) for p in self._link(link).ports
+            bool(self._read(port).get_attr("IFLA_CARRIER")) for port in self._link(link).ports
         )
         return lower, upper
 
     def _empty_queues(self, link: str) -> None:
-        """Have the model forget what waited, as the kernel has."""
+        """Have the model forget what was queued, as the kernel has."""
         if self._model is not None:
             for port in self._link(link).ports:
                 self._model.empty(port)
 
     def _direction(self, name: str) -> tuple[Link, Port]:
-        found = direction_named(self._layout.topology, name)
-        if found is None:
+        direction = direction_named(self._layout.topology, name)
+        if direction is None:
             raise KeyError(name)
-        return found
+        return direction
 
     def _link(self, name: str) -> Link:
         return self._layout.topology.links[name]
 
     def _netlink(self, port: Port) -> Netlink:
-        name = port.node.name
-        if name not in self._sockets:
-            self._sockets[name] = Netlink.at(name)
-        return self._sockets[name]
+        return self._namespaces[port.node.name].netlink
 
     def _read(self, port: Port) -> Any:
-        request = LinkMessage()
-        request["index"] = port.ifindex
-        request["attrs"] = [("IFLA_EXT_MASK", RTEXT_FILTER_SKIP_STATS)]
-        return self._netlink(port).get(request, RTM_GETLINK, f"read {port.name}")
+        return read_link(self._netlink(port), port.ifindex, port.name)
 
     def _drops(self, port: Port) -> int:
-        request = QdiscMessage()
-        request.update(index=port.ifindex, handle=shaping.HTB_HANDLE)
-        found = self._netlink(port).get(request, RTM_GETQDISC, f"read the queue of {port.name}")
-        return int(found.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
+        queue = self._netlink(port).get(
+            QdiscMessage,
+            RTM_GETQDISC,
+            f"read the queue of {port.name}",
+            index=port.ifindex,
+            handle=shaping.HTB_HANDLE,
+        )
+        return int(queue.get_attr("TCA_STATS2").get_attr("TCA_STATS_QUEUE")["drops"])
 
 
-def _lacking(wanted: Iterable[routes.Tables], netlink: Netlink) -> routes.Tables:
-    """What a node's tables have not: a port that only lost its carrier has kept its routes."""
-    found_routes = set(routes.read_routes(netlink))
-    found_neighbours = set(routes.read_neighbours(netlink))
+def read_link(netlink: Netlink, ifindex: int, name: str) -> Any:
+    """Read an interface without its counters, as a decoded message.
+
+    Raises:
+        NetlinkError: there is no such interface.
+    """
+    description, attrs = f"read {name}", [WITHOUT_COUNTERS]
+    return netlink.get(LinkMessage, RTM_GETLINK, description, index=ifindex, attrs=attrs)
+
+
+def _lacking(expected: routes.Tables, netlink: Netlink) -> routes.Tables:
+    """The entries that a node's tables lack: a port that only lost its carrier keeps its routes."""
     return routes.Tables(
-        frozenset(route for one in wanted for route in one.routes) - found_routes,
-        frozenset(entry for one in wanted for entry in one.neighbours) - found_neighbours,
+        expected.routes - frozenset(routes.read_routes(netlink)),
+        expected.neighbours - frozenset(routes.read_neighbours(netlink)),
         frozenset(),
     )

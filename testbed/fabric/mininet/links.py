@@ -1,11 +1,10 @@
-"""Mininet's links and interfaces as records: the fabric makes the veths, all at once."""
+"""Mininet's links and interfaces as records only: the fabric makes all veths at once."""
 
 from typing import Any
 
 from mininet.link import Intf, Link
-from pyroute2.netlink.rtnl import RTM_GETLINK
 
-from testbed.fabric.netlink.messages import RTEXT_FILTER_SKIP_STATS, LinkMessage
+from testbed.fabric.link_model.link_control import read_link
 
 
 class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
@@ -22,8 +21,8 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
             name: its name.
             ifindex: its index.
             address: the node's address for ordinary traffic in this port's plane, which Mininet
-                puts in the place of the node's name; empty for a switch.
-            params: Mininet's.
+                substitutes for the node's name; empty for a switch.
+            params: further parameters of Mininet's.
         """
         self.ifindex = ifindex
         self._address = address
@@ -31,7 +30,7 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
         self.ip = address or None
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Configure nothing: the fabric does, for all ports at once."""
+        """Do nothing: the fabric configures all ports at once."""
         return {}
 
     def updateIP(self) -> str:  # noqa: N802 - Mininet's name
@@ -43,23 +42,20 @@ class FabricIntf(Intf):  # type: ignore[misc] # Mininet is untyped
         return str(self.mac)
 
     def updateAddr(self) -> tuple[str, str]:  # noqa: N802 - Mininet's name
-        """Return both."""
+        """Return both addresses."""
         return self.updateIP(), self.updateMAC()
 
     def isUp(self, setUp: bool = False) -> bool:  # noqa: ARG002, N802 - Mininet's names
-        """Say whether the port has carrier."""
-        request = LinkMessage()
-        request["index"] = self.ifindex
-        request["attrs"] = [("IFLA_EXT_MASK", RTEXT_FILTER_SKIP_STATS)]
-        found = self.node.netlink.get(request, RTM_GETLINK, f"read {self.name}")
-        return bool(found.get_attr("IFLA_CARRIER"))
+        """Return whether the port has carrier."""
+        link = read_link(self.node.namespace.netlink, self.ifindex, self.name)
+        return bool(link.get_attr("IFLA_CARRIER"))
 
     def status(self) -> str:
-        """Say what Mininet's `links` shows."""
+        """Return the status that Mininet's `links` shows."""
         return "OK" if self.isUp() else "DOWN"
 
     def delete(self) -> None:
-        """Forget the port: it goes with its namespace."""
+        """Forget the port: the kernel removes it with its namespace."""
         self.node.delIntf(self)
         self.link = None
 
@@ -69,7 +65,7 @@ class FabricLink(Link):  # type: ignore[misc] # Mininet is untyped
 
     @classmethod
     def makeIntfPair(cls, *_args: Any, **_params: Any) -> None:  # noqa: N802 - Mininet's name
-        """Make nothing yet: the fabric makes all links at once."""
+        """Do nothing: the fabric makes all links at once."""
 
     def stop(self) -> None:
-        """Stop nothing: the veth goes with its namespaces."""
+        """Do nothing: the kernel removes the veth with its namespaces."""

@@ -1,5 +1,7 @@
 """The fabric as a Mininet network: its topology, its nodes and links, its prompt."""
 
+from functools import partial
+
 from mininet.cli import CLI
 from mininet.log import error
 from mininet.net import Mininet
@@ -8,6 +10,7 @@ from mininet.topo import Topo
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.mininet.links import FabricIntf, FabricLink
 from testbed.fabric.mininet.nodes import FabricHost, FabricSwitch
+from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Link
 from testbed.model.fabric.topology import Topology
@@ -52,44 +55,42 @@ class ClosTopo(Topo):  # type: ignore[misc] # Mininet is untyped
                 intfName2=upper.name,
                 addr1=lower.mac,
                 addr2=upper.mac,
-                params1={"ifindex": lower.ifindex, "address": _own_address(topology, link)},
+                params1={"ifindex": lower.ifindex, "address": _host_address(topology, link)},
                 params2={"ifindex": upper.ifindex},
             )
 
 
-def _own_address(topology: Topology, link: Link) -> str:
-    """The host's address in the link's plane, which Mininet puts in the place of its name."""
+def _host_address(topology: Topology, link: Link) -> str:
+    """The host's address in the link's plane, which Mininet substitutes for the host's name."""
     return "" if link.is_fabric else str(ordinary_address(topology, link.lower.node, link.plane))
 
 
 class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
-    """The Mininet network of a fabric: every node in its namespace, links recorded.
+    """The Mininet network of a fabric: nodes as namespaces, links as records.
 
     Attributes:
         topology: the model.
     """
 
-    def __init__(self, topology: Topology) -> None:
+    def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:
         """Make the nodes' namespaces. Needs a sandbox."""
         self.topology = topology
-        self._link_control: LinkControl | None = None
-        Mininet.inited = True  # it would rewrite sysctls of the host otherwise
+        self._link_control = LinkControl(topology, namespaces)
+        Mininet.inited = True  # otherwise Mininet would rewrite sysctls of the host
         super().__init__(
             topo=ClosTopo(topology),
-            host=FabricHost,
-            switch=FabricSwitch,
+            host=partial(FabricHost, namespaces=namespaces),
+            switch=partial(FabricSwitch, namespaces=namespaces),
             link=FabricLink,
             intf=FabricIntf,
             controller=None,
         )
 
     def configHosts(self) -> None:  # noqa: N802 - Mininet's name
-        """Configure nothing: the fabric does, for all nodes at once."""
+        """Do nothing: the fabric configures all nodes at once."""
 
     def configLinkStatus(self, src: str, dst: str, status: str) -> None:  # noqa: N802
-        """Set a link up or down, as Mininet's `link` asks; routes come back with it."""
-        if self._link_control is None:
-            self._link_control = LinkControl(self.topology)
+        """Set a link up or down for Mininet's `link`; its routes come back with it."""
         names = {f"{src}--{dst}", f"{dst}--{src}"} & self.topology.links.keys()
         if not names:
             error(f"no link between {src} and {dst}\n")
@@ -97,15 +98,9 @@ class FabricNet(Mininet):  # type: ignore[misc] # Mininet is untyped
         change = self._link_control.restore if status == "up" else self._link_control.cut
         change(names.pop())
 
-    def stop(self) -> None:
-        """End the nodes' shells and let go of their namespaces."""
-        if self._link_control is not None:
-            self._link_control.close()
-        super().stop()
-
 
 class FabricCLI(CLI):  # type: ignore[misc] # Mininet is untyped
-    """Mininet's prompt, which leaves no history file in the user's home."""
+    """Mininet's prompt, without a history file in the user's home directory."""
 
     @classmethod
     def initReadline(cls) -> None:  # noqa: N802 - Mininet's name

@@ -1,51 +1,46 @@
-"""Mininet's nodes without a shell each: a named network namespace, and a shell when asked for."""
+"""Mininet's nodes as named network namespaces; a node gets a shell when it is first needed."""
 
 import os
 import pty
 import select
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mininet.node import Host, Node, Switch
 
-from testbed.fabric.netlink.socket import Netlink
-from testbed.sandbox import namespaces
-from testbed.sandbox.namespaces import NETNS_DIR, create_netns
+from testbed.fabric.interfaces import write_sysctl
+from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.sandbox.namespaces import NETNS_DIR
 
 PROMPT = chr(127)
-"""Mininet knows by this character that a command has ended."""
+"""The character by which Mininet recognizes the end of a command's output."""
 
 
 class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
-    """A node that lives in a namespace of this sandbox.
+    """A node that is a named namespace of this sandbox.
 
     Attributes:
-        netns: descriptor of the namespace.
-        netlink: a socket in it.
+        namespace: the namespace.
     """
-
-    sysctls: Mapping[str, str] = {}
-    """What is written below /proc/sys/net when the namespace is made."""
 
     shell: Any  # Mininet's own
 
     @classmethod
     def checkSetup(cls) -> None:  # noqa: N802 - Mininet's name
-        """Look for nothing: mnexec and ifconfig, which Mininet wants, are not used."""
+        """Check nothing: mnexec and ifconfig, which Mininet needs, are not used."""
 
-    def __init__(self, name: str, **params: Any) -> None:
+    def __init__(self, name: str, namespaces: NodeNamespaces, **params: Any) -> None:
         """Make the namespace; no shell yet."""
-        self.netns = create_netns(name)
-        with namespaces.entered(self.netns):
-            self.netlink = Netlink(name)
-            for key, value in self.sysctls.items():
+        self._namespaces = namespaces
+        self.namespace = namespaces.create(name)
+        with self.namespace.entered():
+            for key, value in _QUIET.items():
                 write_sysctl(key, value)
         super().__init__(name, **{**params, "inNamespace": True})
 
     def startShell(self, mnopts: str | None = None) -> None:  # noqa: N802 - Mininet's name
-        """Start no shell: Mininet's constructor asks for one, most nodes never use it."""
+        """Do nothing: Mininet's constructor calls this, but most nodes never need a shell."""
 
     def open_shell(self) -> None:
         """Start the node's shell, if it has none."""
@@ -69,7 +64,7 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
 
     @property
     def enter_command(self) -> list[str]:
-        """What to put before a command so that it runs in the namespace."""
+        """The beginning of a command line that runs the rest of it in the namespace."""
         return ["nsenter", f"--net={NETNS_DIR / self.name}", "--"]
 
     def sendCmd(self, *args: Any, **kwargs: Any) -> None:  # noqa: N802 - Mininet's name
@@ -93,21 +88,16 @@ class NamespaceNode(Node):  # type: ignore[misc] # Mininet is untyped
         return Node.defaultIntf(self)
 
     def configDefault(self, **_params: Any) -> None:  # noqa: N802 - Mininet's name
-        """Configure nothing: the fabric does, for all nodes at once."""
+        """Do nothing: the fabric configures all nodes at once."""
 
     def config(self, **_params: Any) -> dict[str, Any]:
-        """Configure nothing: the fabric does, for all nodes at once."""
+        """Do nothing: the fabric configures all nodes at once."""
         return {}
 
     def terminate(self) -> None:
-        """End the shell and let go of the namespace."""
+        """End the shell and remove the namespace."""
         super().terminate()
-        if self.netns >= 0:
-            self.netlink.close()
-            os.close(self.netns)
-            namespaces.unmount(str(NETNS_DIR / self.name))
-            (NETNS_DIR / self.name).unlink()
-            self.netns = -1
+        self._namespaces.remove(self.name)
 
 
 _QUIET = {
@@ -119,36 +109,18 @@ _QUIET = {
     "ipv6/conf/default/router_solicitations": "0",
     "ipv6/conf/default/accept_ra": "0",
 }
-"""No packet of the kernel's own on any port."""
+"""Sysctls by which the kernel sends no packet of its own on any port."""
 
 
 class FabricHost(NamespaceNode, Host):  # type: ignore[misc] # Mininet is untyped
     """A host: a NIC with one port in each plane."""
 
-    sysctls = _QUIET
-
 
 class FabricSwitch(NamespaceNode, Switch):  # type: ignore[misc] # Mininet is untyped
-    """A switch: static uN routes in a namespace, and nothing that runs."""
-
-    sysctls = _QUIET
+    """A switch: static uN routes in a namespace, and no process."""
 
     def start(self, _controllers: list[Any]) -> None:
-        """Start nothing: the kernel forwards by the routes."""
+        """Do nothing: the kernel forwards by the routes."""
 
     def stop(self, deleteIntfs: bool = True) -> None:  # noqa: N803 - Mininet's name
-        """Stop nothing: interfaces go with their namespace."""
-
-
-def write_sysctl(key: str, value: str) -> None:
-    """Write a sysctl of the network namespace that this thread is in.
-
-    Args:
-        key: path below /proc/sys/net.
-        value: what to write.
-    """
-    fd = os.open(f"/proc/sys/net/{key}", os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, value.encode())
-    finally:
-        os.close(fd)
+        """Do nothing: the kernel removes interfaces with their namespace."""

@@ -11,11 +11,11 @@ from mininet.log import error, lg, output
 
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
+from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.mininet.net import FabricCLI, FabricNet
 from testbed.fabric.mininet.terminal import run_in_terminal
 from testbed.fabric.ordinary.propagation import PropagationDelay
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
-from testbed.fabric.ordinary.tun import REMEDY
 from testbed.model.errors import TestbedError
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.nodes import Node
@@ -183,9 +183,9 @@ def _first_process(
             fabric = stack.enter_context(Fabric(topology))
             fabric.verify()
             fabric.sweep()
-            ordinary = stack.enter_context(OrdinaryTraffic(topology))
+            ordinary = OrdinaryTraffic(topology, fabric.namespaces)
             ordinary.install()
-            delay = _propagation_delay(topology, stack, say)
+            delay = _propagation_delay(fabric, stack, say)
             stack.enter_context(beside())
             for link, file in pcaps.items():
                 stack.callback(_stop, LinkCapture(topology.links[link], file), say)
@@ -203,13 +203,13 @@ def _first_process(
 
 
 def _propagation_delay(
-    topology: Topology, stack: ExitStack, say: Callable[[str], None]
+    fabric: Fabric, stack: ExitStack, say: Callable[[str], None]
 ) -> PropagationDelay | None:
     """Have ordinary traffic held until the stack unwinds; None where this machine cannot."""
     try:
-        delay = stack.enter_context(PropagationDelay(topology))
+        delay = stack.enter_context(PropagationDelay(fabric.topology, fabric.namespaces))
     except OSError as error:
-        say(f"ordinary traffic has no propagation delay here: {error}; remedy: {REMEDY}")
+        say(f"ordinary traffic has no propagation delay here: {error}; remedy: {TUN_REMEDY}")
         return None
     stack.callback(_tell_lost, delay, say)
     return delay

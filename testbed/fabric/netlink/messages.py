@@ -1,9 +1,9 @@
-"""rtnetlink messages: pyroute2's classes, with the gaps of pyroute2 0.9.7 filled here.
+"""rtnetlink messages: pyroute2's classes, and what pyroute2 0.9.7 lacks.
 
-pyroute2 knows neither the flavours nor the counters of seg6local routes, and drops what it does
-not know without a word: a uN route would become a plain End. It makes `encap` of `encap.red`, which
-would put a segment routing header on the wire. It also drops size tables (`stab`) of queueing
-disciplines. The classes here are our own and change nothing in pyroute2's.
+pyroute2 knows neither the flavours nor the counters of seg6local routes, and silently drops what it
+does not know: a uN route would become a plain End. It turns `encap.red` into `encap`, which would
+put a segment routing header on the wire. It also drops size tables (`stab`) of queueing
+disciplines. The classes here derive from pyroute2's and leave those unchanged.
 """
 
 from pyroute2.netlink import NLA_F_NESTED, nla, nlmsg
@@ -17,20 +17,6 @@ from pyroute2.netlink.rtnl.rtmsg import (
 )
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
-__all__ = [
-    "NEXT_CSID",
-    "RTEXT_FILTER_SKIP_STATS",
-    "SEG6_IPTUN_MODE_ENCAP_RED",
-    "SEG6_LOCAL_ACTION_END",
-    "SEG6_LOCAL_ACTION_END_DT6",
-    "AddressMessage",
-    "LinkMessage",
-    "Message",
-    "NeighbourMessage",
-    "QdiscMessage",
-    "RouteMessage",
-]
-
 SEG6_IPTUN_MODE_ENCAP_RED = 3
 """H.Encaps.Red (RFC 8986, section 5.2): linux/seg6_iptunnel.h."""
 
@@ -39,8 +25,9 @@ SEG6_LOCAL_ACTION_END_DT6 = 7
 NEXT_CSID = 1 << 4
 """Flavour bit of NEXT-C-SID (RFC 9800): linux/seg6_local.h, SEG6_LOCAL_FLV_OP_NEXT_CSID."""
 
-RTEXT_FILTER_SKIP_STATS = 1 << 3
-"""Of a link all but its counters, which cost more to gather: linux/rtnetlink.h."""
+WITHOUT_COUNTERS = ("IFLA_EXT_MASK", 1 << 3)
+"""Attribute of a request for links without their counters, which take longer to gather:
+linux/rtnetlink.h, RTEXT_FILTER_SKIP_STATS."""
 
 Message = nlmsg
 LinkMessage = ifinfmsg
@@ -49,7 +36,7 @@ NeighbourMessage = ndmsg
 
 
 class Seg6Encapsulation(nla):  # type: ignore[misc] # pyroute2 is untyped
-    """What a seg6 route puts around a packet: linux/seg6_iptunnel.h, struct seg6_iptunnel_encap."""
+    """The encapsulation of a seg6 route: linux/seg6_iptunnel.h, struct seg6_iptunnel_encap."""
 
     __slots__ = ()
     nla_flags = NLA_F_NESTED
@@ -57,7 +44,7 @@ class Seg6Encapsulation(nla):  # type: ignore[misc] # pyroute2 is untyped
 
 
 class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
-    """What a seg6local route does: linux/seg6_local.h."""
+    """The behaviour of a seg6local route: linux/seg6_local.h."""
 
     __slots__ = ()
     nla_flags = NLA_F_NESTED
@@ -65,8 +52,6 @@ class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
         (0, "SEG6_LOCAL_UNSPEC", "none"),
         (1, "SEG6_LOCAL_ACTION", "uint32"),
         (3, "SEG6_LOCAL_TABLE", "uint32"),
-        (7, "SEG6_LOCAL_OIF", "uint32"),
-        (9, "SEG6_LOCAL_VRFTABLE", "uint32"),
         (10, "SEG6_LOCAL_COUNTERS", "counters"),
         (11, "SEG6_LOCAL_FLAVORS", "flavors"),
     )
@@ -101,7 +86,7 @@ class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyp
     """A route message that knows seg6local's flavours and counters, and every mode of seg6."""
 
     __slots__ = ()
-    encaps = {  # noqa: RUF012 - theirs
+    encaps = {  # noqa: RUF012 - as in pyroute2
         **rtmsg_base.encaps,
         LWTUNNEL_ENCAP_SEG6: Seg6Encapsulation,
         LWTUNNEL_ENCAP_SEG6_LOCAL: Seg6Local,
@@ -109,14 +94,14 @@ class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyp
 
 
 class QdiscMessage(tcmsg):  # type: ignore[misc] # pyroute2 is untyped
-    """A message on a queueing discipline or its class, that knows size tables."""
+    """A message about a queueing discipline or its class, with size tables."""
 
     __slots__ = ()
     nla_map = (*tcmsg.nla_map[:-1], ("TCA_STAB", "stab"))
-    _nlmsg_base__compiled_nla = False  # inherited as true where pyroute2's own is in use already
+    _nlmsg_base__compiled_nla = False  # inherited as true once pyroute2's class has been used
 
     class stab(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
-        """Size table: how a packet's length is charged (linux/pkt_sched.h, tc_sizespec)."""
+        """Size table: the bytes charged for a packet (linux/pkt_sched.h, tc_sizespec)."""
 
         __slots__ = ()
         nla_flags = NLA_F_NESTED

@@ -1,9 +1,11 @@
 """Requests to the kernel, encoded by pyroute2: links, addresses, neighbours, routes, queues.
 
-What a fabric needs by the hundred is encoded once as a form (`netlink/forms.py`) and filled in.
+Encoding a message with pyroute2 takes about 100 µs, filling in a template 2 µs. So what a fabric
+needs for every port, neighbour, address and route is encoded once and then filled in.
 """
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from ipaddress import IPv6Address, IPv6Network
@@ -22,7 +24,6 @@ from pyroute2.netlink.rtnl import (
     RTM_NEWTFILTER,
 )
 
-from testbed.fabric.netlink.forms import Form
 from testbed.fabric.netlink.messages import (
     AddressMessage,
     LinkMessage,
@@ -32,6 +33,7 @@ from testbed.fabric.netlink.messages import (
     RouteMessage,
 )
 from testbed.fabric.netlink.socket import Request
+from testbed.model.fabric.nodes import Port
 
 IFF_UP = 0x1
 IFF_MULTICAST = 0x1000
@@ -48,25 +50,64 @@ LOOPBACK = 1
 """ifindex of lo in every namespace."""
 
 _TC_IFINDEX_OFFSET = 20
-"""Where a tc message holds the ifindex: behind its header, the family and padding."""
+"""Offset of the ifindex in a tc message: behind its header, the family and padding."""
 
 _NEW = NLM_F_CREATE | NLM_F_EXCL
+_NEW_OR_REPLACED = NLM_F_CREATE | NLM_F_REPLACE
 
 _NUMBER = struct.Struct("=i")
-_BLANK_NUMBERS = (b"AAAA", b"BBBB", b"CCCC", b"DDDD")
-_BLANK_ADDRESSES = (b"E" * 16, b"F" * 16)
-_BLANK_MACS = (b"GGGGGG", b"HHHHHH")
+_NUMBERS = (b"AAAA", b"BBBB", b"CCCC", b"DDDD")
+_ADDRESSES = (b"E" * 16, b"F" * 16)
+_MACS = (b"GGGGGG", b"HHHHHH")
+"""Placeholders of templates, by the kind of their values."""
+
+Attributes = Iterable[tuple[str, Any]]
+"""Attributes of a message as pyroute2 takes them: (name, value) pairs."""
+
+
+class Template:
+    """An encoded message with placeholders: byte strings that occur nowhere else in it."""
+
+    __slots__ = ("_data", "_places")
+
+    def __init__(self, data: bytes, *placeholders: bytes) -> None:
+        """Find the placeholders in an encoded message.
+
+        Raises:
+            ValueError: a placeholder does not occur exactly once.
+        """
+        for placeholder in placeholders:
+            count = data.count(placeholder)
+            if count != 1:
+                raise ValueError(
+                    f"the placeholder {placeholder!r} occurs {count} times in {data!r}"
+                )
+        self._data = data
+        self._places = tuple((data.index(text), len(text)) for text in placeholders)
+
+    def filled(self, *values: bytes) -> bytes:
+        """Return the message with values for its placeholders, in the order of the constructor.
+
+        Raises:
+            ValueError: the number of values, or the length of a value, does not match.
+        """
+        data = bytearray(self._data)
+        for (start, length), value in zip(self._places, values, strict=True):
+            if len(value) != length:
+                raise ValueError(f"{value!r} does not fit into a placeholder of {length} bytes")
+            data[start : start + length] = value
+        return bytes(data)
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One end of a veth pair that is to be made.
+    """One end of a veth pair to be made.
 
     Attributes:
         name: its name.
-        ifindex: its index, the same number in no other namespace of the fabric.
+        ifindex: its index, which no other interface of the fabric has.
         mac: its MAC address.
-        netns: descriptor of the namespace in which it is to live.
+        netns: descriptor of the namespace that it is made in.
     """
 
     name: str
@@ -74,18 +115,17 @@ class Interface:
     mac: str
     netns: int
 
+    @classmethod
+    def of_port(cls, port: Port, netns: int) -> "Interface":
+        """The interface of a port."""
+        return cls(port.name, port.ifindex, port.mac, netns)
+
 
 def _encoded(message: Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
     message.update(fields)
     message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
     message.encode()
     return bytes(message.data)
-
-
-def _request(
-    message: Message, kind: int, request_flags: int, what: str, /, **fields: Any
-) -> Request:
-    return Request(_encoded(message, kind, request_flags, **fields), what)
 
 
 def _number(packed: bytes) -> int:
@@ -97,15 +137,18 @@ def _mac(text: str) -> bytes:
     return bytes.fromhex(text.replace(":", ""))
 
 
-def new_veth(one: Interface, other: Interface, mtu: int) -> Request:
-    """Make a veth pair, both ends down, without multicast: nothing is sent on its own."""
-    form = _veth_form(len(one.name), len(other.name), mtu)
-    data = form.filled(*_veth_end(one), *_veth_end(other))
-    return Request(data, f"make link {one.name} - {other.name}")
+# --- links ------------------------------------------------------------------------------------
 
 
-def _veth_end(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
-    """What fills the blanks of one end."""
+def new_veth(first: Interface, second: Interface, mtu: int) -> Request:
+    """Make a veth pair, both ends down and without multicast, so that they send nothing unasked."""
+    template = _veth_template(len(first.name), len(second.name), mtu)
+    data = template.filled(*_veth_values(first), *_veth_values(second))
+    return Request(data, f"make link {first.name} - {second.name}")
+
+
+def _veth_values(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
+    """The values for the placeholders of one end."""
     return (
         _NUMBER.pack(interface.ifindex),
         interface.name.encode("ascii"),
@@ -115,13 +158,14 @@ def _veth_end(interface: Interface) -> tuple[bytes, bytes, bytes, bytes]:
 
 
 @cache
-def _veth_form(name_length: int, other_length: int, mtu: int) -> Form:
+def _veth_template(first_length: int, second_length: int, mtu: int) -> Template:
     """A veth pair whose ends' names have these lengths."""
-    numbers, macs = _BLANK_NUMBERS, [mac.hex(":") for mac in _BLANK_MACS]
-    one = Interface("x" * name_length, _number(numbers[0]), macs[0], _number(numbers[1]))
-    other = Interface("y" * other_length, _number(numbers[2]), macs[1], _number(numbers[3]))
+    macs = [mac.hex(":") for mac in _MACS]
+    index, netns, peer_index, peer_netns = map(_number, _NUMBERS)
+    first = Interface("x" * first_length, index, macs[0], netns)
+    second = Interface("y" * second_length, peer_index, macs[1], peer_netns)
 
-    def end(interface: Interface) -> dict[str, Any]:
+    def fields(interface: Interface, *more: tuple[str, Any]) -> dict[str, Any]:
         return {
             "index": interface.ifindex,
             "flags": 0,
@@ -133,68 +177,55 @@ def _veth_form(name_length: int, other_length: int, mtu: int) -> Form:
                 ("IFLA_NET_NS_FD", interface.netns),
                 ("IFLA_NUM_TX_QUEUES", 1),
                 ("IFLA_NUM_RX_QUEUES", 1),
+                *more,
             ],
         }
 
-    fields = end(one)
-    peer = {"attrs": [("VETH_INFO_PEER", end(other))]}
-    info = [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]
-    fields["attrs"].append(("IFLA_LINKINFO", {"attrs": info}))
-    data = _encoded(LinkMessage(), RTM_NEWLINK, _NEW, **fields)
-    return Form(data, *_veth_end(one), *_veth_end(other))
+    peer = {"attrs": [("VETH_INFO_PEER", fields(second))]}
+    info = {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]}
+    link = fields(first, ("IFLA_LINKINFO", info))
+    data = _encoded(LinkMessage(), RTM_NEWLINK, _NEW, **link)
+    return Template(data, *_veth_values(first), *_veth_values(second))
 
 
 def set_link(ifindex: int, name: str, *, up: bool) -> Request:
     """Set a link up or down, and multicast off."""
-    what = f"set {name} {'up' if up else 'down'}"
-    return Request(_link_form(up=up).filled(_NUMBER.pack(ifindex)), what)
+    data = _link_template(up=up).filled(_NUMBER.pack(ifindex))
+    return Request(data, f"set {name} {'up' if up else 'down'}")
 
 
 @cache
-def _link_form(*, up: bool) -> Form:
-    index = _BLANK_NUMBERS[0]
+def _link_template(*, up: bool) -> Template:
+    index = _NUMBERS[0]
     fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
     data = _encoded(LinkMessage(), RTM_NEWLINK, 0, index=_number(index), **fields)
-    return Form(data, index)
+    return Template(data, index)
 
 
-def set_mtu(ifindex: int, name: str, mtu: int) -> Request:
-    """Set the largest packet of an interface, in bytes."""
-    attributes = [("IFLA_MTU", mtu)]
-    fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": attributes}
-    return _request(LinkMessage(), RTM_NEWLINK, 0, f"set mtu of {name} to {mtu}", **fields)
-
-
-def set_queue_length(ifindex: int, name: str, packets: int) -> Request:
-    """Set how many packets wait at most in an interface."""
-    attributes = [("IFLA_TXQLEN", packets)]
-    fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": attributes}
-    return _request(LinkMessage(), RTM_NEWLINK, 0, f"set queue length of {name}", **fields)
+def set_link_attribute(ifindex: int, name: str, attribute: str, value: int) -> Request:
+    """Set an attribute of a link, such as IFLA_MTU."""
+    fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": [(attribute, value)]}
+    data = _encoded(LinkMessage(), RTM_NEWLINK, 0, **fields)
+    return Request(data, f"set {attribute} of {name} to {value}")
 
 
 def one_packet_at_a_time(ifindex: int, name: str) -> Request:
     """Have the kernel's TCP make single packets for an interface, none to be split later."""
-    return _request(
-        LinkMessage(),
-        RTM_NEWLINK,
-        0,
-        f"set gso_max_segs of {name}",
-        index=ifindex,
-        flags=0,
-        change=0,
-        attrs=[("IFLA_GSO_MAX_SEGS", 1)],
-    )
+    return set_link_attribute(ifindex, name, "IFLA_GSO_MAX_SEGS", 1)
+
+
+# --- addresses, neighbours, routes ------------------------------------------------------------
 
 
 def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
-    """Hold an address as a /128, without duplicate address detection or a route."""
-    data = _address_form().filled(_NUMBER.pack(ifindex), address.packed, address.packed)
+    """Add an address as a /128, without duplicate address detection and without a route."""
+    data = _address_template().filled(_NUMBER.pack(ifindex), address.packed, address.packed)
     return Request(data, f"add address {address}")
 
 
 @cache
-def _address_form() -> Form:
-    index, (local, same) = _BLANK_NUMBERS[0], _BLANK_ADDRESSES
+def _address_template() -> Template:
+    index, (local, peer) = _NUMBERS[0], _ADDRESSES
     data = _encoded(
         AddressMessage(),
         RTM_NEWADDR,
@@ -204,61 +235,53 @@ def _address_form() -> Form:
         index=_number(index),
         attrs=[
             ("IFA_LOCAL", str(IPv6Address(local))),
-            ("IFA_ADDRESS", str(IPv6Address(same))),
+            ("IFA_ADDRESS", str(IPv6Address(peer))),
             ("IFA_FLAGS", IFA_F_NODAD | IFA_F_PERMANENT | IFA_F_NOPREFIXROUTE),
         ],
     )
-    return Form(data, index, local, same)
+    return Template(data, index, local, peer)
 
 
 def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
-    """Say for good which MAC address a next hop has."""
-    what = f"add neighbour {address} {mac} on interface {ifindex}"
-    data = _neighbour_form().filled(_NUMBER.pack(ifindex), address.packed, _mac(mac))
-    return Request(data, what)
+    """Add a permanent neighbour entry: a next hop's MAC address."""
+    data = _neighbour_template().filled(_NUMBER.pack(ifindex), address.packed, _mac(mac))
+    return Request(data, f"add neighbour {address} {mac} on interface {ifindex}")
 
 
 @cache
-def _neighbour_form() -> Form:
-    index, address, mac = _BLANK_NUMBERS[0], _BLANK_ADDRESSES[0], _BLANK_MACS[0]
+def _neighbour_template() -> Template:
+    index, address, mac = _NUMBERS[0], _ADDRESSES[0], _MACS[0]
     data = _encoded(
         NeighbourMessage(),
         RTM_NEWNEIGH,
-        NLM_F_CREATE | NLM_F_REPLACE,
+        _NEW_OR_REPLACED,
         family=AF_INET6,
         ifindex=_number(index),
         state=NUD_PERMANENT,
         attrs=[("NDA_DST", str(IPv6Address(address))), ("NDA_LLADDR", mac.hex(":"))],
     )
-    return Form(data, index, address, mac)
+    return Template(data, index, address, mac)
 
 
-def new_route(
-    destination: IPv6Network,
-    oif: int,
-    attributes: list[tuple[str, Any]],
-    what: str,
-    *,
-    replace: bool = False,
-) -> Request:
-    """Add a static route to the main table, or put it in the place of the one there is."""
-    form = route_form(destination.prefixlen, attributes, replace=replace)
-    return route_of(form, destination, oif, what)
+def new_route(destination: IPv6Network, oif: int, template: Template, description: str) -> Request:
+    """Add the static route of a template, to a destination of the template's prefix length."""
+    data = template.filled(_NUMBER.pack(oif), destination.network_address.packed)
+    return Request(data, f"add route {description}")
 
 
-def route_of(form: Form, destination: IPv6Network, oif: int, what: str) -> Request:
-    """The same with all but destination and interface taken from a form for its prefix length."""
-    data = form.filled(_NUMBER.pack(oif), destination.network_address.packed)
-    return Request(data, f"add route {what}")
+def route_template(prefixlen: int, attributes: Attributes, *, replace: bool = False) -> Template:
+    """Static routes of the main table that differ only in destination and interface.
 
-
-def route_form(prefixlen: int, attributes: list[tuple[str, Any]], *, replace: bool = False) -> Form:
-    """Routes that differ in destination and interface only; `prefixlen` is in bits."""
-    index, address = _BLANK_NUMBERS[0], _BLANK_ADDRESSES[0]
+    Args:
+        prefixlen: length of the destination's prefix in bits.
+        attributes: what the routes have in common.
+        replace: whether a route replaces the one that the table has for its destination.
+    """
+    index, address = _NUMBERS[0], _ADDRESSES[0]
     data = _encoded(
         RouteMessage(),
         RTM_NEWROUTE,
-        NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL),
+        _NEW_OR_REPLACED if replace else _NEW,
         family=AF_INET6,
         dst_len=prefixlen,
         table=RT_TABLE_MAIN,
@@ -270,7 +293,24 @@ def route_form(prefixlen: int, attributes: list[tuple[str, Any]], *, replace: bo
             *attributes,
         ],
     )
-    return Form(data, index, address)
+    return Template(data, index, address)
+
+
+# --- queueing disciplines ---------------------------------------------------------------------
+
+
+def _tc_request(
+    kind: int,
+    flags: int,
+    description: str,
+    ifindex: int,
+    discipline: str,
+    attributes: Attributes = (),
+    **fields: int,
+) -> Request:
+    attrs = [("TCA_KIND", discipline), *attributes]
+    data = _encoded(QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
+    return Request(data, f"{description} interface {ifindex}")
 
 
 def new_qdisc(
@@ -279,89 +319,48 @@ def new_qdisc(
     *,
     handle: int,
     parent: int,
-    attributes: list[tuple[str, Any]],
+    attributes: Attributes = (),
     replace: bool = False,
 ) -> Request:
-    """Attach a queueing discipline, or put it in the place of another."""
-    return _request(
-        QdiscMessage(),
-        RTM_NEWQDISC,
-        NLM_F_CREATE | (NLM_F_REPLACE if replace else NLM_F_EXCL),
-        f"attach {kind} to interface {ifindex}",
-        index=ifindex,
-        handle=handle,
-        parent=parent,
-        attrs=[("TCA_KIND", kind), *attributes],
+    """Attach a queueing discipline, or replace the one that is there."""
+    flags, text = _NEW_OR_REPLACED if replace else _NEW, f"attach {kind} to"
+    return _tc_request(
+        RTM_NEWQDISC, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
     )
 
 
 def delete_qdisc(ifindex: int, kind: str, *, handle: int, parent: int) -> Request:
-    """Take a queueing discipline off an interface."""
-    return _request(
-        QdiscMessage(),
-        RTM_DELQDISC,
-        0,
-        f"take {kind} off interface {ifindex}",
-        index=ifindex,
-        handle=handle,
-        parent=parent,
-        attrs=[("TCA_KIND", kind)],
-    )
+    """Detach a queueing discipline from an interface."""
+    text = f"detach {kind} from"
+    return _tc_request(RTM_DELQDISC, 0, text, ifindex, kind, handle=handle, parent=parent)
 
 
-def new_class(
-    ifindex: int, kind: str, *, handle: int, parent: int, attributes: list[tuple[str, Any]]
+def set_class(
+    ifindex: int, kind: str, *, handle: int, parent: int, attributes: Attributes, new: bool
 ) -> Request:
-    """Add a class to a queueing discipline."""
-    return _request(
-        QdiscMessage(),
-        RTM_NEWTCLASS,
-        _NEW,
-        f"add {kind} class to interface {ifindex}",
-        index=ifindex,
-        handle=handle,
-        parent=parent,
-        attrs=[("TCA_KIND", kind), *attributes],
-    )
-
-
-def change_class(
-    ifindex: int, kind: str, *, handle: int, parent: int, attributes: list[tuple[str, Any]]
-) -> Request:
-    """Change a class of a queueing discipline."""
-    return _request(
-        QdiscMessage(),
-        RTM_NEWTCLASS,
-        0,
-        f"change {kind} class of interface {ifindex}",
-        index=ifindex,
-        handle=handle,
-        parent=parent,
-        attrs=[("TCA_KIND", kind), *attributes],
+    """Add a class to a queueing discipline, or change the one that is there."""
+    flags, text = (_NEW, f"add {kind} class to") if new else (0, f"change {kind} class of")
+    return _tc_request(
+        RTM_NEWTCLASS, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
     )
 
 
 def new_bpf_filter(ifindex: int, parent: int, fd: int, name: str) -> Request:
-    """Run a loaded BPF program on every packet of a hook of clsact; it says what becomes of it."""
+    """Run a loaded BPF program, which decides about every packet, at a hook of clsact."""
     options = [
         ("TCA_BPF_FD", fd),
         ("TCA_BPF_NAME", name),
         ("TCA_BPF_FLAGS", TCA_BPF_FLAG_ACT_DIRECT),
     ]
-    return _request(
-        QdiscMessage(),
-        RTM_NEWTFILTER,
-        _NEW,
-        f"attach the program {name} to interface {ifindex}",
-        index=ifindex,
-        parent=parent,
-        info=1 << 16 | htons(ETH_P_ALL),
-        attrs=[("TCA_KIND", "bpf"), ("TCA_OPTIONS", {"attrs": options})],
+    attributes = [("TCA_OPTIONS", {"attrs": options})]
+    text, info = f"attach the program {name} to", 1 << 16 | htons(ETH_P_ALL)
+    return _tc_request(
+        RTM_NEWTFILTER, _NEW, text, ifindex, "bpf", attributes, parent=parent, info=info
     )
 
 
 def for_interface(request: Request, ifindex: int) -> Request:
-    """The same tc request for another interface: encoding one costs more than patching it."""
+    """The same tc request for another interface: patched, since encoding takes longer."""
     data = bytearray(request.data)
-    struct.pack_into("=i", data, _TC_IFINDEX_OFFSET, ifindex)
-    return Request(bytes(data), f"{request.what.rpartition(' ')[0]} {ifindex}")
+    _NUMBER.pack_into(data, _TC_IFINDEX_OFFSET, ifindex)
+    return Request(bytes(data), f"{request.description.rpartition(' ')[0]} {ifindex}")

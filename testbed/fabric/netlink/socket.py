@@ -1,17 +1,17 @@
-"""One netlink socket in one network namespace: packed requests out, dumps in.
+"""Netlink sockets: packed requests to the kernel, and its answers.
 
-Encoding is pyroute2's work; sending is not, as a call for every message costs some twenty times
-as much as a buffer of many. The kernel answers a buffer with the errors in it and one
-acknowledgement, that of the last message.
+pyroute2 encodes and decodes the messages. They are sent here, because one system call for each
+message costs about twenty times as much as one buffer of many messages. The kernel answers such a
+buffer with an error for each request that it refuses, and with one acknowledgement, for the last.
 """
 
 import errno
 import os
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple
 
 from pyroute2.netlink import (
     NLM_F_ACK,
@@ -26,7 +26,6 @@ from pyroute2.netlink import (
 from testbed.fabric.netlink.messages import Message
 from testbed.model.closeable import Closeable
 from testbed.model.errors import ExitStatus, TestbedError
-from testbed.sandbox import namespaces
 
 NETLINK_CAP_ACK = 10
 NETLINK_EXT_ACK = 11
@@ -40,9 +39,10 @@ _BUFFER_BYTES = 1 << 20
 _BATCH_BYTES = 1 << 18
 _READ_BYTES = 1 << 17
 _TIMEOUT_S = 10
-"""The kernel answers within its system call; anything longer is a fault of ours."""
+"""The kernel answers within its system call. A longer wait is a defect of this program."""
 
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, port
+_ERRNO = struct.Struct("=i")
 _ATTRIBUTE = struct.Struct("=HH")  # length, type
 
 
@@ -52,56 +52,80 @@ class Request:
 
     Attributes:
         data: the whole message; its sequence number is set when it is sent.
-        what: what it is about, for the error that names it.
+        description: what it does, for the error message if the kernel refuses it.
     """
 
     data: bytes
-    what: str
+    description: str
 
 
 class NetlinkError(TestbedError):
-    """The kernel refused a request."""
+    """The kernel refused a request.
+
+    Attributes:
+        code: the errno of the refusal.
+    """
 
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
 
-    def __init__(self, where: str, what: str, code: int, detail: str) -> None:
-        """Say which request was refused, in which namespace, and the kernel's reason."""
+    def __init__(self, namespace: str, description: str, code: int, detail: str = "") -> None:
+        """Name the namespace, the refused request and the kernel's reason."""
         reason = os.strerror(code) + (f" ({detail})" if detail else "")
-        super().__init__(f"{where}: {what}: {reason}")
+        super().__init__(f"{namespace}: {description}: {reason}")
         self.code = code
-        """errno of the refusal."""
+
+
+class _Reply(NamedTuple):
+    """A message of the kernel, undecoded, between two offsets of a receive buffer."""
+
+    kind: int
+    flags: int
+    sequence: int
+    buffer: bytes
+    start: int
+    end: int
+
+    def decoded(self, message_type: type[Message]) -> Any:
+        message = message_type(self.buffer[self.start : self.end])
+        message.decode()
+        return message
+
+    def error_code(self) -> int:
+        code: int = _ERRNO.unpack_from(self.buffer, self.start + _HEADER.size)[0]
+        return -code
+
+    def error_detail(self) -> str:
+        """The kernel's text about the error (extended acknowledgement), if there is one."""
+        if not self.flags & NLM_F_ACK_TLVS:
+            return ""
+        first_attribute = self.start + _HEADER.size + _ERRNO.size + _HEADER.size
+        for kind, start, end in attributes(self.buffer, first_attribute, self.end):
+            if kind == NLMSGERR_ATTR_MSG:
+                return self.buffer[start:end].rstrip(b"\0").decode()
+        return ""
 
 
 class Netlink(Closeable):
-    """A NETLINK_ROUTE socket in the namespace in which it was opened.
+    """A netlink socket in the namespace in which it was opened.
 
     Attributes:
-        where: the namespace's name, for error messages.
+        namespace: the namespace's name, for error messages.
     """
 
-    def __init__(self, where: str) -> None:
+    protocol: ClassVar[int] = socket.NETLINK_ROUTE
+
+    def __init__(self, namespace: str) -> None:
         """Open a socket in the network namespace that this thread is in."""
-        self.where = where
+        self.namespace = namespace
         self._sequence = 0
-        self._socket = socket.socket(
-            socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE
-        )
+        kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+        self._socket = socket.socket(socket.AF_NETLINK, kind, self.protocol)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, _BUFFER_BYTES)
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _BUFFER_BYTES)
         for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
         self._socket.bind((0, 0))
         self._socket.settimeout(_TIMEOUT_S)
-
-    @classmethod
-    def at(cls, name: str) -> Self:
-        """Open a socket in a named namespace of this sandbox."""
-        fd = namespaces.open_netns(name)
-        try:
-            with namespaces.entered(fd):
-                return cls(name)
-        finally:
-            os.close(fd)
 
     def close(self) -> None:
         """Close the socket."""
@@ -110,10 +134,11 @@ class Netlink(Closeable):
     # --- changing things ----------------------------------------------------------------------
 
     def send(self, requests: Iterable[Request]) -> None:
-        """Have the kernel carry out requests, in order, as few system calls as possible.
+        """Have the kernel carry out requests in order, with as few system calls as possible.
 
         Raises:
-            NetlinkError: one was refused; those after it have been tried all the same.
+            NetlinkError: the kernel refused a request; those after it in its buffer were carried
+                out all the same.
         """
         batch: list[Request] = []
         size = 0
@@ -134,114 +159,124 @@ class Netlink(Closeable):
             flags = struct.unpack_from("=H", request.data, 6)[0] | NLM_F_REQUEST
             if number == last:
                 flags |= NLM_F_ACK
+            start = len(buffer)
             buffer += request.data
             buffer += bytes(-len(buffer) & 3)
-            start = len(buffer) - (len(request.data) + 3 & ~3)
             struct.pack_into("=HI", buffer, start + 6, flags, number)
         self._socket.send(buffer)
-        refused: NetlinkError | None = None
-        for kind, flags, sequence, data, start, end in self._replies():
-            if kind != NLMSG_ERROR or not first <= sequence <= last:
-                continue
-            code = -struct.unpack_from("=i", data, start + _HEADER.size)[0]
-            if code and refused is None:
-                detail = _detail(flags, data, start, end)
-                refused = NetlinkError(self.where, batch[sequence - first].what, code, detail)
-            if sequence == last:
-                break
-        if refused is not None:
-            raise refused
+        refusal: NetlinkError | None = None
+        for reply in self._replies(first, last):
+            if reply.kind == NLMSG_ERROR:
+                refusal = refusal or self._error(reply, batch[reply.sequence - first].description)
+                if reply.sequence == last:
+                    break
+        if refusal is not None:
+            raise refusal
 
     # --- reading ------------------------------------------------------------------------------
 
-    def dump(self, request: Message, kind: int) -> list[Any]:
-        """Ask for all objects of a kind and decode them by the request's own class.
+    def dump(self, message_type: type[Message], kind: int, **fields: Any) -> list[Any]:
+        """Read all objects of a kind, as decoded messages.
 
         Args:
-            request: the message that filters; its attributes and fields are set already.
+            message_type: class of the request and of the answers.
             kind: the request's message type, such as RTM_GETROUTE.
+            fields: fields and attributes of the request, which select the objects.
 
         Raises:
             NetlinkError: the kernel refused.
         """
-        found = []
-        for data, start, end in self.dump_raw(request, kind):
-            message = type(request)(data[start:end])
-            message.decode()
-            found.append(message)
-        return found
+        replies = self._dump(message_type, kind, fields)
+        return [reply.decoded(message_type) for reply in replies]
 
-    def dump_raw(self, request: Message, kind: int) -> Iterator[tuple[bytes, int, int]]:
-        """Ask for all objects of a kind; yield (buffer, start, end) of every message."""
-        self._sequence += 1
-        own = self._sequence
-        request["header"].update(type=kind, flags=NLM_F_REQUEST | NLM_F_DUMP, sequence_number=own)
-        request.encode()
-        self._socket.send(request.data)
-        for answer, _flags, sequence, data, start, end in self._replies():
-            if sequence != own:
-                continue
-            if answer == NLMSG_DONE:
-                return
-            if answer == NLMSG_ERROR:
-                code = -struct.unpack_from("=i", data, start + _HEADER.size)[0]
-                raise NetlinkError(self.where, f"dump {type(request).__name__}", code, "")
-            yield data, start, end
+    def dump_raw(
+        self, message_type: type[Message], kind: int, **fields: Any
+    ) -> Iterator[tuple[bytes, int, int]]:
+        """Read the same, undecoded; yields (buffer, start, end) of every message."""
+        for reply in self._dump(message_type, kind, fields):
+            yield reply.buffer, reply.start, reply.end
 
-    def get(self, request: Message, kind: int, what: str) -> Any:
-        """Ask for one object and decode it.
+    def get(self, message_type: type[Message], kind: int, description: str, **fields: Any) -> Any:
+        """Read one object, as a decoded message; `description` is for the error message.
 
         Raises:
-            NetlinkError: there is none.
+            NetlinkError: the kernel has no such object, or refused.
         """
+        # The kernel returns a queueing discipline only if an echo is asked for.
+        answer = self._exchange(message_type, kind, NLM_F_ECHO, description, fields)
+        if answer is None:
+            raise NetlinkError(self.namespace, description, errno.ENOENT)
+        return answer
+
+    def _exchange(
+        self,
+        message_type: type[Message],
+        kind: int,
+        flags: int,
+        description: str,
+        fields: Mapping[str, Any],
+    ) -> Any:
+        """Send one request; returns the decoded answer, None if the kernel only acknowledges."""
+        answer = None
+        for reply in self._replies(self._post(message_type, kind, flags | NLM_F_ACK, fields)):
+            if reply.kind != NLMSG_ERROR:
+                answer = reply.decoded(message_type)
+                continue
+            error = self._error(reply, description)
+            if error is not None:
+                raise error
+            break
+        return answer
+
+    def _dump(
+        self, message_type: type[Message], kind: int, fields: Mapping[str, Any]
+    ) -> Iterator[_Reply]:
+        for reply in self._replies(self._post(message_type, kind, NLM_F_DUMP, fields)):
+            if reply.kind == NLMSG_DONE:
+                return
+            error = self._error(reply, f"dump {message_type.__name__}")
+            if error is not None:
+                raise error
+            yield reply
+
+    def _post(
+        self, message_type: type[Message], kind: int, flags: int, fields: Mapping[str, Any]
+    ) -> int:
+        """Send one request; returns its sequence number."""
         self._sequence += 1
-        own = self._sequence
-        flags = NLM_F_REQUEST | NLM_F_ECHO | NLM_F_ACK  # queues answer only to who wants an echo
-        request["header"].update(type=kind, flags=flags, sequence_number=own)
+        request = message_type()
+        request.update(fields)
+        header = {"type": kind, "flags": flags | NLM_F_REQUEST, "sequence_number": self._sequence}
+        request["header"].update(header)
         request.encode()
         self._socket.send(request.data)
-        message = None
-        for answer, answer_flags, sequence, data, start, end in self._replies():
-            if sequence != own:
-                continue
-            if answer != NLMSG_ERROR:
-                message = type(request)(data[start:end])
-                message.decode()
-                continue
-            code = -struct.unpack_from("=i", data, start + _HEADER.size)[0]
-            if code or message is None:
-                detail = _detail(answer_flags, data, start, end)
-                raise NetlinkError(self.where, what, code or errno.ENOENT, detail)
-            return message
-        raise AssertionError("unreachable: replies have no end")
+        return self._sequence
 
-    def _replies(self) -> Iterator[tuple[int, int, int, bytes, int, int]]:
-        """Yield (type, flags, sequence number, buffer, start, end) of messages as they come."""
+    def _replies(self, first: int, last: int | None = None) -> Iterator[_Reply]:
+        """Yield messages as they come: those whose sequence number is `first`, or up to `last`."""
+        expected = range(first, (first if last is None else last) + 1)
         while True:
             data = self._socket.recv(_READ_BYTES)
             start = 0
             while start < len(data):
                 length, kind, flags, sequence, _port = _HEADER.unpack_from(data, start)
-                yield kind, flags, sequence, data, start, start + length
+                if sequence in expected:
+                    yield _Reply(kind, flags, sequence, data, start, start + length)
                 start += length + 3 & ~3
+
+    def _error(self, reply: _Reply, description: str) -> NetlinkError | None:
+        """The error that a reply reports; None for an acknowledgement or any other message."""
+        code = reply.error_code() if reply.kind == NLMSG_ERROR else 0
+        if not code:
+            return None
+        return NetlinkError(self.namespace, description, code, reply.error_detail())
 
 
 def attributes(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Walk attributes without decoding them: yield (type, start, end) of each payload."""
+    """Yield (type, start, end) of the payload of every attribute, without decoding it."""
     while start + _ATTRIBUTE.size <= end:
         length, kind = _ATTRIBUTE.unpack_from(data, start)
         if length < _ATTRIBUTE.size:
             return
         yield kind & 0x3FFF, start + _ATTRIBUTE.size, start + length
         start += length + 3 & ~3
-
-
-def _detail(flags: int, data: bytes, start: int, end: int) -> str:
-    """Return the kernel's own words about an error, if it said any (extended acknowledgement)."""
-    if not flags & NLM_F_ACK_TLVS:
-        return ""
-    after_original = start + _HEADER.size + 4 + _HEADER.size
-    for kind, first, last in attributes(data, after_original, end):
-        if kind == NLMSGERR_ATTR_MSG:
-            return data[first:last].rstrip(b"\0").decode()
-    return ""

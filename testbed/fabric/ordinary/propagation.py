@@ -23,19 +23,16 @@ from pathlib import Path
 from typing import NoReturn
 
 from testbed.fabric import routes
+from testbed.fabric.interfaces import open_tun, write_sysctl
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model.slow_links import SlowLinks
-from testbed.fabric.mininet.nodes import write_sysctl
 from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.socket import Netlink
-from testbed.fabric.ordinary.tun import open_tun
+from testbed.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.fabric.routes import Route
 from testbed.model.closeable import Closeable
-from testbed.model.errors import RunFailedError
 from testbed.model.fabric.addressing import delivery_sid, dt6_sid
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
-from testbed.sandbox import namespaces
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.processes import spawn
 
@@ -58,21 +55,22 @@ _DROPPED = 11
 class PropagationDelay(Closeable):
     """Holds the ordinary traffic of a fabric, in a process of its own, until it is closed."""
 
-    def __init__(self, topology: Topology) -> None:
-        """Have everything that arrives held, from the return of this on.
+    def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:
+        """Hold everything that arrives, from the return of this call on.
 
         Call it once `OrdinaryTraffic.install` has given the hosts their addresses.
 
         Raises:
             OSError: there are no TUN devices here.
-            NetlinkError: the kernel refused something.
-            RunFailedError: a host's routes are not what was written.
+            NetlinkError: the kernel refused a request.
+            RunFailedError: a host's routes differ from what was written.
         """
         self._topology = topology
+        self._namespaces = namespaces
         tuns: list[int] = []
         try:
             for host in topology.hosts:
-                with namespaces.entered_by_name(host.name):
+                with namespaces[host.name].entered():
                     tuns.append(open_tun(DEVICE))
                     self._install(host)
             wires = list(zip(topology.hosts, tuns, strict=True))
@@ -92,7 +90,7 @@ class PropagationDelay(Closeable):
 
     def lost(self) -> int:
         """Packets that were lost so far because the process did not keep up."""
-        return sum(_dropped(host) for host in self._topology.hosts)
+        return sum(_dropped(self._namespaces[host.name]) for host in self._topology.hosts)
 
     def kill(self) -> None:
         """End the process: what it holds is lost, and whatever arrives."""
@@ -104,10 +102,18 @@ class PropagationDelay(Closeable):
         self._process.close()
 
     def _install(self, host: Node) -> None:
-        """Lead what arrives to the device, in whose namespace this thread is."""
+        """Route what arrives to the device; this thread is in the host's namespace."""
         layout = Layout(self._topology)
         ifindex = socket.if_nametoindex(DEVICE)
         write_sysctl("ipv6/conf/all/forwarding", "1")  # from the ports to the device
+        netlink = self._namespaces[host.name].netlink
+        netlink.send(
+            [
+                requests.set_link_attribute(ifindex, DEVICE, "IFLA_MTU", LINK_MTU),
+                requests.set_link_attribute(ifindex, DEVICE, "IFLA_TXQLEN", QUEUE_PACKETS),
+                requests.set_link(ifindex, DEVICE, up=True),
+            ]
+        )
         delivered = Route(
             IPv6Network(delivery_sid()), layout.sid_device(host).ifindex, action=routes.DT6
         )
@@ -115,27 +121,11 @@ class PropagationDelay(Closeable):
             Route(IPv6Network(dt6_sid(self._topology, host, plane)), ifindex)
             for plane in range(self._topology.planes)
         ]
-        with Netlink(host.name) as netlink:
-            netlink.send(
-                [
-                    requests.set_mtu(ifindex, DEVICE, LINK_MTU),
-                    requests.set_queue_length(ifindex, DEVICE, QUEUE_PACKETS),
-                    requests.set_link(ifindex, DEVICE, up=True),
-                    routes.install_route(delivered, layout.device_name),
-                    *(
-                        routes.install_route(one, layout.device_name, replace=True)
-                        for one in arriving
-                    ),
-                ]
-            )
-            missing = {delivered, *arriving} - set(routes.read_routes(netlink))
-        if missing:
-            listed = ", ".join(one.text(layout.device_name) for one in missing)
-            raise RunFailedError(f"{host.name} lacks routes: {listed}")
+        routes.write_routes(netlink, [delivered, *arriving], layout.device_name, replace=True)
 
 
-def _dropped(host: Node) -> int:
-    with namespaces.entered_by_name(host.name):
+def _dropped(namespace: NodeNamespace) -> int:
+    with namespace.entered():
         lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
     counts = next((line.split() for line in lines if line.split()[0] == f"{DEVICE}:"), None)
     return 0 if counts is None else int(counts[1 + _DROPPED])

@@ -6,14 +6,13 @@ from typing import Any
 import pytest
 
 from testbed.fabric.netlink import requests
-from testbed.fabric.netlink.forms import Form
 from testbed.fabric.netlink.messages import (
     AddressMessage,
     LinkMessage,
     NeighbourMessage,
     RouteMessage,
 )
-from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.netlink.requests import Interface, Template
 from testbed.fabric.netlink.socket import Request
 
 ONE = Interface("p0_t0_0-u1", 1001, "02:00:00:00:10:01", 7)
@@ -27,7 +26,7 @@ def decoded(message: type[Any], request: Request) -> Any:
 
 
 def test_a_form_is_filled_in_where_its_blanks_were() -> None:
-    form = Form(b"<AA|bb|C>", b"AA", b"C")
+    form = Template(b"<AA|bb|C>", b"AA", b"C")
     assert form.filled(b"12", b"3") == b"<12|bb|3>"
     assert form.filled(b"bb", b"C") == b"<bb|bb|C>"
 
@@ -35,13 +34,13 @@ def test_a_form_is_filled_in_where_its_blanks_were() -> None:
 @pytest.mark.parametrize("data", [b"<bb>", b"<AA|AA>"])
 def test_a_blank_that_is_not_there_once_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="occurs"):
-        Form(data, b"AA")
+        Template(data, b"AA")
 
 
 @pytest.mark.parametrize("values", [(b"1",), (b"123",), (), (b"12", b"12")])
 def test_what_does_not_fit_is_refused(values: tuple[bytes, ...]) -> None:
     with pytest.raises(ValueError, match=r"fit|argument"):
-        Form(b"<AA>", b"AA").filled(*values)
+        Template(b"<AA>", b"AA").filled(*values)
 
 
 @pytest.mark.parametrize(("one", "other"), [(ONE, OTHER), (OTHER, ONE)])
@@ -80,11 +79,11 @@ def test_a_neighbour_has_its_own_mac() -> None:
 
 
 def test_routes_of_one_form_differ_in_destination_and_interface() -> None:
-    form = requests.route_form(48, [("RTA_GATEWAY", "fe80::1")])
+    template = requests.route_template(48, [("RTA_GATEWAY", "fe80::1")])
     for prefix, oif in (("5f00:0:1000::/48", 11), ("5f00:0:2001::/48", 12)):
-        request = requests.route_of(form, IPv6Network(prefix), oif, prefix)
+        request = requests.new_route(IPv6Network(prefix), oif, template, prefix)
         message = decoded(RouteMessage, request)
         assert f"{message.get_attr('RTA_DST')}/{message['dst_len']}" == prefix
         assert message.get_attr("RTA_OIF") == oif
         assert message.get_attr("RTA_GATEWAY") == "fe80::1"
-        assert request.what == f"add route {prefix}"
+        assert request.description == f"add route {prefix}"

@@ -1,0 +1,105 @@
+"""Attempts at what a machine may or may not be able to do, made in a throwaway sandbox."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from testbed.model.errors import TestbedError
+from testbed.sandbox.processes import ProcessFailedError, call
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One thing that this machine may be able to do.
+
+    Attributes:
+        name: short name.
+        remedy: what to install or change if it is missing.
+        run: tries it; raises OSError or TestbedError, or returns what is wrong, if anything is.
+        needed_for: what cannot be done without it.
+        required: whether no run is possible without it.
+    """
+
+    name: str
+    remedy: str
+    run: Callable[[], str | None]
+    needed_for: str = "every run"
+    required: bool = True
+
+    def finding(self) -> "Finding":
+        """Try it and return the result."""
+        try:
+            wrong = self.run()
+        except (OSError, TestbedError) as error:
+            wrong = str(error).split("\n", maxsplit=1)[0]
+        return self._finding(wrong)
+
+    def not_tried(self, reason: str) -> "Finding":
+        """Return the result of an attempt that could not be made."""
+        return self._finding(f"not tried: {reason}")
+
+    def _finding(self, wrong: str | None) -> "Finding":
+        remedy = "" if wrong is None else self.remedy
+        return Finding(
+            self.name, wrong is None, wrong or "", self.needed_for, remedy, required=self.required
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of an attempt.
+
+    Attributes:
+        name: what was tried.
+        ok: whether this machine can do it.
+        detail: what is wrong, or what was measured.
+        needed_for: what cannot be done without it.
+        remedy: what to install or change; empty if nothing needs to be.
+        required: whether no run is possible without it.
+    """
+
+    name: str
+    ok: bool
+    detail: str
+    needed_for: str
+    remedy: str
+    required: bool
+
+
+_ROOT = Attempt("root", "run as root, such as with sudo", lambda: None)
+_SANDBOX = Attempt(
+    "PID, network and mount namespaces",
+    "run outside a container, or in a privileged one (docker run --privileged)",
+    lambda: None,
+)
+
+
+def examine(attempts: Sequence[Attempt]) -> list[Finding]:
+    """Make attempts in a throwaway sandbox, after root and the sandbox itself.
+
+    They are made in their order, in the sandbox's own namespaces. Each depends on the required ones
+    before it: if one of those fails, the rest is not tried.
+    """
+    if os.geteuid() != 0:
+        reason = "it needs root"
+        root = _ROOT._finding("namespaces need it")  # noqa: SLF001 - of this module
+        return [root, *(attempt.not_tried(reason) for attempt in (_SANDBOX, *attempts))]
+    try:
+        findings = call(lambda: _try_all(attempts))
+    except ProcessFailedError:
+        sandbox = _SANDBOX._finding("they cannot be made")  # noqa: SLF001 - of this module
+        rest = [attempt.not_tried("it needs namespaces") for attempt in attempts]
+        return [_ROOT.finding(), sandbox, *rest]
+    return [_ROOT.finding(), _SANDBOX.finding(), *(Finding(**finding) for finding in findings)]
+
+
+def _try_all(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
+    findings: list[Finding] = []
+    lacking = ""
+    for attempt in attempts:
+        finding = attempt.not_tried(f"it needs {lacking}") if lacking else attempt.finding()
+        findings.append(finding)
+        if finding.required and not finding.ok and not lacking:
+            lacking = attempt.name
+    return [asdict(finding) for finding in findings]
