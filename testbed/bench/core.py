@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from testbed import fast
-from testbed.bench.figure import Figure
+from testbed.bench.figure import Figure, no_target
 from testbed.bench.setting import Setting
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
@@ -48,13 +48,10 @@ STEPS = (
 
 def core(setting: Setting) -> list[Figure]:
     """Time each step of a data packet of PAYLOAD_MTU bytes."""
-    found = []
-    for repeat in range(setting.repeats):
-        setting.progress(f"transport core {repeat + 1}/{setting.repeats}")
-        found.append(packet_ns())
+    repeats = setting.repeat("transport core", packet_ns)
     how = "as built" if fast.is_built() else "as Python"
     return [
-        Figure(f"core {how}, {step}", "us/packet", tuple(one[step] / 1e3 for one in found))
+        no_target(f"core {how}, {step}", "us/packet", [ns[step] / 1e3 for ns in repeats])
         for step in STEPS
     ]
 

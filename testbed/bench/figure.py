@@ -1,7 +1,7 @@
 """A benchmark's figure: its samples, its target, and whether it meets it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 
@@ -55,15 +55,8 @@ class Figure:
 
     def to_json(self) -> dict[str, object]:
         """The figure as plain data."""
-        return {
-            "name": self.name,
-            "unit": self.unit,
-            "median": self.median,
-            "samples": self.samples,
-            "target": self.target,
-            "holds": self.holds,
-            "missing": self.missing,
-        }
+        keys = ("name", "unit", "median", "samples", "target", "holds", "missing")
+        return {key: getattr(self, key) for key in keys}
 
 
 def at_most(
@@ -80,8 +73,11 @@ def at_least(
     return Figure(name, unit, tuple(samples), at_least=target, every=every)
 
 
+def no_target(name: str, unit: str, samples: Sequence[float]) -> Figure:
+    """A figure that is only shown."""
+    return Figure(name, unit, tuple(samples))
+
+
 def not_measured(figure: Figure, why: str) -> Figure:
-    """The same figure where this machine cannot measure it: it does not hold, and says why."""
-    return Figure(
-        figure.name, figure.unit, (), figure.at_most, figure.at_least, figure.every, missing=why
-    )
+    """A figure that this machine cannot measure: it does not hold, and says why."""
+    return replace(figure, samples=(), missing=why)

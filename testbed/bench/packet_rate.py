@@ -13,10 +13,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 
 from testbed import fast
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
@@ -83,13 +84,11 @@ def packet_rate(setting: Setting) -> list[Figure]:
     """
     with tempfile.TemporaryDirectory() as directory:
         program = build(Path(directory))
-        rounds = []
-        for repeat in range(setting.repeats):
-            setting.progress(f"packet rate {repeat + 1}/{setting.repeats}")
-            rounds.append(_once(program, Path(directory) / str(repeat)))
+        places = (Path(directory) / str(number) for number in count())
+        rounds = setting.repeat("packet rate", lambda: _measure(program, next(places)))
     c, few, many = zip(*rounds, strict=True)
     built = fast.is_built()
-    ratio = [ours.packets_per_s / theirs.packets_per_s for ours, theirs in zip(few, c, strict=True)]
+    ratio = [qp.packets_per_s / program.packets_per_s for qp, program in zip(few, c, strict=True)]
     cost = [
         (b.sender_ns + b.receiver_ns) / (a.sender_ns + a.receiver_ns)
         for a, b in zip(few, many, strict=True)
@@ -104,9 +103,9 @@ def packet_rate(setting: Setting) -> list[Figure]:
 
 def _figures(who: str, rates: tuple[Rate, ...]) -> list[Figure]:
     return [
-        Figure(f"{who}: packets", "/s", tuple(rate.packets_per_s for rate in rates)),
-        Figure(f"{who}: CPU of the sender", "ns", tuple(rate.sender_ns for rate in rates)),
-        Figure(f"{who}: CPU of the receiver", "ns", tuple(rate.receiver_ns for rate in rates)),
+        no_target(f"{who}: packets", "/s", [rate.packets_per_s for rate in rates]),
+        no_target(f"{who}: CPU of the sender", "ns", [rate.sender_ns for rate in rates]),
+        no_target(f"{who}: CPU of the receiver", "ns", [rate.receiver_ns for rate in rates]),
     ]
 
 
@@ -151,7 +150,7 @@ def _scenario(topology: Topology, evs: int) -> Scenario:
     )
 
 
-def _once(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
+def _measure(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
     """Measure each program, then each again in the reverse order.
 
     So what drifts meanwhile weighs on all of them alike.

@@ -2,7 +2,7 @@
 
 import math
 
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.scenarios import load_scenario
@@ -24,7 +24,7 @@ def permutation(setting: Setting) -> list[Figure]:
     busy_percent = [math.inf if share is None else share * 100 for share in busy]
     attainable = [flow.attainable_fraction for made in runs for flow in made.summary.flows]
     return [
-        Figure("dilation", "", (scenario.topology.dilation,)),
+        no_target("dilation", "", [scenario.topology.dilation]),
         at_least("runs trusted", "", [made.trusted for made in runs], 1, every=True),
         at_most("all CPUs busy, mean of the run", "%", busy_percent, MOST_BUSY_PERCENT),
         at_least("goodput / attainable, every flow", "", attainable, LEAST_ATTAINABLE, every=True),

@@ -64,7 +64,7 @@ def test_an_incast_is_shared_and_its_queue_is_short(seed: int) -> None:
     assert measured.backlog(0.99) <= SHORT_BDP
     assert measured.dropped == 0
     assert sum(flow.packets_lost for flow in measured.outcome.flows) == 0
-    assert measured.condemned == 0
+    assert measured.evs_out == 0
 
 
 @pytest.mark.parametrize("timing", Timing)
@@ -99,7 +99,7 @@ def test_an_incast_without_trimming_loses_no_data_and_no_ev_for_long(seed: int) 
         2 * measured.dropped
     )
     assert min(sample.active for sample in measured.samples) >= 1
-    assert measured.condemned_for_good == 0
+    assert measured.evs_out_at_end == 0
     late = [sample.active for sample in measured.samples if sample.at_ns > 6 * S]
     whole = measured.samples[0].active
     assert sum(active == whole for active in late) >= 0.9 * len(late)

@@ -4,12 +4,14 @@ import os
 import resource
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 from testbed.bench.fabric import stock
-from testbed.bench.figure import Figure, at_least, at_most, not_measured
+from testbed.bench.figure import Figure, at_least, at_most, no_target, not_measured
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.netlink import requests
@@ -68,38 +70,41 @@ def bring_up(setting: Setting) -> list[Figure]:
     """The default fabric, in a new sandbox each time; stock Mininet and iproute2 beside it."""
     topology = load_topology("clos-4plane")
     missing = stock.mininet_missing()
-    ours, batches, mininet = [], [], []
-    for repeat in range(setting.repeats):
-        setting.progress(f"bring-up {repeat + 1}/{setting.repeats}")
-        ours.append(_build(topology))
-        batches.append(in_sandbox(lambda: stock.batches_up_s(topology)))
-        if not missing:
-            mininet.append(in_sandbox(lambda: stock.mininet_up_s(topology)))
-    name, up = topology.name, [one.up_s for one in ours]
-    figures = [
-        Figure(f"{name} up and routed", "s", tuple(up)),
-        at_most(f"{name} up, verified, swept", "s", [one.proven_s for one in ours], UP_S),
-        at_most(f"{name} down", "s", [one.down_s for one in ours], DOWN_S),
-        Figure(f"{name} given back by the kernel", "s", tuple(one.given_back_s for one in ours)),
-        Figure("its bare objects by ip -batch and tc -batch", "s", tuple(batches)),
-        at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
+
+    def measure() -> tuple[Built, float, float]:
+        built = _build(topology)
+        batches_s = in_sandbox(lambda: stock.batches_up_s(topology))
+        mininet_s = 0.0 if missing else in_sandbox(lambda: stock.mininet_up_s(topology))
+        return built, batches_s, mininet_s
+
+    built, batches, mininet = zip(*setting.repeat("bring-up", measure), strict=True)
+    up = [fabric.up_s for fabric in built]
+    faster = at_least("Mininet's / ours", "", _ratios(mininet, up), FASTER_THAN_MININET)
+    by_mininet = [
+        no_target("its nodes and links by stock Mininet with TCLink", "s", mininet),
+        faster,
     ]
-    if mininet:
-        figures.append(
-            Figure("its nodes and links by stock Mininet with TCLink", "s", tuple(mininet))
-        )
-        figures.append(_faster(_ratios(mininet, up)))
-    else:
-        figures.append(not_measured(_faster([]), missing))
-    return figures
+    return [
+        no_target(f"{topology.name} up and routed", "s", up),
+        *_durations(topology.name, built, UP_S, DOWN_S),
+        no_target("its bare objects by ip -batch and tc -batch", "s", batches),
+        at_most("ours / theirs", "", _ratios(up, batches), SLOWER_THAN_BATCHES),
+        *([not_measured(faster, missing)] if missing else by_mininet),
+    ]
 
 
-def _faster(ratios: list[float]) -> Figure:
-    return at_least("Mininet's / ours", "", ratios, FASTER_THAN_MININET)
+def _durations(what: str, built: Sequence[Built], up_s: float, down_s: float) -> list[Figure]:
+    """How long fabrics took to be ready, to be taken down, and to be given back."""
+    given_back = [fabric.given_back_s for fabric in built]
+    return [
+        at_most(f"{what} up, verified, swept", "s", [fabric.proven_s for fabric in built], up_s),
+        at_most(f"{what} down", "s", [fabric.down_s for fabric in built], down_s),
+        no_target(f"{what} given back by the kernel", "s", given_back),
+    ]
 
 
-def _ratios(over: list[float], under: list[float]) -> list[float]:
-    return [one / other for one, other in zip(over, under, strict=True)]
+def _ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
+    return [numerator / denominator for numerator, denominator in zip(over, under, strict=True)]
 
 
 def scale(setting: Setting) -> list[Figure]:
@@ -109,19 +114,14 @@ def scale(setting: Setting) -> list[Figure]:
         topology = Topology(
             name="scale", planes=planes, t0_per_plane=t0s, t1_per_plane=t1s, hosts_per_t0=hosts
         )
-        built = []
-        for repeat in range(setting.repeats):
-            setting.progress(f"{len(topology.links)} links {repeat + 1}/{setting.repeats}")
-            built.append(_build(topology))
-        sizes.append(built)
+        build = partial(_build, topology)
+        sizes.append(setting.repeat(f"{len(topology.links)} links", build))
     _draw(sizes, setting.pictures / "scale.png")
     largest = sizes[-1]
     what = f"{largest[0].links} links"
     return [
-        at_most(f"{what} up, verified, swept", "s", [b.proven_s for b in largest], LARGEST_UP_S),
-        at_most(f"{what} down", "s", [b.down_s for b in largest], LARGEST_DOWN_S),
-        Figure(f"{what} given back by the kernel", "s", tuple(b.given_back_s for b in largest)),
-        Figure(f"{what}, memory", "MB", tuple(b.memory_bytes / 1e6 for b in largest)),
+        *_durations(what, largest, LARGEST_UP_S, LARGEST_DOWN_S),
+        no_target(f"{what}, memory", "MB", [fabric.memory_bytes / 1e6 for fabric in largest]),
         at_least("time over links, R² of a line", "", [_r2(sizes, "proven_s")], LEAST_R2),
         per_link(sizes[QUARTER], largest),
         at_least("memory over links, R² of a line", "", [_r2(sizes, "memory_bytes")], LEAST_R2),
@@ -135,7 +135,7 @@ _GONE_STEP_S = 0.002
 def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
     """What a link takes in a large fabric over what it takes in a smaller one, repeat by repeat."""
     name = f"time of a link of {larger[0].links} / of {smaller[0].links}"
-    few, many = ([one.proven_s / one.links for one in size] for size in (smaller, larger))
+    few, many = ([fabric.proven_s / fabric.links for fabric in size] for size in (smaller, larger))
     return at_most(name, "", _ratios(many, few), SLOWER_PER_LINK)
 
 
@@ -212,7 +212,7 @@ def _r2(sizes: list[list[Built]], measure: str) -> float:
     import numpy as np  # noqa: PLC0415 - not before the sandboxes are forked
 
     links = [built[0].links for built in sizes]
-    medians = [median(getattr(one, measure) for one in built) for built in sizes]
+    medians = [median(getattr(fabric, measure) for fabric in built) for built in sizes]
     return float(np.corrcoef(links, medians)[0, 1] ** 2)
 
 

@@ -24,26 +24,24 @@ _TIMESPEC = struct.Struct("@qq")
 
 def change(setting: Setting) -> list[Figure]:
     """Blackhole the last link of a busy path, again and again."""
-    samples: list[float] = []
-    for repeat in range(setting.repeats):
-        setting.progress(f"change of a link {repeat + 1}/{setting.repeats}")
-        samples += in_sandbox(_changes_ms)
+    repeats = setting.repeat("change of a link", lambda: in_sandbox(_changes_ms))
+    samples = [sample for samples in repeats for sample in samples]
     return [at_most("a change of a link, until every packet sees it", "ms", samples, TARGET_MS)]
 
 
 def _changes_ms() -> list[float]:
-    """From before the change is asked for to the last packet that the kernel still received."""
+    """From just before each change is requested to the last packet that the kernel received."""
     topology = line(10e9)
-    one, other = topology.hosts
-    data, to = packet(topology, one, other, inner_bytes=100)
+    src, dst = topology.hosts
+    data, to = packet(topology, src, dst, inner_bytes=100)
     with (
         Fabric(topology) as fabric,
-        sender(one) as out,
-        receiver(other) as arrivals,
+        sender(src) as out,
+        receiver(dst) as arrivals,
     ):
         if fabric.link_model_missing is not None:
             raise fabric.link_model_missing
-        link = topology.nic_link(other, 0)
+        link = topology.nic_link(dst, 0)
         control = LinkControl(topology, fabric.namespaces)
         control.open(link.name)
         arrivals.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
@@ -54,18 +52,18 @@ def _changes_ms() -> list[float]:
                 out.sendto(data, to)
                 time.sleep(GAP_S)
 
-        found = []
+        delays_ms = []
         with in_background(keep_sending):
             for _ in range(CHANGES):
                 time.sleep(SETTLE_S)
                 offset_ns = realtime_offset_ns()
-                asked_ns = time.monotonic_ns()
+                requested_ns = time.monotonic_ns()
                 control.impair(link.directions[1], Impairment(blackhole=True))
                 time.sleep(SETTLE_S)
                 last_ns = _last_arrival_ns(arrivals) - offset_ns
-                found.append(max(last_ns - asked_ns, 0) / 1e6)
+                delays_ms.append(max(last_ns - requested_ns, 0) / 1e6)
                 control.impair(link.directions[1], HEALTHY)
-    return found
+    return delays_ms
 
 
 def _last_arrival_ns(arrivals: socket.socket) -> int:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.runs import carried, make_runs, seeded
 from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
@@ -26,7 +26,7 @@ def delay(setting: Setting) -> list[Figure]:
     runs = make_runs(seeded(scenario, setting), setting)
     middle, high = zip(*(_errors(made.run.data) for made in runs), strict=True)
     return [
-        Figure("dilation", "", (scenario.topology.dilation,)),
+        no_target("dilation", "", [scenario.topology.dilation]),
         at_least("runs trusted", "", [made.trusted for made in runs], 1),
         at_most("propagation delay off by, median, of a base RTT", "%", middle, MEDIAN_PERCENT),
         at_most("propagation delay off by, p99, of a base RTT", "%", high, P99_PERCENT),

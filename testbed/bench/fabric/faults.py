@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.bench.figure import Figure, at_most
+from testbed.bench.figure import Figure, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
@@ -42,32 +42,29 @@ WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
 
 def faults(setting: Setting) -> list[Figure]:
     """Play every kind that acts at once on links, switches and a plane, one after the other."""
-    struck = [(kind, target) for kind in AT_ONCE for target in TARGETS]
-    figures = _figures(setting, "on the links", struck, wires=False)
+    faults = [(kind, target) for kind in AT_ONCE for target in TARGETS]
+    figures = _figures(setting, "on the links", faults, wires=False)
     if available().datapath is not None:
         wired = [(kind, wire) for kind in ("cut", "blackhole") for wire in WIRES]
         figures += _figures(setting, "through Open vSwitch", wired, wires=True)
-    effects = [ms for one in figures if one.name.endswith(EFFECT) for ms in one.samples]
+    effects = [ms for figure in figures if figure.name.endswith(EFFECT) for ms in figure.samples]
     return [at_most(f"any fault, {EFFECT}", "ms", effects, TARGET_MS), *figures]
 
 
 def _figures(
-    setting: Setting, where: str, struck: list[tuple[str, str]], *, wires: bool
+    setting: Setting, where: str, faults: list[tuple[str, str]], *, wires: bool
 ) -> list[Figure]:
-    effects: list[float] = []
-    healings: list[float] = []
-    for repeat in range(setting.repeats):
-        setting.progress(f"faults {where} {repeat + 1}/{setting.repeats}")
-        played = in_sandbox(lambda: list(_play(struck, wires=wires)))
-        effects += [effect for effect, _ in played]
-        healings += [healing for _, healing in played]
+    repeats = setting.repeat(
+        f"faults {where}", lambda: in_sandbox(lambda: list(_play(faults, wires=wires)))
+    )
+    effects, healings = zip(*(times for played in repeats for times in played), strict=True)
     return [
         at_most(f"a fault {where}, {EFFECT}", "ms", effects, TARGET_MS),
-        Figure(f"a fault {where}, from call to healed", "ms", tuple(healings)),
+        no_target(f"a fault {where}, from call to healed", "ms", healings),
     ]
 
 
-def _play(struck: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float, float]]:
+def _play(faults: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float, float]]:
     """The ms of each fault from when it was due, until it held and until its end was over."""
     topology = load_topology(TOPOLOGY)
     entries = [
@@ -78,7 +75,7 @@ def _play(struck: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
             "for": f"{LASTING_MS} ms",
             **AT_ONCE[kind],
         }
-        for i, (kind, target) in enumerate(struck)
+        for i, (kind, target) in enumerate(faults)
     ]
     timeline = TypeAdapter(tuple[Fault, ...]).validate_python(entries)
     happen = scheduled_faults(topology, timeline, 0, 1)

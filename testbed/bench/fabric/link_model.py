@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 from testbed.bench.fabric.traffic import Packet, in_background, line, packet, receiver, sender
-from testbed.bench.figure import Figure, at_most
+from testbed.bench.figure import Figure, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import receive_cpu
@@ -42,36 +42,33 @@ def link_model(setting: Setting) -> list[Figure]:
     """
     cost = _measured(setting, "cost of links", _per_link_ns)
     whole, paced, bare = (cost[stage] for stage in STAGES)
+    of_model, of_both = _differences(whole, paced), _differences(whole, bare)
     return [
-        *(Figure(f"a packet on a link, {stage}", "ns", tuple(cost[stage])) for stage in STAGES),
-        at_most("the link model, per packet and link", "ns", _less(whole, paced), MODEL_TARGET_NS),
-        at_most("model and pacing, per packet and link", "ns", _less(whole, bare), TARGET_NS),
+        *(no_target(f"a packet on a link, {stage}", "ns", cost[stage]) for stage in STAGES),
+        at_most("the link model, per packet and link", "ns", of_model, MODEL_TARGET_NS),
+        at_most("model and pacing, per packet and link", "ns", of_both, TARGET_NS),
     ]
 
 
 def ceiling(setting: Setting) -> list[Figure]:
     """Full packets from a host of the default fabric on each CPU, each CPU in planes of its own."""
-    found = _measured(setting, "ceiling of the fabric", _hops_per_s)
+    rates = _measured(setting, "ceiling of the fabric", _hops_per_s)
     return [
-        Figure(f"the whole fabric, {stage}", "packet-hops/s", tuple(found[stage]))
-        for stage in STAGES
+        no_target(f"the whole fabric, {stage}", "packet-hops/s", rates[stage]) for stage in STAGES
     ]
 
 
 def _measured(
     setting: Setting, what: str, measure: Callable[[], list[float]]
 ) -> dict[str, list[float]]:
-    rows = []
-    for repeat in range(setting.repeats):
-        setting.progress(f"{what} {repeat + 1}/{setting.repeats}")
-        rows.append(in_sandbox(measure))
+    rows = setting.repeat(what, lambda: in_sandbox(measure))
     return {
         stage: list(column) for stage, column in zip(STAGES, zip(*rows, strict=True), strict=True)
     }
 
 
-def _less(more: list[float], less: list[float]) -> list[float]:
-    return [one - other for one, other in zip(more, less, strict=True)]
+def _differences(more: list[float], less: list[float]) -> list[float]:
+    return [larger - smaller for larger, smaller in zip(more, less, strict=True)]
 
 
 def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[float]:
@@ -80,14 +77,14 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
         if fabric.link_model_missing is not None:
             raise fabric.link_model_missing
         fabric.verify()
-        found = [measure(fabric)]
+        results = [measure(fabric)]
         model.PINNED.unlink()  # what counts from here on is the kernel
         for request in (shaping.detach_model, shaping.detach):
             for name, node in topology.nodes.items():
                 ports = [port for port, _, _ in topology.adjacency[node]]
                 fabric.namespaces[name].netlink.send(request(port.ifindex) for port in ports)
-            found.append(measure(fabric))
-    return found
+            results.append(measure(fabric))
+    return results
 
 
 # --- cost -------------------------------------------------------------------------------------
@@ -96,11 +93,11 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
 def _per_link_ns() -> list[float]:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     topology = line(UNHINDERED_BPS)
-    one, other = topology.hosts
+    src, dst = topology.hosts
 
     def measure(_: Fabric) -> float:
-        data = packet(topology, one, other, inner_bytes=INNER_BYTES)
-        with sender(one) as out, receiver(other) as arrivals:
+        data = packet(topology, src, dst, inner_bytes=INNER_BYTES)
+        with sender(src) as out, receiver(dst) as arrivals:
             arrivals.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, BUFFER_BYTES)
             best = min(_batch_ns(out, arrivals, data) for _ in range(BATCHES))
         return best / (PACKETS * LINKS)
@@ -133,15 +130,15 @@ def _hops_per_s() -> list[float]:
 
     def packets_for(number: int) -> tuple[socket.socket, list[Packet]]:
         """What one CPU sends: on paths whose every hop is its own work, where there are such."""
-        one, other = pairs[number % len(pairs)]
+        src, dst = pairs[number % len(pairs)]
         paths = [Path(p, t1) for p in range(topology.planes) for t1 in range(topology.t1_per_plane)]
-        own = [
+        of_cpu = [
             path
             for path in paths
-            if receive_cpu(topology, topology.nic_link(one, path.plane), len(cpus)) == number
+            if receive_cpu(topology, topology.nic_link(src, path.plane), len(cpus)) == number
         ]
-        evs = [ev_for_path(path) for path in own or paths]
-        return sender(one), [packet(topology, one, other, ev) for ev in evs]
+        evs = [ev_for_path(path) for path in of_cpu or paths]
+        return sender(src), [packet(topology, src, dst, ev) for ev in evs]
 
     def measure(fabric: Fabric) -> float:
         with ExitStack() as stack:
@@ -150,9 +147,12 @@ def _hops_per_s() -> list[float]:
                 stack.enter_context(receiver(host))
 
             def arrived() -> int:
-                found = counters.directions()
                 hosts = {host.name for host in topology.hosts}
-                return sum(n.packets for way, n in found.items() if way.split(">")[1] in hosts)
+                return sum(
+                    count.packets
+                    for direction, count in counters.directions().items()
+                    if direction.split(">")[1] in hosts
+                )
 
             for number, cpu in enumerate(cpus):
                 out, packets = packets_for(number)

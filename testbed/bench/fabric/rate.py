@@ -2,6 +2,7 @@
 
 import math
 import time
+from functools import partial
 
 from testbed.bench.fabric.traffic import in_background, line, packet, sender
 from testbed.bench.figure import Figure, at_most
@@ -19,24 +20,22 @@ def rate(setting: Setting) -> list[Figure]:
     """Full packets over the four links of a path at once, at several rates."""
     figures = []
     for mbps in RATES_MBPS:
-        samples = []
-        for repeat in range(setting.repeats):
-            setting.progress(f"rate of {mbps} Mbit/s {repeat + 1}/{setting.repeats}")
-            samples.append(in_sandbox(lambda: _worst_percent(mbps * 1e6)))  # noqa: B023 - at once
+        measure = partial(in_sandbox, partial(_worst_percent, mbps * 1e6))
+        samples = setting.repeat(f"rate of {mbps} Mbit/s", measure)
         name = f"links of {mbps} Mbit/s, off their rate at worst"
         figures.append(at_most(name, "%", samples, TARGET_PERCENT))
     return figures
 
 
 def _worst_percent(rate_bps: float) -> float:
-    """How far the link is off its rate that is off furthest, in percent of it."""
+    """The largest deviation of a link of the path from its rate, in percent of the rate."""
     topology = line(rate_bps)
-    one, other = topology.hosts
+    src, dst = topology.hosts
     bytes_per_s = rate_bps / 8
     window_s = PACKETS * topology.wire_bytes / bytes_per_s
     count = math.ceil((window_s + 2 * WARM_UP_S) * bytes_per_s / topology.wire_bytes)
-    data, to = packet(topology, one, other)
-    with Fabric(topology) as fabric, sender(one) as out:
+    data, to = packet(topology, src, dst)
+    with Fabric(topology) as fabric, sender(src) as out:
         counters = fabric.counters()
 
         def flood() -> None:
@@ -50,4 +49,4 @@ def _worst_percent(rate_bps: float) -> float:
             time.sleep(window_s)
             end, after = time.monotonic_ns(), counters.directions()
         carried = [(after[way].bytes - before[way].bytes) * 1e9 / (end - start) for way in path]
-    return max(abs(found / bytes_per_s - 1) for found in carried) * 100
+    return max(abs(rate / bytes_per_s - 1) for rate in carried) * 100

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
@@ -45,7 +46,7 @@ WITHOUT_TRIMMING = Queues(
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What was so at one time.
+    """The state of a simulation at a time.
 
     Attributes:
         at_ns: the time.
@@ -85,17 +86,18 @@ class Measured:
     @property
     def dropped(self) -> int:
         """Packets that a full queue did not take, not even trimmed."""
-        return sum(one.full + one.full_priority for one in self.outcome.counts.values())
+        return sum(count.full + count.full_priority for count in self.outcome.counts.values())
 
     @property
-    def condemned(self) -> int:
+    def evs_out(self) -> int:
         """How many EVs of a sender were out of its active set at the worst moment."""
-        return max(one.active for one in self.samples) - min(one.active for one in self.samples)
+        active = [sample.active for sample in self.samples]
+        return max(active) - min(active)
 
     @property
-    def condemned_for_good(self) -> int:
-        """How many of them still were at the end."""
-        return max(one.active for one in self.samples) - self.samples[-1].active
+    def evs_out_at_end(self) -> int:
+        """How many EVs of a sender were out of its active set at the end."""
+        return max(sample.active for sample in self.samples) - self.samples[-1].active
 
     @property
     def bytes_damaged(self) -> int:
@@ -209,23 +211,21 @@ def incast(setting: Setting) -> list[Figure]:
     )
     trimmed, dropped = "7:1 with trimming", "7:1 without trimming"
     return [
-        at_least(f"{trimmed}: Jain's index", "", [one.jain for one in trimming], FAIR),
+        at_least(f"{trimmed}: Jain's index", "", [run.jain for run in trimming], FAIR),
         at_most(
             f"{trimmed}: last hop's backlog, p99",
             "BDP",
-            [one.backlog(0.99) for one in trimming],
+            [run.backlog(0.99) for run in trimming],
             SHORT_BDP,
         ),
-        _none(f"{trimmed}: packets lost whole", "", [one.dropped for one in trimming]),
-        _none(f"{trimmed}: EVs condemned", "", [one.condemned for one in trimming]),
-        _none(f"{trimmed}: payload damaged", "B", [one.bytes_damaged for one in trimming]),
-        Figure(f"{dropped}: Jain's index", "", tuple(one.jain for one in dropping)),
-        Figure(f"{dropped}: packets lost whole", "", tuple(one.dropped for one in dropping)),
-        Figure(f"{dropped}: EVs out at once, at most", "", tuple(o.condemned for o in dropping)),
-        _none(
-            f"{dropped}: EVs condemned for good", "", [one.condemned_for_good for one in dropping]
-        ),
-        _none(f"{dropped}: payload damaged", "B", [one.bytes_damaged for one in dropping]),
+        _none(f"{trimmed}: packets lost whole", "", [run.dropped for run in trimming]),
+        _none(f"{trimmed}: EVs condemned", "", [run.evs_out for run in trimming]),
+        _none(f"{trimmed}: payload damaged", "B", [run.bytes_damaged for run in trimming]),
+        no_target(f"{dropped}: Jain's index", "", [run.jain for run in dropping]),
+        no_target(f"{dropped}: packets lost whole", "", [run.dropped for run in dropping]),
+        no_target(f"{dropped}: EVs out at once, at most", "", [run.evs_out for run in dropping]),
+        _none(f"{dropped}: EVs condemned for good", "", [run.evs_out_at_end for run in dropping]),
+        _none(f"{dropped}: payload damaged", "B", [run.bytes_damaged for run in dropping]),
     ]
 
 
@@ -235,21 +235,18 @@ def shared_path(setting: Setting) -> list[Figure]:
     moved = measure(shared_scenario(Queue()))
     setting.progress("a shared path, without ECN")
     stayed = measure(shared_scenario(Queue(ecn=None)))
-    t1s = [paths_used(one) for one in (moved, stayed)]
+    t1s = [paths_used(run) for run in (moved, stayed)]
     goodput = "goodput / attainable, each of two flows that share a path"
     return [
         at_least(f"{goodput}, with ECN", "", moved.shares, MOVED_APART, every=True),
-        Figure(f"{goodput}, without", "", stayed.shares),
+        no_target(f"{goodput}, without", "", stayed.shares),
         at_least("T1s that they use, with ECN and without", "", t1s, 3, every=True),
     ]
 
 
 def _seeded(setting: Setting, what: str, queues: Queues) -> list[Measured]:
-    found = []
-    for seed in range(1, setting.repeats + 1):
-        setting.progress(f"{what} {seed}/{setting.repeats}")
-        found.append(measure(incast_scenario(seed, queues)))
-    return found
+    seeds = count(1)
+    return setting.repeat(what, lambda: measure(incast_scenario(next(seeds), queues)))
 
 
 def _none(name: str, unit: str, counts: Sequence[int]) -> Figure:

@@ -6,6 +6,7 @@ The fabric and the workload with which uet-htsim is often shown: 32 leaves and 3
 
 import random
 import time
+from itertools import count
 
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.setting import Setting
@@ -88,13 +89,16 @@ def completions(scenario: Scenario) -> tuple[list[float], float]:
 
 def leaf_spine(setting: Setting) -> list[Figure]:
     """Simulate it; takes some minutes and 2.5 GB of memory."""
-    slowest, median, speed = [], [], []
-    for repeat in range(setting.repeats):
-        setting.progress(f"leaf-spine of {WIDTH * WIDTH} hosts {repeat + 1}/{setting.repeats}")
-        taken, hops = completions(permutation(WIDTH, repeat + 1))
-        slowest.append(taken[-1])
-        median.append(taken[len(taken) // 2])
-        speed.append(hops)
+    seeds = count(1)
+    taken, speed = zip(
+        *setting.repeat(
+            f"leaf-spine of {WIDTH * WIDTH} hosts",
+            lambda: completions(permutation(WIDTH, next(seeds))),
+        ),
+        strict=True,
+    )
+    slowest = [times[-1] for times in taken]
+    median = [times[len(times) // 2] for times in taken]
     name = f"leaf-spine of {WIDTH * WIDTH}, 2 MB permutation"
     return [
         at_most(f"{name}: slowest flow / ideal", "", slowest, SLOWEST),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
@@ -123,17 +123,17 @@ def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
     exact = sum(trial.named for trial in trials) / len(trials)
     return [
         *_figures(f"{what}, within {rounds} rounds", trials, whole=False),
-        Figure(f"{what}, by then: named and nothing else", "", (exact,)),
+        no_target(f"{what}, by then: named and nothing else", "", [exact]),
     ]
 
 
 def _figures(what: str, trials: Sequence[_Trial], *, whole: bool) -> list[Figure]:
-    found = [trial.rounds for trial in trials if trial.rounds is not None]
+    rounds = [trial.rounds for trial in trials if trial.rounds is not None]
     right = [trial.named if whole else trial.rounds is not None for trial in trials]
     return [
         at_least(f"{what}: named", "", [sum(right) / len(trials)], 1.0),
-        at_most(f"{what}: innocent accused", "", [sum(one.innocent for one in trials)], 0),
-        Figure(f"{what}: until accused", "rounds", tuple(found or [float("inf")])),
+        at_most(f"{what}: innocent accused", "", [sum(trial.innocent for trial in trials)], 0),
+        no_target(f"{what}: until accused", "rounds", rounds or [float("inf")]),
     ]
 
 

@@ -2,6 +2,7 @@
 
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 from testbed.bench.figure import Figure, at_least
@@ -24,16 +25,14 @@ def speeds(scenario: Scenario, setting: Setting) -> list[Figure]:
     """How fast one scenario is simulated, with its records and without."""
     figures = []
     for recorded in (False, True):
-        samples = []
-        for repeat in range(setting.repeats):
-            setting.progress(f"simulate {scenario.name} {repeat + 1}/{setting.repeats}")
-            samples.append(_once(scenario, recorded=recorded))
+        simulate = partial(_million_hops_per_min, scenario, recorded=recorded)
+        samples = setting.repeat(f"simulate {scenario.name}", simulate)
         name = f"{scenario.name} simulated, {'recorded' if recorded else 'not recorded'}"
         figures.append(at_least(name, "million packet-hops/min", samples, MILLION_HOPS))
     return figures
 
 
-def _once(scenario: Scenario, *, recorded: bool) -> float:
+def _million_hops_per_min(scenario: Scenario, *, recorded: bool) -> float:
     with tempfile.TemporaryDirectory() as directory:
         began = time.process_time()
         simulation = Simulation(scenario, Path(directory) if recorded else None)
