@@ -1,10 +1,10 @@
 """The same link failure at several dilations: what is measured in round trips must agree."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import with_dead_link
+from testbed.bench.failover import times, with_dead_link
 from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import BenchRun, make_runs
 from testbed.bench.setting import Setting
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 DILATIONS = (NOMINAL_DILATION // 2, NOMINAL_DILATION, NOMINAL_DILATION * 2)
 MEASURES = {
-    "detection_rtt": ("first EV out", 0.5),
-    "detection_last_rtt": ("last EV out", 0.5),
-    "exposure_rtt": ("exposure", 0.5),
-    "stall_rtt": ("stall", 0.5),
-    "recovery_rtt": ("recovery", 1.0),
-    "deficit_rtt": ("deficit", 0.5),
+    "detection": ("first EV out", 0.5),
+    "detection_last": ("last EV out", 0.5),
+    "exposure": ("exposure", 0.5),
+    "stall": ("stall", 0.5),
+    "recovery": ("recovery", 1.0),
+    "deficit": ("deficit", 0.5),
 }
-"""Fields of a fault, their names, and how far apart they may be in base RTTs.
+"""Times of a fault, their labels, and how far apart they may be in base RTTs.
 
 That is what scheduling and the order of the spray leave; recovery is averaged over a round trip.
 """
@@ -58,7 +58,7 @@ def dilation(setting: Setting) -> list[Figure]:
             at_most(
                 f"{name}, apart between dilations",
                 "RTT",
-                _apart([[_value(run, key) for run in of_one] for of_one in runs.values()]),
+                _apart([_times(of_one, key) for of_one in runs.values()]),
                 apart,
             )
             for key, (name, apart) in MEASURES.items()
@@ -71,9 +71,9 @@ def _apart(by_dilation: list[list[float]]) -> list[float]:
     return [max(seed) - min(seed) for seed in zip(*by_dilation, strict=True)]
 
 
-def _value(run: BenchRun, measure: str) -> float:
-    value = getattr(run.summary.faults[0], measure)
-    return float("inf") if value is None else float(value)
+def _times(runs: Sequence[BenchRun], metric: str) -> list[float]:
+    """A time of each run's fault, in base RTTs."""
+    return times([run.summary.faults[0] for run in runs], metric)
 
 
 # --- the picture ------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def _draw(runs: _Runs, place: Path) -> None:
         for number, (factor, colour) in enumerate(zip(runs, (ORANGE, BLUE, GREEN), strict=True)):
             _goodput(left, runs[factor][0].run, colour, f"dilation {factor:,}")
             for place_, key in enumerate(MEASURES):
-                values = [_value(run, key) for run in runs[factor]]
+                values = _times(runs[factor], key)
                 x = [place_ + (number - 1) * 0.2] * len(values)
                 right.plot(x, values, "o", color=colour, markersize=3.5, alpha=0.7)
         left.set(xlabel="base RTTs from the fault", ylabel="goodput / attainable", ylim=(0.6, 1.15))

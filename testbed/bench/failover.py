@@ -36,22 +36,25 @@ def failover(setting: Setting) -> list[Figure]:
     faults = [summary.faults[0] for summary in summaries]
     lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in summaries]
     goodput = [flow.attainable_fraction for run in summaries for flow in run.flows]
+    last_real_us = times(faults, "detection_last", "real_us")
     return [
         at_least("steady goodput / attainable", "", goodput, 0.98),
-        at_most("first EV out", "RTT", _each(faults, "detection_rtt"), 2),
-        at_most("last EV out", "RTT", _each(faults, "detection_last_rtt"), 3),
-        at_most("last EV out, real-equivalent", "us", _each(faults, "detection_last_real_us"), 39),
-        at_most("exposure", "RTT", _each(faults, "exposure_rtt"), 4),
-        at_most("stall", "RTT", _each(faults, "stall_rtt"), 5),
-        at_most("recovery", "RTT", _each(faults, "recovery_rtt"), 10),
-        at_most("deficit", "RTT", _each(faults, "deficit_rtt"), 2),
+        at_most("first EV out", "RTT", times(faults, "detection"), 2),
+        at_most("last EV out", "RTT", times(faults, "detection_last"), 3),
+        at_most(
+            "last EV out, real-equivalent", "us", times(faults, "detection_last", "real_us"), 39
+        ),
+        at_most("exposure", "RTT", times(faults, "exposure"), 4),
+        at_most("stall", "RTT", times(faults, "stall"), 5),
+        at_most("recovery", "RTT", times(faults, "recovery"), 10),
+        at_most("deficit", "RTT", times(faults, "deficit"), 2),
         at_most("bytes lost or corrupted", "B", lost, 0, every=True),
-        at_most("EVs back in service after healing", "RTT", _each(faults, "return_last_rtt"), 20),
+        at_most("EVs back in service after healing", "RTT", times(faults, "return_last"), 20),
         at_least("runs trusted", "", [made.trusted for made in runs], 1),
     ]
 
 
-def _each(faults: Sequence[FaultSummary], measure: str) -> list[float]:
-    """A measure of every fault; infinite where it never happened."""
-    values = (getattr(fault, measure) for fault in faults)
-    return [math.inf if value is None else value for value in values]
+def times(faults: Sequence[FaultSummary], metric: str, unit: str = "rtt") -> list[float]:
+    """A time of every fault, in base RTTs or another unit; infinite where it never happened."""
+    values = (getattr(fault, metric) for fault in faults)
+    return [math.inf if time is None else getattr(time, unit) for time in values]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.bench import runs
 from testbed.bench.runs import TRIES, make_runs, seeded
 from testbed.bench.setting import Setting
+from testbed.campaign import local
 from testbed.campaign.job import Form, Job, Record
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import RunFailedError
@@ -56,7 +56,7 @@ def _make(
 ) -> tuple[list[tuple[bool, int]], list[int], list[str]]:
     """Two runs: whether they can be trusted and their attempts, the seeds in turn, progress."""
     executor = Executor(directory, trusted)
-    monkeypatch.setattr(runs, "LocalExecutor", lambda _: executor)
+    monkeypatch.setattr(local, "LocalExecutor", lambda _: executor)
     reports: list[str] = []
     setting = Setting(2, directory, reports.append)
     made = make_runs(seeded(load_scenario("link-failure"), setting), setting)

@@ -105,7 +105,7 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     assert (tmp_path / "results/comparison/figures/comparison-goodput.svg").is_file()
 
     out = call("compare", "here").out
-    assert "fewer than 6 runs give no confidence" in out
+    assert "(low to high): the range; an interval needs 6 runs or more" in out
     assert "*" not in out
 
     Path("tiny.yaml").write_text(TINY.replace("16 KiB", "32 KiB"))
