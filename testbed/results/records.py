@@ -1,14 +1,13 @@
-"""What processes write down while a run is on, and the tables that it becomes.
+"""The tables of a run: their columns, how processes record them, and how they are collected.
 
 A process appends fixed-size binary rows to a raw file of its own (`Recorder`: standard library
-only, well below a microsecond a row, memory stays flat). After the run `collect` turns the raw
-files of all processes into one Parquet file a table. Raw times are CLOCK_MONOTONIC in ns; in
+only, well below a microsecond a row, of constant memory). After the run `collect` turns the raw
+files of all processes into one Parquet file for each table. Raw times are CLOCK_MONOTONIC in ns; in
 Parquet they are seconds since the start of the run.
 """
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from itertools import starmap
 from pathlib import Path
@@ -24,7 +23,7 @@ RAW_SUFFIX = ".bin"
 WORDS_SUFFIX = ".words"
 
 FLUSH_BYTES = 1 << 16
-"""Rows gather in memory up to this size: a write of it takes some tens of microseconds."""
+"""Rows are buffered up to this size: writing it takes some tens of microseconds."""
 
 
 class Kind(Enum):
@@ -43,110 +42,87 @@ class Kind(Enum):
     WORD = ("H", "<u2", "String")
 
     def __init__(self, code: str, numpy_type: str, polars_type: str) -> None:
-        """Name the three parts."""
+        """Take the three parts of the value."""
         self.code = code
         self.numpy_type = numpy_type
         self.polars_type = polars_type
 
-    # TIME and I64 are stored alike but are not the same kind: members with equal values would
-    # be aliases, so that the Polars type, which differs, is part of the value.
+    # TIME and I64 are stored alike. Members with equal values would be aliases, so the Polars
+    # type, which differs, is part of the value.
 
 
-@dataclass(frozen=True, slots=True)
 class Table:
-    """A table's name, which is also its Parquet file's, and its columns in order."""
+    """A table of a run directory.
 
-    name: str
-    columns: tuple[tuple[str, Kind], ...]
+    Attributes:
+        name: its name, which is also its file's.
+        columns: its columns in order.
+    """
+
+    def __init__(self, name: str, **columns: Kind) -> None:
+        """Declare a table; its first column is `t`, the time of what a row records."""
+        self.name = name
+        self.columns = {"t": Kind.TIME, **columns}
 
     @property
     def row(self) -> struct.Struct:
         """A row in a raw file: little endian, without padding."""
-        return struct.Struct("<" + "".join(kind.code for _, kind in self.columns))
+        return struct.Struct("<" + "".join(kind.code for kind in self.columns.values()))
 
     def frame_schema(self) -> dict[str, "pl.DataType"]:
         """The columns' types in Polars."""
         import polars as pl  # noqa: PLC0415 - endpoints record without loading it
 
-        return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns}
+        return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns.items()}
 
 
-_PACKET = (
-    ("t", Kind.TIME),
-    ("flow", Kind.I32),
-    ("plane", Kind.I8),
-    ("ev", Kind.U32),
-    ("seq", Kind.I64),
-)
+_PACKET = {"flow": Kind.I32, "plane": Kind.I8, "ev": Kind.U32, "seq": Kind.I64}
+"""The flow, the EV and its plane, and the unwrapped PSN of a packet."""
 
-ARRIVALS = Table("arrivals", (*_PACKET, ("bytes", Kind.I32), ("retransmitted", Kind.BOOL)))
-"""A data packet at the receiver: `bytes` newly placed, 0 for a duplicate; `seq` unwrapped PSN."""
+ARRIVALS = Table("arrivals", **_PACKET, bytes=Kind.I32, retransmitted=Kind.BOOL)
+"""A data packet at the receiver: `bytes` newly placed, 0 for a duplicate."""
 
-TRANSMISSIONS = Table(
-    "transmissions", (*_PACKET, ("bytes", Kind.I32), ("retransmitted", Kind.BOOL))
-)
+TRANSMISSIONS = Table("transmissions", **_PACKET, bytes=Kind.I32, retransmitted=Kind.BOOL)
 """A data packet handed to the socket."""
 
-LOSSES = Table("losses", (*_PACKET, ("sent_t", Kind.TIME), ("spurious", Kind.BOOL)))
+LOSSES = Table("losses", **_PACKET, sent_t=Kind.TIME, spurious=Kind.BOOL)
 """A transmission declared lost.
 
-Where it later turns out to have been delivered, the recorder appends the same flow, seq and
-`sent_t` again with `spurious` set; in Parquet there is one row a declaration.
+If it later turns out to have been delivered, the recorder appends the same flow, seq and `sent_t`
+again with `spurious` set; in Parquet there is one row for each declaration.
 """
 
 EV_EVENTS = Table(
     "ev_events",
-    (
-        ("t", Kind.TIME),
-        ("flow", Kind.I32),
-        ("plane", Kind.I8),
-        ("ev", Kind.U32),
-        ("old", Kind.WORD),
-        ("new", Kind.WORD),
-        ("active", Kind.BOOL),
-        ("reason", Kind.WORD),
-    ),
+    flow=Kind.I32,
+    plane=Kind.I8,
+    ev=Kind.U32,
+    old=Kind.WORD,
+    new=Kind.WORD,
+    active=Kind.BOOL,
+    reason=Kind.WORD,
 )
-"""An EV changes state, or enters or leaves the active set (`active`: whether it is in after it).
+"""An EV changes its state, or enters or leaves the active set (`active`: whether it is in it then).
 
 The start is an event as well: every EV of the QP, from "" to GOOD, with its role.
 """
 
-QP = Table(
-    "qp",
-    (
-        ("t", Kind.TIME),
-        ("flow", Kind.I32),
-        ("cwnd_bytes", Kind.I64),
-        ("inflight_bytes", Kind.I64),
-        ("srtt_ns", Kind.I64),
-    ),
-)
+QP = Table("qp", flow=Kind.I32, cwnd_bytes=Kind.I64, inflight_bytes=Kind.I64, srtt_ns=Kind.I64)
 """A QP's requester, sampled."""
 
 COMPLETIONS = Table(
-    "completions",
-    (
-        ("t", Kind.TIME),
-        ("flow", Kind.I32),
-        ("message", Kind.I64),
-        ("bytes", Kind.I64),
-        ("verified", Kind.BOOL),
-    ),
+    "completions", flow=Kind.I32, message=Kind.I64, bytes=Kind.I64, verified=Kind.BOOL
 )
 """A message in place at the receiver, in order, compared byte by byte."""
 
 OPERATIONS = Table(
     "operations",
-    (
-        ("t", Kind.TIME),
-        ("start_t", Kind.TIME),
-        ("host", Kind.WORD),
-        ("kind", Kind.WORD),
-        ("number", Kind.I32),
-        ("bytes", Kind.I64),
-        ("hosts", Kind.I32),
-    ),
+    start_t=Kind.TIME,
+    host=Kind.WORD,
+    kind=Kind.WORD,
+    number=Kind.I32,
+    bytes=Kind.I64,
+    hosts=Kind.I32,
 )
 """An operation of the workload, finished at one host: a collective, a training step, a transfer.
 
@@ -155,53 +131,44 @@ OPERATIONS = Table(
 
 LINKS = Table(
     "links",
-    (
-        ("t", Kind.TIME),
-        ("link", Kind.WORD),
-        ("direction", Kind.WORD),
-        ("packets", Kind.I64),
-        ("bytes", Kind.I64),
-        ("dropped", Kind.I64),
-        ("marked", Kind.I64),
-        ("trimmed", Kind.I64),
-        ("backlog_bytes", Kind.I64),
-    ),
+    link=Kind.WORD,
+    direction=Kind.WORD,
+    packets=Kind.I64,
+    bytes=Kind.I64,
+    dropped=Kind.I64,
+    marked=Kind.I64,
+    trimmed=Kind.I64,
+    backlog_bytes=Kind.I64,
 )
-"""The counters of a link direction (`a>b`), cumulative, sampled, and what waits at its port."""
+"""The counters of a link direction (`a>b`), cumulative, sampled, and the backlog of its port."""
 
-PROBES = Table("probes", (("t", Kind.TIME), ("path", Kind.WORD), ("lost", Kind.BOOL)))
+PROBES = Table("probes", path=Kind.WORD, lost=Kind.BOOL)
 """A probe of the Clustermapper, by its time of sending; `path` names its nodes in order."""
 
 FINDINGS = Table(
     "findings",
-    (
-        ("t", Kind.TIME),
-        ("raised", Kind.BOOL),
-        ("kind", Kind.WORD),
-        ("suspect", Kind.WORD),
-        ("loss_ppm", Kind.I32),
-        ("evidence_millinats", Kind.I64),
-    ),
+    raised=Kind.BOOL,
+    kind=Kind.WORD,
+    suspect=Kind.WORD,
+    loss_ppm=Kind.I32,
+    evidence_millinats=Kind.I64,
 )
-"""The Clustermapper accuses a link, a direction of one or a switch, or lifts that again.
+"""The Clustermapper accuses a link, a direction of a link or a switch, or lifts an accusation.
 
 `loss_ppm` is the estimated loss in millionths, the evidence a gain in log-likelihood.
 """
 
 QUEUES = Table(
     "queues",
-    (
-        ("t", Kind.TIME),
-        ("direction", Kind.WORD),
-        ("backlog_bytes", Kind.I64),
-        ("marked", Kind.I64),
-        ("trimmed", Kind.I64),
-        ("dropped", Kind.I64),
-    ),
+    direction=Kind.WORD,
+    backlog_bytes=Kind.I64,
+    marked=Kind.I64,
+    trimmed=Kind.I64,
+    dropped=Kind.I64,
 )
-"""What waits at a switch's port, sampled finely: a row while something does, and one when no more.
+"""The backlog of a switch's port, sampled finely: a row while packets wait, and one when none do.
 
-The counters are cumulative; `dropped` is what the full queue dropped.
+The counters are cumulative; `dropped` counts the drops of the full queue.
 """
 
 TABLES = (
@@ -222,10 +189,10 @@ MAX_WORDS = 1 << 16
 
 
 class Recorder:
-    """Appends rows of one table to a raw file; one recorder a process and table.
+    """Appends a process's rows of one table to a raw file.
 
-    The file is `<path>`; the vocabulary of `WORD` columns goes beside it, one word a line, each
-    before the first row that uses it is written.
+    The vocabulary of `WORD` columns goes into a file beside it, one word a line, each before the
+    first row that uses it.
 
     Raises:
         FileExistsError: the file exists: a recorder never overwrites.
@@ -239,7 +206,8 @@ class Recorder:
         self._buffer = bytearray()
         self._pack = table.row.pack
         self._words: dict[str, int] = {}
-        self._word_columns = [i for i, (_, kind) in enumerate(table.columns) if kind is Kind.WORD]
+        kinds = table.columns.values()
+        self._word_columns = [i for i, kind in enumerate(kinds) if kind is Kind.WORD]
 
     def append(self, *values: int | str) -> None:
         """Record one row, its values in the order of the table's columns.
@@ -250,7 +218,7 @@ class Recorder:
         self.extend((values,))
 
     def extend(self, rows: Iterable[Sequence[int | str]]) -> None:
-        """Record many rows, as `append` does each; cheaper, where they come by many.
+        """Record many rows; cheaper than `append` for each.
 
         Raises:
             struct.error: a value does not fit its column, or their number is wrong.
@@ -272,14 +240,14 @@ class Recorder:
 
     def _learn(self, word: str) -> int:
         if len(self._words) == MAX_WORDS or "\n" in word:
-            raise ValueError(f"{self.table.name}: not one of a small vocabulary: {word!r}")
+            raise ValueError(f"{self.table.name}: too many words, or no word: {word!r}")
         with self._words_path.open("a", encoding="utf-8") as words:
             words.write(word + "\n")
         self._words[word] = len(self._words)
         return self._words[word]
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the kernel: it outlives the process."""
+        """Hand all recorded rows to the kernel, which keeps them if the process dies."""
         if not self._buffer:
             return
         view = memoryview(bytes(self._buffer))
@@ -308,12 +276,12 @@ def raw_path(directory: Path, process: str, table: Table) -> Path:
 
 
 def read_raw(path: Path, table: Table, t0_ns: int) -> "pl.DataFrame":
-    """Read one raw file; an incomplete last row (its process was killed) is left out."""
+    """Read a raw file; an incomplete last row, of a killed process, is left out."""
     import numpy as np  # noqa: PLC0415 - endpoints record without loading them
     import polars as pl  # noqa: PLC0415
 
     raw = path.read_bytes()
-    dtype = np.dtype([(name, kind.numpy_type) for name, kind in table.columns])
+    dtype = np.dtype([(name, kind.numpy_type) for name, kind in table.columns.items()])
     rows = np.frombuffer(raw, dtype=dtype, count=len(raw) // dtype.itemsize)
     words_path = path.with_suffix(WORDS_SUFFIX)
     words = words_path.read_text(encoding="utf-8").split("\n")[:-1] if words_path.exists() else []
@@ -327,7 +295,8 @@ def read_raw(path: Path, table: Table, t0_ns: int) -> "pl.DataFrame":
         return values
 
     return pl.DataFrame(
-        {name: column(name, kind) for name, kind in table.columns}, schema=table.frame_schema()
+        {name: column(name, kind) for name, kind in table.columns.items()},
+        schema=table.frame_schema(),
     )
 
 
@@ -345,7 +314,7 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
                 pl.col("plane", "ev").first(),
                 pl.col("spurious").any(),
             )
-            .select(name for name, _ in table.columns)
+            .select(list(table.columns))
         )
     return frame.sort("t", maintain_order=True)
 

@@ -80,8 +80,8 @@ class RunData:
         return path_of_ev(self.topology, nodes[flow.src], nodes[flow.dst], ev)
 
     @property
-    def struck(self) -> tuple[tuple[float, float], ...]:
-        """When faults were in force: each from asked to healed (or the end), in s of the run."""
+    def fault_times_s(self) -> tuple[tuple[float, float], ...]:
+        """When each fault was in force: from asked to healed or the end, in seconds of the run."""
         end = self.run.duration_s
         return tuple(
             (self.seconds(fault.asked_ns) or 0.0, self.seconds(fault.healed_ns) or end)

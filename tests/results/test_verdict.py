@@ -12,7 +12,7 @@ import pytest
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_TOLD
+from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_MENTIONED
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import Failure, Plan, generate, ns
@@ -79,7 +79,7 @@ def test_what_was_stolen_is_told_beside_what_it_did(run: Path, stolen: float) ->
     assert verdict_of(run).verdict == "trusted"
     rewrite_health(run, lag_p99_ns=15_000_000)
     told = [reason for reason in verdict_of(run).reasons if "gave 5.0% of its CPUs' time" in reason]
-    assert len(told) == (stolen > STOLEN_TOLD)
+    assert len(told) == (stolen > STOLEN_MENTIONED)
 
 
 @pytest.mark.parametrize(
@@ -349,7 +349,7 @@ def test_what_is_still_under_way_is_told_from_what_is_lost(
     content = json.loads((run / "run.json").read_text())
     content["flows"][0] |= {"bytes_lost": lost, "bytes_under_way": 9}
     (run / "run.json").write_text(json.dumps(content))
-    rewrite_health(run, stolen_share=2 * STOLEN_TOLD)
+    rewrite_health(run, stolen_share=2 * STOLEN_MENTIONED)
     summary = verdict_of(run)
     assert summary.verdict == "invalid"
     assert reason in summary.reasons[0]

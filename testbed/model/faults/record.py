@@ -79,6 +79,13 @@ class FaultRecord:
     proof: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
 
+    @property
+    def uncertainty_ns(self) -> int | None:
+        """Length of the interval in which it took effect; None if it did not."""
+        if self.effective_ns is None or self.effective_after_ns is None:
+            return None
+        return self.effective_ns - self.effective_after_ns
+
     def as_json(self) -> dict[str, Any]:
         """The record as the values of a JSON object."""
         return asdict(self)

@@ -1,23 +1,29 @@
-"""How bad what was found about a run is, and the sentence that says so."""
+"""How far something takes the trust in a run, and the sentence that says why."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from enum import IntEnum
 
 
 class Level(IntEnum):
-    """What it makes of the run."""
+    """How far a run can be trusted."""
 
     TRUSTED = 0
     DEGRADED = 1
     INVALID = 2
 
 
-Found = Iterable[tuple[Level, str]]
-"""What was found: how bad each point is, and the sentence that tells it."""
+Reason = tuple[Level, str]
+"""A level, and the sentence that says why it is no better."""
+
+Reasons = Iterator[Reason]
 
 
-def grade(value: float, degraded: float, invalid: float) -> Level:
-    """The level of a value, of which so much is degraded, and so much invalid."""
-    if value > invalid:
-        return Level.INVALID
-    return Level.DEGRADED if value > degraded else Level.TRUSTED
+def degraded(sentence: str) -> Reason:
+    """A reason to take a run's metrics with care."""
+    return Level.DEGRADED, sentence
+
+
+def graded(sentence: str, value: float, degraded_above: float, invalid_above: float) -> Reasons:
+    """A reason, if a value is above a limit."""
+    if value > degraded_above or value > invalid_above:
+        yield Level.INVALID if value > invalid_above else Level.DEGRADED, sentence

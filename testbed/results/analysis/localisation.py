@@ -1,4 +1,4 @@
-"""What the Clustermapper found, held against the faults that there were."""
+"""The accusations of the Clustermapper, compared with the faults of links."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,21 +15,21 @@ from testbed.model.summary import Localisation, LocalisedFault
 from testbed.results.run_data import RunData
 
 GRACE_ROUNDS = 4
-"""How many rounds after healing an accusation may still come: what was lost before is weighed."""
+"""Rounds after healing in which an accusation may still come, by losses from before."""
 
-HALVINGS = 40
-"""Steps of the search for a share of packets lost."""
+BISECTIONS = 40
+"""Steps of the search for the share of packets lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Accusation:
-    """One suspect, accused for a while.
+    """A suspect that the Clustermapper accused for a while.
 
     Attributes:
         kind: direction, link or switch.
         name: the suspect's.
-        links: the links that it takes with it.
-        directions: the directions of these that it takes with it.
+        links: the links that it stands for.
+        directions: the directions of these that it stands for.
         start: when the accusation was raised, in seconds from the start.
         end: when it was lifted, or the end of the run.
         loss: the estimated share of packets lost, when it was raised.
@@ -47,7 +47,7 @@ class Accusation:
 def accusations(data: RunData) -> tuple[Accusation, ...]:
     """Every accusation of the run, in the order in which they were raised.
 
-    One that only changes its name, from a link to a direction of it, goes on.
+    An accusation that only changes its name, from a link to a direction of it, goes on.
     """
     end = max([data.run.duration_s, *data.tables["findings"]["t"]])
     standing: dict[str, Accusation] = {}
@@ -64,42 +64,43 @@ def accusations(data: RunData) -> tuple[Accusation, ...]:
             standing[name] = Accusation(row["kind"], name, links, directions, start, end, loss)
         elif name in standing:
             lifted.append(replace(standing.pop(name), end=t))
-    return tuple(sorted((*lifted, *standing.values()), key=lambda one: one.start))
+    return tuple(sorted((*lifted, *standing.values()), key=lambda accusation: accusation.start))
 
 
 def localisation(data: RunData) -> Localisation | None:
-    """How well the Clustermapper did; None where there was none."""
+    """How well the Clustermapper did; None if none ran."""
     if data.scenario.clustermapper is None:
         return None
-    found = accusations(data)
-    truths = list(_truths(data))
-    right = [one for one in found if any(truth.explains(one) for truth in truths)]
-    named = tuple(_localised(data, truth, truths, right) for truth in truths)
+    raised = accusations(data)
+    faults = list(_link_faults(data))
+    right = [a for a in raised if any(fault.explains(a) for fault in faults)]
+    localised = tuple(_localised(data, fault, faults, right) for fault in faults)
     probes = data.tables["probes"]
-    naming_s = _longest([fault.after_s for fault in named])
+    times = [fault.after_s for fault in localised]
+    naming_s = None if None in times else max((t for t in times if t is not None), default=None)
     metrics = SimpleNamespace(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),
-        accusations=len(found),
+        accusations=len(raised),
         accusations_right=len(right),
-        accusations_wrong=len(found) - len(right),
-        precision=_share([accusation in right for accusation in found]),
-        recall=_share([fault.named is not None for fault in named]),
-        exact=_share([fault.exact for fault in named]),
+        accusations_wrong=len(raised) - len(right),
+        precision=len(right) / len(raised) if raised else None,
+        recall=_share([fault.named is not None for fault in localised]),
+        exact=_share([fault.exact for fault in localised]),
         naming=naming_s,
         naming_rounds=None if naming_s is None else naming_s / _round_s(data),
     )
-    return Localisation.measured(metrics, data.scale, faults=named)
+    return Localisation.measured(metrics, data.scale, faults=localised)
 
 
 def _share(holds: Sequence[bool]) -> float | None:
-    """The share of cases where it holds; None if there are no cases."""
+    """The share of cases in which it holds; None without cases."""
     return sum(holds) / len(holds) if holds else None
 
 
 @dataclass(frozen=True, slots=True)
-class _Truth:
-    """A fault of links, as it was."""
+class _LinkFault:
+    """A fault of links; times in seconds of the run, `end` with the grace for accusations."""
 
     record: FaultRecord
     links: frozenset[str]
@@ -108,81 +109,78 @@ class _Truth:
     healed: float
     end: float
 
-    def explains(self, one: Accusation) -> bool:
-        """Whether an accusation names links of this fault, and no others, while it is due."""
-        return bool(one.links) and one.links <= self.links and self.start <= one.start <= self.end
+    def explains(self, accusation: Accusation) -> bool:
+        """Whether an accusation in time names links of this fault, and no others."""
+        links = accusation.links
+        return bool(links) and links <= self.links and self.start <= accusation.start <= self.end
 
 
-def _truths(data: RunData) -> Iterator[_Truth]:
-    """The faults of links; those of endpoints are no business of the Clustermapper."""
+def _link_faults(data: RunData) -> Iterator[_LinkFault]:
     grace = GRACE_ROUNDS * _round_s(data)
     for fault in data.faults:
         start, healed = data.seconds(fault.effective_ns), data.seconds(fault.healed_ns)
-        links, directions = struck(fault), frozenset(one for one in fault.places if ">" in one)
-        if start is not None and links:
+        directions = frozenset(place for place in fault.places if ">" in place)
+        if start is not None and directions:
             healed = data.run.duration_s if healed is None else healed
-            yield _Truth(fault, links, directions, start, healed, healed + grace)
+            links = faulty_links(fault)
+            yield _LinkFault(fault, links, directions, start, healed, healed + grace)
 
 
 def _round_s(data: RunData) -> float:
     """The time of a round of probes, in seconds of the run."""
-    assert data.scenario.clustermapper is not None  # noqa: S101 - asked for by `localisation`
+    assert data.scenario.clustermapper is not None  # noqa: S101 - checked by `localisation`
     return data.scenario.clustermapper.period * data.topology.dilation / 1e9
 
 
-def _longest(times: Sequence[float | None]) -> float | None:
-    """The longest of the times; None where one is, or where there are none."""
-    return max((t for t in times if t is not None), default=None) if None not in times else None
-
-
 def _localised(
-    data: RunData, truth: _Truth, truths: Sequence[_Truth], right: Sequence[Accusation]
+    data: RunData, fault: _LinkFault, faults: Sequence[_LinkFault], right: Sequence[Accusation]
 ) -> LocalisedFault:
-    mine = [one for one in right if truth.explains(one)]
-    last = [one for one in mine if one.end >= truth.healed] or mine[-1:]
+    """How a fault was found, by the accusations that are right."""
+    raised = [accusation for accusation in right if fault.explains(accusation)]
+    last = [accusation for accusation in raised if accusation.end >= fault.healed] or raised[-1:]
     return LocalisedFault(
-        fault=truth.record.index,
-        kind=truth.record.kind,
-        target=truth.record.target,
-        named=mine[-1].name if mine else None,
-        after_s=mine[0].start - truth.start if mine else None,
-        whole=frozenset().union(*(one.links for one in mine)) == truth.links,
-        exact=frozenset().union(*(one.directions for one in last)) == truth.directions,
-        loss=_loss(data, truth, truths, mine[-1].directions) if mine else None,
+        fault=fault.record.index,
+        kind=fault.record.kind,
+        target=fault.record.target,
+        named=raised[-1].name if raised else None,
+        after_s=raised[0].start - fault.start if raised else None,
+        whole=frozenset().union(*(a.links for a in raised)) == fault.links,
+        exact=frozenset().union(*(a.directions for a in last)) == fault.directions,
+        loss=_loss(data, fault, faults, raised[-1].directions) if raised else None,
     )
 
 
 def _loss(
-    data: RunData, truth: _Truth, truths: Sequence[_Truth], accused: frozenset[str]
+    data: RunData, fault: _LinkFault, faults: Sequence[_LinkFault], accused: frozenset[str]
 ) -> float | None:
-    """The share that each accused direction lost, by the probes across it while the fault lasted.
+    """The share of packets that each accused direction lost, by the probes during the fault.
 
-    A probe that crosses k of them arrives with the chance (1 - loss)^k: the loss is the one with
-    which as many are to be expected as arrived. Probes that met another fault are left out; None
-    where no other is left.
+    A probe that crosses k of them arrives with probability (1 - loss)^k. The estimate is the loss
+    at which as many arrivals are expected as there were, found by bisection. Probes across other
+    faults are left out; None if no probe is left.
     """
-    others = frozenset().union(*(one.directions for one in truths)) - truth.directions
-    until = truth.healed - data.base_rtt_s  # what is under way then may cross when it is healed
-    during = data.tables["probes"].filter(pl.col("t").is_between(truth.start, until))
+    others = frozenset().union(*(other.directions for other in faults)) - fault.directions
+    until = fault.healed - data.base_rtt_s  # later probes may cross after the healing
+    during = data.tables["probes"].filter(pl.col("t").is_between(fault.start, until))
     by_path = during.group_by("path").agg(pl.len(), pl.col("lost").sum())
     sent, arrived = Counter[int](), 0
     for path, probes, lost in by_path.iter_rows():
-        way = path.partition(":")[2].split(">")
-        crossed = [f"{near}>{far}" for near, far in pairwise(way)]
-        times = sum(one in accused for one in crossed)
+        nodes = path.partition(":")[2].split(">")
+        crossed = [f"{near}>{far}" for near, far in pairwise(nodes)]
+        times = sum(direction in accused for direction in crossed)
         if times and others.isdisjoint(crossed):
             sent[times] += probes
             arrived += probes - lost
     if not sent:
         return None
     low, high = 0.0, 1.0
-    for _ in range(HALVINGS):
+    for _ in range(BISECTIONS):
         loss = (low + high) / 2
         expected = sum(count * (1 - loss) ** times for times, count in sent.items())
         low, high = (loss, high) if expected > arrived else (low, loss)
     return high
 
 
-def struck(fault: FaultRecord) -> frozenset[str]:
+def faulty_links(fault: FaultRecord) -> frozenset[str]:
     """The links that a fault strikes."""
     return frozenset(link_of(place) for place in fault.places if ">" in place)

@@ -98,9 +98,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
 def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecord) -> FaultSummary:
     """What one fault did to each flow, and the worst of it."""
     flows = tuple(_flow_faults(data, tables, fault))
-    uncertainty_ms = None
-    if fault.effective_ns is not None and fault.effective_after_ns is not None:
-        uncertainty_ms = (fault.effective_ns - fault.effective_after_ns) / 1e6
+    uncertainty_ns = fault.uncertainty_ns
     # Of a killed sender nobody is left to notice anything.
     left = [flow for flow in flows if fault.kind != "kill" or flow.src not in fault.places]
     return FaultSummary(
@@ -111,7 +109,7 @@ def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecor
         actuator=fault.actuator,
         requested_s=data.seconds(fault.asked_ns),
         effective_s=data.seconds(fault.effective_ns),
-        effective_uncertainty_ms=uncertainty_ms,
+        effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,
         heal_requested_s=data.seconds(fault.heal_asked_ns),
         healed_s=data.seconds(fault.healed_ns),
         proof=fault.proof,

@@ -17,7 +17,7 @@ from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.grades import Found, Level, grade
+from testbed.results.analysis.grades import Level, Reasons, degraded, graded
 from testbed.results.analysis.lateness import late_loops, late_timers
 from testbed.results.run_data import RunData
 
@@ -26,55 +26,55 @@ CPU_INVALID = 0.97
 """Busy share of all CPUs over the run: above it queues form in the machine, not in the fabric."""
 
 COST_OUTDATED = 1.3
-"""So much more CPU time of endpoints for a packet than was measured of this machine, on busy CPUs:
-what was measured no longer holds."""
+"""A packet took this many times the CPU time of endpoints that was measured of this machine: the
+measurement no longer holds."""
 
-COST_TELLS = 0.2
-"""Share of the CPUs that the packets' ends should have taken: of fewer packets most of the cost is
-waking up for nothing, which says nothing about what was measured under load."""
+COST_MIN_SHARE = 0.2
+"""Share of the CPUs that the endpoints' packets should take for their cost to be judged: with fewer
+packets most of the cost is waking up in vain, which the measurement under load has not."""
 
 ONE_CPU_DEGRADED = 0.95
 """Busy share of a single CPU over the run: receive work is pinned, so its links wait for it."""
 
-STOLEN_TOLD = 0.005
-"""Share of the CPUs' time that is named as the likely cause of whatever else was found."""
+STOLEN_MENTIONED = 0.005
+"""Stolen share of the CPUs' time that is mentioned as the likely cause of other reasons."""
 
 RATE_EXCEEDED_DEGRADED = 0.01
 """A link direction carried more than its rate by this share, over the run: HTB does not pace."""
 
 RATE_MISSED_DEGRADED = 0.03
-"""A link direction with packets waiting whenever it was looked at carried less than its rate, by
-this share: the kernel woke up too late to pace it."""
+"""A link direction that was never idle carried less than its rate by this share: the kernel woke up
+too late to pace it."""
 
 WAITING_SAMPLES = 8
 WAITING_BDP = 0.25
-"""So many looks in a row at a queue at least so long are taken for a link that was never idle."""
+"""A link was never idle if so many samples in a row found a queue of at least this length."""
 
 CORE_DEGRADED = 0.90
 """CPU share of one endpoint process, which can use one core: close to 1 it is the bottleneck."""
 
 DROPS_INVALID = 1e-3
-"""Packets that the machine lost, as a share of those sent: any is degraded, so many invalid."""
+"""Share of the sent packets that the machine lost: above it a run is invalid, above 0 degraded."""
 
 REORDERED_DEGRADED = 2e-3
 REORDERED_INVALID = 2e-2
 """Packets overtaken on their own path, as a share of those that arrived. Linux itself reorders a
 few in ten thousand where several CPUs receive."""
 
-UNSURE_DEGRADED_RTT = 0.05
-"""When a fault took effect is known no better than this: its times are wrong by up to as much."""
+UNCERTAIN_DEGRADED_RTT = 0.05
+"""Length of the interval in which a fault took effect: its times are too short by up to this."""
 
 EARLY_END_RTTS = 2.0
-"""Nothing arrived in so many RTTs before the planned end, and nothing failed: it ended early."""
+"""A run ended early if nothing arrived in so many RTTs before its planned end, without a fault."""
 
 NOTHING_FINISHED = "no operation of the workload was finished"
-"""A reason that is a finding where a transport is to be shown unusable."""
+"""The transport was so slow that no operation was finished."""
 
 NOT_DELIVERED = "payload was still under way when the run stopped waiting for it"
-"""Another one: nothing was lost for good, but its sender waits for longer than the run."""
+"""Nothing was lost, but a sender's timeout is longer than the run waits."""
 
 FINDINGS = frozenset({NOTHING_FINISHED, NOT_DELIVERED})
-"""What a transport may be found to do on a machine that was never late."""
+"""Reasons that show what a transport does, if the machine itself was never late."""
 
 
 _STATES: dict[Level, State] = {
@@ -93,121 +93,144 @@ class Verdict:
 
 
 def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
-    """Judge a run."""
+    """Judge a run by its records, its flows' metrics, and what became of its payload."""
     sent = sum(flow.packets_sent for flow in flows)
     during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
-    found = [
+    reasons = [
         *(() if data.simulated else late_loops(during, data.faults, base_rtt_ns)),
-        *_cpu(during),
-        *_cost(data, during),
+        *_busy_cpus(during),
+        *_busy_processes(during),
+        *_outdated_cost(data, during),
         *late_timers(during, base_rtt_ns),
-        *_link_model(data),
-        *_rates(data),
-        *_drops(data.health, sent),
-        *_accounts(data, sent),
+        *_missing_link_model(data),
+        *_wrong_rates(data),
+        *_machine_drops(data.health, sent),
+        *_open_accounts(data, sent),
         *_reordering(data, flows),
-        *_faults(data),
-        *_course(data, integrity),
+        *_failed_faults(data),
+        *_uncertain_faults(data),
+        *_missing_faults(data),
+        *_damaged_payload(integrity),
+        *_early_end(data),
     ]
-    found.sort(key=lambda one: -one[0])
-    level = max((level for level, _ in found), default=Level.TRUSTED)
-    reasons = [reason for _, reason in found]
-    late = not FINDINGS.issuperset(reasons)
-    return Verdict(_STATES[level], (*reasons, *(_stolen(during) if late else ())))
+    reasons.sort(key=lambda reason: -reason[0])
+    level = max((level for level, _ in reasons), default=Level.TRUSTED)
+    sentences = [sentence for _, sentence in reasons]
+    machine_at_fault = not FINDINGS.issuperset(sentences)
+    stolen = _stolen_time(during) if machine_at_fault else ()
+    return Verdict(_STATES[level], (*sentences, *stolen))
 
 
-def _cpu(samples: Sequence[HealthSample]) -> Found:
-    mean = mean_busy(samples)
-    if mean is not None:
-        level = grade(mean, CPU_DEGRADED, CPU_INVALID)
-        if level:
-            yield level, f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
+# --- the machine ------------------------------------------------------------------------------
+
+
+def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
+    mean = mean_busy(samples) or 0.0
+    yield from graded(
+        f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom",
+        mean,
+        CPU_DEGRADED,
+        CPU_INVALID,
+    )
     for name in sorted({name for sample in samples for name in sample.cores}):
-        known = [(s.cores[name], s.interval_ns) for s in samples if name in s.cores]
-        mean = sum(share * weight for share, weight in known) / sum(weight for _, weight in known)
+        sampled = [(s.cores[name], s.interval_ns) for s in samples if name in s.cores]
+        busy_ns = sum(share * interval_ns for share, interval_ns in sampled)
+        mean = busy_ns / sum(interval_ns for _, interval_ns in sampled)
         if mean > ONE_CPU_DEGRADED:
-            yield (
-                Level.DEGRADED,
-                (
-                    f"{name} alone was {mean:.0%} busy; above {ONE_CPU_DEGRADED:.0%} the links "
-                    "whose receive work it does wait for it"
-                ),
+            yield degraded(
+                f"{name} alone was {mean:.0%} busy; above {ONE_CPU_DEGRADED:.0%} the links "
+                "whose receive work it does wait for it"
             )
-    used: dict[str, list[HealthSample]] = {}
+
+
+def _core_shares(samples: Sequence[HealthSample]) -> dict[str, float]:
+    """The share of a core that each process used over its samples."""
+    by_process: dict[str, list[HealthSample]] = {}
     for sample in samples:
         if sample.cpu_ns is not None:
-            used.setdefault(sample.process, []).append(sample)
-    for process, own in sorted(used.items()):
-        share = sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own)
-        if own[0].lag_p99_ns is not None and share > CORE_DEGRADED:
-            yield (
-                Level.DEGRADED,
-                (
-                    f"{process} used {share:.0%} of a core; above {CORE_DEGRADED:.0%} it may be "
-                    "the bottleneck instead of the fabric"
-                ),
+            by_process.setdefault(sample.process, []).append(sample)
+    return {
+        process: sum(s.cpu_ns or 0 for s in samples) / sum(s.interval_ns for s in samples)
+        for process, samples in by_process.items()
+    }
+
+
+def _busy_processes(samples: Sequence[HealthSample]) -> Reasons:
+    loops = {sample.process for sample in samples if sample.lag_p99_ns is not None}
+    for process, share in sorted(_core_shares(samples).items()):
+        if process in loops and share > CORE_DEGRADED:
+            yield degraded(
+                f"{process} used {share:.0%} of a core; above {CORE_DEGRADED:.0%} it may be "
+                "the bottleneck instead of the fabric"
             )
 
 
-def _stolen(samples: Sequence[HealthSample]) -> Iterator[str]:
-    """What a virtual machine's host took from it; no reason by itself: it may have done no harm."""
+def _stolen_time(samples: Sequence[HealthSample]) -> Iterator[str]:
+    """A hint at the host of a virtual machine; no reason by itself, as it may have done no harm."""
     stolen = mean_stolen(samples)
-    if stolen is not None and stolen > STOLEN_TOLD:
+    if stolen is not None and stolen > STOLEN_MENTIONED:
         yield (
             f"the machine under this virtual one gave {stolen:.1%} of its CPUs' time to others "
             "(steal), which holds up everything: try when it is calm, or on another"
         )
 
 
-def _cost(data: RunData, samples: Sequence[HealthSample]) -> Found:
-    """Where the CPUs were too busy: did a packet cost more than the dilation was chosen for?
+def _outdated_cost(data: RunData, samples: Sequence[HealthSample]) -> Reasons:
+    """If the CPUs were too busy: whether a packet cost more than when the machine was measured.
 
-    Of the packets sent in the time that the samples are of: not before it, nor while it drained.
+    The cost is the CPU time of all endpoints over the data packets sent between start and planned
+    end, in ns. The measured cost is `endpoint_ns` of the manifest's capacity.
     """
-    measured = data.manifest.capacity
-    mean = mean_busy(samples)
+    capacity = data.manifest.capacity
     sent_t = data.tables["transmissions"]["t"]
-    packets = int(sent_t.is_between(0, data.run.duration_s).sum())
-    if not measured or not packets or mean is None or mean <= CPU_DEGRADED:
+    packets_per_s = int(sent_t.is_between(0, data.run.duration_s).sum()) / data.run.duration_s
+    if not capacity or not packets_per_s or (mean_busy(samples) or 0.0) <= CPU_DEGRADED:
         return
-    hosts: dict[str, list[HealthSample]] = {}
-    for sample in samples:
-        if sample.cpu_ns is not None and sample.process in data.topology.nodes:
-            hosts.setdefault(sample.process, []).append(sample)
-    cores = sum(
-        sum(s.cpu_ns or 0 for s in own) / sum(s.interval_ns for s in own) for own in hosts.values()
-    )
-    packets_per_s = packets / data.run.duration_s
-    cost_ns = cores * NS_PER_S / packets_per_s
-    share = cost_ns / measured["endpoint_ns"]
-    expected = packets_per_s * measured["endpoint_ns"] / NS_PER_S / measured["cpus"]
-    if share > COST_OUTDATED and expected >= COST_TELLS:
-        yield (
-            Level.DEGRADED,
-            (
-                f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, {share:.1f} "
-                "times what was measured of this machine: testbed doctor --measure measures again"
-            ),
+    shares = _core_shares(samples)
+    cost_ns = NS_PER_S / packets_per_s * sum(shares.get(name, 0.0) for name in data.topology.nodes)
+    times = cost_ns / capacity["endpoint_ns"]
+    expected_share = packets_per_s * capacity["endpoint_ns"] / NS_PER_S / capacity["cpus"]
+    if times > COST_OUTDATED and expected_share >= COST_MIN_SHARE:
+        yield degraded(
+            f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, {times:.1f} "
+            "times what was measured of this machine: testbed doctor --measure measures again"
         )
 
 
-def _link_model(data: RunData) -> Found:
+def _machine_drops(samples: Sequence[HealthSample], packets_sent: int) -> Reasons:
+    """Packets that the kernel dropped beside the fabric's queues; the counters are cumulative."""
+    counters: Counter[tuple[str, str]] = Counter()
+    for sample in samples:
+        for name, count in sample.drops.items():
+            counters[sample.process, name] = max(counters[sample.process, name], count)
+    for (process, name), dropped in sorted(counters.items()):
+        share = dropped / packets_sent if packets_sent else float(dropped > 0)
+        yield from graded(
+            f"{name} of {process} dropped {dropped} packets that no fault explains "
+            f"({share:.2%} of those sent)",
+            share,
+            0,
+            DROPS_INVALID,
+        )
+
+
+# --- links ------------------------------------------------------------------------------------
+
+
+def _missing_link_model(data: RunData) -> Reasons:
     missing = data.run.link_model_missing
     if missing is not None:
-        yield (
-            Level.DEGRADED,
-            (
-                f"no link model ({missing.what}): links had a rate and dropped the tail of a full "
-                f"queue; no ECN, no trimming, no priority. Remedy: {missing.remedy}"
-            ),
+        yield degraded(
+            f"no link model ({missing.what}): links had a rate and dropped the tail of a full "
+            f"queue; no ECN, no trimming, no priority. Remedy: {missing.remedy}"
         )
 
 
-def _rates(data: RunData) -> Found:
-    """Look for links that were faster than they should be, or slower with packets waiting.
+def _wrong_rates(data: RunData) -> Reasons:
+    """Links that were faster than their rate, or slower although packets were waiting.
 
-    In the simulator none can be. There bytes are counted a hop's delay after they have waited, so
-    that a link which has just become busy seems slow.
+    Simulated links keep their rate. Their bytes are counted a hop's delay after they have waited,
+    so that a link which has just become busy seems slow.
     """
     if data.simulated:
         return
@@ -218,19 +241,15 @@ def _rates(data: RunData) -> Found:
         rate_bps = data.topology.rate_bps(link)
         fastest = max(fastest, (_carried_bps(samples) / rate_bps, str(direction)))
         waiting = WAITING_BDP * data.topology.link_bdp_bytes(link)
-        for busy in _stretches(samples, waiting, data.struck):
+        for busy in _busy_stretches(samples, waiting, data.fault_times_s):
             slowest = min(slowest, (_carried_bps(busy) / rate_bps, str(direction)))
-    share, where = fastest
+    share, direction = fastest
     if share > 1 + RATE_EXCEEDED_DEGRADED:
-        yield (
-            Level.DEGRADED,
-            f"{where} carried {share:.1%} of its rate: the kernel did not pace it",
-        )
-    share, where = slowest
+        yield degraded(f"{direction} carried {share:.1%} of its rate: the kernel did not pace it")
+    share, direction = slowest
     if share < 1 - RATE_MISSED_DEGRADED:
-        yield (
-            Level.DEGRADED,
-            f"{where} carried {share:.1%} of its rate while packets were waiting: sent too late",
+        yield degraded(
+            f"{direction} carried {share:.1%} of its rate while packets were waiting: sent too late"
         )
 
 
@@ -240,42 +259,31 @@ def _carried_bps(samples: pl.DataFrame) -> float:
     return float((samples["bytes"][-1] - samples["bytes"][0]) * 8 / seconds) if seconds else 0.0
 
 
-def _stretches(
-    samples: pl.DataFrame, waiting_bytes: float, struck: Sequence[tuple[float, float]]
+def _busy_stretches(
+    samples: pl.DataFrame, waiting_bytes: float, fault_times_s: Sequence[tuple[float, float]]
 ) -> Iterator[pl.DataFrame]:
-    """Samples in a row, while no fault was in force, with so much waiting in each."""
+    """Consecutive samples of a direction whose backlog was never short, with no fault in force.
+
+    Args:
+        samples: the direction's rows of `links`, in order of time.
+        waiting_bytes: the least backlog.
+        fault_times_s: when each fault began and ended, in seconds of the run.
+    """
     t, backlog = samples["t"].to_numpy(), samples["backlog_bytes"].to_numpy()
-    begun = np.searchsorted(sorted(begin for begin, _ in struck), t, side="right")
-    ended = np.searchsorted(sorted(end for _, end in struck), t, side="left")
+    begun = np.searchsorted(sorted(begin for begin, _ in fault_times_s), t, side="right")
+    ended = np.searchsorted(sorted(end for _, end in fault_times_s), t, side="left")
     marked = samples.with_columns(pl.Series("waits", (backlog >= waiting_bytes) & (begun <= ended)))
-    runs = marked.with_columns(run=pl.col("waits").rle_id()).filter("waits")
-    for _, run in runs.group_by("run"):
-        if run.height >= WAITING_SAMPLES:
-            yield run
+    stretches = marked.with_columns(stretch=pl.col("waits").rle_id()).filter("waits")
+    for _, stretch in stretches.group_by("stretch"):
+        if stretch.height >= WAITING_SAMPLES:
+            yield stretch
 
 
-def _drops(samples: Sequence[HealthSample], packets_sent: int) -> Found:
-    counters: Counter[tuple[str, str]] = Counter()
-    for sample in samples:
-        for name, count in sample.drops.items():
-            counters[sample.process, name] = max(counters[sample.process, name], count)
-    for (process, name), dropped in sorted(counters.items()):
-        if dropped > 0:
-            share = dropped / packets_sent if packets_sent else 1.0
-            yield (
-                Level.INVALID if share > DROPS_INVALID else Level.DEGRADED,
-                (
-                    f"{name} of {process} dropped {dropped} packets that no fault explains "
-                    f"({share:.2%} of those sent)"
-                ),
-            )
+def _open_accounts(data: RunData, packets_sent: int) -> Reasons:
+    """Link directions into which more packets were sent than arrived or were dropped for a cause.
 
-
-def _accounts(data: RunData, packets_sent: int) -> Found:
-    """Whether of each link direction what was sent into it arrived or was dropped for a cause.
-
-    Not of links whose faults leave the count to others: OpenFlow's flows, and the kernel at a port
-    that has lost its carrier.
+    Not judged are links on which others drop uncounted: Open vSwitch's flows, and the kernel at a
+    port without carrier.
     """
     if data.simulated:
         return
@@ -286,109 +294,104 @@ def _accounts(data: RunData, packets_sent: int) -> Found:
         for place in fault.places
     }
     gaps = {
-        name: abs(account.offered - account.packets - account.dropped)
-        for name, account in data.run.links.items()
+        name: abs(counts.offered - counts.packets - counts.dropped)
+        for name, counts in data.run.links.items()
         if link_of(name) not in uncounted
     }
     missing = sum(gaps.values())
     if missing:
         worst = max(gaps, key=lambda name: gaps[name])
-        account, share = data.run.links[worst], missing / max(packets_sent, 1)
-        yield (
-            Level.INVALID if share > DROPS_INVALID else Level.DEGRADED,
-            (
-                f"{missing} packets are in no account of a link ({share:.2%} of those sent): of "
-                f"{account.offered} sent into {worst} {account.packets} arrived and "
-                f"{account.dropped} were dropped for a cause"
-            ),
+        counts, share = data.run.links[worst], missing / max(packets_sent, 1)
+        yield from graded(
+            f"{missing} packets are in no account of a link ({share:.2%} of those sent): of "
+            f"{counts.offered} sent into {worst} {counts.packets} arrived and "
+            f"{counts.dropped} were dropped for a cause",
+            share,
+            0,
+            DROPS_INVALID,
         )
 
 
-def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> Found:
+def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> Reasons:
     arrivals = data.tables["arrivals"].height
     reordered = sum(flow.packets_reordered for flow in flows)
-    level = grade(reordered / max(arrivals, 1), REORDERED_DEGRADED, REORDERED_INVALID)
-    if level:
-        yield (
-            level,
-            (
-                f"{reordered} of {arrivals} packets were overtaken on their own path "
-                f"({reordered / arrivals:.2%}): the machine, not the spraying, reordered them"
-            ),
-        )
+    share = reordered / max(arrivals, 1)
+    yield from graded(
+        f"{reordered} of {arrivals} packets were overtaken on their own path "
+        f"({share:.2%}): the machine, not the spraying, reordered them",
+        share,
+        REORDERED_DEGRADED,
+        REORDERED_INVALID,
+    )
 
 
-def _faults(data: RunData) -> Found:
+# --- faults -----------------------------------------------------------------------------------
+
+
+def _failed_faults(data: RunData) -> Reasons:
     for fault in data.faults:
         if fault.effective_ns is None:
-            yield (
-                Level.INVALID,
-                f"fault {fault.index} ({fault.kind} of {fault.target}) never took effect"
-                + (f": {fault.error}" if fault.error else ""),
-            )
-            continue
-        if fault.error is not None:
+            why = f": {fault.error}" if fault.error else ""
+            name = f"fault {fault.index} ({fault.kind} of {fault.target})"
+            yield Level.INVALID, f"{name} never took effect{why}"
+        elif fault.error is not None:
             yield Level.INVALID, f"fault {fault.index} did not go as asked: {fault.error}"
-    yield from _unsure(data)
-    recorded = {fault.index for fault in data.faults}
-    missing = len({fault.index for fault in data.scenario.scheduled_faults} - recorded)
-    if missing > 0:
-        killed = any(CONTROLLER in fault.places for fault in data.faults)
-        yield (
-            Level.DEGRADED if killed else Level.INVALID,
-            f"{missing} faults of the timeline were not injected"
-            + (": the controller had been killed" if killed else ""),
-        )
 
 
-def _unsure(data: RunData) -> Found:
-    """Look for faults of which it is not known well when they took effect."""
-    shares = {
-        fault.index: (fault.effective_ns - fault.effective_after_ns) / data.run.base_rtt_ns
+def _uncertain_faults(data: RunData) -> Reasons:
+    """Faults that took effect in a long interval; a controller's end affects no flow's times."""
+    intervals = {
+        fault.index: (fault.uncertainty_ns or 0) / data.run.base_rtt_ns
         for fault in data.faults
-        # the controller's end is nothing that flows are measured from
-        if fault.effective_ns is not None
-        and fault.effective_after_ns is not None
-        and CONTROLLER not in fault.places
+        if CONTROLLER not in fault.places
     }
-    unsure = [index for index, share in shares.items() if share > UNSURE_DEGRADED_RTT]
-    if unsure:
-        worst = max(unsure, key=lambda index: shares[index])
-        more = f", of {len(unsure) - 1} more to no better than {UNSURE_DEGRADED_RTT:.0%}"
-        yield (
-            Level.DEGRADED,
-            f"when fault {worst} took effect is known to {shares[worst]:.0%} of a base RTT only"
-            + (more if len(unsure) > 1 else ""),
+    uncertain = {i: rtts for i, rtts in intervals.items() if rtts > UNCERTAIN_DEGRADED_RTT}
+    if uncertain:
+        worst, rtts = max(uncertain.items(), key=lambda item: item[1])
+        limit = f"{UNCERTAIN_DEGRADED_RTT:.0%}"
+        others = f", of {len(uncertain) - 1} more to no better than {limit}"
+        yield degraded(
+            f"when fault {worst} took effect is known to {rtts:.0%} of a base RTT only"
+            + (others if len(uncertain) > 1 else "")
         )
 
 
-def _course(data: RunData, integrity: Integrity) -> Found:
+def _missing_faults(data: RunData) -> Reasons:
+    planned = {fault.index for fault in data.scenario.scheduled_faults}
+    missing = len(planned - {fault.index for fault in data.faults})
+    if missing:
+        sentence = f"{missing} faults of the timeline were not injected"
+        if any(CONTROLLER in fault.places for fault in data.faults):
+            yield degraded(f"{sentence}: the controller had been killed")
+        else:
+            yield Level.INVALID, sentence
+
+
+# --- the workload -----------------------------------------------------------------------------
+
+
+def _damaged_payload(integrity: Integrity) -> Reasons:
     lost = integrity.bytes_lost - integrity.bytes_under_way
     if lost or integrity.bytes_corrupted:
-        yield (
-            Level.INVALID,
-            (
-                f"data did not arrive as sent: {lost} bytes lost, "
-                f"{integrity.bytes_corrupted} corrupted"
-            ),
-        )
+        damage = f"{lost} bytes lost, {integrity.bytes_corrupted} corrupted"
+        yield Level.INVALID, f"data did not arrive as sent: {damage}"
     elif integrity.bytes_under_way:
         yield Level.INVALID, NOT_DELIVERED
+
+
+def _early_end(data: RunData) -> Reasons:
+    """Whether the workload ended long before its planned end without a fault in force."""
     last = data.tables["arrivals"]["t"].max()
     if not isinstance(last, float):
         yield Level.INVALID, "no data arrived"
-        return
-    if not data.scenario.workload.continuous:
+    elif not data.scenario.workload.continuous:
         if not data.tables["operations"].height:
             yield Level.INVALID, NOTHING_FINISHED
-        return
-    early = data.run.duration_s - last
-    in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
-    if early > EARLY_END_RTTS * data.base_rtt_s and not in_force:
-        yield (
-            Level.INVALID,
-            (
-                f"the last data arrived {early:.2f} s before the planned end of "
-                f"{data.run.duration_s:g} s"
-            ),
-        )
+    else:
+        early_s, duration_s = data.run.duration_s - last, data.run.duration_s
+        in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
+        if early_s > EARLY_END_RTTS * data.base_rtt_s and not in_force:
+            yield (
+                Level.INVALID,
+                f"the last data arrived {early_s:.2f} s before the planned end of {duration_s:g} s",
+            )

@@ -1,4 +1,4 @@
-"""The health of links over time, as the Clustermapper saw it: one row a link."""
+"""The health of links over time, as the Clustermapper saw it: a row for each link."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from matplotlib.patches import Patch
 from testbed.model.fabric.names import link_of
 from testbed.model.summary import Summary
 from testbed.results.analysis.fault_metrics import run_end
-from testbed.results.analysis.localisation import Accusation, accusations, struck
+from testbed.results.analysis.localisation import Accusation, accusations, faulty_links
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
 
 MAX_ROWS = 48
-"""Rows that can be told apart: links that failed or were accused, then those with most losses."""
+"""Most rows: links that failed or were accused, then those with most losses."""
 
 _LOSS = LinearSegmentedColormap.from_list("loss", ["#fbe3b0", style.ORANGE, style.VERMILLION])
 _SCALE = LogNorm(1e-3, 1.0)
@@ -27,16 +27,16 @@ _SCALE = LogNorm(1e-3, 1.0)
 
 def draw(data: RunData, summary: Summary) -> Drawing:
     """Draw `link_health`."""
-    found = accusations(data)
+    raised = accusations(data)
     lost = _lost_probes(data)
-    rows = _rows(data, found, lost)
+    rows = _rows(data, raised, lost)
     figure = style.new_figure(max(0.15 * len(rows) + 1.9, 2.6))
     axes = figure.subplots()
     place = {link: row for row, link in enumerate(rows)}
     end = run_end(data)
-    _draw_accusations(axes, found, place)
+    _draw_accusations(axes, raised, place)
     _draw_losses(axes, lost, place)
-    _draw_truth(axes, data, place, end)
+    _draw_faults(axes, data, place, end)
     axes.set_yticks(range(len(rows)), rows)
     for tick in axes.get_yticklabels():
         tick.set_fontsize(6)
@@ -73,31 +73,35 @@ def _lost_probes(data: RunData) -> pl.DataFrame:
     nodes = lost["path"].str.split(":").list.last().str.split(">").to_list()
     pairs = [
         (t, link_of(f"{near}>{far}"))
-        for t, way in zip(lost["t"], nodes, strict=True)
-        for near, far in pairwise(way)
+        for t, path in zip(lost["t"], nodes, strict=True)
+        for near, far in pairwise(path)
     ]
     return pl.DataFrame(pairs, schema={"t": pl.Float64, "link": pl.String}, orient="row").unique(
         maintain_order=True
     )
 
 
-def _rows(data: RunData, found: Sequence[Accusation], lost: pl.DataFrame) -> list[str]:
+def _rows(data: RunData, raised: Sequence[Accusation], lost: pl.DataFrame) -> list[str]:
     """The links to show, in the fabric's order."""
-    wanted = dict.fromkeys(link for fault in data.faults for link in struck(fault))
-    wanted |= dict.fromkeys(link for one in found for link in sorted(one.links))
-    wanted |= dict.fromkeys(link for link, _ in Counter(lost["link"]).most_common())
-    wanted |= dict.fromkeys(data.topology.links)
-    shown = set(list(wanted)[:MAX_ROWS])
+    by_importance = dict.fromkeys(
+        (
+            *(link for fault in data.faults for link in faulty_links(fault)),
+            *(link for accusation in raised for link in sorted(accusation.links)),
+            *(link for link, _ in Counter(lost["link"]).most_common()),
+            *data.topology.links,
+        )
+    )
+    shown = set(list(by_importance)[:MAX_ROWS])
     return [link for link in data.topology.links if link in shown]
 
 
-def _draw_accusations(axes: Axes, found: Sequence[Accusation], place: Mapping[str, int]) -> None:
-    for one in found:
-        for link in one.links & place.keys():
+def _draw_accusations(axes: Axes, raised: Sequence[Accusation], place: Mapping[str, int]) -> None:
+    for accusation in raised:
+        for link in accusation.links & place.keys():
             axes.broken_barh(
-                [(one.start, one.end - one.start)],
+                [(accusation.start, accusation.end - accusation.start)],
                 (place[link] - 0.42, 0.84),
-                facecolor=_LOSS(_SCALE(max(one.loss, 1e-3))),
+                facecolor=_LOSS(_SCALE(max(accusation.loss, 1e-3))),
                 linewidth=0,
                 zorder=2,
             )
@@ -109,13 +113,13 @@ def _draw_losses(axes: Axes, lost: pl.DataFrame, place: Mapping[str, int]) -> No
     axes.scatter(shown["t"], rows, marker="|", s=9, linewidths=0.5, color=style.BLUE, zorder=3)
 
 
-def _draw_truth(axes: Axes, data: RunData, place: Mapping[str, int], end: float) -> None:
+def _draw_faults(axes: Axes, data: RunData, place: Mapping[str, int], end: float) -> None:
     for fault in data.faults:
         start = data.seconds(fault.effective_ns)
         if start is None:
             continue
         until = data.seconds(fault.healed_ns) or end
-        for link in struck(fault) & place.keys():
+        for link in faulty_links(fault) & place.keys():
             axes.broken_barh(
                 [(start, until - start)],
                 (place[link] - 0.46, 0.92),
@@ -128,12 +132,11 @@ def _draw_truth(axes: Axes, data: RunData, place: Mapping[str, int], end: float)
 
 def _caption(data: RunData, rows: Sequence[str]) -> str:
     text = (
-        "One row a link. A blue tick: a probe was lost that should have crossed it, there or "
-        "elsewhere on its way; a coloured bar: the Clustermapper accuses the link, itself, one "
-        "direction of it or its switch, the colour being the loss that it estimates; a black "
-        "frame: a fault was in force. Bars should fill the frames, begin soon after them, and be "
-        "nowhere else."
+        "Each row is a link. A blue tick: a probe whose path crosses the link was lost. A coloured "
+        "bar: the Clustermapper accuses the link, a direction of it or its switch; the colour is "
+        "the loss that it estimates. A black frame: a fault was in force. Bars should fill the "
+        "frames, begin soon after them, and be nowhere else."
     )
     if len(rows) < len(data.topology.links):
-        text += f" {len(rows)} of {len(data.topology.links)} links, those that matter first."
+        text += f" {len(rows)} of {len(data.topology.links)} links: faulty and accused ones first."
     return text
