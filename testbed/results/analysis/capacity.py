@@ -1,8 +1,9 @@
 """What the fabric allows each flow while faults are in force."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class AttainableRate:
         return self.rates_bps[max(int(np.searchsorted(self.starts, t, side="right")) - 1, 0)]
 
     def bits(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How many payload bits it allows between two times, elementwise."""
+        """The payload bits that it allows between two times, elementwise."""
         return self._bits_until(end) - self._bits_until(start)
 
     def _bits_until(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -41,8 +42,8 @@ class AttainableRate:
         step = np.searchsorted(self.starts[1:], t, side="right")
         at_changes = np.concatenate([[0.0], np.cumsum(rates[1:-1] * np.diff(changes))])
         last = np.maximum(step - 1, 0)
-        found: NDArray[np.float64] = at_changes[last] + rates[step] * (t - changes[last])
-        return found
+        bits: NDArray[np.float64] = at_changes[last] + rates[step] * (t - changes[last])
+        return bits
 
 
 Passing = Callable[[str], float]
@@ -58,18 +59,18 @@ def attainable_rates(data: RunData) -> dict[int, AttainableRate]:
             for fault in data.faults
             for step in fault.steps
         ),
-        key=lambda one: one[:2],
+        key=lambda step: step[:2],
     )
     in_force = ActiveFaults()
     rates = [_rates(data, in_force)]
     starts = [-np.inf]
-    for t, step in groupby(steps, key=lambda one: one[0]):
-        for _, index, places, impairment in step:
+    for t, simultaneous in groupby(steps, key=lambda step: step[0]):
+        for _, index, places, impairment in simultaneous:
             in_force.put(index, places, impairment)
         starts.append(t)
         rates.append(_rates(data, in_force))
     return {
-        flow.flow: AttainableRate(tuple(starts), tuple(of_all[i] for of_all in rates))
+        flow.flow: AttainableRate(tuple(starts), tuple(of_flows[i] for of_flows in rates))
         for i, flow in enumerate(flows)
     }
 
@@ -90,45 +91,66 @@ def surviving_fractions(
     """The share of its attainable rate that each flow keeps while places are impaired.
 
     In each plane a flow may use its share of the two NIC ports and, between racks, its share of
-    every T1 that both T0s still reach; flows on a link share what it delivers equally. Of a lossy
-    link it is the share that arrives: an upper bound, as a sender that avoids it gets less.
+    every T1 that both T0s still reach; flows on a link share what it delivers equally. A lossy
+    link delivers the share of packets that arrive. That is an upper bound: a sender that avoids
+    the link gets less.
+
+    Args:
+        topology: the fabric.
+        flows: all flows of the run.
+        passes: tells which share of its rate a direction or host delivers.
+
+    Returns:
+        One share for each flow, from 0 to 1.
     """
     before = _plane_rates(topology, flows, lambda _place: 1.0)
     after = _plane_rates(topology, flows, passes)
     return [
-        min(left / whole, 1.0) if whole else 0.0 for left, whole in zip(after, before, strict=True)
+        min(remaining / whole, 1.0) if whole else 0.0
+        for remaining, whole in zip(after, before, strict=True)
     ]
 
 
 def _plane_rates(topology: Topology, flows: Sequence[FlowRecord], passes: Passing) -> list[float]:
+    """The rate of each flow over all planes, in emulated bits/s."""
     nodes = topology.nodes
     ends = [(nodes[flow.src], nodes[flow.dst]) for flow in flows]
+    t1_rate_bps = topology.t0_t1_rate / topology.dilation
     rates = [0.0] * len(flows)
     for plane in range(topology.planes):
-        ways = [_ways(topology, plane, src, dst) for src, dst in ends]
+        directions = [_directions(topology, plane, src, dst) for src, dst in ends]
         alive = {
-            i: [(up, down) for up, down in across if passes(up) and passes(down)]
-            for i, ((out, in_), across) in enumerate(ways)
-            if passes(out) and passes(in_) and all(passes(host.name) for host in ends[i])
+            i: [pair for pair in over_t1s if all(map(passes, pair))]
+            for i, (ports, over_t1s) in enumerate(directions)
+            if all(map(passes, (*ports, *(host.name for host in ends[i]))))
         }
-        load: dict[str, int] = {}
-        for i, across in alive.items():
-            for direction in (*ways[i][0], *(d for pair in across for d in pair)):
-                load[direction] = load.get(direction, 0) + 1
-        for i, across in alive.items():
-            (out, in_), possible = ways[i]
-            port = min(passes(one) / load[one] for one in (out, in_)) * topology.port_rate_bps
-            rates[i] += min(
-                port, _share_of_t1s(topology, across, load, passes) if possible else port
-            )
+        load = Counter(
+            direction
+            for i, over_t1s in alive.items()
+            for direction in (*directions[i][0], *chain.from_iterable(over_t1s))
+        )
+
+        def share(pair: _Pair, load: Counter[str] = load) -> float:
+            return min(passes(direction) / load[direction] for direction in pair)
+
+        for i, over_t1s in alive.items():
+            ports, crosses_t1 = directions[i]
+            rate_bps = share(ports) * topology.port_rate_bps
+            if crosses_t1:
+                rate_bps = min(rate_bps, sum(share(pair) * t1_rate_bps for pair in over_t1s))
+            rates[i] += rate_bps
     return rates
 
 
-_Pairs = list[tuple[str, str]]
+_Pair = tuple[str, str]
 
 
-def _ways(topology: Topology, plane: int, src: Node, dst: Node) -> tuple[tuple[str, str], _Pairs]:
-    """The directions out of and into the NICs, and those up and down at every T1 between racks."""
+def _directions(topology: Topology, plane: int, src: Node, dst: Node) -> tuple[_Pair, list[_Pair]]:
+    """The directions that a flow may use in a plane.
+
+    Returns:
+        Those out of and into the NICs, and between racks those up to and down from each T1.
+    """
     racks = topology.rack(src), topology.rack(dst)
     ports = (
         topology.nic_link(src, plane).directions[0],
@@ -136,18 +158,11 @@ def _ways(topology: Topology, plane: int, src: Node, dst: Node) -> tuple[tuple[s
     )
     if racks[0] == racks[1]:
         return ports, []
-    across = [
+    over_t1s = [
         (
             topology.fabric_link(plane, racks[0], t1).directions[0],
             topology.fabric_link(plane, racks[1], t1).directions[1],
         )
         for t1 in range(topology.t1_per_plane)
     ]
-    return ports, across
-
-
-def _share_of_t1s(
-    topology: Topology, across: _Pairs, load: Mapping[str, int], passes: Passing
-) -> float:
-    rate_bps = topology.t0_t1_rate / topology.dilation
-    return sum(min(passes(one) / load[one] for one in pair) * rate_bps for pair in across)
+    return ports, over_t1s

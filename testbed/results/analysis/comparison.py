@@ -1,4 +1,4 @@
-"""Runs beside one another: their figures, how sure they are, and how they differ."""
+"""Comparison of runs: medians of metrics, their confidence intervals, and their differences."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class Group:
     """Runs that differ by their seed only.
 
     Attributes:
-        name: what tells them from the others.
+        name: what differs from other groups.
         runs: their directories.
-        summaries: what each came to.
+        summaries: the summary of each.
     """
 
     name: str
@@ -29,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A figure of one group, and how far it is from that of the first; None where it has none."""
+    """A metric of one group, and its difference from the first group's; None where none exists."""
 
     value: Estimate | None
     difference: Estimate | None
@@ -37,12 +37,12 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure of all groups.
+    """A metric of all groups.
 
     Attributes:
-        name: what it is.
-        unit: in what; empty for a plain number.
-        cells: one for every group.
+        name: its name.
+        unit: its unit; empty for a plain number.
+        cells: a cell for each group.
     """
 
     name: str

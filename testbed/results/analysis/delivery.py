@@ -11,7 +11,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What arrived of one flow, ready to be asked.
+    """What arrived of one flow.
 
     Attributes:
         times: arrivals that placed new bytes, in seconds, ascending.
@@ -49,9 +49,9 @@ def delivery(arrivals: pl.DataFrame) -> Delivery:
 def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
     """Which PSN was delivered in order when: PSNs ascending, and their times in seconds.
 
-    The delivered point stands behind the first packet that has not arrived: packet s is delivered
-    once every packet up to s has arrived, which is the running maximum of the first arrival times
-    in order of PSN. It ends where a PSN never arrived.
+    A packet is delivered once it and all packets before it have arrived: at the running maximum of
+    the first arrival times in order of PSN. The result ends before the first PSN that never
+    arrived.
     """
     new = arrivals.filter(pl.col("bytes") > 0)
     first = new.group_by("seq").agg(pl.col("t").min()).sort("seq")
@@ -62,10 +62,13 @@ def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
 
 
 def longest_gap(moments: Floats, start: float, end: float, last: float) -> float:
-    """The longest time within which nothing happened, of gaps that begin in [start, end].
+    """The longest time without an event, in seconds, of the gaps that begin in [start, end].
 
-    The wait from `start` to the first moment counts; a gap that begins before `end` counts to its
-    own end, which is `last` (the end of the run) where nothing happens any more. In seconds.
+    Args:
+        moments: times of the events, ascending.
+        start: begins the first gap.
+        end: gaps that begin before it count to their own end.
+        last: ends the gap after the last event: the end of the run.
     """
     inside = moments[(moments > start) & (moments <= end)]
     after = moments[moments > end]
@@ -90,7 +93,7 @@ class Reordering:
 
 
 def reordering(arrivals: pl.DataFrame) -> Reordering:
-    """Count reordering within paths; retransmissions overtake by right and are left out."""
+    """Count reordering within paths, without retransmissions: these may overtake."""
     first = arrivals.filter(~pl.col("retransmitted")).with_columns(
         ahead=pl.col("seq").cum_max().over("ev"), ahead_all=pl.col("seq").cum_max()
     )
@@ -114,9 +117,9 @@ def message_latencies(completions: pl.DataFrame, transmissions: pl.DataFrame) ->
 def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tuple[Floats, Floats]:
     """When messages were begun and when they were in place, in seconds, in order of completion.
 
-    A message is begun when its first packet is handed to the socket. Messages follow one another in
-    PSN order, so the one before tells where a message's bytes begin. Where one was begun and never
-    completed, the first such is the last that was begun, and has no time at which it was in place.
+    A message begins when its first packet is handed to the socket. Messages follow one another in
+    PSN order, so the sizes of those before tell where a message begins. If messages were begun and
+    not completed, the first array has one more element: the time at which the first of them began.
     """
     sent = transmissions.group_by("seq").agg(pl.col("t").min(), pl.col("bytes").max()).sort("seq")
     done = completions.sort("message")
@@ -124,14 +127,14 @@ def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tup
         return np.empty(0), np.empty(0)
     begins = np.concatenate(([0], sent["bytes"].cast(pl.Int64).cum_sum().to_numpy()[:-1]))
     offsets = np.concatenate(([0], np.cumsum(done["bytes"].to_numpy(), dtype=np.int64)))
-    known = offsets < begins[-1] + 1  # the last rows of a sender that was killed are lost
-    first_packet = np.searchsorted(begins, offsets[known], side="right") - 1
+    recorded = offsets < begins[-1] + 1  # the last rows of a killed sender are lost
+    first_packet = np.searchsorted(begins, offsets[recorded], side="right") - 1
     begun = sent["t"].to_numpy()[first_packet].astype(np.float64)
     return begun, done["t"].to_numpy()[: min(len(begun), done.height)].astype(np.float64)
 
 
 def overdue_s(begun: Floats, done: Floats, usual_s: float, start: float, end: float) -> float:
-    """How long, between two times, a message was under way for longer than usual; in seconds.
+    """How long, between two times, a message was under way for longer than usual, in seconds.
 
     Args:
         begun: when messages were begun (see `message_times`).

@@ -1,6 +1,6 @@
-"""Medians of repeats and how sure they are: from ranks alone, whatever the samples' distribution.
+"""Medians of repeats with confidence intervals from ranks, for any distribution of the samples.
 
-Of few repeats there is the range that they span, which is called that and not confidence.
+Too few samples for a confidence interval have their range, which is called so.
 """
 
 from collections.abc import Sequence
@@ -12,21 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
-"""At least. Ranks come in steps: an interval of 6 samples has 96.9%, one of 15 has 96.5%."""
+"""The least confidence. Ranks come in steps: 6 samples have 96.9%, 15 have 96.5%."""
 
 MIN_SAMPLES = 6
-"""The fewest with an interval: the median lies beyond all of them once in 2^5 times."""
+"""The fewest samples with an interval: the median lies beyond all of them once in 2^5 times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The median of some samples, or how much two groups of samples are apart.
+    """The median of some samples, or of the difference between two groups of samples.
 
     Attributes:
         median: the estimate.
-        low: where its confidence interval begins; of too few samples the least of them.
-        high: where it ends; of too few samples the greatest of them.
-        count: how many samples there are, of the smaller group for a difference.
+        low: the lower end of its confidence interval; of too few samples their minimum.
+        high: the upper end; of too few samples their maximum.
+        count: the number of samples; for a difference of the smaller group.
     """
 
     median: float
@@ -41,7 +41,7 @@ class Estimate:
 
     @property
     def differs(self) -> bool:
-        """Of a difference: whether a confidence interval leaves out zero.
+        """Whether the confidence interval of a difference excludes zero.
 
         This is the exact rank test of Mann and Whitney, two-sided.
         """
@@ -49,28 +49,25 @@ class Estimate:
 
 
 def estimate(samples: Sequence[float]) -> Estimate:
-    """The median of one sample or more; its interval is between two of them (the sign test's)."""
+    """The median of one sample or more; its interval, between two samples, is the sign test's."""
     count = len(samples)
     below = [comb(count, number) for number in range(count + 1)]
     return _estimate(samples, count, below)
 
 
 def difference(samples: Sequence[float], baseline: Sequence[float]) -> Estimate:
-    """How much some samples are above others; the two groups are independent.
+    """The difference of two independent groups of samples.
 
-    The median of the differences of all pairs, with the interval that goes with the rank test
-    (Hodges and Lehmann 1963).
+    It is the median of the differences of all pairs, with the interval that belongs to the rank
+    test (Hodges and Lehmann 1963).
     """
-    pairs = [one - other for one in samples for other in baseline]
+    pairs = [sample - other for sample in samples for other in baseline]
     count = min(len(samples), len(baseline))
     return _estimate(pairs, count, _orders(len(samples), len(baseline)))
 
 
 def interval_meaning(counts: Sequence[int]) -> str:
-    """What the intervals of groups of so many samples are, in words.
-
-    Confidence is spoken of only where there are enough samples for it.
-    """
+    """In words what the intervals of groups are, given the groups' numbers of samples."""
     few = sorted({count for count in counts if 1 < count < MIN_SAMPLES})
     enough = f"{CONFIDENCE:.0%} confidence interval" if max(counts) >= MIN_SAMPLES else ""
     ranges = f"range of {' or '.join(map(str, few))}" if few else ""
@@ -82,8 +79,9 @@ def _estimate(values: Sequence[float], count: int, ways: Sequence[int]) -> Estim
 
     Args:
         values: samples, or differences of pairs.
-        count: of how many samples.
-        ways: in how many of all ways, equally likely, so many of the values are below the truth.
+        count: the number of samples.
+        ways: for k = 0, 1, ...: in how many of all equally likely cases k of the values are below
+            the true value.
     """
     ordered, rank = sorted(values), 1
     if count >= MIN_SAMPLES:
@@ -93,16 +91,20 @@ def _estimate(values: Sequence[float], count: int, ways: Sequence[int]) -> Estim
     return Estimate(float(median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count)
 
 
-def _orders(one: int, other: int) -> list[int]:
-    """In how many orders of two groups so many pairs have the first group's member in front.
+def _orders(first: int, second: int) -> list[int]:
+    """For k = 0, 1, ...: in how many orders of two groups k pairs have the first group's in front.
 
-    The coefficients of the Gaussian binomial (Mann and Whitney 1947).
+    These are the coefficients of the Gaussian binomial (Mann and Whitney 1947).
+
+    Args:
+        first: the size of the first group.
+        second: the size of the second group.
     """
-    pairs = one * other
+    pairs = first * second
     ways = [1] + [0] * pairs
-    for member in range(1, one + 1):
-        for inverted in range(pairs, other + member - 1, -1):
-            ways[inverted] -= ways[inverted - other - member]
+    for member in range(1, first + 1):
+        for inverted in range(pairs, second + member - 1, -1):
+            ways[inverted] -= ways[inverted - second - member]
         for inverted in range(member, pairs + 1):
             ways[inverted] += ways[inverted - member]
     return ways

@@ -9,7 +9,7 @@ import polars as pl
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A time through which an EV stayed in one state and role; seconds of the run."""
+    """A time for which an EV stayed in one state and role, in seconds of the run."""
 
     start: float
     end: float
@@ -23,15 +23,15 @@ def ev_spans(events: pl.DataFrame, end: float) -> dict[int, tuple[Span, ...]]:
 
     `events` are those of one flow, in order of time; each EV has one from the start of its QP.
     """
-    found: dict[int, list[Span]] = {}
+    spans_by_ev: dict[int, list[Span]] = {}
     columns = events.select("t", "ev", "new", "active", "reason")
     for t, ev, state, active, reason in columns.iter_rows():
-        spans = found.setdefault(ev, [])
+        spans = spans_by_ev.setdefault(ev, [])
         if spans:
             last = spans.pop()
             spans.append(Span(last.start, t, last.state, last.active, last.reason))
         spans.append(Span(t, max(end, t), state, active, reason))
-    return {ev: tuple(spans) for ev, spans in found.items()}
+    return {ev: tuple(spans) for ev, spans in spans_by_ev.items()}
 
 
 def departures(spans: Sequence[Span]) -> list[float]:
@@ -44,14 +44,14 @@ def departures(spans: Sequence[Span]) -> list[float]:
 
 
 def was_active(spans: Sequence[Span], start: float, end: float) -> bool:
-    """Whether an EV was in the active set at any time of [start, end), or until its beginning."""
+    """Whether an EV was in the active set at any time of [start, end), or until `start`."""
     return any(s.active and s.start < end and s.end >= start for s in spans)
 
 
 def returned(spans: Sequence[Span], healed: float) -> float | None:
-    """When an EV was first in state GOOD at `healed` or after it, or None.
+    """When an EV was first in state GOOD from `healed` on; None if it was not any more.
 
-    At `healed` itself where it had come back while the fault was in force, as between two dark
+    That is `healed` itself if the EV came back while the fault was in force, as between two dark
     times of a flap.
     """
     return next((max(s.start, healed) for s in spans if s.state == "GOOD" and s.end > healed), None)
@@ -61,9 +61,9 @@ def first_departures(
     spans: Mapping[int, Sequence[Span]], start: float, end: float
 ) -> dict[int, float]:
     """When each EV first left the active set in [start, end]; EVs that did not are not in it."""
-    found = {}
-    for ev, own in spans.items():
-        times = [t for t in departures(own) if start <= t <= end]
+    first = {}
+    for ev, spans_of_ev in spans.items():
+        times = [t for t in departures(spans_of_ev) if start <= t <= end]
         if times:
-            found[ev] = times[0]
-    return found
+            first[ev] = times[0]
+    return first

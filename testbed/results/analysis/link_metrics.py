@@ -1,4 +1,4 @@
-"""What the links did: their accounts, and how full the switches' queues were."""
+"""Metrics of link directions: their counters, and how full the switches' queues were."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -36,12 +36,12 @@ def _is_sampled(data: RunData, direction: str) -> bool:
 
 
 def mean_backlogs(queues: pl.DataFrame, duration_s: float) -> Mapping[str, float]:
-    """Backlog of each direction in bytes, over the time of the run: each sample until the next."""
+    """Mean backlog of each direction in bytes, over the run; a sample holds until the next."""
     during = queues.filter(pl.col("t").is_between(0, duration_s))
     lasts = pl.col("t").shift(-1).fill_null(duration_s).over("direction") - pl.col("t")
-    found = (
+    means = (
         during.with_columns(area=pl.col("backlog_bytes") * lasts)
         .group_by("direction")
         .agg(pl.col("area").sum() / duration_s)
     )
-    return dict(found.iter_rows())
+    return dict(means.iter_rows())

@@ -1,4 +1,4 @@
-"""Whether the processes of a run grew: a leak shows in a long one."""
+"""Growth of the memory of a run's processes: shows leaks in long runs."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData
 
 LEAST_SAMPLES = 3
-"""Of each quarter, one a second; a run with fewer tells nothing of growth."""
+"""Fewest samples of each quarter, one a second; with fewer, growth is not measured."""
 
 
 def process_memory(data: RunData) -> tuple[ProcessMemory, ...]:
     """The resident memory of every process that lived from the second quarter to the end.
 
-    The first quarter is left out: buffers fill, and modules load on first use. Empty for a run
-    that is too short, and for a simulated one, which has no processes.
+    In the first quarter buffers fill, and modules load on first use. Empty for runs that are too
+    short, and for simulated ones, which have no processes.
     """
     quarter = data.run.duration_s / 4
     sampled: dict[str, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))

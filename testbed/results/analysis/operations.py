@@ -1,8 +1,8 @@
-"""How long the operations of a workload took: collectives, training steps, transfers.
+"""Completion times of a workload's operations: collectives, training steps, transfers.
 
-An operation takes from when the first of its hosts began it until the last is done with it. The bus
+An operation lasts from when the first of its hosts began it until the last of them is done. The bus
 bandwidth is that of nccl-tests (doc/PERFORMANCE.md there): the algorithm's bandwidth, size over
-time, times a factor that makes it comparable to what a host's ports carry.
+time, times a factor that makes it comparable to the rate of a host's ports.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _BUS_FACTORS: dict[str, Callable[[int], float]] = {
 
 
 def completed(table: pl.DataFrame) -> pl.DataFrame:
-    """The operations that all of their hosts have finished, in order of their end.
+    """The operations that all of their hosts finished, in order of their end.
 
     Columns: kind, number, bytes, hosts, `start` and `end` in seconds of the run.
     """
