@@ -1,8 +1,8 @@
-"""All that the controller takes from Ryu and eventlet, and what makes them run on today's Python.
+"""All that the controller uses of Ryu and eventlet, and what makes them run on today's Python.
 
-Ryu 4.34 asks eventlet for a name that it dropped; it is defined before Ryu is imported. Nothing is
-monkey-patched: sockets and clocks of everything else stay what they are. What is used here exists
-under the same names in os-ken, OpenStack's fork of Ryu.
+Ryu 4.34 imports a name that eventlet has dropped; it is defined before Ryu is imported. Nothing
+else is monkey-patched: the sockets and clocks of other code stay as they are. os-ken, OpenStack's
+fork of Ryu, has everything used here under the same names.
 """
 
 import logging
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 os.environ["EVENTLET_NO_GREENDNS"] = "yes"  # slow to import, never used
 
 with warnings.catch_warnings():
-    # Known, and nothing a user can act on: both libraries predate what they are warned about.
+    # Users can do nothing about these: both libraries are older than what they are warned of.
     warnings.filterwarnings("ignore", message=r"\s*Eventlet is deprecated")
     warnings.filterwarnings("ignore", category=DeprecationWarning, message="'cgi' is deprecated")
     warnings.filterwarnings("ignore", category=DeprecationWarning, message="distutils Version")
@@ -71,7 +71,7 @@ Handler = TypeVar("Handler", bound=Callable[..., None])
 
 
 def on(event: Any, *states: str) -> Callable[[Handler], Handler]:
-    """Mark a method of an application as the handler of an event in these states."""
+    """Mark a method of an application as the handler of an event, or a list, in these states."""
     return cast("Callable[[Handler], Handler]", handler.set_ev_cls(event, list(states)))
 
 
@@ -93,7 +93,7 @@ def wait_readable(fd: int) -> None:
 
 
 def serve(path: Path, application: Callable[..., Any]) -> None:
-    """Serve a WSGI application on a UNIX socket, while the other green threads run; for ever."""
+    """Serve a WSGI application on a UNIX socket without end, while other green threads run."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
     try:  # by the directory's descriptor: a socket's path may have 107 bytes only
         listener = eventlet.listen(f"/proc/self/fd/{directory}/{path.name}", socket.AF_UNIX)
@@ -108,7 +108,7 @@ def run(module: str, port: int, **arguments: Any) -> Any:
 
     Args:
         module: the name of the module that holds the application.
-        port: TCP port on the loopback on which switches are listened for.
+        port: TCP port on the loopback on which to listen for switches.
         **arguments: for the application's constructor.
 
     Returns:

@@ -1,7 +1,7 @@
-"""The other end of the live control: what injects and heals faults from outside the sandbox.
+"""The client of the live control: injects and heals faults from outside the sandbox.
 
-A UNIX socket in the file system is reached from any network namespace; the sandbox's TCP ports are
-not, so `forward` offers the socket on the host's loopback where a browser or a script wants TCP.
+A UNIX socket in the file system can be reached from any network namespace; the sandbox's TCP ports
+cannot. So `forward` offers the socket on the host's loopback to browsers and scripts.
 """
 
 import asyncio
@@ -32,27 +32,27 @@ def socket_of(run: Path) -> Path:
         return path
     expected = "the directory of a run that is under way (testbed run, testbed shell)"
     raise InputError(
-        [Problem("RUN", str(run), expected, "it is named as the run or the prompt begins")]
+        [Problem("RUN", str(run), expected, "the run, or the prompt, shows it at its beginning")]
     )
 
 
 def _connected(path: Path) -> socket.socket:
-    """A connection; by the directory's descriptor, as a socket's path may have 107 bytes only."""
+    """Connect; by the directory's descriptor, as the path of a socket has at most 107 bytes."""
     directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
-    found = socket.socket(socket.AF_UNIX)
+    connection = socket.socket(socket.AF_UNIX)
     try:
-        found.settimeout(TIMEOUT_S)
-        found.connect(f"/proc/self/fd/{directory}/{path.name}")
+        connection.settimeout(TIMEOUT_S)
+        connection.connect(f"/proc/self/fd/{directory}/{path.name}")
     except OSError:
-        found.close()
+        connection.close()
         raise
     finally:
         os.close(directory)
-    return found
+    return connection
 
 
 class Client(Closeable):
-    """Speaks to the controller of one run."""
+    """Calls the HTTP interface of one run's controller."""
 
     def __init__(self, path: Path) -> None:
         """Connect to a socket."""
@@ -73,9 +73,9 @@ class Client(Closeable):
         self._http.close()
 
     def faults(self) -> list[dict[str, Any]]:
-        """Every fault so far."""
-        found: list[dict[str, Any]] = self._ask("GET", "/faults")
-        return found
+        """The records of every fault so far."""
+        records: list[dict[str, Any]] = self._request("GET", "/faults")
+        return records
 
     def inject(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Inject a fault, given as an entry of a timeline; returns its record.
@@ -84,32 +84,32 @@ class Client(Closeable):
             InputError: it is wrong.
             RunFailedError: it did not take effect.
         """
-        record: dict[str, Any] = self._ask("POST", "/faults", entry)
+        record: dict[str, Any] = self._request("POST", "/faults", entry)
         return record
 
     def heal(self, index: int) -> dict[str, Any]:
         """Heal a fault; returns its record.
 
         Raises:
-            InputError: there is none of that number in force.
+            InputError: no fault of that number is in force.
             RunFailedError: it did not heal.
         """
-        record: dict[str, Any] = self._ask("DELETE", f"/faults/{index}")
+        record: dict[str, Any] = self._request("DELETE", f"/faults/{index}")
         return record
 
-    def _ask(self, method: str, path: str, content: object = None) -> Any:
+    def _request(self, method: str, path: str, content: object = None) -> Any:
         body = None if content is None else json.dumps(content)
         try:
             self._http.request(method, path, body)
             response = self._http.getresponse()
-            answer = json.loads(response.read())
+            reply = json.loads(response.read())
         except (OSError, HTTPException) as error:
-            raise RunFailedError(f"the controller of the run does not answer: {error}") from error
+            raise RunFailedError(f"the controller of the run does not reply: {error}") from error
         if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            raise RunFailedError(str(answer.get("error", answer)))
+            raise RunFailedError(str(reply.get("error", reply)))
         if response.status >= HTTPStatus.BAD_REQUEST:
-            raise InputError([Problem(**one) for one in answer["errors"]])
-        return answer
+            raise InputError([Problem(**problem) for problem in reply["errors"]])
+        return reply
 
 
 # --- on the loopback --------------------------------------------------------------------------
@@ -126,16 +126,16 @@ def forward(path: Path, port: int) -> None:
 
 
 async def _serve(path: Path, port: int) -> None:
-    async def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            there, back = await asyncio.open_unix_connection(sock=_connected(path))
+            run_reader, run_writer = await asyncio.open_unix_connection(sock=_connected(path))
         except OSError:  # the run has ended
             writer.close()
             return
-        await asyncio.gather(_copy(reader, back), _copy(there, writer))
+        await asyncio.gather(_copy(reader, run_writer), _copy(run_reader, writer))
 
     try:
-        server = await asyncio.start_server(joined, "127.0.0.1", port)
+        server = await asyncio.start_server(connect, "127.0.0.1", port)
     except OSError as error:
         problem = Problem("--port", str(port), f"a free TCP port ({error.strerror})")
         raise InputError([problem]) from error

@@ -1,15 +1,15 @@
 """Faults by hand, while a fabric runs: HTTP and JSON on a UNIX socket in the run's directory.
 
-    GET    /faults      every fault so far, as faults.jsonl has them
-    POST   /faults      inject one now: an entry of a timeline without `at`, `for` optional
-    GET    /faults/3    one of them
+    GET    /faults      every fault so far, as in faults.jsonl
+    POST   /faults      inject a fault now: an entry of a timeline without `at`, `for` optional
+    GET    /faults/3    one fault
     DELETE /faults/3    heal it now
 
-A wrong request is answered by 400 and what is wrong with it: {"errors": [{"where", "found",
-"expected", "remedy"}]}. 404: no such thing. 409: that fault is not in force, or never heals; or
-another of its kind is in force at a place of it, or due there before it heals; or the run has not
-begun, or is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or
-{"error"} alone, where the controller itself failed.
+The status of a wrong request is 400, with its problems: {"errors": [{"where", "found", "expected",
+"remedy"}]}. 404: no such fault or path. 409: the fault is not in force, or never heals; or another
+of its kind is in force at a place of it, or due there before it heals; or the run has not begun, or
+is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or {"error"}
+alone if the controller itself failed.
 """
 
 import json
@@ -27,11 +27,11 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
 
 SOCKET = "control.sock"
-"""Its name in the run's directory."""
+"""The name of the socket in the run's directory."""
 
 MAX_BODY = 1 << 16
 
-_WHICH = "testbed fault list RUN, or GET /faults, shows which there are"
+_REMEDY = "testbed fault list RUN, or GET /faults, shows the faults"
 
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
@@ -42,13 +42,13 @@ _Answer = tuple[HTTPStatus, Any]
 
 
 class Faults(Protocol):
-    """What the controller offers to those who inject faults by hand."""
+    """What the HTTP interface needs of the controller."""
 
     def records(self) -> Mapping[int, FaultRecord]:
         """Every fault so far, by its number."""
 
     def inject(self, fault: Fault) -> FaultRecord | Problem:
-        """Inject a fault now, wait until it has taken effect, or has not; or why it may not be."""
+        """Inject a fault now and return when it has taken effect; or why it may not be injected."""
 
     def heal(self, index: int) -> FaultRecord | None:
         """Heal a fault now; None if it is not in force."""
@@ -66,31 +66,33 @@ class LiveControl:
         """Answer one request."""
         try:
             status, content = self._answer(request)
-        except Exception as error:  # whatever it is, who asked is told, and the log has all of it
+        except Exception as error:  # whatever it is: the client gets it, and the log has all of it
             log.exception("a request failed")
-            told = f"{type(error).__name__}: {error}"
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": told}
+            text = f"{type(error).__name__}: {error}"
+            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
         start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
         return [json.dumps(content).encode() + b"\n"]
 
     def _answer(self, request: Mapping[str, Any]) -> _Answer:
         method, path = request["REQUEST_METHOD"], request["PATH_INFO"].rstrip("/")
-        known, _, number = path.removeprefix("/").partition("/")
-        if known != "faults" or (number and not _NUMBER.fullmatch(number)):
+        collection, _, number = path.removeprefix("/").partition("/")
+        if collection != "faults" or (number and not _NUMBER.fullmatch(number)):
             return _error(HTTPStatus.NOT_FOUND, path or "/", "/faults or /faults/N")
         match method, number:
             case "GET", "":
-                return HTTPStatus.OK, [one.as_json() for one in self._faults.records().values()]
+                return HTTPStatus.OK, [
+                    record.as_json() for record in self._faults.records().values()
+                ]
             case "POST", "":
                 return self._inject(request)
             case "GET" | "DELETE", _ if number:
-                return self._one(method, int(number))
+                return self._get_or_heal(method, int(number))
         expected = "GET or DELETE of one fault" if number else "GET or POST of /faults"
         return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, expected)
 
     def _inject(self, request: Mapping[str, Any]) -> _Answer:
         if "CONTENT_LENGTH" not in request:
-            return _error(HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body that tells it")
+            return _error(HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body with its length")
         size = int(request["CONTENT_LENGTH"])
         if size > MAX_BODY:
             return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{size} B", f"up to {MAX_BODY} B")
@@ -102,22 +104,22 @@ class LiveControl:
         injected = self._faults.inject(fault)
         if isinstance(injected, Problem):
             return _refused(HTTPStatus.CONFLICT, injected)
-        return _told(injected, HTTPStatus.CREATED)
+        return _with_status(injected, HTTPStatus.CREATED)
 
-    def _one(self, method: str, index: int) -> _Answer:
+    def _get_or_heal(self, method: str, index: int) -> _Answer:
         record = self._faults.records().get(index)
         if record is None:
-            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault", _WHICH)
+            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault", _REMEDY)
         if method == "GET":
             return HTTPStatus.OK, record.as_json()
         healed = self._faults.heal(index)
         if healed is None:
             expected = "one that is in force and heals"
-            return _error(HTTPStatus.CONFLICT, f"fault {index}", expected, _WHICH)
-        return _told(healed, HTTPStatus.OK)
+            return _error(HTTPStatus.CONFLICT, f"fault {index}", expected, _REMEDY)
+        return _with_status(healed, HTTPStatus.OK)
 
 
-def _told(record: FaultRecord, status: HTTPStatus) -> _Answer:
+def _with_status(record: FaultRecord, status: HTTPStatus) -> _Answer:
     if record.error is not None:
         status = HTTPStatus.INTERNAL_SERVER_ERROR
     return status, record.as_json()
@@ -128,4 +130,4 @@ def _error(status: HTTPStatus, found: str, expected: str, remedy: str = "") -> _
 
 
 def _refused(status: HTTPStatus, *problems: Problem) -> _Answer:
-    return status, {"errors": [asdict(one) for one in problems]}
+    return status, {"errors": [asdict(problem) for problem in problems]}

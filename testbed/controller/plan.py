@@ -1,4 +1,4 @@
-"""What the controller is told: what is to happen, and which links are OpenFlow wires."""
+"""The plan of a controller: the faults, and the links that are OpenFlow wires."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,18 +13,18 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.schedule import ScheduledFault
 
 OPENFLOW_PORT = 6653
-"""TCP port of OpenFlow (IANA). Each run has a loopback of its own, so one number serves all."""
+"""TCP port of OpenFlow (IANA). Each run has a loopback of its own, so all runs use the same one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerPlan:
-    """What one controller process is told.
+    """The plan of one controller process.
 
     Attributes:
         topology: the fabric.
         faults: the faults of the timeline, in the order of their numbers.
         wires: names of the links that run through Open vSwitch, in the order of their numbers.
-        run_directory: where `faults.jsonl` is written.
+        run_directory: the directory of `faults.jsonl`.
         switch_directory: Open vSwitch's run directory.
         port: TCP port on the loopback on which the controller listens for the switch.
     """
@@ -47,16 +47,16 @@ class ControllerPlan:
 
 
 WIRE_KINDS = ("cut", "blackhole", "flap")
-"""What OpenFlow alone brings about, by ports and flows."""
+"""The kinds that OpenFlow can play alone, by ports and flows."""
 
 
 def choose_wires(
     faults: Sequence[ScheduledFault], *, openvswitch: bool, limit: int = MAX_USERSPACE_WIRES
 ) -> tuple[str, ...]:
-    """The links that are to be OpenFlow wires: the first `limit` that are struck by themselves.
+    """The links that are to be OpenFlow wires: the first `limit` that a fault strikes alone.
 
-    What strikes many links at once, such as a switch's death, is done on the links: it shall be
-    quick, and a bridge between all of them would carry the whole fabric.
+    A fault that strikes many links at once, such as a switch's death, acts on the links: that is
+    quicker, and a bridge between all of them would carry the whole fabric.
 
     Args:
         faults: the faults.

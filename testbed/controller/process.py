@@ -1,9 +1,30 @@
-"""The experiment's side of the controller process."""
+"""The controller's process, and the experiment's side of it.
+
+The experiment sends to the controller:
+
+    {"built": true}                 the fabric is built: get ready
+    {"start": t0_ns, "endpoints": {host: pid}}
+                                    begin the timeline at this time of CLOCK_MONOTONIC
+    {"heal": true}                  heal what was injected by hand, and inject no more
+    {"stop": true}                  the run is over; closing the channel says the same
+
+The controller sends:
+
+    {"listening": port}             with wires: connect the switch to this port now
+    {"ready": true, "datapath": id} wires are installed; id is null without wires
+    {"fault": {...}}                a fault's record has changed (see `FaultRecord`)
+    {"ends": name}                  a fault kills this process now: a host's, or the controller
+    {"healed": true}                no fault by hand is in force
+    {"done": true, "failed": bool}  the timeline is over
+"""
 
 import contextlib
+import logging
 import select
 import signal
+import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,33 +33,46 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from testbed.controller.live import SOCKET
-from testbed.controller.plan import ControllerPlan
+from testbed.controller.plan import OPENFLOW_PORT, ControllerPlan
 from testbed.controller.records import amend
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.namespaces import NodeNamespaces
+from testbed.fabric.netlink.socket import Netlink
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
+from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
 NAME = "controller"
-"""What its process is called."""
+"""The name of its process, and of its log."""
+
+APP = "testbed.controller.app"
 
 DEATH_TIMEOUT_S = 1.0
-"""How long a controller may take to end once it has said that it is being killed."""
+"""How long a controller may take to end once it has announced that it is being killed."""
+
+TRIAL_TIMEOUT_S = 60.0
+"""For a trial on a busy machine; a controller that ends is noticed at once."""
+
+TRIAL_RETRY_S = 0.02
 
 
 class ControllerProcess:
     """A running controller.
 
-    `start`, once the fabric stands `get_ready()`, then `wait_for("listening")` and point the switch
-    at it (only with wires), then `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
+    `start`; once the fabric is built `get_ready()`; with wires `wait_for("listening")` and connect
+    the switch; then `wait_for("ready")`, `begin(t0_ns)`, and at the end `stop()`.
 
     Attributes:
-        killed: the processes that faults have killed: endpoints by their hosts, CONTROLLER.
-        is_dead: whether a fault has killed the controller, and it has ended by that.
+        process: its process.
+        killed: the processes that faults have killed: the hosts of endpoints, CONTROLLER.
+        is_dead: whether a fault has killed the controller, and it has ended.
     """
 
     def __init__(self, process: Child, log: Path, directory: Path) -> None:
@@ -52,17 +86,15 @@ class ControllerProcess:
 
     @classmethod
     def start(cls, plan: ControllerPlan, log_directory: Path) -> Self:
-        """Fork the controller in this network namespace: the sandbox's root one.
+        """Start the controller in this network namespace: the root one of the sandbox.
 
-        It loads Ryu for a good part of a second: build the fabric meanwhile.
+        It loads Ryu for almost a second: build the fabric meanwhile.
         """
         (plan.run_directory / CONTROLLER_PLAN).write_bytes(plan.to_json())
-        log = log_directory / "controller.log"
+        log = log_directory / f"{NAME}.log"
 
         def work(channel: Channel) -> NoReturn:
-            from testbed.controller.main import run_controller  # noqa: PLC0415 - Ryu loads slowly
-
-            sys.exit(run_controller(plan, channel))
+            sys.exit(_run_controller(plan, channel))
 
         process = spawn(work, title="the controller", isolated=False, name=NAME, log=log)
         return cls(process, log, plan.run_directory)
@@ -70,11 +102,11 @@ class ControllerProcess:
     @classmethod
     @contextmanager
     def idle(cls, topology: Topology, directory: Path, timeout_s: float = 15.0) -> Iterator[Self]:
-        """One that has no timeline and no wires, ready, while the block runs; killed at its end.
+        """A controller without timeline and wires, ready while the block runs; then it is killed.
 
         Args:
             topology: the fabric of this sandbox.
-            directory: where its log, its socket and the records of the faults are.
+            directory: for its log, its socket and the records of faults.
             timeout_s: how long it may take to get ready.
 
         Raises:
@@ -94,16 +126,16 @@ class ControllerProcess:
         return self.process.pid
 
     def fileno(self) -> int:
-        """The descriptor that becomes readable when `receive` has something."""
+        """The descriptor that becomes readable when `receive` need not wait."""
         return self.process.fileno()
 
     def kill(self) -> None:
-        """End it at once, whatever it does, if it has not ended."""
+        """End it at once, if it has not ended."""
         self.process.kill()
         self.process.close()
 
     def get_ready(self) -> None:
-        """Tell it that the fabric stands, so that it opens what it needs, and gets ready.
+        """Report that the fabric is built, so that the controller opens what it needs.
 
         Raises:
             RunFailedError: it has ended.
@@ -114,7 +146,7 @@ class ControllerProcess:
             raise RunFailedError(self._ended()) from None
 
     def receive(self, timeout_s: float = 0) -> list[dict[str, Any]]:
-        """What the controller has said since, after waiting at most this long for something.
+        """Return the controller's next messages, after waiting at most this long; perhaps none.
 
         Raises:
             RunFailedError: it has ended.
@@ -123,31 +155,31 @@ class ControllerProcess:
             received = self.process.channel.receive()
             if received is None:
                 if CONTROLLER in self.killed:
-                    self._witness_death()
+                    self._confirm_death()
                     return []
                 raise RunFailedError(self._ended())
             self._unread = received
             self.killed |= {message["ends"] for message in received if "ends" in message}
-        said, self._unread = self._unread, []
-        return said
+        messages, self._unread = self._unread, []
+        return messages
 
     def wait_for(self, key: str, timeout_s: float = 15.0) -> dict[str, Any]:
-        """Wait for a message that has this key; those after it are left to `receive`.
+        """Wait for a message with this key; `receive` returns those after it.
 
         Raises:
             RunFailedError: it did not come in time, or the controller has ended.
         """
         deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0 and not self.is_dead:
-            said = self.receive(left)
-            for position, message in enumerate(said):
+        while (remaining := deadline - time.monotonic()) > 0 and not self.is_dead:
+            messages = self.receive(remaining)
+            for i, message in enumerate(messages):
                 if key in message:
-                    self._unread = said[position + 1 :]
+                    self._unread = messages[i + 1 :]
                     return message
-        raise RunFailedError(f"the controller did not say '{key}' in time: see {self._log}")
+        raise RunFailedError(f"the controller did not send '{key}' in time: see {self._log}")
 
     def begin(self, t0_ns: int, endpoints: Mapping[str, int]) -> None:
-        """Have the timeline begin at a time of CLOCK_MONOTONIC.
+        """Begin the timeline at a time of CLOCK_MONOTONIC.
 
         Args:
             t0_ns: when.
@@ -156,7 +188,7 @@ class ControllerProcess:
         self.process.channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
     def heal_by_hand(self) -> None:
-        """Heal what was injected by hand and is in force; no more is injected from now on.
+        """Heal the faults injected by hand; from now on none is accepted.
 
         Raises:
             RunFailedError: it did not heal in time, or the controller has ended.
@@ -168,14 +200,14 @@ class ControllerProcess:
         self.wait_for("healed")
 
     def stop(self, timeout_s: float = 10.0) -> None:
-        """End the controller; `faults.jsonl` is complete then. Faults not healed stay.
+        """End the controller, which completes `faults.jsonl`. Faults that are not healed stay.
 
         Raises:
             RunFailedError: a fault did not go as asked, or the controller failed.
         """
         if CONTROLLER in self.killed:
             if not self.is_dead:
-                self._witness_death()
+                self._confirm_death()
             return
         if not self.process.has_ended:
             with contextlib.suppress(ConnectionError):  # it is ending by itself
@@ -188,19 +220,19 @@ class ControllerProcess:
     def _ended(self) -> str:
         return f"the controller ended with {self.process.wait()}: see {self._log}"
 
-    def _witness_death(self) -> None:
-        """Write down that the fault that was to kill the controller did, or that it did not.
+    def _confirm_death(self) -> None:
+        """Record whether the fault that was to kill the controller has killed it.
 
-        The controller cannot tell that itself; it has told that it was about to die.
+        The controller cannot record that itself; it has announced that it is being killed.
 
         Raises:
             RunFailedError: it lives on, or ended in another way.
         """
         status = self.process.wait() if self.process.ends_within(DEATH_TIMEOUT_S) else None
-        found = "lives on" if status is None else f"ended with {status}"
+        outcome = "lives on" if status is None else f"ended with {status}"
         self.is_dead = status == -signal.SIGKILL
         self.process.kill()
-        error = None if self.is_dead else f"the controller was to be killed, and {found}"
+        error = None if self.is_dead else f"the controller was to be killed, and {outcome}"
         amend(
             self._directory / FAULTS,
             lambda record: _with_death(record, time.monotonic_ns(), error),
@@ -211,7 +243,7 @@ class ControllerProcess:
 
 
 def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRecord:
-    """A fault's record; one about the controller's death gets what its parent saw of it."""
+    """The record of a fault; one that killed the controller gets what its parent observed."""
     began_ns = record.effective_after_ns
     if CONTROLLER not in record.places or began_ns is None:
         return record
@@ -224,12 +256,75 @@ def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRe
 
 @contextmanager
 def faults_by_hand(topology: Topology, directory: Path) -> Iterator[None]:
-    """Have faults injected by hand into the fabric of this sandbox while the block runs.
+    """Accept faults by hand for the fabric of this sandbox while the block runs.
 
     Args:
         topology: the fabric.
-        directory: where the socket, the log and the records of the faults are.
+        directory: for the socket, the log and the records of faults.
     """
     with ControllerProcess.idle(topology, directory) as controller:
         controller.begin(time.monotonic_ns(), {})
         yield
+
+
+def _run_controller(plan: ControllerPlan, channel: Channel) -> int:
+    """Be the controller until the experiment ends it; return the exit status of its process.
+
+    0: every fault took effect and, where it was due, healed. 1: one did not, or the controller
+    failed.
+    """
+    from testbed.controller import _ryu  # noqa: PLC0415 - Ryu loads slowly, and only here
+
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format="%(asctime)s %(name)s %(message)s",
+        force=True,  # in a process forked from one that logs elsewhere
+    )
+    with contextlib.suppress(PermissionError):  # then the records show how late faults were
+        raise_priority()  # faults have to be in time, as the endpoints' packets do
+    _set_loopback_up()
+    with NodeNamespaces() as namespaces:
+        links = LinkControl(plan.topology, namespaces, _ryu.HubClock().sleep)
+        app = _ryu.run(APP, plan.port, plan=plan, channel=channel, links=links)
+    return int(app.status)
+
+
+def try_ryu() -> str | None:
+    """Start the controller in this sandbox and connect to it; return what failed, if anything.
+
+    That is the test whether Ryu runs here. It takes about a second.
+
+    Raises:
+        OSError: nobody listens.
+    """
+    _set_loopback_up()
+    topology = Topology(name="none", planes=1, t0_per_plane=1, t1_per_plane=1, hosts_per_t0=1)
+    with tempfile.TemporaryDirectory(prefix="controller-") as scratch:
+        directory = Path(scratch)
+        try:
+            with ControllerProcess.idle(topology, directory, TRIAL_TIMEOUT_S) as controller:
+                _connect_as_switch(time.monotonic() + TRIAL_TIMEOUT_S)
+                controller.stop()
+        except RunFailedError as error:
+            lines = (directory / f"{NAME}.log").read_text().splitlines()
+            return lines[-1] if lines else str(error)
+    return None
+
+
+def _connect_as_switch(deadline: float) -> None:
+    """Connect, and retry until the controller listens, which may be after "ready"."""
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", OPENFLOW_PORT), TRIAL_TIMEOUT_S).close()
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(TRIAL_RETRY_S)
+        else:
+            return
+
+
+def _set_loopback_up() -> None:
+    with Netlink("the sandbox") as netlink:
+        netlink.send([requests.set_link(requests.LOOPBACK, "lo", up=True)])

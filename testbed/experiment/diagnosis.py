@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from testbed.controller.probe import try_ryu
+from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
 from testbed.fabric.attempts import Attempt, Finding, examine
 from testbed.fabric.capabilities import Capabilities

@@ -4,9 +4,13 @@ from typing import Any
 
 import pytest
 
-from testbed.controller import actuators
-from testbed.controller.actuators import FaultError, LinkState, OpenFlowActuator
-from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.actuators import openflow
+from testbed.controller.actuators.openflow import (
+    DROP_PRIORITY,
+    PATCH_PRIORITY,
+    OpenFlowActuator,
+)
+from testbed.controller.actuators.state import FaultError, LinkState
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.daemons import wires_of
 from testbed.model.faults.impairment import Impairment
@@ -69,19 +73,19 @@ class FakeSwitch:
     def learn_ports(self, _wires: object) -> None:
         """Know them already."""
 
-    def drop(self, ports: list[int]) -> list[str]:
+    def add_drops(self, ports: list[int]) -> list[str]:
         """One message for each port."""
         return [f"drop {port}" for port in ports]
 
-    def undrop(self, ports: list[int]) -> list[str]:
+    def remove_drops(self, ports: list[int]) -> list[str]:
         """One message for each port."""
         return [f"undrop {port}" for port in ports]
 
-    def patch(self, _wire: object) -> list[str]:
+    def add_patch(self, _wire: object) -> list[str]:
         """One message."""
         return ["patch"]
 
-    def power(self, _wire: object, *, up: bool) -> list[str]:
+    def set_ports(self, _wire: object, *, up: bool) -> list[str]:
         """One message."""
         return ["up" if up else "down"]
 
@@ -95,7 +99,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
         fake.asked.append("count")
         return fake.forwarded[0], fake.forwarded[1]
 
-    monkeypatch.setattr(actuators, "forwarded_packets", forwarded)
+    monkeypatch.setattr(openflow, "forwarded_packets", forwarded)
     return fake
 
 
@@ -122,11 +126,11 @@ def test_a_cut_is_effective_before_its_ports_are_down(switch: FakeSwitch) -> Non
     """The kernel takes milliseconds to set a port down; packets are dropped before."""
     down: list[int] = []
 
-    def power(_wire: object, *, up: bool) -> list[str]:
+    def set_ports(_wire: object, *, up: bool) -> list[str]:
         down.append(switch.clock.time_ns)
         return ["up" if up else "down"]
 
-    switch.power = power  # type: ignore[method-assign]
+    switch.set_ports = set_ports  # type: ignore[method-assign]
     effect = switch.actuator().apply(FABRIC_LINK, CUT)
     assert switch.asked == ["drop 1", "drop 2", "purge", "down", "count"]
     assert effect.after_ns < effect.by_ns <= down[0]
@@ -180,7 +184,7 @@ def test_a_cut_that_leaves_carrier_is_no_cut(switch: FakeSwitch) -> None:
     """It waits for a second, then says so."""
     began_ns = switch.clock.time_ns
     actuator = switch.actuator()
-    switch.power = lambda _wire, *, up: ["nothing"] if not up else ["up"]  # type: ignore[method-assign]
+    switch.set_ports = lambda _wire, *, up: ["nothing"] if not up else ["up"]  # type: ignore[method-assign]
     with pytest.raises(FaultError, match="after a cut"):
         actuator.apply(FABRIC_LINK, CUT)
     assert switch.clock.time_ns - began_ns >= 1_000_000_000

@@ -1,16 +1,24 @@
-"""One connection to the switch: its requests, and a wire's messages in OpenFlow 1.3."""
+"""One connection to the switch in OpenFlow 1.3: requests, replies, and the flows of wires.
 
+A wire is two flows of the lower priority, one each way. A blackhole is a flow of the higher
+priority with no action for each direction that it strikes: packets that come in at that end are
+dropped, and both ends keep carrier.
+"""
+
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
-from testbed.controller.flows import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.actuators.openflow import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.openvswitch.daemons import Wire
 from testbed.model.errors import RunFailedError
 
 REPLY_TIMEOUT_S = 2.0
+
+log = logging.getLogger("testbed.controller")
 
 
 class SwitchError(RunFailedError):
@@ -18,15 +26,15 @@ class SwitchError(RunFailedError):
 
 
 Message = bytes
-"""A message in the format of the wire, for any transaction ID: it may be sent more than once."""
+"""A serialised OpenFlow message without its transaction ID; it may be sent more than once."""
 
 _XID = slice(4, 8)
-"""Where the transaction ID is: OpenFlow 1.3.5, 7.1."""
+"""The transaction ID within a message: OpenFlow 1.3.5, 7.1."""
 
 
 @dataclass(slots=True)
 class _Request:
-    """What awaits the reply to one transaction ID."""
+    """A request that waits for its reply."""
 
     xid: int = 0
     done: Any = field(default_factory=hub.Event)
@@ -35,25 +43,30 @@ class _Request:
     error: str | None = None
 
     def set_xid(self, xid: int) -> None:
-        """Take the ID that Ryu gives to whatever is sent."""
+        """Take the transaction ID; Ryu calls this."""
         self.xid = xid
 
 
 class Session:
-    """One connection of the switch, from its handshake to its end."""
+    """One connection of the switch, from its handshake to its end.
+
+    Attributes:
+        datapath: Ryu's object for the connection.
+        port_status_ns: when each port last reported a new state.
+    """
 
     def __init__(self, datapath: Any) -> None:
-        """Take over a connection that Ryu has completed the handshake of."""
+        """Take over a connection whose handshake Ryu has completed."""
         self.datapath = datapath
         self.port_status_ns: dict[int, int] = {}
         self._requests: dict[int, _Request] = {}
         self._hardware: dict[int, str] = {}
         self._flows: dict[tuple[int, int, int, int | None], Message] = {}
-        self._barrier = _written(parser.OFPBarrierRequest(datapath))
+        self._barrier = _serialised(parser.OFPBarrierRequest(datapath))
 
     # --- messages -------------------------------------------------------------------------
 
-    def patch(self, wire: Wire) -> list[Message]:
+    def add_patch(self, wire: Wire) -> list[Message]:
         """Join the two ends of a wire."""
         lower, upper = wire.ports
         return [
@@ -61,23 +74,23 @@ class Session:
             for a, b in ((lower, upper), (upper, lower))
         ]
 
-    def drop(self, ports: Sequence[int]) -> list[Message]:
+    def add_drops(self, ports: Sequence[int]) -> list[Message]:
         """Drop what comes in at these ports."""
         return [self._flow(ofproto.OFPFC_ADD, DROP_PRIORITY, port) for port in ports]
 
-    def undrop(self, ports: Sequence[int]) -> list[Message]:
-        """Take back `drop`; nothing happens where there was none."""
+    def remove_drops(self, ports: Sequence[int]) -> list[Message]:
+        """Drop it no longer; a port without a drop is left as it is."""
         return [self._flow(ofproto.OFPFC_DELETE_STRICT, DROP_PRIORITY, port) for port in ports]
 
     def _flow(
         self, command: int, priority: int, in_port: int, output: int | None = None
     ) -> Message:
-        """A change of the flow table; written out once, as Ryu takes a tenth of a ms for it."""
+        """A change of the flow table; serialised once, as Ryu takes a tenth of a ms for it."""
         key = command, priority, in_port, output
         if key not in self._flows:
             actions = [] if output is None else [parser.OFPActionOutput(output)]
             apply = parser.OFPInstructionActions(ofproto.OFPIT_APPLY_ACTIONS, actions)
-            self._flows[key] = _written(
+            self._flows[key] = _serialised(
                 parser.OFPFlowMod(
                     self.datapath,
                     command=command,
@@ -90,10 +103,10 @@ class Session:
             )
         return self._flows[key]
 
-    def power(self, wire: Wire, *, up: bool) -> list[Message]:
-        """Set both ends up or down, which gives the nodes carrier or takes it from them."""
+    def set_ports(self, wire: Wire, *, up: bool) -> list[Message]:
+        """Set both ends up or down, which gives carrier to the nodes or takes it away."""
         return [
-            _written(
+            _serialised(
                 parser.OFPPortMod(
                     self.datapath,
                     port_no=port,
@@ -110,47 +123,47 @@ class Session:
     def commit(self, messages: Sequence[Message]) -> int:
         """Make changes, and wait until the switch has made them.
 
-        All of them, and the barrier, are sent at once: it wakes up for them once.
+        They and the barrier are sent at once, so that the switch wakes up once.
 
         Returns:
-            When the switch had told that they are made, in ns of CLOCK_MONOTONIC.
+            When the switch had confirmed them, in ns of CLOCK_MONOTONIC.
 
         Raises:
             SwitchError: it refused one, did not answer in time, or the connection ended.
         """
-        # errors come before the barrier's reply
-        return self._ask(*messages, self._barrier).answered_ns
+        # an error comes before the barrier's reply
+        return self._request(*messages, self._barrier).answered_ns
 
     def learn_ports(self, wires: Sequence[Wire]) -> None:
-        """Read the switch's ports, and write out what will be asked of these wires.
+        """Read the switch's ports, and serialise the drops of these wires.
 
         Raises:
-            SwitchError: an end of a wire is not there under its number, or no answer came.
+            SwitchError: a port is not the end of a wire that it should be, or no reply came.
         """
-        ports = self._ask(_written(parser.OFPPortDescStatsRequest(self.datapath, 0))).body
+        ports = self._request(_serialised(parser.OFPPortDescStatsRequest(self.datapath, 0))).body
         names = {port.port_no: port.name.decode() for port in ports}
         self._hardware = {port.port_no: port.hw_addr for port in ports}
         for wire in wires:
             for end, number in zip(wire.ends, wire.ports, strict=True):
                 if names.get(number) != end:
                     raise SwitchError(f"port {number} is {names.get(number)}, not {end}")
-            self.drop(wire.ports)  # written out before one is due
-            self.undrop(wire.ports)
+            self.add_drops(wire.ports)  # serialises them before one is due
+            self.remove_drops(wire.ports)
 
     def flows(self) -> Mapping[tuple[int, int], int]:
-        """Packets of every flow, by (priority, port it comes in at).
+        """The packets of every flow, by (priority, input port).
 
         Raises:
-            SwitchError: no answer came.
+            SwitchError: no reply came.
         """
         every = parser.OFPFlowStatsRequest(
             self.datapath, out_port=ofproto.OFPP_ANY, out_group=ofproto.OFPG_ANY
         )
-        flows = self._ask(_written(every)).body
+        flows = self._request(_serialised(every)).body
         return {(flow.priority, flow.match["in_port"]): flow.packet_count for flow in flows}
 
-    def _ask(self, *messages: Message) -> _Request:
-        """Send messages at once, and wait for the answer to the last."""
+    def _request(self, *messages: Message) -> _Request:
+        """Send messages at once, and wait for the reply to the last."""
         requests = [_Request() for _ in messages]
         for request in requests:
             self._requests[self.datapath.set_xid(request)] = request
@@ -173,28 +186,24 @@ class Session:
 
     # --- replies --------------------------------------------------------------------------
 
-    def barrier_replied(self, message: Any) -> None:
-        """Take in a barrier reply."""
-        self._complete(message.xid)
-
-    def stats_replied(self, message: Any) -> None:
-        """Take in one part of a multipart reply."""
-        request = self._requests.get(message.xid)
-        if request is not None:
-            request.body.extend(message.body)
-            if not message.flags & ofproto.OFPMPF_REPLY_MORE:
+    def receive(self, message: Any) -> None:
+        """Take in a reply, an error or a port's new state."""
+        match message:
+            case parser.OFPPortStatus():
+                self.port_status_ns[message.desc.port_no] = time.monotonic_ns()
+            case parser.OFPErrorMsg():
+                error = f"the switch refused: type {message.type}, code {message.code}"
+                log.error(error)
+                self._complete(message.xid, error)
+            case parser.OFPBarrierReply():
                 self._complete(message.xid)
-
-    def refused(self, message: Any) -> None:
-        """Take in an error message."""
-        self._complete(message.xid, f"the switch refused: type {message.type}, code {message.code}")
-
-    def port_changed(self, message: Any) -> None:
-        """Take in a port's new state."""
-        self.port_status_ns[message.desc.port_no] = time.monotonic_ns()
+            case _ if message.xid in self._requests:  # one part of a multipart reply
+                self._requests[message.xid].body.extend(message.body)
+                if not message.flags & ofproto.OFPMPF_REPLY_MORE:
+                    self._complete(message.xid)
 
     def close(self) -> None:
-        """Fail everything that still waits: the connection has ended."""
+        """Fail the requests that still wait: the connection has ended."""
         for xid in list(self._requests):
             self._complete(xid, "the switch disconnected")
 
@@ -206,8 +215,8 @@ class Session:
             request.done.set()
 
 
-def _written(message: Any) -> Message:
-    """What Ryu makes of a message of its own."""
+def _serialised(message: Any) -> Message:
+    """One of Ryu's messages in wire format."""
     message.set_xid(0)
     message.serialize()
     return bytes(message.buf)
@@ -218,4 +227,4 @@ def _with_xid(message: Message, xid: int) -> bytes:
 
 
 SessionSource = Callable[[], Session]
-"""Returns the present session; raises SwitchError where there is none in time."""
+"""Returns the present session; raises SwitchError if there is none in time."""

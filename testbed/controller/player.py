@@ -1,0 +1,241 @@
+"""Plays faults: takes each through its course when it is due, proves it, and records it."""
+
+import gc
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from testbed.controller._ryu import hub
+from testbed.controller.actuators.state import Clock, wait_until
+from testbed.controller.conflicts import conflict
+from testbed.controller.places import Places
+from testbed.controller.plan import ControllerPlan
+from testbed.controller.records import FaultLog
+from testbed.fabric.link_model.link_control import LinkControl
+from testbed.model.errors import Problem
+from testbed.model.fabric.names import link_of
+from testbed.model.faults.impairment import HEALTHY, Impairment
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
+from testbed.model.faults.schedule import ScheduledFault, schedule_fault
+from testbed.model.faults.targets import CONTROLLER
+
+ANSWER_POLL_S = 0.0005
+
+REPLY_TIME_NS = 50_000_000
+"""How long a controller that is to be killed by hand has to reply first."""
+
+SHOWN_AT_ONCE = ("carrier", "read_back", "stopped", "ended")
+"""The proof that is recorded when a fault takes effect and when it heals; counters come later."""
+
+log = logging.getLogger("testbed.controller")
+
+
+class FaultPlayer:
+    """Plays the faults of one run: those of the timeline, and those injected by hand."""
+
+    def __init__(
+        self,
+        plan: ControllerPlan,
+        places: Places,
+        links: LinkControl,
+        clock: Clock,
+        report: Callable[[FaultRecord], None],
+    ) -> None:
+        """Play nothing yet.
+
+        Args:
+            plan: the faults of the timeline, and the fabric.
+            places: where faults act.
+            links: control over links, opened before a fault is due.
+            clock: the clock.
+            report: called with a fault's record when it has taken effect, has healed or failed.
+        """
+        self._plan = plan
+        self._places = places
+        self._links = links
+        self._clock = clock
+        self._report = report
+        self._log = FaultLog(plan.run_directory / FAULTS)
+        self._t0_ns: int | None = None
+        self._healed_by_hand = set[int]()
+        self._locks = defaultdict[int, Any](hub.Semaphore)
+        self._is_over = False
+
+    @property
+    def has_errors(self) -> bool:
+        """Whether any fault did not go as asked."""
+        return self._log.has_errors
+
+    def open_links(self) -> None:
+        """Prepare the links that the timeline strikes, before anything is due."""
+        for fault in self._plan.faults:
+            self._open_links(fault)
+
+    def play(self, t0_ns: int) -> None:
+        """Play the timeline from a time on, its faults beside each other; return at its end."""
+        self._t0_ns = t0_ns
+        gc.freeze()  # Ryu's objects stay: examining them would delay a fault
+        hub.joinall([hub.spawn(self._play, fault, t0_ns) for fault in self._plan.faults])
+
+    def conclude(self) -> None:
+        """Prove the faults that have not healed, and record those that never began."""
+        if self._t0_ns is None:
+            return
+        for fault in self._plan.faults:
+            if fault.index not in self._log.records:
+                record = self._new_record(fault, self._t0_ns + fault.at)
+                self._log.put(replace(record, error="the run ended before it was due"))
+        for record in self.records().values():
+            if record.effective_ns is not None and record.healed_ns is None and not record.error:
+                self._log.put(self._proven(record, "until_end"))
+
+    def before_kill(self, name: str) -> None:
+        """Record that the controller is about to be killed; its parent records the outcome."""
+        if name == CONTROLLER:
+            now_ns = self._clock.now_ns()
+            for record in list(self._log.records.values()):
+                if CONTROLLER in record.places:
+                    self._log.put(replace(record, effective_after_ns=now_ns))
+
+    # --- by hand ----------------------------------------------------------------------------
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        """Every fault so far, by its number."""
+        return dict(sorted(self._log.records.items()))
+
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        """Inject a fault now; return when it has taken effect, or failed to.
+
+        Returns a problem if the run has not begun or is over, or if the fault conflicts with
+        another. A fault that kills the controller begins after the return.
+        """
+        t0_ns, now_ns = self._t0_ns, self._clock.now_ns()
+        if self._is_over or t0_ns is None or now_ns < t0_ns:
+            return Problem(
+                "request",
+                "a fault",
+                "a run that has begun and is not over",
+                "inject faults while the run shows running, or held",
+            )
+        planned, records = self._plan.faults, self._log.records
+        index = max([len(planned) - 1, *records]) + 1
+        kills_itself = CONTROLLER in fault.target
+        start = now_ns - t0_ns + (REPLY_TIME_NS if kills_itself else 0)
+        seed = f"{self._plan.run_directory.name}/{index}"
+        scheduled = schedule_fault(self._plan.topology, fault, index, start, seed)
+        due = (other for other in planned if other.index not in records)
+        problem = conflict(scheduled, records.values(), due)
+        if problem is not None:
+            return problem
+        self._open_links(scheduled)
+        self._log.keep(self._new_record(scheduled, t0_ns + scheduled.at))
+        thread = hub.spawn(self._play, scheduled, t0_ns)
+        while not (kills_itself or thread.dead or self._log.records[index].effective_ns):
+            self._clock.sleep(ANSWER_POLL_S)
+        return self._log.records[index]
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force, or is of a kind that never heals."""
+        asked_ns = self._clock.now_ns()
+        with self._locks[index]:
+            record = self._log.records.get(index)
+            if record is None or record.effective_ns is None or record.healed_ns is not None:
+                return None
+            if any("dead" in step.state for step in record.steps):
+                return None
+            self._healed_by_hand.add(index)
+            return self._heal(record, asked_ns)
+
+    def heal_by_hand(self) -> None:
+        """Heal what was injected by hand and is still in force, and inject no more."""
+        self._is_over = True
+        for index in sorted(self._log.records):
+            if index >= len(self._plan.faults):
+                self.heal(index)
+
+    # --- a fault's course -------------------------------------------------------------------
+
+    def _open_links(self, fault: ScheduledFault) -> None:
+        for link in {link_of(place) for place in fault.places if ">" in place}:
+            self._links.open(link)
+
+    def _play(self, fault: ScheduledFault, t0_ns: int) -> None:
+        """Take one fault through its course."""
+        first = fault.steps[0]
+        record = self._new_record(fault, t0_ns + first.at)
+        for step in fault.steps:
+            due_ns = t0_ns + step.at
+            wait_until(self._clock, due_ns)
+            with self._locks[fault.index]:
+                if fault.index in self._healed_by_hand:
+                    return
+                if fault.is_healed_by(step):
+                    self._heal(record, due_ns)
+                    return
+                if step is not first:
+                    record = self._proven(record, "")
+                self._log.keep(record)
+                record = self._stepped(record, step.state, due_ns)
+                if step is first:
+                    self._publish(record)
+                self._log.keep(record)
+            if record.effective_ns is None:
+                return
+
+    def _new_record(self, fault: ScheduledFault, asked_ns: int) -> FaultRecord:
+        actuator = self._places.actuators(fault.places)
+        return FaultRecord(fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns)
+
+    def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:
+        """Heal a fault, after a last proof that it has held until now."""
+        record = replace(self._proven(record, "until_end"), heal_asked_ns=due_ns)
+        record = self._stepped(record, HEALTHY, due_ns)
+        self._publish(record)
+        return record
+
+    def _publish(self, record: FaultRecord) -> None:
+        self._log.put(record)
+        self._report(record)
+        log.info("%s", record)
+
+    def _stepped(self, record: FaultRecord, state: Impairment, due_ns: int) -> FaultRecord:
+        """Bring a fault's places into their next state; an error is put into the record."""
+        try:
+            effect, proof = self._places.put(record.index, record.places, state)
+        except Exception as error:  # whatever it is, the record says so and the run fails
+            log.exception("fault %d: a step did not take effect", record.index)
+            self._places.forget(record.index, record.places)
+            return replace(record, error=record.error or str(error))
+        step = StepRecord(due_ns, effect.after_ns, effect.by_ns, state.as_record)
+        record = replace(record, steps=(*record.steps, step))
+        proof = {key: proof[key] for key in SHOWN_AT_ONCE if key in proof}
+        if effect.routes:
+            routes = record.proof.get("routes_read_back", 0) + effect.routes
+            record = replace(record, proof={**record.proof, "routes_read_back": routes})
+        if record.effective_ns is None:
+            return replace(
+                record,
+                effective_after_ns=effect.after_ns,
+                effective_ns=effect.by_ns,
+                proof={**record.proof, "injected": proof},
+            )
+        if record.heal_asked_ns is None:
+            return record
+        return replace(
+            record,
+            heal_after_ns=effect.after_ns,
+            healed_ns=effect.by_ns,
+            proof={**record.proof, "healed": proof},
+        )
+
+    def _proven(self, record: FaultRecord, key: str) -> FaultRecord:
+        """Check that a fault has held until now; record the proof under a key, if it is given."""
+        try:
+            proof = self._places.prove(record.places)
+        except Exception as error:  # whatever it is, the record says so and the run fails
+            log.exception("fault %d has no proof", record.index)
+            return replace(record, error=record.error or str(error))
+        return replace(record, proof={**record.proof, key: proof}) if key else record
