@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
-from testbed.controller.actuators.openflow import DROP_PRIORITY, PATCH_PRIORITY
+from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.openvswitch.daemons import Wire
 from testbed.model.errors import RunFailedError
 

@@ -5,12 +5,9 @@ from typing import Any
 import pytest
 
 from testbed.controller.actuators import openflow
-from testbed.controller.actuators.openflow import (
-    DROP_PRIORITY,
-    PATCH_PRIORITY,
-    OpenFlowActuator,
-)
+from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.actuators.state import FaultError, LinkState
+from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
 from testbed.fabric.openvswitch.daemons import wires_of
 from testbed.model.faults.impairment import Impairment

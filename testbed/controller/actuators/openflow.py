@@ -5,16 +5,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.controller.actuators.state import Clock, Effect, FaultError, LinkState, check_carrier
+from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS, LinkControl
 from testbed.fabric.openvswitch.daemons import Wire, forwarded_packets
 from testbed.model.faults.record import OPENFLOW
 
 if TYPE_CHECKING:  # it loads Ryu
     from testbed.controller.session import Message, Session, SessionSource
-
-PATCH_PRIORITY = 100
-DROP_PRIORITY = 200
-"""Priorities of flows: that of a wire, and that of a blackhole, which overrides it."""
 
 NEITHER = (False, False)
 BOTH = (True, True)
