@@ -1,6 +1,6 @@
-"""Claims that tests hold, as figures: how much was tried of each, and how many tests failed.
+"""Claims that tests prove, as figures: how much was tried for each, and how many tests failed.
 
-pytest runs the tests, and each tells in its report how much it tried (`record_property`).
+pytest runs the tests; each reports how much it tried (`record_property`).
 """
 
 import os
@@ -20,23 +20,23 @@ from testbed.model.errors import MachineError, RunFailedError
 
 ROOT = Path(testbed.__file__).parents[1]
 _PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-o", "junit_family=xunit1")
-"""Of the families of reports the one that has properties of single tests."""
+"""The reports of this family hold the properties of single tests."""
 
 _ALL_PASSED, _SOME_FAILED = 0, 1
-"""pytest's exit status where it has tested."""
+"""pytest's exit statuses if the tests were run."""
 
 _LAST_LINES = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something that one or more tests hold.
+    """Something that one or more tests prove.
 
     Attributes:
-        what: they try, as the name of a figure.
-        counted: the property in which each test tells how much of it it tried.
-        least: how much all of them must have tried.
-        tests: as pytest names them: a file, or one test in it.
+        what: what they try, as the name of a figure.
+        counted: the property in which each test reports how much it tried.
+        least: how much all of them together must have tried.
+        tests: the tests as pytest names them: a file, or one test in it.
         environment: variables to run them with.
     """
 
@@ -48,54 +48,62 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Result:
+    """How much the tests of a claim tried, how many failed, and why one was skipped, if any."""
+
     counted: int
     failed: int
     skipped: str
 
 
 def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> list[Figure]:
-    """Run tests, so many `at_once` in processes of their own; what failed goes to the progress.
+    """Run the tests of claims, each claim in a process of its own.
+
+    Args:
+        claims: what is tested.
+        setting: its progress is called with each claim, and with the output of failed tests.
+        at_once: how many processes run at a time.
 
     Raises:
         MachineError: this is no checkout: an installed package has no tests.
-        RunFailedError: pytest could not test.
+        RunFailedError: pytest could not run the tests.
     """
     if not (ROOT / "tests").is_dir():
         raise MachineError(f"no tests beside {ROOT / 'testbed'}", "measure in a checkout")
     with ThreadPoolExecutor(at_once) as pool:
-        told = list(pool.map(lambda one: _run(one, setting), claims))
-    counts = [_figure(one, its) for one, its in zip(claims, told, strict=True)]
-    return [*counts, at_most("tests that failed", "", [sum(its.failed for its in told)], 0)]
+        results = list(pool.map(lambda claim: _run(claim, setting), claims))
+    failed = sum(result.failed for result in results)
+    return [*map(_figure, claims, results), at_most("tests that failed", "", [failed], 0)]
 
 
-def _figure(one: Claim, told: _Told) -> Figure:
-    figure = at_least(one.what, "", [told.counted], one.least)
-    return not_measured(figure, told.skipped) if told.skipped else figure
+def _figure(claim: Claim, result: _Result) -> Figure:
+    figure = at_least(claim.what, "", [result.counted], claim.least)
+    return not_measured(figure, result.skipped) if result.skipped else figure
 
 
-def _run(one: Claim, setting: Setting) -> _Told:
-    setting.progress(one.what)
+def _run(claim: Claim, setting: Setting) -> _Result:
+    setting.progress(claim.what)
     with TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
         done = subprocess.run(  # noqa: S603 - our own tests
-            [*_PYTEST, f"--junit-xml={report}", one.tests],
+            [*_PYTEST, f"--junit-xml={report}", claim.tests],
             check=False,
             cwd=ROOT,
-            env=os.environ | one.environment,
+            env=os.environ | claim.environment,
             capture_output=True,
             text=True,
         )
         if done.returncode not in (_ALL_PASSED, _SOME_FAILED):
-            raise RunFailedError(f"pytest could not test {one.tests}: {done.stdout}{done.stderr}")
+            raise RunFailedError(f"pytest could not test {claim.tests}: {done.stdout}{done.stderr}")
         if done.returncode == _SOME_FAILED:
             setting.progress("\n".join(done.stdout.splitlines()[-_LAST_LINES:]))
-        return _read(report, one.counted)
+        return _read(report, claim.counted)
 
 
-def _read(report: Path, counted: str) -> _Told:
+def _read(report: Path, counted: str) -> _Result:
     tree = ET.parse(report)  # noqa: S314 - pytest has just written it
-    told = [int(p.attrib["value"]) for p in tree.iter("property") if p.attrib["name"] == counted]
-    failed = sum(one.tag in ("failure", "error") for one in tree.iter())
-    skipped = next((one.attrib["message"] for one in tree.iter("skipped")), "")
-    return _Told(sum(told), failed, skipped)
+    properties = (element.attrib for element in tree.iter("property"))
+    count = sum(int(entry["value"]) for entry in properties if entry["name"] == counted)
+    failed = sum(element.tag in ("failure", "error") for element in tree.iter())
+    skipped = next((element.attrib["message"] for element in tree.iter("skipped")), "")
+    return _Result(count, failed, skipped)

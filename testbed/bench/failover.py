@@ -41,9 +41,7 @@ def failover(setting: Setting) -> list[Figure]:
         at_least("steady goodput / attainable", "", goodput, 0.98),
         at_most("first EV out", "RTT", times(faults, "detection"), 2),
         at_most("last EV out", "RTT", times(faults, "detection_last"), 3),
-        at_most(
-            "last EV out, real-equivalent", "us", times(faults, "detection_last", "real_us"), 39
-        ),
+        at_most("last EV out, real-equivalent", "us", last_real_us, 39),
         at_most("exposure", "RTT", times(faults, "exposure"), 4),
         at_most("stall", "RTT", times(faults, "stall"), 5),
         at_most("recovery", "RTT", times(faults, "recovery"), 10),

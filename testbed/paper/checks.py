@@ -1,4 +1,4 @@
-"""What a figure says, each thing with the bound that it must keep: once, or with several seeds."""
+"""Checks of a figure: measured values, with one seed or more, and their bounds."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,17 +10,17 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that a figure says, as measured here: once, or with each of several seeds.
+    """A measured value and its bounds.
 
     Attributes:
         what: what was measured.
         values: its value with each seed.
-        low: what it must not be below to hold.
-        high: what it must not be above.
+        low: the least value with which the check holds.
+        high: the largest value with which it holds.
         form: how values are shown, with their unit.
-        why_not: the reason where it does not hold, as far as one was found; else empty.
-        equal: of a comparison that cannot tell the two apart, in which case neither is ahead
-            whatever the median is: how that shows; else empty.
+        why_not: why it does not hold here, where the reason is known; else empty.
+        equal: the ranges of two transports that cannot be told apart; the check then does not
+            hold, whatever the median is. Empty for all other checks.
     """
 
     what: str
@@ -33,7 +33,7 @@ class Check:
 
     @property
     def measured(self) -> str:
-        """The median, with its unit; of several seeds with the least and the greatest value."""
+        """The median with its unit; with several seeds also the least and the greatest value."""
         middle, *ends = (
             self.form.format(value) for value in (self.value, min(self.values), max(self.values))
         )
@@ -46,7 +46,7 @@ class Check:
 
     @property
     def bound(self) -> str:
-        """What it must be to hold."""
+        """The bounds, as text."""
         low, high = self.form.format(self.low), self.form.format(self.high)
         if isinf(self.high):
             return f"≥ {low}"
@@ -56,7 +56,7 @@ class Check:
 
     @property
     def holds(self) -> bool:
-        """Whether the median is what it must be, and says something."""
+        """Whether the median is within the bounds, and the values can be told apart."""
         return self.low <= self.value <= self.high and not self.equal
 
 
@@ -82,54 +82,50 @@ def between(
 
 
 RESOLUTION = 0.01
-"""What comparisons tell apart: nothing is taken as less, nor a smaller difference as one. In base
-RTTs it is about as long as one packet; of what is near 1, a hundredth."""
+"""Comparisons do not tell smaller values apart, nor smaller differences. In base RTTs it is about the
+length of a packet; of ratios near 1 it is a hundredth."""
 
 
 def ahead(
-    what: str,
-    reference: Sequence[float],
-    other: Sequence[float],
-    *,
-    unit: str = "",
+    what: str, reference: Sequence[float], other: Sequence[float], *, unit: str = ""
 ) -> Check:
-    """Check that one is ahead of another in what is the better the less there is of it.
+    """Check that the reference has a lower cost than the other.
 
-    It is where the most that it has with any seed is below the least of the other: then their
-    ranges do not meet. Seeds do not pair them: each has other links. Shown is the other's over the
-    median of the reference.
+    It has if its largest cost with any seed is below the least of the other, so that their ranges
+    do not overlap. Seeds do not pair the costs: each seed has other links. The value shown is the
+    other's cost over the median of the reference.
 
     Args:
         what: what is compared.
-        reference: what should be ahead, with each seed.
-        other: what it is compared with.
-        unit: of all of them, if they have one.
+        reference: the cost that should be lower, with each seed.
+        other: the cost that it is compared with.
+        unit: the unit of all costs, if they have one.
     """
-    one, two = _resolved(reference), _resolved(other)
+    base, compared = _resolved(reference), _resolved(other)
     equal = ""
-    if min(two) - max(one) < RESOLUTION and min(one) - max(two) < RESOLUTION:
-        equal = f"equal: {_range(two)} beside {_range(one)} {unit}".rstrip()
-    return Check(what, relative(one, two), 1.0, inf, "{:.2f}", equal=equal)
+    if min(compared) - max(base) < RESOLUTION and min(base) - max(compared) < RESOLUTION:
+        equal = f"equal: {_range(compared)} beside {_range(base)} {unit}".rstrip()
+    return Check(what, relative(base, compared), 1.0, inf, "{:.2f}", equal=equal)
 
 
 def not_behind(what: str, reference: Sequence[float], other: Sequence[float]) -> Check:
-    """Check that one is not behind another in what is the better the less there is of it.
+    """Check that the reference has no higher cost than the other.
 
-    It may be equal: the other's median must not be below the least that the reference has with any
-    seed. Shown is the other's over the median of the reference.
+    It may be equal: the median of the other must not be below the least cost that the reference has
+    with any seed. The value shown is the other's cost over the median of the reference.
 
     Args:
         what: what is compared.
-        reference: what must not be behind, with each seed.
-        other: what it is compared with.
+        reference: the cost that must not be higher, with each seed.
+        other: the cost that it is compared with.
     """
-    one = _resolved(reference)
-    least = (min(one) - RESOLUTION) / median(one)
-    return Check(what, relative(one, other), least, inf, "{:.2f}")
+    resolved = _resolved(reference)
+    least = (min(resolved) - RESOLUTION) / median(resolved)
+    return Check(what, relative(resolved, other), least, inf, "{:.2f}")
 
 
 def relative(reference: Sequence[float], other: Sequence[float]) -> tuple[float, ...]:
-    """The other's values over the median of the reference, as far as they can be told apart."""
+    """The other's values over the median of the reference; tiny values count as RESOLUTION."""
     usual = median(_resolved(reference))
     return tuple(value / usual for value in _resolved(other))
 
@@ -143,15 +139,15 @@ def _range(values: Sequence[float]) -> str:
 
 
 def repeated(seeds: Sequence[tuple[Check, ...]]) -> tuple[Check, ...]:
-    """The checks of a figure with several seeds, from those with each."""
+    """The checks of a figure with several seeds, from its checks with each seed."""
     return tuple(
-        replace(same[0], values=tuple(value for one in same for value in one.values))
+        replace(same[0], values=tuple(value for check in same for value in check.values))
         for same in zip(*seeds, strict=True)
     )
 
 
 def most_typical(seeds: Sequence[tuple[Check, ...]]) -> int:
-    """Which seed's checks are nearest to the medians, by their ranks; the first of those alike."""
+    """The index of the seed whose checks are nearest to the medians, by their ranks."""
     values = np.array([[check.value for check in checks] for checks in seeds])
     ranks = values.argsort(axis=0, kind="stable").argsort(axis=0)
     return int(np.abs(ranks - (len(seeds) - 1) / 2).sum(axis=1).argmin())

@@ -1,10 +1,11 @@
-"""Whether probes name what is ill, and how soon: in virtual time, where many faults can be tried.
+"""Whether the Clustermapper finds faulty links and switches, and how soon, in virtual time.
 
-Only probes cross the fabric: they travel in a class of their own, ahead of data.
+Only probes cross the fabric: they have a class of their own, ahead of data.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from random import Random
 
 from testbed.bench.figure import Figure, at_least, at_most, no_target
@@ -25,10 +26,10 @@ from testbed.sim.mapper import Agents
 
 TOPOLOGY = "clos-4plane"
 HEALTHY_ROUNDS = 4
-"""Before the fault; the last of the ways of probes have then been taken."""
+"""Rounds of probes before the fault: by then every path of probes has been used."""
 
 HARD_ROUNDS = 12
-"""So long a dead link, direction or switch has to be named."""
+"""Rounds within which a dead link, direction or switch has to be named."""
 
 DEAD = Impairment(blackhole=True)
 
@@ -36,45 +37,46 @@ GREY_SHARES = (0.2, 0.05, 0.01)
 GREY_LINKS = 8
 
 CROSSINGS = 3
-"""Probes of a round that cross a T0-T1 link each way; a NIC's link is crossed by more."""
+"""Probes of a round that cross a T0-T1 link in each direction; more cross a NIC's link."""
 
 ENOUGH_LOST = 30
 """A grey link has to be named within the time in which so many of its probes are to be expected
 lost: several times as many as the evidence takes, and fewer than 12 in one case of 15,000."""
 
 TOGETHER_ROUNDS = 50
-"""So long a dead link and a grey port of one T0 have to be named, both."""
+"""Rounds within which both a dead link and a grey port of one T0 have to be named."""
 
 HEALTHY_SEEDS = (1, 2, 3, 4)
 HEALTHY_NS = 3600 * 10**9 // len(HEALTHY_SEEDS)
 
-LONGEST_WAY = 6
-"""Directions that a probe crosses at the most."""
+LONGEST_PATH = 6
+"""Directions that a probe crosses at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """How the search for culprits ended.
+    """How a search for faults ended.
 
-    `rounds`: from the fault until a link of each had been accused; None if one never was. `named`:
-    the standing accusations at the end are just the culprits. `innocent`: accusations that were
-    not of links of one culprit.
+    Attributes:
+        rounds: from the faults until a link of each had been accused; None if one never was.
+        exact: whether the accusations at the end name the faults and nothing else.
+        innocent: how many accusations named links without a fault.
     """
 
     rounds: float | None
-    named: bool
+    exact: bool
     innocent: int
 
 
 def localisation(setting: Setting) -> list[Figure]:
-    """Break everything that can break by itself, one after the other."""
+    """Break every link, direction and switch by itself, then grey ones, then two at once."""
     topology = load_topology(TOPOLOGY)
-    hard = [
+    dead = [
         _search(topology, {suspect: DEAD}, HARD_ROUNDS, setting)
-        for suspect in _everything(topology)
+        for suspect in _all_suspects(topology)
     ]
     figures = [
-        *_figures("dead link, direction or switch", hard, whole=True),
+        *_figures("dead link, direction or switch", dead, exact=True),
         *_grey(topology, setting),
         *_together(topology, setting),
     ]
@@ -85,101 +87,102 @@ def localisation(setting: Setting) -> list[Figure]:
 def _grey(topology: Topology, setting: Setting) -> list[Figure]:
     draw = Random(1)  # noqa: S311 - repeatable
     links = draw.sample(sorted(topology.links), GREY_LINKS)
-    ways = [draw.choice(topology.links[link].directions) for link in links]
-    both = [Suspect(SuspectKind.LINK, link) for link in links]
-    one = [Suspect(SuspectKind.DIRECTION, way) for way in ways]
+    directions = [draw.choice(topology.links[link].directions) for link in links]
+    trials = (
+        ("link", SuspectKind.LINK, links, 2 * CROSSINGS),
+        ("direction", SuspectKind.DIRECTION, directions, CROSSINGS),
+    )
     figures = []
     for share in GREY_SHARES:
-        for what, suspects, crossings in (
-            (f"link that loses {share:.0%}", both, 2 * CROSSINGS),
-            (f"direction that loses {share:.0%}", one, CROSSINGS),
-        ):
+        for what, kind, names, crossings in trials:
             rounds = round(ENOUGH_LOST / (crossings * share))
-            state = Impairment(loss=share)
-            trials = [_search(topology, {who: state}, rounds, setting) for who in suspects]
-            figures += _within(what, rounds, trials)
+            grey = [{Suspect(kind, name): Impairment(loss=share)} for name in names]
+            searches = [_search(topology, faults, rounds, setting) for faults in grey]
+            figures += _within(f"{what} that loses {share:.0%}", rounds, searches)
     return figures
 
 
 def _together(topology: Topology, setting: Setting) -> list[Figure]:
-    """A dead link and a grey port at each T0: it lies on every way that loses a probe."""
+    """A dead link and a grey port at each T0: the T0 is on every path that loses a probe."""
     draw = Random(1)  # noqa: S311 - repeatable
     trials = []
     for t0 in (switch for switch in topology.switches if switch.tier is Tier.T0):
         links = links_of_node(topology, t0)
         up = draw.choice([link.name for link in links if link.upper.node != t0])
         port = draw.choice([link.name for link in links if link.upper.node == t0])
-        ill = {
+        faults = {
             Suspect(SuspectKind.LINK, up): DEAD,
             Suspect(SuspectKind.LINK, port): Impairment(loss=GREY_SHARES[0]),
         }
-        trials.append(_search(topology, ill, TOGETHER_ROUNDS, setting))
+        trials.append(_search(topology, faults, TOGETHER_ROUNDS, setting))
     what = f"dead link and port that loses {GREY_SHARES[0]:.0%}, at one T0"
     return _within(what, TOGETHER_ROUNDS, trials)
 
 
 def _within(what: str, rounds: int, trials: Sequence[_Trial]) -> list[Figure]:
-    """Of searches that end after so many rounds: who was named in them, and who in the end."""
-    exact = sum(trial.named for trial in trials) / len(trials)
+    """Figures of searches that ended after so many rounds."""
+    exact = sum(trial.exact for trial in trials) / len(trials)
     return [
-        *_figures(f"{what}, within {rounds} rounds", trials, whole=False),
+        *_figures(f"{what}, within {rounds} rounds", trials, exact=False),
         no_target(f"{what}, by then: named and nothing else", "", [exact]),
     ]
 
 
-def _figures(what: str, trials: Sequence[_Trial], *, whole: bool) -> list[Figure]:
+def _figures(what: str, trials: Sequence[_Trial], *, exact: bool) -> list[Figure]:
+    """Figures of searches; with `exact` a search succeeds only if it named nothing else."""
     rounds = [trial.rounds for trial in trials if trial.rounds is not None]
-    right = [trial.named if whole else trial.rounds is not None for trial in trials]
+    named = [trial.exact if exact else trial.rounds is not None for trial in trials]
     return [
-        at_least(f"{what}: named", "", [sum(right) / len(trials)], 1.0),
+        at_least(f"{what}: named", "", [sum(named) / len(trials)], 1.0),
         at_most(f"{what}: innocent accused", "", [sum(trial.innocent for trial in trials)], 0),
-        no_target(f"{what}: until accused", "rounds", rounds or [float("inf")]),
+        no_target(f"{what}: until accused", "rounds", rounds or [inf]),
     ]
 
 
-def _everything(topology: Topology) -> list[Suspect]:
+def _all_suspects(topology: Topology) -> list[Suspect]:
     links = topology.links.values()
     return [
         *(Suspect(SuspectKind.LINK, link.name) for link in links),
-        *(Suspect(SuspectKind.DIRECTION, way) for link in links for way in link.directions),
+        *(Suspect(SuspectKind.DIRECTION, name) for link in links for name in link.directions),
         *(Suspect(SuspectKind.SWITCH, switch.name) for switch in topology.switches),
     ]
 
 
 def _search(
-    topology: Topology, ill: Mapping[Suspect, Impairment], rounds: int, setting: Setting
+    topology: Topology, faults: Mapping[Suspect, Impairment], rounds: int, setting: Setting
 ) -> _Trial:
-    setting.progress(", ".join(f"{state.as_record} {who.name}" for who, state in ill.items()))
+    """Let probes search for faults that begin after HEALTHY_ROUNDS, for so many rounds."""
+    setting.progress(", ".join(f"{state.as_record} {at.name}" for at, state in faults.items()))
     period_ns = _period_ns(topology)
     engine, fabric, mapper, findings = _probing(topology, period_ns)
-    struck = {who: suspect_directions(topology, who) for who in ill}
+    directions = {suspect: suspect_directions(topology, suspect) for suspect in faults}
     began = HEALTHY_ROUNDS * period_ns
     engine.run(began)
-    for who, state in ill.items():
-        for direction in struck[who]:
+    for suspect, state in faults.items():
+        for direction in directions[suspect]:
             fabric.impair(direction, state)
     engine.run(began + rounds * period_ns)
     accused = [(t, _links(topology, name)) for t, raised, _, name in findings if raised]
-    mine = [_links(topology, who.name) for who in ill]
-    first = [min((t for t, links in accused if links <= own), default=float("inf")) for own in mine]
+    faulty = [_links(topology, suspect.name) for suspect in faults]
+    first = [min((t for t, links in accused if links <= of_one), default=inf) for of_one in faulty]
     until = (max(first) - began) / period_ns
     return _Trial(
-        rounds=until if until < float("inf") else None,
-        named=mapper.denied_directions == frozenset().union(*struck.values()),
-        innocent=sum(not any(links <= own for own in mine) for _, links in accused),
+        rounds=until if until < inf else None,
+        exact=mapper.denied_directions == frozenset().union(*directions.values()),
+        innocent=sum(not any(links <= of_one for of_one in faulty) for _, links in accused),
     )
 
 
 def _healthy(topology: Topology, seed: int, setting: Setting) -> int:
-    """How often somebody is accused in a quarter of an hour in which nobody is ill.
+    """The number of accusations in a quarter of an hour without a fault.
 
-    The longest ways lose as many probes as the search takes for nothing: `BACKGROUND`.
+    The longest paths lose as many probes as the search tolerates: `BACKGROUND`.
     """
     setting.progress(f"probing a healthy fabric for a quarter of an hour, seed {seed}")
     engine, fabric, _, findings = _probing(topology, _period_ns(topology), seed)
     for link in topology.links.values():
         for direction in link.directions:
-            fabric.impair(direction, Impairment(loss=BACKGROUND / LONGEST_WAY))
+            fabric.impair(direction, Impairment(loss=BACKGROUND / LONGEST_PATH))
     engine.run(HEALTHY_NS)
     return len(findings)
 
@@ -187,7 +190,7 @@ def _healthy(topology: Topology, seed: int, setting: Setting) -> int:
 def _probing(
     topology: Topology, period_ns: int, seed: int = 1
 ) -> tuple[Engine, Fabric, Clustermapper, list[tuple[int, bool, str, str]]]:
-    """A fabric with nothing on it but probes, and where their findings go."""
+    """A fabric that only probes cross, and the list to which findings are appended."""
     engine = Engine()
     fabric = Fabric(topology, engine, seed)
     findings: list[tuple[int, bool, str, str]] = []

@@ -1,0 +1,73 @@
+"""A recording of simulated runs is compared with a later one run by run, part by part."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+import polars as pl
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/recording.py"
+
+
+@pytest.fixture
+def recording(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("recording", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "recording", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _recorded(
+    digest: str = "a", stall_rtt: float | None = 1.5, more: Mapping[str, str] = MappingProxyType({})
+) -> Mapping[str, Mapping[str, Any]]:
+    return {
+        "digests": {"summary.faults": digest, "flows.parquet": "f", **more},
+        "figures": {"faults[0].stall_rtt": stall_rtt},
+    }
+
+
+def test_equal_recordings_do_not_differ(recording: ModuleType) -> None:
+    assert [*recording.differences({"x seed 1": _recorded()}, {"x seed 1": _recorded()})] == []
+
+
+def test_a_difference_names_the_run_the_part_and_the_figures(recording: ModuleType) -> None:
+    before = {"x seed 1": _recorded(), "y seed 1": _recorded()}
+    after = {"x seed 1": _recorded("b", 2.5), "y seed 1": _recorded()}
+    lines = ["x seed 1: summary.faults", "    faults[0].stall_rtt: 1.5 before, 2.5 now"]
+    assert [*recording.differences(before, after)] == lines
+
+
+def test_a_part_or_a_run_that_only_one_recording_has_is_a_difference(
+    recording: ModuleType,
+) -> None:
+    def differences(before: Any, after: Any) -> Iterator[str]:
+        lines: Iterator[str] = recording.differences(before, after)
+        return lines
+
+    new_table = _recorded(more={"operations.parquet": "o"})
+    assert [*differences({"x": _recorded()}, {"x": new_table})] == ["x: operations.parquet"]
+    assert [*differences({"x": _recorded()}, {})] == [
+        "x: was recorded before, but is no longer run"
+    ]
+    assert [*differences({}, {"x": _recorded()})] == ["x: was not recorded before"]
+
+
+def test_a_digest_changes_with_every_value_and_type(recording: ModuleType) -> None:
+    columns = (
+        pl.Series("t", [1, 2]),
+        pl.Series("t", [1, 3]),
+        pl.Series("t", [1.0, 2.0]),
+        pl.Series("t", ["1", "2"]),
+        pl.Series("t", [1]),
+    )
+    assert len({recording.digest_of_column(column) for column in columns}) == len(columns)
+    assert recording.digest_of({"a": 0.1, "b": 2}) == recording.digest_of({"b": 2, "a": 0.1})
+    assert recording.digest_of(0.1) != recording.digest_of(0.1 + 1e-17 * 2)
