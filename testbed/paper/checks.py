@@ -82,8 +82,8 @@ def between(
 
 
 RESOLUTION = 0.01
-"""Comparisons do not tell smaller values apart, nor smaller differences. In base RTTs it is about the
-length of a packet; of ratios near 1 it is a hundredth."""
+"""Comparisons do not tell smaller values or differences apart. In base RTTs it is about the length
+of a packet; of ratios near 1 it is a hundredth."""
 
 
 def ahead(
