@@ -25,7 +25,7 @@ from testbed.results.records import TABLES
 
 @dataclass(frozen=True, slots=True)
 class RunData:
-    """Everything that a run recorded. Tables are keyed by name, with `t` in seconds from t0."""
+    """Everything that a run recorded; tables by name, with `t` in seconds of the run."""
 
     directory: Path
     scenario: Scenario
@@ -89,7 +89,7 @@ class RunData:
         )
 
     def crosses(self, flow: FlowRecord, ev: int, places: Collection[str]) -> bool:
-        """Whether an EV of a flow leads its data over one of these directions, or to a host."""
+        """Whether an EV of a flow leads its data over one of some directions, or from or to a host."""
         nodes = self.topology.nodes
         path = self.path_of(flow, ev)
         crossed = directions_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)
@@ -106,16 +106,16 @@ def load_run(directory: Path) -> RunData:
         manifest = Manifest.model_validate_json(_read(directory / MANIFEST))
         scenario = Scenario.model_validate(manifest.scenario)
         run = RunRecord.model_validate_json(_read(directory / RUN))
-        faults = [FaultRecord.from_line(x) for x in _lines(directory / FAULTS)]
-        health = [HealthSample.model_validate_json(x) for x in _lines(directory / HEALTH)]
+        faults = [FaultRecord.from_line(line) for line in _lines(directory / FAULTS)]
+        health = [HealthSample.model_validate_json(line) for line in _lines(directory / HEALTH)]
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         problem = Problem(f"{directory}: {error.title}.{place}", str(first["input"]), first["msg"])
         raise InputError([problem]) from error
-    known = {d for link in scenario.topology.links.values() for d in link.directions}
-    known |= {*scenario.topology.nodes, CONTROLLER}
-    unknown = [place for fault in faults for place in fault.places if place not in known]
+    places = {d for link in scenario.topology.links.values() for d in link.directions}
+    places |= {*scenario.topology.nodes, CONTROLLER}
+    unknown = [place for fault in faults for place in fault.places if place not in places]
     if unknown:
         problem = Problem(f"{directory / FAULTS}", unknown[0], "a place of the run's topology")
         raise InputError([problem])

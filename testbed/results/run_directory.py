@@ -1,6 +1,6 @@
-"""Where a run writes: a directory of its own, never overwritten, owned by the user.
+"""The directory of a run: never overwritten, owned by the user.
 
-A run is finished when its `summary.json` is there; it is written last.
+A run is finished when its summary is there; it is written last.
 """
 
 import errno
@@ -38,7 +38,7 @@ class RunDirectory:
         """
         stem = f"{started.strftime(_STAMP)}-{seed}"
         try:
-            made = _missing_parents(results / scenario)
+            new = _missing_parents(results / scenario)
             (results / scenario).mkdir(parents=True, exist_ok=True)
             path = _make_unique(results / scenario, stem)
         except OSError as error:
@@ -46,14 +46,12 @@ class RunDirectory:
                 "--results", str(results), f"a directory to write to ({error.strerror})"
             )
             raise InputError([problem]) from error
-        for one in (*made, path):
-            give_to_user(one)
         run = cls(path)
         run.figures.mkdir()
         run.logs.mkdir()
-        give_to_user(run.figures)
-        give_to_user(run.logs)
-        _point(path.parent / LATEST, path.name)
+        for directory in (*new, path, run.figures, run.logs):
+            give_to_user(directory)
+        _replace_link(path.parent / LATEST, path.name)
         return run
 
     @property
@@ -110,7 +108,7 @@ class RunDirectory:
         return path
 
     def give_to_user(self) -> None:
-        """Make everything in it the property of the user who called sudo, if one did."""
+        """Make all that it holds the property of the user who called sudo, if one did."""
         for directory, _, files in os.walk(self.path):
             give_to_user(Path(directory))
             for file in files:
@@ -119,16 +117,16 @@ class RunDirectory:
 
 def runs(results: Path) -> tuple[RunDirectory, ...]:
     """Every run under a results directory, finished or not, oldest first."""
-    found = [
+    directories = [
         path
         for path in results.glob("*/*")
         if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
     ]
-    return tuple(RunDirectory(path) for path in sorted(found, key=lambda p: (p.name, p)))
+    return tuple(RunDirectory(path) for path in sorted(directories, key=lambda p: (p.name, p)))
 
 
 def find_run(given: Path) -> RunDirectory:
-    """The run that a user means by a path: the run's own, or that of a scenario's latest.
+    """The run that a user means by a path: a run's directory, or a scenario's for its latest.
 
     Raises:
         InputError: it is no run directory.
@@ -142,7 +140,7 @@ def find_run(given: Path) -> RunDirectory:
                 "RUN",
                 str(given),
                 f"the directory of a run (it would hold {RUN})",
-                f"each run names its own as it ends, such as results/link-failure/{LATEST}",
+                f"each run prints its directory at its end; such as results/link-failure/{LATEST}",
             )
         ]
     )
@@ -179,7 +177,7 @@ def give_to_user(path: Path) -> None:
 
 
 def _missing_parents(path: Path) -> list[Path]:
-    return [one for one in (path, *path.parents) if not one.exists()]
+    return [directory for directory in (path, *path.parents) if not directory.exists()]
 
 
 def _make_unique(parent: Path, stem: str) -> Path:
@@ -193,7 +191,7 @@ def _make_unique(parent: Path, stem: str) -> Path:
     raise OSError(errno.EEXIST, "no free name for the run")
 
 
-def _point(link: Path, target: str) -> None:
+def _replace_link(link: Path, target: str) -> None:
     temporary = link.with_name(f".{link.name}.{secrets.token_hex(4)}")
     temporary.symlink_to(target)
     give_to_user(temporary)
