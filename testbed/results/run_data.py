@@ -89,7 +89,7 @@ class RunData:
         )
 
     def crosses(self, flow: FlowRecord, ev: int, places: Collection[str]) -> bool:
-        """Whether an EV of a flow leads its data over one of some directions, or from or to a host."""
+        """Whether an EV's data cross one of some directions of links, or reach or leave a host."""
         nodes = self.topology.nodes
         path = self.path_of(flow, ev)
         crossed = directions_of_path(self.topology, nodes[flow.src], nodes[flow.dst], path)

@@ -62,7 +62,7 @@ def test_what_never_took_effect_is_in_no_row(summary: Summary) -> None:
     never = faults[1].model_copy(update={"effective_s": None})
     run = summary.model_copy(update={"faults": (faults[0], never, faults[2])})
     assert fault_rows.rows(run) == []
-    assert fault_rows.struck(run) == [faults[0], faults[2]]
+    assert fault_rows.measured(run) == [faults[0], faults[2]]
 
 
 def test_a_fault_of_many_links_is_called_by_the_first(summary: Summary) -> None:

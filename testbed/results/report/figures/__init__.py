@@ -1,4 +1,4 @@
-"""The figures of a run: SVG and PNG, each with a caption that says what to look for."""
+"""The figures of a run as SVG and PNG, with captions that say what to look for."""
 
 from collections.abc import Sequence
 
@@ -18,14 +18,14 @@ from testbed.results.run_data import RunData
 
 MAX_EV_FIGURES = 2
 MAX_FAILOVERS = 4
-"""Faults drawn packet by packet: of those that affected a flow the ones that stalled it longest."""
+"""Most faults drawn packet by packet: those that stalled a flow longest."""
 
 __all__ = ["Drawing", "draw_all"]
 
 
 def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> tuple[Drawing, ...]:
     """Draw every figure of a run into its figures directory."""
-    by_flow = {one.flow.flow: one for one in tables}
+    by_flow = {flow.flow.flow: flow for flow in tables}
     effective = [fault for fault in summary.faults if fault.flows]
     worst = sorted(
         ((fault, _worst_flow(fault)) for fault in effective if fault.flows_affected),
@@ -37,7 +37,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
         drawings = (
             goodput.draw(data, tables, summary),
             operations.draw(data, summary),
-            *(failover.draw(data, by_flow[hit.flow], fault, hit, summary) for fault, hit in worst),
+            *(failover.draw(data, by_flow[f.flow], fault, f, summary) for fault, f in worst),
             *(ev_states.draw(data, flow, summary) for flow in _for_ev_states(tables, effective)),
             queues.draw(data, summary),
             link_health.draw(data, summary) if summary.localisation is not None else None,
@@ -48,7 +48,7 @@ def draw_all(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> t
 def _worst_flow(fault: FaultSummary) -> FlowFault:
     """The flow that stalled longest, of those that lost packets to the fault if any did.
 
-    A stall by itself may be no more than a while in which nothing was to be sent.
+    Without losses a stall may only mean that nothing was to be sent.
     """
     affected = (flow for flow in fault.flows if flow.affected)
     return max(affected, key=lambda flow: (flow.packets_lost > 0, _stall_ms(flow)))
@@ -61,6 +61,6 @@ def _stall_ms(flow: FlowFault) -> float:
 def _for_ev_states(
     tables: Sequence[FlowTables], faults: Sequence[FaultSummary]
 ) -> list[FlowTables]:
-    hit = {flow.flow for fault in faults for flow in fault.flows if flow.affected}
-    first = sorted(tables, key=lambda one: one.flow.flow not in hit)
-    return [one for one in first if one.spans][:MAX_EV_FIGURES]
+    affected = {flow.flow for fault in faults for flow in fault.flows if flow.affected}
+    affected_first = sorted(tables, key=lambda flow: flow.flow.flow not in affected)
+    return [flow for flow in affected_first if flow.spans][:MAX_EV_FIGURES]

@@ -1,4 +1,4 @@
-"""Groups of runs in one picture: goodput over time, and each figure with its interval."""
+"""Figures that compare groups of runs: goodput over time, and metrics with their intervals."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,10 +28,10 @@ from testbed.results.report.figures.style import (
 )
 
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)
-"""Of the groups, in order; more groups than colours are drawn in none but the last."""
+"""The groups' colours, in order; further groups all have the last."""
 
 BEFORE_RTTS, AFTER_RTTS = 5.0, 25.0
-"""What is shown around the first fault; of runs without one, the whole."""
+"""Shown around the first fault; runs without a fault are shown as a whole."""
 
 BIN_RTTS = 0.5
 MAX_PANELS = 12
@@ -57,10 +57,10 @@ def _save(figure: Figure, directory: Path, stem: str) -> None:
 def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     figure = new_figure(3.0)
     axes = figure.subplots()
-    struck = False
+    with_faults = False
     for i, group in enumerate(groups):
-        curves = [_curve(run, one) for run, one in zip(group.runs, group.summaries, strict=True)]
-        struck |= any(_zero_s(one) > 0 for one in group.summaries)
+        curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
+        with_faults |= any(_first_fault_s(summary) > 0 for summary in group.summaries)
         times = curves[0][0]
         shares = np.array([np.interp(times, *curve) for curve in curves])
         low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75), axis=0)
@@ -69,7 +69,7 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
             axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
     axes.axhline(100, color=GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
-    origin = "the first fault" if struck else "the start of the run"
+    origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
     axes.set_ylabel("goodput of all flows (% of attainable)")
     figure.legend(loc="outside lower center", ncols=2)
@@ -82,13 +82,13 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     return Drawing("comparison-goodput", "Goodput over time", caption)
 
 
-def _zero_s(summary: Summary) -> float:
+def _first_fault_s(summary: Summary) -> float:
     return next((f.effective_s for f in summary.faults if f.effective_s is not None), 0.0)
 
 
 def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     """Times in base RTTs from the first fault, or the start, and percent of attainable."""
-    rtt_s, zero = summary.base_rtt_us / 1e6, _zero_s(summary)
+    rtt_s, zero = summary.base_rtt_us / 1e6, _first_fault_s(summary)
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
     edges = np.arange(begin, min(AFTER_RTTS, end) if zero else end, BIN_RTTS)
@@ -101,7 +101,7 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
 
 
 def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
-    shown = [row for row in rows if _tells_apart(row)][:MAX_PANELS]
+    shown = [row for row in rows if _differs(row)][:MAX_PANELS]
     lines = max(-(-len(shown) // PANELS_A_ROW), 1)
     figure = new_figure(0.6 + lines * (0.7 + 0.16 * len(groups)))
     grid = figure.subplots(lines, PANELS_A_ROW, squeeze=False, sharey=True)
@@ -120,13 +120,13 @@ def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
     grid[0][0].invert_yaxis()
     _save(figure, directory, "comparison-figures")
     meaning = interval_meaning([len(group.runs) for group in groups])
-    caption = "What is not the same in all runs: medians of each group's runs" + (
-        f", with their {meaning}." if meaning else "."
+    caption = "Metrics that are not equal in all runs: the median of each group" + (
+        f", with its {meaning}." if meaning else "."
     )
     return Drawing("comparison-figures", "Figures", caption)
 
 
-def _tells_apart(row: Row) -> bool:
-    """Whether not all runs have the same."""
+def _differs(row: Row) -> bool:
+    """Whether not all runs have the same value."""
     values = [cell.value for cell in row.cells if cell.value is not None]
-    return len({number for one in values for number in (one.low, one.median, one.high)}) > 1
+    return len({number for value in values for number in (value.low, value.median, value.high)}) > 1

@@ -1,4 +1,4 @@
-"""The states of a flow's EVs over time: one row an EV, grouped by plane."""
+"""The states of a flow's EVs over time: a row for each EV, grouped by plane."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
 
 MAX_ROWS = 64
-"""Rows that can be told apart; of more EVs those are shown that ever changed, then the others."""
+"""Most rows; of more EVs those that ever changed are shown first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ _LOOKS = (_ACTIVE, _STANDBY, _SKIP, _BAD, _DENIED)
 
 def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     """Draw `ev_states_flow<n>`."""
-    struck = fault_rows.struck(summary)
+    faults = fault_rows.measured(summary)
     many = fault_rows.rows(summary)
     evs = _rows(data, flow)
     height = 0.17 if len(evs) <= MAX_ROWS // 2 else 0.12
@@ -55,31 +55,26 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
             _bar(axes, row, span)
         path = data.path_of(flow.flow, ev)
         entropy = f" #{ev >> 16}" if ev >> 16 else ""
-        crossing = any(data.crosses(flow.flow, ev, fault.places) for fault in struck)
-        labels.append(f"{'▶ ' * crossing}{path.name}{entropy}")
+        crossing = any(data.crosses(flow.flow, ev, fault.places) for fault in faults)
+        labels.append(f"{path.name}{entropy}")
         through.append(crossing)
     for row in range(1, len(evs)):
         planes = [data.path_of(flow.flow, evs[i]).plane for i in (row - 1, row)]
         if planes[0] != planes[1]:
             axes.axhline(row - 0.5, color=style.GREY, linewidth=0.6)
-    axes.set_yticks(range(len(evs)), labels)
-    for tick, crossing in zip(axes.get_yticklabels(), through, strict=True):
-        tick.set_fontsize(7 if height > 0.15 else 5.5)  # noqa: PLR2004 - the denser layout
-        if crossing:
-            tick.set_color(style.VERMILLION)
-            tick.set_fontweight("bold")
-    changes = [] if many else _changes(struck, end)
+    dense = height < 0.15  # noqa: PLR2004 - of the two heights
+    style.label_paths(axes, labels, through, fontsize=5.5 if dense else 7)
+    changes = [] if many else _changes(faults, end)
     rows = style.label_rows(changes, 0.009 * end)
     for (t, label), row in zip(changes, rows, strict=True):
         _mark(axes, t, label, -1 - row)
     axes.set_xlim(0, end)
     axes.set_ylim(len(evs) - 0.5, -0.6 - len(set(rows)))
-    zero = struck[0].effective_s or 0.0 if struck else 0.0
+    zero = faults[0].effective_s or 0.0 if faults else 0.0
     style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
     axes.set_xlabel("time from the start of the run (s)")
     axes.set_ylabel("path (plane / T1)")
     axes.spines["top"].set_visible(False)
-    axes.tick_params(axis="y", length=0)
     used = {_look(s) for ev in evs for s in flow.spans[ev] if s.end > 0}
     figure.legend(
         handles=[
@@ -95,24 +90,24 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     return Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
 
 
-def _changes(struck: Sequence[FaultSummary], end: float) -> list[tuple[float, str]]:
-    """When a few faults took effect and were healed, with what is written there."""
-    found = []
-    for fault in struck:
-        healed = "healed" if len(struck) == 1 else f"{fault_rows.name(fault)} healed"
-        found += [(fault.effective_s, fault_rows.name(fault)), (fault.healed_s, healed)]
-    return sorted((t, label) for t, label in found if t is not None and t < end)
+def _changes(faults: Sequence[FaultSummary], end: float) -> list[tuple[float, str]]:
+    """When a few faults took effect and were healed, with their labels."""
+    changes = []
+    for fault in faults:
+        healed = "healed" if len(faults) == 1 else f"{fault_rows.name(fault)} healed"
+        changes += [(fault.effective_s, fault_rows.name(fault)), (fault.healed_s, healed)]
+    return sorted((t, label) for t, label in changes if t is not None and t < end)
 
 
 def _caption(flow: FlowTables, evs: Sequence[int]) -> str:
     text = (
-        "One row an EV, named by its path and grouped by plane. Dark: in the active set, carrying "
-        "data; pale: a backup standing by; hatched: assumed bad, only probed. A ▶ marks EVs whose "
-        "path crosses a link that failed: exactly these should become hatched, each followed by a "
-        "backup of the same plane turning dark, and return after healing."
+        "Each row is an EV, named by its path and grouped by plane. Dark: in the active set, "
+        "carrying data. Pale: a backup standing by. Hatched: assumed bad, only probed. A ▶ marks "
+        "EVs whose path crosses a faulty link: exactly these should become hatched, each followed "
+        "by a backup of the same plane turning dark, and return after healing."
     )
     if len(evs) < len(flow.spans):
-        text += f" {len(evs)} of {len(flow.spans)} EVs, those first that changed."
+        text += f" {len(evs)} of {len(flow.spans)} EVs: those that changed come first."
     return text
 
 

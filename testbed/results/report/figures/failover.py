@@ -1,4 +1,4 @@
-"""The few round trips around a fault, packet by packet."""
+"""The round trips around a fault, packet by packet."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -56,7 +56,7 @@ def draw(
 
 
 def _caption(fault: FaultSummary, effect: FlowFault) -> str:
-    left = (
+    departures = (
         f"{effect.evs_detected} of them left the active set and send no more until probes are "
         "answered; a backup of the plane takes the turn of each, while there are any."
         if effect.evs_detected
@@ -65,17 +65,17 @@ def _caption(fault: FaultSummary, effect: FlowFault) -> str:
     return (
         "Above: each packet of one flow by its sequence number. Dots on the left edge of the band "
         "are packets being sent, dots on the right edge the same packets being placed, half a "
-        "round trip later. A cross is a packet that was lost; the thin line leads to its "
+        "round trip later. A cross is a packet that was lost; a thin line leads to its "
         "retransmission (triangle), and on to its placement. The black line is the in-order "
-        "delivered point: where it is flat the application waits, although bytes may keep being "
-        "placed. Below: the same packets by EV, for the planes concerned; "
-        f"▶ marks paths through {fault.target}. {left} {effect.packets_exposed} packets were sent "
-        f"into the fault; {effect.packets_lost} were lost to it, those under way among them."
+        "delivered point: while it is flat the application waits, although bytes may still be "
+        "placed. Below: the same packets by EV, for the planes of the faulty link; "
+        f"▶ marks paths through {fault.target}. {departures} {effect.packets_exposed} packets "
+        f"were sent into the fault; {effect.packets_lost} were lost to it, those under way among them."
     )
 
 
 def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]:
-    """The EVs through the link and their neighbours of the same planes."""
+    """The EVs through the faulty link, and others of the same planes."""
     paths = {ev: data.path_of(flow.flow, ev) for ev in flow.spans}
     through = {ev for ev in paths if data.crosses(flow.flow, ev, places)}
     planes = {paths[ev].plane for ev in through} or {0}
@@ -85,10 +85,10 @@ def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]
 
 
 def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.DataFrame:
-    """The transmissions in view, each with what became of it.
+    """The transmissions of a time, with what became of each.
 
-    `placed_t`: when this transmission's packet was placed for the first time; `lost`: whether it
-    was declared lost, and rightly; `next_t`: when the same packet was sent again.
+    Columns beside those of the table: `placed_t`, when its packet was first placed; `lost`, whether
+    the transmission was lost; `next_t`, when the same packet was sent again.
     """
     sent = flow.transmissions.with_columns(next_t=pl.col("t").shift(-1).over("seq")).sort("t")
     lost = flow.losses.filter(~pl.col("spurious")).select("seq", "ev", t="sent_t", lost=True)
@@ -100,7 +100,7 @@ def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.Da
     )
     return (
         sent.filter(pl.col("t").is_between(begin, end))
-        # The core decides to send a moment before the packet is handed to the socket.
+        # The core records `sent_t` a moment before the packet is handed to the socket.
         .join_asof(
             lost.sort("t"),
             on="t",
@@ -135,8 +135,8 @@ def _sequence(
         if again is not None:
             line = [(t - start) * 1e3, (again - start) * 1e3]
             axes.plot(line, [seq - zero] * 2, color=style.VERMILLION, linewidth=0.5, alpha=faint)
-    again = packets.filter("retransmitted")
-    for t, placed, seq in again.filter(~pl.col("lost")).select("t", "placed_t", "seq").iter_rows():
+    resent = packets.filter("retransmitted")
+    for t, placed, seq in resent.filter(~pl.col("lost")).select("t", "placed_t", "seq").iter_rows():
         if placed is not None and placed > t:
             line = [(t - start) * 1e3, (placed - start) * 1e3]
             axes.plot(line, [seq - zero] * 2, color=style.PURPLE, linewidth=0.5, alpha=faint)
@@ -144,8 +144,8 @@ def _sequence(
         ms(lost["t"]), lost["seq"] - zero, "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4
     )
     axes.plot(
-        ms(again["t"]),
-        again["seq"] - zero,
+        ms(resent["t"]),
+        resent["seq"] - zero,
         "^",
         ms=3.6,
         color=style.PURPLE,
@@ -153,21 +153,11 @@ def _sequence(
         mew=0.3,
         zorder=4,
     )
-    axes.plot(ms(again["placed_t"]), again["seq"] - zero, ".", ms=3, color=style.BLUE, zorder=4)
-    seen = packets["seq"]
-    if seen.n_unique() > 1:
-        axes.set_ylim(_low(seen) - zero, _high(seen) - zero)
+    axes.plot(ms(resent["placed_t"]), resent["seq"] - zero, ".", ms=3, color=style.BLUE, zorder=4)
+    if packets["seq"].n_unique() > 1:
+        seqs = packets["seq"].to_numpy()
+        axes.set_ylim(int(seqs.min()) - zero, int(seqs.max()) - zero)
     axes.set_ylabel("PSN, from the first one\nsent after the fault")
-
-
-def _low(values: pl.Series) -> int:
-    low = values.min()
-    return low if isinstance(low, int) else 0
-
-
-def _high(values: pl.Series) -> int:
-    high = values.max()
-    return high if isinstance(high, int) else 1
 
 
 def _rotation(
@@ -189,28 +179,20 @@ def _rotation(
                     alpha=0.28,
                     linewidth=0,
                 )
-        own = packets.filter(pl.col("ev") == ev).with_columns(x=(pl.col("t") - start) * 1e3)
+        of_ev = packets.filter(pl.col("ev") == ev).with_columns(x=(pl.col("t") - start) * 1e3)
         for chosen, marker, size, edge, colour in (
-            (own.filter(~pl.col("lost") & ~pl.col("retransmitted")), "|", 6, 0.9, style.GREY),
-            (own.filter("lost"), "x", 4.5, 1.2, style.VERMILLION),
-            (own.filter(~pl.col("lost") & pl.col("retransmitted")), "^", 4, 0.3, style.PURPLE),
+            (of_ev.filter(~pl.col("lost") & ~pl.col("retransmitted")), "|", 6, 0.9, style.GREY),
+            (of_ev.filter("lost"), "x", 4.5, 1.2, style.VERMILLION),
+            (of_ev.filter(~pl.col("lost") & pl.col("retransmitted")), "^", 4, 0.3, style.PURPLE),
         ):
             axes.plot(chosen["x"], [row] * chosen.height, marker, ms=size, mew=edge, color=colour)
-    axes.set_yticks(range(len(evs)))
-    axes.set_yticklabels(
-        [
-            ("▶ " if data.crosses(flow.flow, ev, fault.places) else "")
-            + data.path_of(flow.flow, ev).name
-            for ev in evs
-        ],
+    style.label_paths(
+        axes,
+        [data.path_of(flow.flow, ev).name for ev in evs],
+        [data.crosses(flow.flow, ev, fault.places) for ev in evs],
         fontsize=7,
     )
-    for tick, ev in zip(axes.get_yticklabels(), evs, strict=True):
-        if data.crosses(flow.flow, ev, fault.places):
-            tick.set_color(style.VERMILLION)
-            tick.set_fontweight("bold")
     axes.set_ylim(len(evs) - 0.4, -0.6)
-    axes.tick_params(axis="y", length=0)
     axes.set_ylabel("EV's path")
 
 

@@ -1,7 +1,6 @@
-"""When faults were in force, on axes of their own: where there are too many to name in a figure."""
+"""When faults were in force, on axes of their own: for figures with too many faults to name."""
 
 from collections.abc import Sequence
-from itertools import groupby
 
 from matplotlib.axes import Axes
 
@@ -9,50 +8,49 @@ from testbed.model.summary import FaultSummary, Summary
 from testbed.results.report.figures import style
 
 MAX_NAMED = 2
-"""Faults that a figure names beside what they did; more have rows of their own above it."""
+"""Most faults that a figure names; if there are more, they have rows of their own above it."""
 
 MAX_ROWS = 12
-"""Faults that have a row each; of more every kind has one."""
+"""Most faults with a row each; if there are more, each kind has a row."""
 
 ROW_IN = 0.15
 
 Row = tuple[str, list[FaultSummary]]
 
 
-def struck(summary: Summary) -> list[FaultSummary]:
+def measured(summary: Summary) -> list[FaultSummary]:
     """The faults that took effect in the measured time, in order of time."""
-    found = [fault for fault in summary.faults if fault.effective_s is not None and fault.flows]
-    return sorted(found, key=lambda fault: fault.effective_s or 0.0)
+    faults = [fault for fault in summary.faults if fault.effective_s is not None and fault.flows]
+    return sorted(faults, key=lambda fault: fault.effective_s or 0.0)
 
 
 def too_late(summary: Summary) -> list[FaultSummary]:
     """The faults that took effect after the measured time."""
-    return [one for one in summary.faults if one.effective_s is not None and not one.flows]
+    return [f for f in summary.faults if f.effective_s is not None and not f.flows]
 
 
 def name(fault: FaultSummary) -> str:
-    """What a fault is called in a figure: `cut p0_t0_0--p0_t1_1`, and of many targets the first."""
+    """The name of a fault in figures: `cut p0_t0_0--p0_t1_1`, with the first of many targets."""
     first, *others = fault.target.split(", ")
     return f"{fault.kind} {first}" + (f" and {len(others)} more" if others else "")
 
 
 def origin(summary: Summary) -> str:
-    """From what an axis in base RTTs counts."""
-    count = len(struck(summary))
+    """The origin of an axis in base RTTs."""
+    count = len(measured(summary))
     return ("the start", "the fault")[count] if count <= 1 else "the first fault"
 
 
 def rows(summary: Summary) -> list[Row]:
-    """A row a fault, or a kind where there are many; none where all are named in the figure."""
-    faults = struck(summary)
+    """A row for each fault, or kind of many faults; none if the figure names all faults."""
+    faults = measured(summary)
     if len(faults) <= MAX_NAMED:
         return []
     if len(faults) <= MAX_ROWS:
         return [(name(fault), [fault]) for fault in faults]
     kinds = list(dict.fromkeys(fault.kind for fault in faults))
-    of_kind = groupby(sorted(faults, key=lambda one: kinds.index(one.kind)), lambda one: one.kind)
-    found = [(kind, list(group)) for kind, group in of_kind]
-    return [(f"{kind}, {_times(len(group))}", group) for kind, group in found]
+    by_kind = [(kind, [fault for fault in faults if fault.kind == kind]) for kind in kinds]
+    return [(f"{kind}, {_times(len(group))}", group) for kind, group in by_kind]
 
 
 def _times(count: int) -> str:
@@ -65,7 +63,7 @@ def height_in(shown: Sequence[Row]) -> float:
 
 
 def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:
-    """Draw the rows, each fault a bar from when it took effect until it was healed, or the end."""
+    """Draw the rows: a bar for each fault, from its effect to its healing or the end."""
     for row, (_, faults) in enumerate(shown):
         for fault in faults:
             start = fault.effective_s or 0.0
@@ -87,7 +85,7 @@ def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:
 
 
 def shade(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
-    """Shade the time in which at least one of many faults was in force, once."""
+    """Shade the times in which at least one of many faults was in force."""
     until = 0.0
     for fault in faults:
         healed = end if fault.healed_s is None else fault.healed_s

@@ -14,7 +14,7 @@ from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
 
 MAX_FLOWS = 4
-"""Panels in the figure; of more flows, the first ones are drawn."""
+"""Most panels; of more flows the first are drawn."""
 
 ZOOM_BEFORE_RTTS = 2.0
 MIN_ZOOM_RTTS = 6.0
@@ -22,13 +22,13 @@ MAX_ZOOM_RTTS = 20.0
 ZOOM_WINDOW_RTTS = 0.5
 
 LABELLED_LEFT = 0.6
-"""A mark so far to the right has its label at its left, as there is no room on the other side."""
+"""Share of the axis from which on a mark's label is at its left: right of it is no room."""
 
 
 def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:
-    """Draw `goodput`: one row a flow."""
+    """Draw `goodput`: a row for each flow."""
     shown = tables[:MAX_FLOWS]
-    fault = next(iter(fault_rows.struck(summary)), None)
+    fault = next(iter(fault_rows.measured(summary)), None)
     many = fault_rows.rows(summary)
     heights = [2.25] * len(shown)
     if many:
@@ -55,7 +55,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
         if last:
             grid[row][0].set_xlabel("time from the start of the run (s)")
         if fault is not None:
-            effect = next(one for one in fault.flows if one.flow == flow.flow.flow)
+            effect = next(f for f in fault.flows if f.flow == flow.flow.flow)
             _around_fault(grid[row][1], data, flow, fault, effect, row == 0)
             grid[row][1].set_title(f"around {fault_rows.origin(summary)}")
             style.real_rate_axis(grid[row][1], summary.dilation, "real-equivalent (Gbit/s)")
@@ -84,15 +84,15 @@ def _caption(
     width = _bin_s(data) * 1e3
     text = (
         f"Payload newly placed at the receiver, in bins of {width:.0f} ms, stacked by plane: an "
-        "even spray shows as layers of equal height. The dashed line is what the fabric allows "
-        "(port rates less headers and the flow's own SACKs, less what a dead link took)."
+        "even spray shows as layers of equal height. The dashed line is what the fabric allows: "
+        "port rates less headers, the flow's own SACKs, and what a dead link takes away."
     )
     if fault is not None:
         text += (
             f" Right: the total around the fault, averaged over the {ZOOM_WINDOW_RTTS:g} base RTT "
-            "before each point. What was in flight still arrives for half an RTT; then the share "
-            "of the dead paths is missing, until their EVs leave the active set and the lost "
-            "packets are resent."
+            "before each point. Packets in flight still arrive for half an RTT. Then the share of "
+            "the dead paths is missing, until their EVs leave the active set and the lost packets "
+            "are resent."
         )
     if len(shown) < len(tables):
         text += f" The first {len(shown)} of {len(tables)} flows."
@@ -100,7 +100,7 @@ def _caption(
 
 
 def _bin_s(data: RunData) -> float:
-    """Bins of half an RTT or more: finer ones show single packets, not goodput."""
+    """Width of bins in seconds, at least half an RTT: finer bins would show single packets."""
     return max(data.run.bin_s, data.base_rtt_s / 2)
 
 
@@ -111,8 +111,9 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
     arrivals = data.table("arrivals", flow.flow.flow)
     base = np.zeros(len(edges) - 1)
     for plane in range(data.topology.planes):
-        own = arrivals.filter(pl.col("plane") == plane)
-        placed, _ = np.histogram(own["t"].to_numpy(), edges, weights=own["bytes"].to_numpy())
+        of_plane = arrivals.filter(pl.col("plane") == plane)
+        times, weights = of_plane["t"].to_numpy(), of_plane["bytes"].to_numpy()
+        placed, _ = np.histogram(times, edges, weights=weights)
         above = base + placed * 8 / width / 1e6
         axes.stairs(
             above,
@@ -128,9 +129,9 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
     moments = np.linspace(0, end, 2000)
     rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
     axes.plot(moments, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
-    struck = fault_rows.struck(summary)
-    _faults(axes, struck, end)
-    zero = struck[0].effective_s or 0.0 if struck else 0.0
+    faults = fault_rows.measured(summary)
+    _faults(axes, faults, end)
+    zero = faults[0].effective_s or 0.0 if faults else 0.0
     if first:
         style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
     axes.spines["top"].set_visible(False)
@@ -140,7 +141,7 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
 
 
 def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
-    """Shade when they were in force, and name them if there are few."""
+    """Shade the times of faults, and name the faults if they are few."""
     if len(faults) > fault_rows.MAX_NAMED:
         fault_rows.shade(axes, faults, end)
         return
@@ -172,7 +173,7 @@ def _around_fault(
     axes.plot(x, allowed, color=style.BLACK, linestyle=(0, (4, 2)))
     healed = np.inf if fault.healed_s is None else fault.healed_s
     style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
-    if effect.affected:  # or what is marked would be a chance dip
+    if effect.affected:  # or the marks would be those of a chance dip
         marks(axes, effect, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
     axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)

@@ -10,40 +10,39 @@ from testbed.results.run_data import RunData
 
 
 def draw(data: RunData, summary: Summary) -> Drawing | None:
-    """Draw `operations`: one row a kind; None where the workload has none."""
+    """Draw `operations`: a row for each kind; None without operations."""
     if not summary.operations:
         return None
     operations = completed(data.tables["operations"])
     figure = style.new_figure(2.4 * len(summary.operations) + 0.6)
     grid = figure.subplots(len(summary.operations), 2, squeeze=False, width_ratios=[1.7, 1])
-    for (course, spread), one in zip(grid, summary.operations, strict=True):
-        own = operations.filter(pl.col("kind") == one.kind)
-        ends = own["end"].to_numpy()
-        ms = (ends - own["start"].to_numpy()) * 1e3
-        one_after_another = one.kind != "transfer"  # those of a connection matrix go side by side
-        line = "-" if one_after_another else ""
-        course.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
-        for fault in fault_rows.struck(summary):
+    for (over_time, distribution), kind in zip(grid, summary.operations, strict=True):
+        of_kind = operations.filter(pl.col("kind") == kind.kind)
+        ends = of_kind["end"].to_numpy()
+        ms = (ends - of_kind["start"].to_numpy()) * 1e3
+        line = "" if kind.kind == "transfer" else "-"  # transfers of a matrix go side by side
+        over_time.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
+        for fault in fault_rows.measured(summary):
             healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
-            style.shade(course, fault.effective_s or 0.0, healed)
-        course.set_xlim(0, data.run.duration_s)
-        course.set_ylim(0, ms.max() * 1.15)
-        course.set_ylabel(f"{one.kind} (ms)")
-        course.set_xlabel("when it ended, from the start of the run (s)")
-        spread.ecdf(ms, color=style.BLUE)
-        spread.set_xlim(0, ms.max() * 1.15)
-        spread.set_ylim(0, 1.02)
-        spread.set_xlabel("completion time (ms)")
-        spread.set_ylabel("share finished")
+            style.shade(over_time, fault.effective_s or 0.0, healed)
+        over_time.set_xlim(0, data.run.duration_s)
+        over_time.set_ylim(0, ms.max() * 1.15)
+        over_time.set_ylabel(f"{kind.kind} (ms)")
+        over_time.set_xlabel("when it ended, from the start of the run (s)")
+        distribution.ecdf(ms, color=style.BLUE)
+        distribution.set_xlim(0, ms.max() * 1.15)
+        distribution.set_ylim(0, 1.02)
+        distribution.set_xlabel("completion time (ms)")
+        distribution.set_ylabel("share finished")
     style.save(figure, data.figures, "operations", summary)
     return Drawing("operations", "Completion times", _caption(summary))
 
 
 def _caption(summary: Summary) -> str:
     return (
-        "Left: how long each operation took, at the time when its last host was done with it; a "
-        "fault in force is shaded. Right: the share that took no longer. An operation lasts from "
-        "when its first host began it until its last host is done. "
+        "Left: how long each operation took, at the time when its last host was done; faults in "
+        "force are shaded. Right: the share of operations that took no longer. An operation lasts "
+        "from when its first host began it until its last host is done. "
         + "; ".join(
             f"{kind.kind}: {kind.count}, median {kind.median.ms:.0f} ms "
             f"({kind.median.real_us:.1f} µs at full speed)"

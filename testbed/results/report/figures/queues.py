@@ -17,7 +17,7 @@ from testbed.results.report.figures.style import Drawing
 from testbed.results.run_data import RunData
 
 ZOOM_RTTS = 6.0
-"""What the right panels show, with the fullest moment a third from the left."""
+"""Width of the right panels; the fullest moment is a third from the left."""
 
 _HOPS = ((Tier.T0, Tier.T1), (Tier.T1, Tier.T0), (Tier.T0, Tier.HOST))
 _EVENTS = (
@@ -36,9 +36,9 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     figure = style.new_figure(2.0 * len(shown) + 0.7)
     grid = figure.subplots(len(shown), 2, squeeze=False, sharey="row", width_ratios=[1.5, 1])
     for row, link in enumerate(shown):
-        own = samples.filter(pl.col("direction") == link.direction)
-        _whole_run(grid[row][0], data, link, own)
-        _fullest(grid[row][1], data, link, own, first=row == 0)
+        of_link = samples.filter(pl.col("direction") == link.direction)
+        _whole_run(grid[row][0], data, link, of_link)
+        _fullest(grid[row][1], data, link, of_link, first=row == 0)
     grid[-1][0].set_xlabel("time from the start of the run (s)")
     grid[-1][1].set_xlabel("time (s)")
     handles, labels = _legend(list(grid.flat))
@@ -48,34 +48,34 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     return Drawing("queues", "Queues of the switches", _caption(data, shown))
 
 
-def _busiest(topology: Topology, summary: Summary, waited: set[str]) -> list[LinkSummary]:
+def _busiest(topology: Topology, summary: Summary, sampled: set[str]) -> list[LinkSummary]:
     """The busiest queue at a T0 upwards, at a T1 downwards and at a T0 to a host."""
-    found: dict[tuple[Tier, Tier], LinkSummary] = {}
+    busiest: dict[tuple[Tier, Tier], LinkSummary] = {}
     for link in sorted(summary.links, key=lambda link: link.congestion, reverse=True):
-        if link.direction in waited:
+        if link.direction in sampled:
             sender, receiver = (topology.nodes[name] for name in link.direction.split(">"))
-            found.setdefault((sender.tier, receiver.tier), link)
-    return [found[hop] for hop in _HOPS if hop in found]
+            busiest.setdefault((sender.tier, receiver.tier), link)
+    return [busiest[hop] for hop in _HOPS if hop in busiest]
 
 
 def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
     rtt_ms = data.base_rtt_s * 1e3
     counts = "; ".join(
-        f"{one.direction}: {one.offered} packets, {one.marked} marked, {one.trimmed} trimmed, "
-        f"{one.full} dropped"
-        for one in shown
+        f"{link.direction}: {link.offered} packets, {link.marked} marked, "
+        f"{link.trimmed} trimmed, {link.full} dropped"
+        for link in shown
     )
     return (
-        "What waits at the busiest port of each kind (T0 to T1, T1 to T0, T0 to host), in "
-        "bandwidth-delay products of its link. Dotted: from where packets are marked at random, "
-        "from where all are, and from where they are trimmed. Dots stand where that happened since "
-        f"the sample before. Right: the fullest moment; a base RTT is {rtt_ms:.0f} ms. "
-        f"From first to last packet {counts}."
+        "Backlog of the busiest port of each kind (T0 to T1, T1 to T0, T0 to host), in "
+        "bandwidth-delay products of its link. Dotted lines: the backlogs from which packets are "
+        "marked at random, from which all are marked, and from which they are trimmed. Dots: "
+        "packets were marked, trimmed or dropped since the previous sample. Right: around the "
+        f"greatest backlog; a base RTT is {rtt_ms:.0f} ms. In the whole run: {counts}."
     )
 
 
-def _whole_run(axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame) -> None:
-    _queue(axes, data, link, own)
+def _whole_run(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:
+    _queue(axes, data, link, samples)
     axes.set_xlim(0, run_end(data))
     axes.set_ylim(0, None)
     axes.set_ylabel("backlog (BDP)")
@@ -83,10 +83,10 @@ def _whole_run(axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame) 
 
 
 def _fullest(
-    axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame, *, first: bool
+    axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame, *, first: bool
 ) -> None:
-    _queue(axes, data, link, own)
-    peak = own["t"][int(np.argmax(own["backlog_bytes"].to_numpy()))]
+    _queue(axes, data, link, samples)
+    peak = samples["t"][int(np.argmax(samples["backlog_bytes"].to_numpy()))]
     start = max(peak - ZOOM_RTTS / 3 * data.base_rtt_s, 0)
     axes.set_xlim(start, start + ZOOM_RTTS * data.base_rtt_s)
     axes.spines["top"].set_visible(False)
@@ -94,16 +94,16 @@ def _fullest(
         style.rtt_axis(axes, start, data.base_rtt_s, "base RTTs")
 
 
-def _queue(axes: Axes, data: RunData, link: LinkSummary, own: pl.DataFrame) -> None:
+def _queue(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:
     queue, bdp = _port(data.topology, link.direction)
-    t, backlog = own["t"].to_numpy(), own["backlog_bytes"].to_numpy() / bdp
+    t, backlog = samples["t"].to_numpy(), samples["backlog_bytes"].to_numpy() / bdp
     axes.fill_between(t, backlog, step="post", color=style.SKY, alpha=0.45, linewidth=0)
     axes.step(t, backlog, where="post", color=style.BLUE, linewidth=0.8)
     for name, depth in queue.depths().items():
         if name != "limit":
             axes.axhline(depth.in_bytes(bdp) / bdp, color=style.GREY, linestyle=":", linewidth=0.8)
     for column, label, colour in _EVENTS:
-        happened = np.diff(own[column].to_numpy(), prepend=own[column][0]) > 0
+        happened = np.diff(samples[column].to_numpy(), prepend=samples[column][0]) > 0
         if happened.any():
             axes.plot(t[happened], backlog[happened], ".", color=colour, markersize=3, label=label)
 
@@ -119,8 +119,8 @@ def _port(topology: Topology, direction: str) -> tuple[Queue, int]:
 
 
 def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    found: dict[str, Artist] = {}
-    for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
-            found.setdefault(label, handle)
-    return list(found.values()), list(found)
+    handles: dict[str, Artist] = {}
+    for panel in axes:
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    return list(handles.values()), list(handles)

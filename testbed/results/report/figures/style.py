@@ -1,4 +1,4 @@
-"""How every figure looks: colours that colour-blind readers tell apart, sizes, axes, marks."""
+"""The style of all figures: colours for colour-blind readers, sizes, axes, marks."""
 
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -31,13 +31,13 @@ GREY = "#6b6b6b"
 LIGHT = "#d9d9d9"
 
 PLANES = (BLUE, SKY, GREEN, YELLOW, ORANGE, PURPLE, "#999999", "#4d4d4d")
-"""Vermillion is left out: it stands for faults and losses, in every figure."""
+"""Without vermillion, which stands for faults and losses in every figure."""
 
 WIDTH_IN = 7.6
 PNG_DPI = 170
 
 MARK_COLUMNS = 100
-"""Characters on a line of the mark that a figure of an untrusted run carries."""
+"""Characters on a line of the banner on figures of untrusted runs."""
 
 _RC: dict[str, Any] = {
     "font.family": "sans-serif",
@@ -110,9 +110,11 @@ def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
 
 
 def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
-    """In which row each label (where it begins, its text) goes, so that none covers another.
+    """The row of each label, so that none covers another: the first row that is free.
 
-    `character` is the width of one, in units of the axis; the first row that is free is taken.
+    Args:
+        labels: where each begins, and its text.
+        character: the width of a character, in units of the axis.
     """
     free: list[float] = []
     rows = []
@@ -122,6 +124,19 @@ def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[in
         free[row : row + 1] = [until]
         rows.append(row)
     return rows
+
+
+def label_paths(
+    axes: Axes, paths: Sequence[str], faulty: Sequence[bool], *, fontsize: float
+) -> None:
+    """Label the rows of an axis with paths; faulty ones are marked with ▶ and in colour."""
+    labels = [f"{'▶ ' * marked}{path}" for path, marked in zip(paths, faulty, strict=True)]
+    axes.set_yticks(range(len(paths)), labels, fontsize=fontsize)
+    axes.tick_params(axis="y", length=0)
+    for tick, marked in zip(axes.get_yticklabels(), faulty, strict=True):
+        if marked:
+            tick.set_color(VERMILLION)
+            tick.set_fontweight("bold")
 
 
 def shade(axes: Axes, start: float, end: float, label: str | None = None, row: int = 0) -> None:
@@ -143,7 +158,7 @@ def shade(axes: Axes, start: float, end: float, label: str | None = None, row: i
 
 
 def whisker(axes: Axes, place: float, low: float, high: float) -> None:
-    """Mark on a horizontal bar at `place` from where to where its values go, if they differ."""
+    """Mark the range of values on a horizontal bar at `place`, if there is one."""
     if low < high:
         axes.plot([low, high], [place] * 2, color=BLACK, linewidth=1)
         axes.plot([low, high], [place] * 2, "|", color=BLACK, markersize=5)
