@@ -74,8 +74,7 @@ class Client(Closeable):
 
     def faults(self) -> list[dict[str, Any]]:
         """The records of every fault so far."""
-        records: list[dict[str, Any]] = self._request("GET", "/faults")
-        return records
+        return self._request("GET", "/faults")
 
     def inject(self, entry: dict[str, Any]) -> dict[str, Any]:
         """Inject a fault, given as an entry of a timeline; returns its record.
@@ -84,8 +83,7 @@ class Client(Closeable):
             InputError: it is wrong.
             RunFailedError: it did not take effect.
         """
-        record: dict[str, Any] = self._request("POST", "/faults", entry)
-        return record
+        return self._request("POST", "/faults", entry)[0]
 
     def heal(self, index: int) -> dict[str, Any]:
         """Heal a fault; returns its record.
@@ -94,10 +92,13 @@ class Client(Closeable):
             InputError: no fault of that number is in force.
             RunFailedError: it did not heal.
         """
-        record: dict[str, Any] = self._request("DELETE", f"/faults/{index}")
-        return record
+        return self._request("DELETE", f"/faults/{index}")[0]
 
-    def _request(self, method: str, path: str, content: object = None) -> Any:
+    def _request(self, method: str, path: str, content: object = None) -> list[dict[str, Any]]:
+        """Send a request; return the records in its reply.
+
+        Raises what the public methods raise.
+        """
         body = None if content is None else json.dumps(content)
         try:
             self._http.request(method, path, body)
@@ -109,7 +110,7 @@ class Client(Closeable):
             raise RunFailedError(str(reply.get("error", reply)))
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise InputError([Problem(**problem) for problem in reply["errors"]])
-        return reply
+        return reply if isinstance(reply, list) else [reply]
 
 
 # --- on the loopback --------------------------------------------------------------------------

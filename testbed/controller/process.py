@@ -20,7 +20,6 @@ The controller sends:
 
 import contextlib
 import logging
-import select
 import signal
 import socket
 import sys
@@ -47,7 +46,7 @@ from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.processes import Child, spawn
+from testbed.sandbox.processes import Child, spawn, words_of
 
 NAME = "controller"
 """The name of its process, and of its log."""
@@ -75,10 +74,9 @@ class ControllerProcess:
         is_dead: whether a fault has killed the controller, and it has ended.
     """
 
-    def __init__(self, process: Child, log: Path, directory: Path) -> None:
-        """Take over a process that `start` has started."""
+    def __init__(self, process: Child, directory: Path) -> None:
+        """Take over a process that `start` has started; `directory` has its records and socket."""
         self.process = process
-        self._log = log
         self._directory = directory
         self._unread: list[dict[str, Any]] = []
         self.killed: frozenset[str] = frozenset()
@@ -96,8 +94,9 @@ class ControllerProcess:
         def work(channel: Channel) -> NoReturn:
             sys.exit(_run_controller(plan, channel))
 
-        process = spawn(work, title="the controller", isolated=False, name=NAME, log=log)
-        return cls(process, log, plan.run_directory)
+        title = f"the controller (log: {log})"
+        process = spawn(work, title=title, isolated=False, name=NAME, log=log)
+        return cls(process, plan.run_directory)
 
     @classmethod
     @contextmanager
@@ -120,11 +119,6 @@ class ControllerProcess:
         finally:
             controller.kill()
 
-    @property
-    def pid(self) -> int:
-        """Its PID."""
-        return self.process.pid
-
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` need not wait."""
         return self.process.fileno()
@@ -140,10 +134,7 @@ class ControllerProcess:
         Raises:
             RunFailedError: it has ended.
         """
-        try:
-            self.process.channel.send({"built": True})
-        except ConnectionError:
-            raise RunFailedError(self._ended()) from None
+        self.process.send({"built": True})
 
     def receive(self, timeout_s: float = 0) -> list[dict[str, Any]]:
         """Return the controller's next messages, after waiting at most this long; perhaps none.
@@ -151,16 +142,16 @@ class ControllerProcess:
         Raises:
             RunFailedError: it has ended.
         """
-        if not self._unread and not self.is_dead and select.select([self], [], [], timeout_s)[0]:
-            received = self.process.channel.receive()
-            if received is None:
-                if CONTROLLER in self.killed:
-                    self._confirm_death()
-                    return []
-                raise RunFailedError(self._ended())
-            self._unread = received
-            self.killed |= {message["ends"] for message in received if "ends" in message}
         messages, self._unread = self._unread, []
+        if messages or self.is_dead:
+            return messages
+        try:
+            messages = self.process.receive(timeout_s)
+        except RunFailedError:
+            if CONTROLLER not in self.killed:
+                raise
+            self._confirm_death()
+        self.killed |= {message["ends"] for message in messages if "ends" in message}
         return messages
 
     def wait_for(self, key: str, timeout_s: float = 15.0) -> dict[str, Any]:
@@ -176,7 +167,7 @@ class ControllerProcess:
                 if key in message:
                     self._unread = messages[i + 1 :]
                     return message
-        raise RunFailedError(f"the controller did not send '{key}' in time: see {self._log}")
+        raise RunFailedError(f"{self.process.title} did not send '{key}' in time")
 
     def begin(self, t0_ns: int, endpoints: Mapping[str, int]) -> None:
         """Begin the timeline at a time of CLOCK_MONOTONIC.
@@ -185,7 +176,7 @@ class ControllerProcess:
             t0_ns: when.
             endpoints: the processes that faults may strike, by host.
         """
-        self.process.channel.send({"start": t0_ns, "endpoints": dict(endpoints)})
+        self.process.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
     def heal_by_hand(self) -> None:
         """Heal the faults injected by hand; from now on none is accepted.
@@ -196,7 +187,7 @@ class ControllerProcess:
         self.receive()
         if CONTROLLER in self.killed:
             return
-        self.process.channel.send({"heal": True})
+        self.process.send({"heal": True})
         self.wait_for("healed")
 
     def stop(self, timeout_s: float = 10.0) -> None:
@@ -215,10 +206,7 @@ class ControllerProcess:
             self.process.ends_within(timeout_s)
             self.process.kill()
         if self.process.wait():
-            raise RunFailedError(self._ended())
-
-    def _ended(self) -> str:
-        return f"the controller ended with {self.process.wait()}: see {self._log}"
+            self.process.check()
 
     def _confirm_death(self) -> None:
         """Record whether the fault that was to kill the controller has killed it.
@@ -228,18 +216,16 @@ class ControllerProcess:
         Raises:
             RunFailedError: it lives on, or ended in another way.
         """
-        status = self.process.wait() if self.process.ends_within(DEATH_TIMEOUT_S) else None
-        outcome = "lives on" if status is None else f"ended with {status}"
-        self.is_dead = status == -signal.SIGKILL
+        lives_on = not self.process.ends_within(DEATH_TIMEOUT_S)
         self.process.kill()
+        status, seen_ns = self.process.wait(), time.monotonic_ns()
+        self.is_dead = status == -signal.SIGKILL and not lives_on
+        outcome = "lives on" if lives_on else f"ended: {words_of(status)}"
         error = None if self.is_dead else f"the controller was to be killed, and {outcome}"
-        amend(
-            self._directory / FAULTS,
-            lambda record: _with_death(record, time.monotonic_ns(), error),
-        )
+        amend(self._directory / FAULTS, lambda record: _with_death(record, seen_ns, error))
         (self._directory / SOCKET).unlink(missing_ok=True)
         if error is not None:
-            raise RunFailedError(f"{error}: see {self._log}")
+            raise RunFailedError(error)
 
 
 def _with_death(record: FaultRecord, seen_ns: int, error: str | None) -> FaultRecord:

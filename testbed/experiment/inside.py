@@ -74,7 +74,7 @@ class _Run:
         children = dict(self.endpoints)
         if self.mapper is not None:
             children["mapper"] = self.mapper
-        others = {"run": os.getpid(), "controller": self.controller.pid}
+        others = {"run": os.getpid(), "controller": self.controller.process.pid}
         daemons = {} if self.switch is None else self.switch.pids
         return {name: child.pid for name, child in children.items()} | others | daemons
 

@@ -1,5 +1,6 @@
 """How many probes were lost on each path, and how likely that is for given loss rates."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,9 +53,17 @@ class Evidence:
         return LOSSES[best], gains[np.arange(len(crossings)), best]
 
 
-def healthy_log_delivery(paths: int) -> Floats:
-    """The log of the delivery rate of so many healthy paths."""
-    return np.full(paths, np.log1p(-BACKGROUND))
+def log_delivery_rates(paths: int, culprits: Iterable[tuple[Floats, float]] = ()) -> Floats:
+    """The log of every path's delivery rate.
+
+    Args:
+        paths: how many paths there are.
+        culprits: of each, how often every path crosses it, and its loss rate.
+    """
+    log_delivery = np.full(paths, np.log1p(-BACKGROUND))
+    for crossings, loss in culprits:
+        log_delivery = log_delivery + crossings * np.log1p(-loss)
+    return log_delivery
 
 
 def log_odds_healthy(crossings: Floats, loss: float, log_delivery: Floats) -> tuple[Floats, Floats]:

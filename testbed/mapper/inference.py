@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from testbed.mapper.evidence import Evidence, Floats, healthy_log_delivery
+from testbed.mapper.evidence import Evidence, Floats, log_delivery_rates
 from testbed.mapper.paths import ProbePath
 from testbed.mapper.suspects import Suspect, SuspectKind, suspects_on
 
@@ -103,10 +103,8 @@ class Incidence:
 
     def log_delivery(self, losses: Iterable[tuple[Suspect, float]]) -> Floats:
         """The log of every path's delivery rate if only these suspects lose these shares."""
-        log_delivery = healthy_log_delivery(len(self))
-        for suspect, loss in losses:
-            log_delivery = log_delivery + self.crossings_of(suspect) * np.log1p(-loss)
-        return log_delivery
+        culprits = ((self.crossings_of(suspect), loss) for suspect, loss in losses)
+        return log_delivery_rates(len(self), culprits)
 
 
 def find_culprits(
@@ -320,7 +318,5 @@ class _Search:
         return self._evidence.log_likelihood(self._log_delivery(losses))
 
     def _log_delivery(self, losses: Mapping[int, float]) -> Floats:
-        log_delivery = healthy_log_delivery(len(self._evidence.sent))
-        for number, loss in losses.items():
-            log_delivery = log_delivery + self._counts[number] * np.log1p(-loss)
-        return log_delivery
+        culprits = ((self._counts[number], loss) for number, loss in losses.items())
+        return log_delivery_rates(len(self._evidence.sent), culprits)

@@ -29,8 +29,8 @@ ASKED_NS = 5
 ENDINGS: dict[str, Callable[[], object]] = {
     "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
     "lives on": lambda: time.sleep(60),
-    "ended with 0": lambda: None,
-    "ended with -15": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "exit status 0": lambda: None,
+    "killed by signal 15": lambda: os.kill(os.getpid(), signal.SIGTERM),
 }
 
 
@@ -47,7 +47,7 @@ def _dying(directory: Path, ending: str) -> Iterator[ControllerProcess]:
         ENDINGS[ending]()
 
     process = spawn(die, title="the controller", isolated=False)
-    controller = ControllerProcess(process, directory / "controller.log", directory)
+    controller = ControllerProcess(process, directory)
     yield controller
     assert process.has_ended, "whatever it did, it is gone"
     controller.kill()
@@ -97,10 +97,10 @@ def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
             controller = ControllerProcess.start(plan, tmp_path)
             if told_first:
                 controller.get_ready()
-            os.kill(controller.pid, signal.SIGKILL)
+            os.kill(controller.process.pid, signal.SIGKILL)
             controller.process.wait()
             wait = partial(controller.wait_for, "ready") if told_first else controller.get_ready
-            with pytest.raises(RunFailedError, match="ended with -9"):
+            with pytest.raises(RunFailedError, match="killed by signal 9"):
                 wait()
             controller.kill()
 
@@ -120,7 +120,7 @@ def test_it_says_and_serves_nothing_until_the_fabric_stands(tmp_path: Path) -> N
         assert not (tmp_path / SOCKET).exists()
         controller.get_ready()
         assert controller.wait_for("ready") == {"ready": True, "datapath": None}
-        assert Path(f"/proc/{controller.pid}/comm").read_text().strip() == "controller"
+        assert Path(f"/proc/{controller.process.pid}/comm").read_text().strip() == "controller"
         controller.stop()
         assert not (tmp_path / SOCKET).exists()
 

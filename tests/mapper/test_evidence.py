@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.mapper.evidence import LOSSES, Evidence, healthy_log_delivery
+from testbed.mapper.evidence import LOSSES, Evidence, log_delivery_rates
 from testbed.mapper.inference import Incidence
 from testbed.mapper.paths import probe_round
 from testbed.model.fabric.topology import Topology
@@ -24,7 +24,7 @@ def test_a_suspect_is_weighed_by_all_paths(seed: int, lossy: float, share: float
     lost = chance.binomial(sent.astype(int), share * (chance.random(len(sent)) < lossy))
     evidence = Evidence(sent, lost.astype(float))
     other, *rows = chance.integers(0, len(INCIDENCE.suspects), 6)
-    base = healthy_log_delivery(len(INCIDENCE)) + INCIDENCE.counts[other] * np.log1p(-0.1)
+    base = log_delivery_rates(len(INCIDENCE)) + INCIDENCE.counts[other] * np.log1p(-0.1)
     on = INCIDENCE.counts[rows]
     for row, loss, gain in zip(on, *evidence.best_losses(on, base), strict=True):
         plain = [evidence.log_likelihood(base + np.log1p(-share) * row) for share in LOSSES]
