@@ -25,13 +25,13 @@ from testbed.mrc import (
 from testbed.mrc.constants import ECT0, NS_PER_S
 
 PLANES, PATHS = 4, 4
-"""Of the EVs, one each."""
+"""Each EV has a path of its own."""
 
 ROUND = 16
-"""Packets of a round, which fill the window; two SACKs answer them."""
+"""Packets of a round: they fill the window, and two SACKs acknowledge them."""
 
 WARMING, ROUNDS = 100, 2_000
-"""Rounds that do not count (an EV's outer header is made at its first use), and that do."""
+"""Rounds before the measurement (an EV's outer header is built at its first use), and in it."""
 
 RTT_NS = 1_000_000
 MESSAGE_ROUNDS = 16
@@ -73,9 +73,9 @@ def packet_ns() -> dict[str, float]:
         laps.begin()
         datagrams = sender.transmit(sent_ns, ROUND)
         laps.end(REQUESTER)
-        on_the_wire = [one.join() for one in datagrams]  # sendmmsg's work
+        on_the_wire = [datagram.join() for datagram in datagrams]  # sendmmsg's work
         laps.begin()
-        packets = [decode(one) for one in on_the_wire]
+        packets = [decode(data) for data in on_the_wire]
         laps.end(DECODE)
         laps.begin()
         arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)

@@ -114,9 +114,9 @@ def _goodput(axes: "Axes", run: Run, colour: str, label: str) -> None:
     import numpy as np  # noqa: PLC0415 - with what draws
 
     data, flow = run.data, run.flows[0]
-    rtt, struck = data.base_rtt_s, data.seconds(data.faults[0].effective_ns) or 0.0
-    moments = struck + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
+    rtt, effect_s = data.base_rtt_s, data.seconds(data.faults[0].effective_ns) or 0.0
+    moments = effect_s + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
     width = WINDOW_RTT * rtt
     placed = flow.delivery.bytes_until(moments) - flow.delivery.bytes_until(moments - width)
     share = placed * 8 / width / flow.flow.attainable_bps
-    axes.plot((moments - struck) / rtt, share, color=colour, label=label)
+    axes.plot((moments - effect_s) / rtt, share, color=colour, label=label)

@@ -2,7 +2,7 @@
 
 The path goes over three switches whose links have neither rate nor link model. Both programs keep
 a window of packets under way that nothing drops, so that what is measured is CPU time: of the
-kernel for both, of the transport for ours.
+kernel for both, and of the transport for the queue pair.
 """
 
 import os
@@ -177,12 +177,12 @@ def _measure(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
     return c, few, many
 
 
-def mean(one: Rate, other: Rate) -> Rate:
-    """What a program reached that was measured twice, for as long."""
+def mean(first: Rate, second: Rate) -> Rate:
+    """The mean of two measurements of the same length."""
     return Rate(
-        (one.packets_per_s + other.packets_per_s) / 2,
-        (one.sender_ns + other.sender_ns) / 2,
-        (one.receiver_ns + other.receiver_ns) / 2,
+        (first.packets_per_s + second.packets_per_s) / 2,
+        (first.sender_ns + second.sender_ns) / 2,
+        (first.receiver_ns + second.receiver_ns) / 2,
     )
 
 
@@ -203,14 +203,14 @@ def _measure_c(program: Path, topology: Topology) -> Rate:
         _started(dst, [program, "receive", SACK_EVERY], acknowledgement) as receiver,
         _started(src, [program, "send", SECONDS, WINDOW_PACKETS, SACK_EVERY], packet) as sender,
     ):
-        assert sender.stdout is not None  # a pipe, as asked for  # noqa: S101
-        said = sender.stdout.read().split()
+        assert sender.stdout is not None  # a pipe, as requested  # noqa: S101
+        output = sender.stdout.read().split()
         sender_ns = _cpu_ns(sender.pid)  # it has closed its output, and waits to be reaped
         receiver_ns = _cpu_ns(receiver.pid)
         receiver.kill()
-    if not said:
+    if not output:
         raise RunFailedError("the C program ended early: see the messages above")
-    packets, seconds = map(float, said)
+    packets, seconds = map(float, output)
     return Rate(packets / seconds, sender_ns / packets, receiver_ns / packets)
 
 

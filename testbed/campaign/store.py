@@ -87,7 +87,7 @@ class Store:
         Those that were slowed down are among them: all that is measured of a run is in round
         trips, or as at full speed.
         """
-        wanted = {
+        identities = {
             identity(
                 planned.job.form, as_recorded(slowed(planned.scenario, factor)), code_version()
             )
@@ -98,7 +98,7 @@ class Store:
             for directory in self._directories(planned)
             if directory.finished and directory.path.name >= self._since
         )
-        return tuple(run for run in runs if run.identity in wanted)
+        return tuple(run for run in runs if run.identity in identities)
 
     def best(self, planned: PlannedRun) -> Run | None:
         """The run that counts: that with the best verdict, of these the newest."""

@@ -55,12 +55,14 @@ def bench(
         for name, part in chosen.items()
     }
     if as_json:
-        print_json([{"part": name} | one.to_json() for name, own in figures.items() for one in own])
+        print_json(
+            [{"part": name} | figure.to_json() for name, part in figures.items() for figure in part]
+        )
     else:
         stdout().print(_table(figures))
-        for figure in (figure for own in figures.values() for figure in own if figure.missing):
+        for figure in (figure for part in figures.values() for figure in part if figure.missing):
             stdout().print(f"{figure.name}: not measured, {figure.missing}", markup=False)
-    missed = any(not figure.holds for own in figures.values() for figure in own)
+    missed = any(not figure.holds for part in figures.values() for figure in part)
     raise typer.Exit(ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED)
 
 
@@ -93,8 +95,8 @@ def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
     table.add_column("figure", style="cyan")
     for heading in ("median", "min", "max", "samples", "target", "holds"):
         table.add_column(heading, justify="right")
-    for part, own in figures.items():
-        for number, figure in enumerate(own):
+    for part, of_part in figures.items():
+        for number, figure in enumerate(of_part):
             middle = figure.median
             measured = (
                 ("not measured", "", "")
@@ -112,6 +114,6 @@ def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
                 str(len(figure.samples)),
                 figure.target,
                 ("yes" if figure.holds else "no") if figure.target else "",
-                end_section=number == len(own) - 1,
+                end_section=number == len(of_part) - 1,
             )
     return table

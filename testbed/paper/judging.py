@@ -38,8 +38,8 @@ def judge(
         else:
             figure_runs.append(_figure_run(planned, run, len(store.attempts(planned))))
             of_seed[planned.scenario.name] = planned, run
-    wanted = len({planned.scenario.name for planned in planned_runs})
-    complete = {seed: best[seed] for seed in sorted(best) if len(best[seed]) == wanted}
+    count = len({planned.scenario.name for planned in planned_runs})
+    complete = {seed: best[seed] for seed in sorted(best) if len(best[seed]) == count}
     outcome = Outcome(
         number=figure.number, form=outcome_store.form, runs=tuple(figure_runs), failures=missing
     )

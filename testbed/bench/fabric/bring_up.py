@@ -164,15 +164,15 @@ def all_given_back() -> float:
     net/core/net_namespace.c), so one that is made now and let go at once is the last. It takes the
     end of a veth along. Needs a sandbox. Returns seconds of CLOCK_MONOTONIC.
     """
-    own = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    this = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
     last = namespaces.create_netns(_LAST)
     with Netlink("sandbox") as netlink:
-        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", own)
+        here = Interface(_HERE, FIRST_IFINDEX, "02:00:00:00:00:01", this)
         there = Interface(_LAST, FIRST_IFINDEX + 1, "02:00:00:00:00:02", last)
         netlink.send([requests.new_veth(here, there, LINK_MTU)])
     namespaces.unmount(str(namespaces.NETNS_DIR / _LAST))
     os.close(last)
-    os.close(own)
+    os.close(this)
     while _HERE in dict(socket.if_nameindex()).values():
         time.sleep(_GONE_STEP_S)
     return time.monotonic()
@@ -187,8 +187,8 @@ _MOST_STEPS = 100
 
 def _used_bytes() -> int:
     """Of the kernel's objects, on the whole machine, and of this process."""
-    known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
-    kernel = sum(int(known[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
+    meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    kernel = sum(int(meminfo[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return kernel + pages * resource.getpagesize()
 

@@ -65,5 +65,5 @@ def _errors(data: "RunData") -> tuple[float, float]:
 
 def _one_way_s(data: "RunData", src: str, dst: str) -> float:
     topology = data.topology
-    one, other = topology.nodes[src], topology.nodes[dst]
-    return topology.one_way_ns(1 if topology.rack(one) == topology.rack(other) else 3) / 1e9
+    same_rack = topology.rack(topology.nodes[src]) == topology.rack(topology.nodes[dst])
+    return topology.one_way_ns(1 if same_rack else 3) / 1e9

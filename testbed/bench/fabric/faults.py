@@ -96,8 +96,8 @@ def _play(faults: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float
         controller.wait_for("done", timeout_s=60)
         controller.stop()
         for line in (directory / FAULTS).read_text().splitlines():
-            one = json.loads(line)
+            record = json.loads(line)
             yield (
-                (one["effective_ns"] - one["asked_ns"]) / 1e6,
-                (one["healed_ns"] - one["heal_asked_ns"]) / 1e6,
+                (record["effective_ns"] - record["asked_ns"]) / 1e6,
+                (record["healed_ns"] - record["heal_asked_ns"]) / 1e6,
             )

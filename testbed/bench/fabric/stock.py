@@ -72,11 +72,11 @@ def _objects(topology: Topology) -> Iterator[str]:
     for name in topology.nodes:
         yield f"netns add {name}"
     for link in topology.links.values():
-        one, other = (
+        lower, upper = (
             f"{port.name} index {port.ifindex} address {port.mac} mtu {LINK_MTU}"
             for port in link.ports
         )
-        yield f"link add {one} type veth peer {other}"
+        yield f"link add {lower} type veth peer {upper}"
         for port in link.ports:
             yield f"link set {port.name} up"
 
