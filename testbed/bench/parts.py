@@ -29,10 +29,7 @@ class Part:
 
 
 PARTS: Mapping[str, Part] = {
-    "bring-up": Part(
-        "the default fabric, against stock Mininet and iproute2",
-        "fabric.bring_up",
-    ),
+    "bring-up": Part("the default fabric, against stock Mininet and iproute2", "fabric.bring_up"),
     "link-model": Part("CPU time of a packet on a link", "fabric.link_model"),
     "ceiling": Part("packet-hops/s that this machine carries", "fabric.link_model"),
     "rate": Part("links against the rate that they were given", "fabric.rate", 3),
@@ -44,42 +41,22 @@ PARTS: Mapping[str, Part] = {
     "delay": Part("packets against the propagation delay of their path", "fabric.delay", 3),
     "permutation": Part("8 hosts at full rate: load, goodput, trust", "permutation", 3),
     "failover": Part("silent link failures over seeds", "failover"),
-    "dilation": Part(
-        "link failures at three dilations, in round trips; a picture",
-        "dilation",
-        3,
-    ),
+    "dilation": Part("link failures at three dilations, in round trips; a picture", "dilation", 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
     "localisation": Part(
-        "whether probes name what is ill, simulated",
-        "simulated.localisation",
-        1,
-        root=False,
+        "whether probes name what is ill, simulated", "simulated.localisation", 1, root=False
     ),
     "incast": Part(
-        "7:1, with trimming and without, simulated",
-        "simulated.congestion",
-        3,
-        root=False,
+        "7:1, with trimming and without, simulated", "simulated.congestion", 3, root=False
     ),
     "shared-path": Part(
-        "two flows that meet on one T1, simulated",
-        "simulated.congestion",
-        1,
-        root=False,
+        "two flows that meet on one T1, simulated", "simulated.congestion", 1, root=False
     ),
     "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
-    "agreement": Part(
-        "ten scenarios, emulated and simulated; a table",
-        "simulated.agreement",
-        3,
-    ),
+    "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
     "leaf-spine": Part(
-        "a permutation of 1024 hosts, simulated",
-        "simulated.leaf_spine",
-        1,
-        root=False,
+        "a permutation of 1024 hosts, simulated", "simulated.leaf_spine", 1, root=False
     ),
 }
 

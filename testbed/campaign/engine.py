@@ -73,11 +73,7 @@ class Engine:
             )
 
     def _execute_form(
-        self,
-        form: Form,
-        runs: Sequence[PlannedRun],
-        retry: Sequence[PlannedRun],
-        made_before: int,
+        self, form: Form, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun], made_before: int
     ) -> None:
         policy = self._policy
         factors = policy.factors if form == "emulated" else policy.factors[:1]

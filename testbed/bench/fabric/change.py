@@ -34,11 +34,7 @@ def _changes_ms() -> list[float]:
     topology = line(10e9)
     src, dst = topology.hosts
     data, to = packet(topology, src, dst, inner_bytes=100)
-    with (
-        Fabric(topology) as fabric,
-        sender(src) as out,
-        receiver(dst) as arrivals,
-    ):
+    with Fabric(topology) as fabric, sender(src) as out, receiver(dst) as arrivals:
         if fabric.link_model_missing is not None:
             raise fabric.link_model_missing
         link = topology.nic_link(dst, 0)

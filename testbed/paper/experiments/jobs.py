@@ -179,22 +179,11 @@ def _draw_job(runs: Runs) -> Figure:
 
 
 JOBS: tuple[PaperFigure, ...] = (
+    PaperFigure(number="4", variants=(UNKNOWN,), measure=_dead_paths, draw=_draw_losses),
     PaperFigure(
-        number="4",
-        variants=(UNKNOWN,),
-        measure=_dead_paths,
-        draw=_draw_losses,
+        number="5", variants=(UNDISTURBED, FABRIC_FLAPS), measure=_constant_flaps, draw=_draw_job
     ),
     PaperFigure(
-        number="5",
-        variants=(UNDISTURBED, FABRIC_FLAPS),
-        measure=_constant_flaps,
-        draw=_draw_job,
-    ),
-    PaperFigure(
-        number="6-7",
-        variants=(UNDISTURBED, TRANSCEIVER),
-        measure=_transceiver,
-        draw=_draw_job,
+        number="6-7", variants=(UNDISTURBED, TRANSCEIVER), measure=_transceiver, draw=_draw_job
     ),
 )

@@ -180,16 +180,6 @@ def _draw_shared(runs: Runs) -> Figure:
 
 
 PATHS: tuple[PaperFigure, ...] = (
-    PaperFigure(
-        number="12-13",
-        variants=(LOSSY,),
-        measure=_lossy_ev,
-        draw=_draw_lossy,
-    ),
-    PaperFigure(
-        number="14",
-        variants=(SHARED, UNMOVED),
-        measure=_same_ev,
-        draw=_draw_shared,
-    ),
+    PaperFigure(number="12-13", variants=(LOSSY,), measure=_lossy_ev, draw=_draw_lossy),
+    PaperFigure(number="14", variants=(SHARED, UNMOVED), measure=_same_ev, draw=_draw_shared),
 )

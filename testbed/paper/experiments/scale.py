@@ -62,11 +62,7 @@ _LABELS = {
 
 
 def _all_reduce(
-    name: str,
-    transport: dict[str, Any],
-    topology: dict[str, Any],
-    seconds: int,
-    carries: float,
+    name: str, transport: dict[str, Any], topology: dict[str, Any], seconds: int, carries: float
 ) -> Variant:
     changes = {
         "description": "Ring all-reduce among 64 hosts, every hop of the ring between racks.",
@@ -178,11 +174,5 @@ SCALE: tuple[PaperFigure, ...] = (
         draw=_draw_all_reduce,
         large=True,
     ),
-    PaperFigure(
-        number="scale",
-        variants=(MANY,),
-        measure=_judge_many,
-        draw=_draw_many,
-        large=True,
-    ),
+    PaperFigure(number="scale", variants=(MANY,), measure=_judge_many, draw=_draw_many, large=True),
 )
