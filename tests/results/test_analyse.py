@@ -84,7 +84,7 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary]) -> None:
         "p0_t0_0--p0_t1_1",
         "Detection, first EV",
         "183.4",
-        "18.3",
+        "18.34",
         "h0 → h4",
         "priority drop installed, barrier reply",
         "probes answered",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from testbed.model.summary import Metric, MetricGroup
-from testbed.model.summary.metric import COUNT, IN_MS, IN_REAL_US, IN_RTT, RATE, Quantity, View
+from testbed.model.summary.metric import COUNT, MS, RATE, RTT, US, Quantity, View
 
 if TYPE_CHECKING:
     from testbed.results.report.figures.style import Drawing
@@ -96,19 +96,18 @@ class MetricTables:
         ]
 
 
-_TIME_UNITS = [form.unit for form in (IN_MS, IN_RTT, IN_REAL_US)]
+_TIME_DIGITS = {MS: 1, RTT: 2, US: 2}
+"""Decimals of times, in the order of the columns."""
 
 
 def _forms(metric: Metric[Any], group: MetricGroup) -> list[str]:
-    quantities = {id(quantity.unit): quantity for quantity in metric.quantities}
-    if metric.unit not in _TIME_UNITS:
+    if metric.unit not in _TIME_DIGITS:
         return [_show(metric.quantities[0], group)]
-    cells = []
-    for unit in _TIME_UNITS:
-        quantity = quantities.get(id(unit))
-        value = None if quantity is None else quantity.of(group)
-        cells.append("" if quantity is None else DASH if value is None else unit.form(value))
-    return cells
+    quantities = {quantity.unit: quantity for quantity in metric.quantities}
+    return [
+        number(quantities[unit].of(group), digits) if unit in quantities else ""
+        for unit, digits in _TIME_DIGITS.items()
+    ]
 
 
 def _show(quantity: Quantity, group: MetricGroup) -> str:

@@ -70,7 +70,8 @@ def _caption(fault: FaultSummary, effect: FlowFault) -> str:
         "delivered point: while it is flat the application waits, although bytes may still be "
         "placed. Below: the same packets by EV, for the planes of the faulty link; "
         f"▶ marks paths through {fault.target}. {departures} {effect.packets_exposed} packets "
-        f"were sent into the fault; {effect.packets_lost} were lost to it, those under way among them."
+        f"were sent into the fault; {effect.packets_lost} were lost to it, those under way "
+        "among them."
     )
 
 
