@@ -26,7 +26,7 @@ from testbed.controller.plan import ControllerPlan
 from testbed.controller.player import FaultPlayer
 from testbed.controller.session import Session, SwitchError
 from testbed.fabric.link_model.link_control import LinkControl
-from testbed.fabric.openvswitch.daemons import DecisionCache
+from testbed.fabric.openvswitch.flow_cache import FlowCache
 from testbed.model.errors import TestbedError
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import CONTROLLER
@@ -85,10 +85,10 @@ class Controller(RyuApp):
         self._connected = hub.Event()
         self._is_ready = False
         clock = HubClock()
-        self._decisions = DecisionCache(plan.switch_directory)
+        self._flow_cache = FlowCache(plan.switch_directory)
         self._endpoints = EndpointActuator(clock, self._before_kill)
         self._wires = OpenFlowActuator(
-            plan.openflow_wires, self._present_session, self._decisions.purge, links, clock
+            plan.openflow_wires, self._present_session, self._flow_cache.purge, links, clock
         )
         on_links = LinkActuator(links, clock, plan.wires)
         places = Places(self._wires, on_links, self._endpoints, plan.wires, hub.Semaphore)
@@ -172,7 +172,7 @@ class Controller(RyuApp):
         """Install wires and active faults; not in an event handler, as it waits for events."""
         began_ns = time.monotonic_ns()
         try:
-            self._decisions.look()
+            self._flow_cache.query()
             self._wires.install(session)
         except TestbedError:
             log.exception("the switch did not accept the wires; closing the connection")

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from testbed.fabric.layout import Layout
-from testbed.fabric.openvswitch.daemons import MAX_USERSPACE_WIRES, RUN_DIRECTORY, Wire, wires_of
+from testbed.fabric.openvswitch.switch import RUN_DIRECTORY
+from testbed.fabric.openvswitch.wires import MAX_USERSPACE_WIRES, Wire, wires_of
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.schedule import ScheduledFault

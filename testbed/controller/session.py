@@ -13,7 +13,7 @@ from typing import Any
 
 from testbed.controller._ryu import hub, ofproto, parser
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
-from testbed.fabric.openvswitch.daemons import Wire
+from testbed.fabric.openvswitch.wires import Wire
 from testbed.model.errors import RunFailedError
 
 REPLY_TIMEOUT_S = 2.0

@@ -11,7 +11,7 @@ from testbed.experiment.footprint import available_memory
 from testbed.fabric.attempts import Attempt, Finding, examine
 from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
-from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.openvswitch import availability
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
@@ -61,9 +61,9 @@ def diagnose() -> list[Finding]:
 def _open_vswitch() -> Iterator[Finding]:
     for datapath, name, general, needed_for in _DATAPATHS:
         if os.geteuid() != 0:
-            found = openvswitch.Availability(None, "not tried: it needs root", "run as root")
+            found = availability.Availability(None, "not tried: it needs root", "run as root")
         else:
-            found = openvswitch.available((datapath,))
+            found = availability.available((datapath,))
         ok = found.datapath == datapath
         if ok:
             detail, remedy = "", ""

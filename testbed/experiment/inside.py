@@ -28,7 +28,7 @@ from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.link_model.link_model import LinkModel
-from testbed.fabric.openvswitch.daemons import OpenVSwitch
+from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.planning import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan

@@ -10,7 +10,7 @@ from testbed import fast
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
-from testbed.fabric.openvswitch.daemons import Availability
+from testbed.fabric.openvswitch.availability import Availability
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario

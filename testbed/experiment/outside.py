@@ -9,7 +9,7 @@ from testbed.experiment.hold import Hold
 from testbed.experiment.manifest import write_manifest
 from testbed.experiment.wakeful import cpus_awake
 from testbed.fabric.capabilities import require
-from testbed.fabric.openvswitch import daemons as openvswitch
+from testbed.fabric.openvswitch import availability
 from testbed.model.errors import RunFailedError
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import LOGS, PCAPS, RAW, RUN
@@ -65,7 +65,7 @@ def record_experiment(
         RunFailedError: a part of it died or a fault did not take effect.
         KeyboardInterrupt: the user stopped it; what was recorded stays.
     """
-    with openvswitch.trial() as found:
+    with availability.trial() as found:
         require()
         require_stack(scenario.transport)
         # Mininet loads slowly: while Open vSwitch is tried, and before anything is forked.

@@ -1,4 +1,4 @@
-"""Interface settings that netlink does not carry: offloads, CPU of receive work, sysctls, TUN."""
+"""What netlink does not carry: offloads, CPUs of receive work, sysctls, counters, TUN devices."""
 
 import array
 import fcntl
@@ -19,6 +19,9 @@ _ETHTOOL_IFREQ = struct.Struct("@16sP16x")
 
 SEGMENTATION = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO)
 """Offloads that merge or split packets: off on every port, so that no packet changes its size."""
+
+SENT_PACKETS, DROPPED_IN_SENDING = 9, 11
+"""Columns of `read_counters`."""
 
 TUN_DEVICE = "/dev/net/tun"
 TUN_REMEDY = (
@@ -80,6 +83,13 @@ def _write(path: str, value: str) -> None:
         os.write(fd, value.encode())
     finally:
         os.close(fd)
+
+
+def read_counters() -> dict[str, list[int]]:
+    """Read /proc/net/dev of the namespace that this thread is in: its columns by interface."""
+    lines = Path("/proc/thread-self/net/dev").read_text().splitlines()[2:]
+    rows = (line.partition(":") for line in lines)
+    return {name.strip(): [int(column) for column in columns.split()] for name, _, columns in rows}
 
 
 def open_tun(name: str) -> int:

@@ -9,7 +9,7 @@ from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.actuators.state import FaultError, LinkState
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.layout import Layout
-from testbed.fabric.openvswitch.daemons import wires_of
+from testbed.fabric.openvswitch.wires import wires_of
 from testbed.model.faults.impairment import Impairment
 from tests.controller.test_plan import FABRIC_LINK, TINY
 from tests.controller.test_timeline import VirtualClock

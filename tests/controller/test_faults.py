@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ import pytest
 
 from testbed.controller import ControllerPlan, ControllerProcess
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.openvswitch import daemons as openvswitch
-from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
+from testbed.fabric.openvswitch import availability
+from testbed.fabric.openvswitch.availability import available
+from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
@@ -221,8 +222,7 @@ def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None
 
 def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install."""
-    absent: Callable[[str], None] = lambda _name: None  # noqa: E731 - shorter than a function
-    monkeypatch.setattr(openvswitch, "_program", absent)
+    monkeypatch.setattr(availability, "find_programs", lambda: ({}, ["ovs-vsctl"]))
     found = available()
     assert found.datapath is None
     assert "ovs-vswitchd" in found.reason

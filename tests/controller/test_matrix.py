@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from testbed.controller.plan import choose_wires
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_model import LinkModel
-from testbed.fabric.openvswitch.daemons import available
+from testbed.fabric.openvswitch.availability import available
 from testbed.model.fabric import addressing
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.impairment import HEALTHY, Impairment, combined

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from testbed.experiment import run_experiment
-from testbed.fabric.openvswitch import daemons as openvswitch
-from testbed.fabric.openvswitch.daemons import Availability
+from testbed.fabric.openvswitch import availability
+from testbed.fabric.openvswitch.availability import Availability
 from testbed.files.scenarios import load_scenario
 from testbed.results.analyse import analyse
 from tests.e2e.conftest import CommandLine, until_trusted
@@ -116,7 +116,7 @@ def _gaps(summary: dict[str, Any]) -> dict[str, int]:
 def _no_open_vswitch(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that seems to have none."""
     hidden = nullcontext(lambda: Availability(None, "hidden"))
-    monkeypatch.setattr(openvswitch, "trial", lambda: hidden)
+    monkeypatch.setattr(availability, "trial", lambda: hidden)
 
 
 @pytest.mark.alone

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.fabric.openvswitch import daemons as openvswitch
-from testbed.fabric.openvswitch.daemons import DecisionCache, OpenVSwitch
+from testbed.fabric.openvswitch.availability import available
+from testbed.fabric.openvswitch.flow_cache import FlowCache
+from testbed.fabric.openvswitch.switch import START_TIMEOUT_S, OpenVSwitch
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 
@@ -20,44 +21,44 @@ from tests.sandbox import run_in_sandbox
 def test_a_daemon_that_ends_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if "not installed" in openvswitch.available().reason:
+    if "not installed" in available().reason:
         pytest.skip("Open vSwitch is not installed")
     broken = tmp_path / "ovs-vswitchd"
     broken.write_text("#!/bin/sh\nexit 3\n")
     broken.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     began = time.monotonic()
-    found = openvswitch.available()
+    found = available()
     assert found.datapath is None
     assert "ovs-vswitchd ended with 3" in found.reason
-    assert time.monotonic() - began < openvswitch.START_TIMEOUT_S / 2
+    assert time.monotonic() - began < START_TIMEOUT_S / 2
 
 
 @pytest.mark.root
 def test_the_datapath_in_user_space_keeps_no_decision(tmp_path: Path) -> None:
     """Asked of the daemon itself."""
-    found = openvswitch.available(("netdev",))
+    found = available(("netdev",))
     if found.datapath is None:
         pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
 
     def inside() -> bool:
         switch = OpenVSwitch.start((), tmp_path, datapaths=("netdev",))
-        decisions = DecisionCache()
-        decisions.look()
+        cache = FlowCache()
+        cache.query()
         switch.stop()
-        return decisions.is_used
+        return cache.is_used
 
     assert not run_in_sandbox(inside)
 
 
-Daemon = Callable[[str], tuple[DecisionCache, list[str]]]
+Daemon = Callable[[str], tuple[FlowCache, list[str]]]
 
 
 @pytest.fixture
 def daemon(tmp_path: Path) -> Daemon:
     """What answers as ovs-vswitchd does to `upcall/show`; and a list of what it was asked."""
 
-    def start(shown: str) -> tuple[DecisionCache, list[str]]:
+    def start(shown: str) -> tuple[FlowCache, list[str]]:
         listener = socket.socket(socket.AF_UNIX)
         listener.bind(str(tmp_path / "ovs-vswitchd.ctl"))
         listener.listen()
@@ -73,7 +74,7 @@ def daemon(tmp_path: Path) -> Daemon:
                     connection.sendall(json.dumps(reply).encode())
 
         threading.Thread(target=answer, daemon=True).start()
-        return DecisionCache(tmp_path), asked
+        return FlowCache(tmp_path), asked
 
     return start
 
@@ -82,22 +83,22 @@ FLOWS = "{0}@ovs-{0}:\n  flows         : (current 2) (avg 1) (max 3) (limit {1})
 
 
 def test_only_a_datapath_that_keeps_decisions_is_told_to_forget_them(daemon: Daemon) -> None:
-    decisions, asked = daemon(FLOWS.format("system", 10000))
-    decisions.look()
-    decisions.purge()
+    cache, asked = daemon(FLOWS.format("system", 10000))
+    cache.query()
+    cache.purge()
     assert asked == ["upcall/show", "revalidator/purge"]
 
 
 def test_one_that_keeps_none_is_left_alone(daemon: Daemon) -> None:
-    decisions, asked = daemon(FLOWS.format("netdev", 0))
-    decisions.look()
-    decisions.purge()
+    cache, asked = daemon(FLOWS.format("netdev", 0))
+    cache.query()
+    cache.purge()
     assert asked == ["upcall/show"]
 
 
 def test_decisions_are_taken_to_be_kept_as_long_as_nobody_has_looked(daemon: Daemon) -> None:
-    decisions, asked = daemon("no datapath")
-    decisions.purge()
+    cache, asked = daemon("no datapath")
+    cache.purge()
     assert asked == ["revalidator/purge"]
     with pytest.raises(RunFailedError, match="tells no limit of flows: no datapath"):
-        decisions.look()
+        cache.query()

@@ -15,7 +15,8 @@ from testbed.bench.setting import Setting, in_sandbox
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.openvswitch.daemons import OpenVSwitch, available
+from testbed.fabric.openvswitch.availability import available
+from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FAULTS

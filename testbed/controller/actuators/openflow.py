@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.controller.actuators.state import Clock, Effect, FaultError, LinkState, check_carrier
 from testbed.controller.plan import DROP_PRIORITY, PATCH_PRIORITY
 from testbed.fabric.link_model.link_control import CARRIER_POLL_S, CARRIER_TIMEOUT_NS, LinkControl
-from testbed.fabric.openvswitch.daemons import Wire, forwarded_packets
+from testbed.fabric.openvswitch.wires import Wire, forwarded_packets
 from testbed.model.faults.record import OPENFLOW
 
 if TYPE_CHECKING:  # it loads Ryu

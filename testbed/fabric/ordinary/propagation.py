@@ -19,11 +19,15 @@ import time
 from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from ipaddress import IPv6Network
-from pathlib import Path
 from typing import NoReturn
 
 from testbed.fabric import routes
-from testbed.fabric.interfaces import open_tun, write_sysctl
+from testbed.fabric.interfaces import (
+    DROPPED_IN_SENDING,
+    open_tun,
+    read_counters,
+    write_sysctl,
+)
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.fabric.netlink import requests
@@ -48,8 +52,6 @@ _OWN_HOP = 1
 """The host itself lowers the hop limit as it forwards the packet to the device."""
 
 _MOST_SWITCHES = 3
-_DROPPED = 11
-"""Place of `drop` of what an interface sends, in its line of /proc/net/dev."""
 
 
 class PropagationDelay(Closeable):
@@ -126,9 +128,8 @@ class PropagationDelay(Closeable):
 
 def _dropped(namespace: NodeNamespace) -> int:
     with namespace.entered():
-        lines = Path("/proc/thread-self/net/dev").read_text().splitlines()
-    counts = next((line.split() for line in lines if line.split()[0] == f"{DEVICE}:"), None)
-    return 0 if counts is None else int(counts[1 + _DROPPED])
+        counters = read_counters().get(DEVICE)
+    return 0 if counters is None else counters[DROPPED_IN_SENDING]
 
 
 # --- the process ------------------------------------------------------------------------------
