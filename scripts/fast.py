@@ -1,7 +1,7 @@
-"""Builds what each packet goes through as C with mypyc: the same source, Python prefers the result.
+"""Compile the modules that handle each packet to C with mypyc; Python prefers the result.
 
 .venv/bin/python scripts/fast.py
-Exit status 3: this machine cannot build it; the message says what is wanted.
+Exit status 3: this machine cannot build it; the message says what is missing.
 """
 
 import os
@@ -21,7 +21,7 @@ MACHINE_CANNOT = 3
 
 
 def missing() -> str | None:
-    """Return what C for this Python cannot be built without, and how to have it."""
+    """What is missing to build C for this Python, and how to install it; None if nothing is."""
     compiler = os.environ.get("CC", sysconfig.get_config_var("CC") or "cc").split()[0]
     if shutil.which(compiler) is None:
         return f"there is no C compiler {compiler}: apt-get install gcc"
@@ -31,7 +31,7 @@ def missing() -> str | None:
 
 
 def build() -> None:
-    """Build all modules into one library, so that they call each other as C functions do."""
+    """Build all modules into one library, so that they call each other directly in C."""
     modules = [str(path.relative_to(PROJECT)) for path in sources()]
     setup(
         name="testbed",
@@ -45,7 +45,7 @@ if __name__ == "__main__":
     os.chdir(PROJECT)
     lacking = missing()
     if lacking is not None:
-        print(f"fast: {lacking}. Without it the core stays Python, and works", file=sys.stderr)  # noqa: T201 - a script
+        print(f"fast: {lacking}. Without it the core runs as Python", file=sys.stderr)  # noqa: T201 - a script
         sys.exit(MACHINE_CANNOT)
     BUILD.mkdir(parents=True, exist_ok=True)
     build()

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # owned.sh DIRECTORY... -- COMMAND...
-# Runs COMMAND; under sudo, what it makes as root in the DIRECTORIES then goes to whoever called sudo.
+# Runs COMMAND. Under sudo, files that it creates as root in the DIRECTORIES are then given to the user
+# who called sudo.
 set -euo pipefail
 
 directories=()
@@ -21,7 +22,7 @@ done
 hand_back() {
   local directory
   for directory in "${directories[@]}"; do
-    # only in the caller's own directories, and there only what is root's and new
+    # only in directories of the user, and there only new files of root
     if [[ $(stat -c %u "$directory") == "$SUDO_UID" ]]; then
       find "$directory" -xdev -path "$directory/.git" -prune -o -uid 0 -newerct "@$since" \
         -exec chown -h "$SUDO_UID:$SUDO_GID" {} +
@@ -30,7 +31,7 @@ hand_back() {
 }
 trap hand_back EXIT
 
-# In the background, because only then a signal reaches us while it runs; Ctrl-C reaches it by itself.
+# In the background, as otherwise the shell handles a signal only after the command; Ctrl-C reaches both.
 (
   trap - INT
   exec "$@"
@@ -40,7 +41,7 @@ trap 'kill -TERM $child 2>/dev/null || true' TERM HUP
 trap : INT
 status=0
 wait "$child" || status=$?
-while kill -0 "$child" 2>/dev/null; do # a signal ends `wait`, but not yet the command
+while kill -0 "$child" 2>/dev/null; do # a signal ends `wait`, not the command
   status=0
   wait "$child" || status=$?
 done

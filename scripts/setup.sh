@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Makes this machine ready for the testbed: system packages (apt), the link model's BPF programs, then
-# .venv from uv.lock.
-# Looks at what is there each time and does only what is missing; with nothing to do it takes 0.1 s.
+# Prepares this machine for the testbed: system packages (apt), the link model's BPF program, and .venv
+# from uv.lock.
+# Each call checks what is there and does only what is missing; with nothing to do it takes 0.1 s.
 #   PYTHON=/path/to/python3   the interpreter for .venv
-# Exit status 3: this machine cannot be made ready as it is; the message says what is wanted.
+# Exit status 3: this machine cannot be prepared; the message says what is missing.
 set -euo pipefail
 
-# package | what shows that it is there
+# package | check that it is there
 required=(
   "iproute2|has ip"
   "python3|has_python"
   "python3-venv|can_have_uv"
 )
 no_link_model="links have a rate and a queue that drops its tail, no ECN, trimming, priorities or graded faults"
-# package | what shows that it is there | what a run does without it
+# package | check that it is there | the effect if it is missing
 optional=(
   "openvswitch-switch|has ovs-vswitchd ovsdb-server|every fault goes through the link itself, none through OpenFlow"
   "iputils-ping|has ping|there is no ping and no pingall at the prompt of testbed shell"
@@ -22,15 +22,15 @@ optional=(
   "linux-libc-dev|has_header linux/bpf.h|$no_link_model"
   "libbpf1|has_libbpf|$no_link_model"
 )
-stays_off=" openvswitch-switch " # of these, a service that we bring does not start at boot either
+stays_off=" openvswitch-switch " # packages whose service must not start at boot if setup installs them
 
-uv_version=0.13.8 # what is fetched where there is no uv
-uv_oldest=0.8     # what is good enough where there is one
+uv_version=0.13.8 # the version to fetch if there is no uv
+uv_oldest=0.8     # the oldest version that is good enough
 
 cd "$(dirname "$0")/.."
 state=$PWD/.setup
 mkdir -p "$state"
-export PATH=$PATH:/usr/sbin:/sbin # Debian keeps ip and ovs-vswitchd off a user's PATH
+export PATH=$PATH:/usr/sbin:/sbin # ip and ovs-vswitchd are there, not on a user's PATH (Debian)
 
 say() { echo "setup: $*" >&2; }
 fail() {
@@ -46,16 +46,16 @@ has() {
 
 is_installed() { [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]; }
 
-# Package scripts start services through these two programs. Apt runs in a mount namespace of its own
-# where both do nothing: no service starts, and nothing is left behind, not even if this is killed.
+# Package scripts start services through these two programs. Apt runs in a mount namespace in which
+# both do nothing: no service starts, and nothing remains changed, even if this script is killed.
 without_starting_services() {
   if ! unshare --mount true 2>/dev/null; then
-    "$@" # in a container's build, whose policy-rc.d forbids it (apt_install looks)
+    "$@" # in a container build, whose policy-rc.d keeps services off (apt_install checks it)
     return
   fi
   printf '#!/bin/sh\nexit 0\n' >"$state/start-nothing"
   chmod +x "$state/start-nothing"
-  # shellcheck disable=SC2016  # for the inner shell to expand
+  # shellcheck disable=SC2016  # the inner shell expands it
   unshare --mount bash -euc '
     for starter in /usr/bin/deb-systemd-invoke /usr/sbin/invoke-rc.d; do
       [[ ! -e $starter ]] || mount --bind "$0" "$starter"
@@ -63,8 +63,8 @@ without_starting_services() {
     exec "$@"' "$state/start-nothing" "$@"
 }
 
-# .setup/installing-PACKAGE stands while apt works on it, so that after a kill the next setup finishes
-# it; it says `turn-off` where the service is ours to turn off.
+# .setup/installing-PACKAGE exists while apt installs it, so that the next setup completes an
+# installation that was killed; its content is `turn-off` if setup has to disable the service.
 mark() {
   local package=$1 marker=$state/installing-$1
   if [[ -e $marker ]]; then return; fi
@@ -76,7 +76,7 @@ mark() {
 }
 
 apt_run() {
-  # NEEDRESTART_SUSPEND: Ubuntu's apt hook would restart services of the user's.
+  # NEEDRESTART_SUSPEND: Ubuntu's apt hook would restart other services.
   without_starting_services env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 \
     "$@" >>"$state/apt.log" 2>&1
 }
@@ -86,24 +86,24 @@ apt_install() {
   local package
   say "installing $* (log: .setup/apt.log)"
   if ! unshare --mount true 2>/dev/null && ! [[ -x /usr/sbin/policy-rc.d ]]; then
-    say "nothing here (mount namespaces, policy-rc.d) would keep apt from starting services:" \
+    say "apt would start services, as there are neither mount namespaces nor policy-rc.d:" \
       "install $* by hand"
     return 1
   fi
   if ! [[ $lists_updated ]]; then
     apt-get -q update >"$state/apt.log" 2>&1 ||
-      say "apt-get update failed; going on with the package lists there are"
+      say "apt-get update failed; continuing with the existing package lists"
     lists_updated=1
   fi
   for package; do
     apt-cache show --no-all-versions "$package" >/dev/null 2>&1 || {
-      say "apt knows no package $package (is a part of the archive switched off in its sources?)"
+      say "apt knows no package $package (is a component of the archive disabled in its sources?)"
       return 1
     }
   done
 
   if compgen -G "$state/installing-*" >/dev/null; then
-    apt_run dpkg --configure -a || true # dpkg wants this after a kill; if it fails, apt-get will tell
+    apt_run dpkg --configure -a || true # needed after a kill; if it fails, apt-get reports it
   fi
   for package; do mark "$package"; done
   apt_run apt-get -q -y -o DPkg::Lock::Timeout=300 install --no-install-recommends "$@" || {
@@ -114,26 +114,26 @@ apt_install() {
   }
   for package; do
     if [[ $(<"$state/installing-$package") == turn-off ]]; then
-      apt_run update-rc.d "$package" disable || say "could not turn off the service $package"
+      apt_run update-rc.d "$package" disable || say "could not disable the service $package"
     fi
     rm "$state/installing-$package"
   done
 }
 
 has_header() { [[ -e /usr/include/$1 || -e /usr/local/include/$1 ]]; }
-# Not by a pipe to grep -q, which closes it early: pipefail would take ldconfig's SIGPIPE for a miss.
+# No pipe to grep -q: it closes the pipe early, and with pipefail ldconfig's SIGPIPE counts as a failure.
 has_libbpf() { [[ $(ldconfig -p) == *'libbpf.so.1 '* ]]; }
 
-# Why nothing can be installed; empty if apt can be used.
+# Prints why nothing can be installed; nothing if apt can be used.
 obstacle() {
   if ! has apt-get; then
-    echo "There is no apt here: install it (Debian's name) by hand, then say make again."
+    echo "There is no apt here: install it (Debian's name) by hand, then run make again."
   elif ((EUID != 0)); then
     echo "Installing it needs root: sudo make setup"
   fi
 }
 
-# The names of those of the given lines that are missing.
+# Prints the packages that are missing, of the given lines.
 missing() {
   local line package check
   for line; do
@@ -153,12 +153,12 @@ install_packages() {
     [[ $(missing "$line") ]] || continue
     IFS='|' read -r package _ why <<<"$line"
     if [[ $(obstacle) ]]; then
-      say "going on without $package: $why. $(obstacle)"
+      say "continuing without $package: $why. $(obstacle)"
     elif [[ -e $state/failed-$package ]]; then
-      say "going on without $package: $why. To try again: rm .setup/failed-$package"
+      say "continuing without $package: $why. To try again: rm .setup/failed-$package"
     elif ! apt_install "$package"; then
       touch "$state/failed-$package"
-      say "going on without $package: $why"
+      say "continuing without $package: $why"
     fi
   done
 }
@@ -168,13 +168,13 @@ install_packages() {
 build_link_model() {
   local sources=testbed/fabric/link_model/bpf object=testbed/fabric/link_model/bpf/linkmodel.bpf.o
   if [[ $object -nt $sources/linkmodel.bpf.c && $object -nt $sources/linkmodel.h ]]; then return; fi
-  if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then return; fi # told above
+  if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then return; fi # reported above
   say "building the link model"
   if clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -I"/usr/include/$(uname -m)-linux-gnu" \
     -c "$sources/linkmodel.bpf.c" -o "$state/linkmodel.bpf.o"; then
     mv "$state/linkmodel.bpf.o" "$object"
   else
-    rm -f "$object" # of other sources than are here
+    rm -f "$object" # it is older than the sources
     say "clang could not build the link model: $no_link_model"
   fi
 }
@@ -183,7 +183,7 @@ build_link_model() {
 
 python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; }
 
-# The system's own Python first: .venv should not hang on somebody's pyenv.
+# The system's Python first: .venv should not depend on a user's pyenv.
 find_python() {
   local python
   for python in ${PYTHON:-/usr/bin/python3 python3.13 python3.12 python3.11 python3}; do
@@ -195,10 +195,10 @@ find_python() {
   return 1
 }
 
-# A Python that does not fit counts as there: apt has no other to offer, and make_venv tells.
+# A Python of another version counts as present: apt has no other, and make_venv reports it.
 has_python() { find_python >/dev/null || has python3 || [[ ${PYTHON:-} ]]; }
 
-# The path of a uv that will do.
+# Prints the path of a uv that is new enough.
 find_uv() {
   local found
   if has uv && found=$(uv --version 2>/dev/null) && sort -CV <<<"$uv_oldest"$'\n'"${found#uv }"; then
@@ -216,7 +216,7 @@ can_have_uv() {
   if python=$(find_python); then "$python" -c 'import ensurepip' 2>/dev/null; else has_python; fi
 }
 
-# Somebody's own package index, if uv or pip has been told of one.
+# Prints the package index that uv or pip is configured to use, if any.
 package_index() {
   local index=${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-${PIP_INDEX_URL:-}}} python
   for python in "$state/uv/bin/python" "$1"; do
@@ -237,32 +237,32 @@ fetch_uv() {
 
 make_venv() {
   local python uv index
-  python=$(find_python) || fail "Python 3.11, 3.12 or 3.13 is wanted, and ${PYTHON:-python3} is" \
+  python=$(find_python) || fail "Python 3.11, 3.12 or 3.13 is needed, and ${PYTHON:-python3} is" \
     "$("${PYTHON:-python3}" --version 2>/dev/null || echo missing). With another one: make setup PYTHON=/path/to/it"
   has_uv || fetch_uv "$python"
   uv=$(find_uv)
-  # A .venv that works keeps its Python, unless another one is asked for.
+  # An existing .venv keeps its Python, unless PYTHON names another.
   if [[ ! ${PYTHON:-} ]] && python_fits .venv/bin/python; then python=$PWD/.venv/bin/python; fi
 
-  export UV_PYTHON_DOWNLOADS=never                  # the machine's Python or none
-  export UV_CACHE_DIR=${UV_CACHE_DIR:-$state/cache} # under sudo nothing of root's lands in ~/.cache
+  export UV_PYTHON_DOWNLOADS=never                  # use the machine's Python only
+  export UV_CACHE_DIR=${UV_CACHE_DIR:-$state/cache} # under sudo, root writes nothing to ~/.cache
   if [[ -e ${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt} ]]; then
-    export UV_SYSTEM_CERTS=1                        # trust what this machine trusts
+    export UV_SYSTEM_CERTS=1                        # trust the machine's certificates
   fi
-  # The index plays no part in whether all is there.
+  # Without an index: whether everything is installed does not depend on it.
   if env -u UV_DEFAULT_INDEX -u UV_INDEX_URL "$uv" sync --check --locked --offline --python "$python" \
     >/dev/null 2>&1; then return; fi
 
   say "installing the Python packages of uv.lock into .venv ($("$python" --version))"
   index=$(package_index "$python")
   if [[ $index ]]; then
-    # uv.lock holds PyPI's own addresses; another index gives the same versions, by the same hashes.
+    # uv.lock has the addresses of PyPI; another index provides the same versions with the same hashes.
     "$uv" venv --quiet --allow-existing --python "$python" .venv
     env -u UV_DEFAULT_INDEX -u UV_INDEX_URL \
       "$uv" export --quiet --frozen --output-file "$state/requirements.txt" >/dev/null
     "$python" -c 'import tomllib; print("\n".join(
       tomllib.load(open("pyproject.toml", "rb"))["tool"]["uv"]["build-constraint-dependencies"]))' \
-      >"$state/build-constraints.txt" # `uv pip` does not look there itself
+      >"$state/build-constraints.txt" # `uv pip` does not read them itself
     "$uv" pip sync --quiet --python .venv/bin/python --default-index "$index" \
       --build-constraints "$state/build-constraints.txt" "$state/requirements.txt"
   else

@@ -1,6 +1,6 @@
-"""What `make fast` builds as C, whether it has, and whether the build is still of its source.
+"""The C build of `make fast`: its source files, whether it exists and whether it is up to date.
 
-mypyc compiles the very files; Python prefers what it makes of them, beside them.
+mypyc compiles the Python files unchanged; Python prefers the libraries that it puts beside them.
 """
 
 from pathlib import Path
@@ -22,13 +22,13 @@ _AROUND_THE_CORE = (
     "sim/packet",
     "sim/wire",
 )
-"""What every packet goes through beside the core: in the endpoint, and at each simulated hop."""
+"""Modules outside the core that handle each packet: of the endpoint, and of the simulator."""
 
 
 def sources() -> list[Path]:
-    """The modules to build: the protocol core, the endpoint around it, the simulator's links.
+    """The modules to build: the protocol core, and what handles packets in endpoint and simulator.
 
-    The packages themselves stay Python: built, they would not find a module that is not.
+    `__init__.py` files stay Python: a compiled package does not find modules that are not compiled.
     """
     core = sorted(path for path in _PACKAGE.glob("mrc/**/*.py") if path.name != "__init__.py")
     return core + [_PACKAGE / f"{module}.py" for module in _AROUND_THE_CORE]
@@ -39,20 +39,20 @@ def _built() -> list[Path]:
 
 
 def is_built() -> bool:
-    """Whether the core runs as C."""
+    """Whether there is a C build, which then runs."""
     return bool(_built())
 
 
 def check() -> None:
-    """Check that a build is whole, and as new as its source.
+    """Check that a build is complete and as new as its source.
 
     Raises:
-        MachineError: the source has changed since.
+        MachineError: it is not.
     """
     built = [file.stat().st_mtime for file in _built()]
     source = [path.stat().st_mtime for path in sources()]
     if built and (len(built) < len(source) or min(built) < max(source)):
         raise MachineError(
             "the fast build is older than its source",
-            "make fast builds it again, make slow removes it",
+            "run make fast to build it again, or make slow to remove it",
         )

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")]
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="A topology's name or file.")]
-Src = Annotated[str, typer.Argument(help="The sending host, such as h0.")]
-Dst = Annotated[str, typer.Argument(help="The receiving host, such as h4.")]
+Src = Annotated[str, typer.Argument(metavar="SRC", help="The sending host, such as h0.")]
+Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, such as h4.")]
 Seed = Annotated[
     int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")
 ]

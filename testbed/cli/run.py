@@ -57,7 +57,7 @@ def run(
     ] = False,
     hold_for: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Like --hold, for 5min or another time."),
+        typer.Option(metavar="TIME", help="Like --hold, but at most TIME, such as 5min."),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Run even if the load is far too high for this machine.")
