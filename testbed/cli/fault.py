@@ -9,6 +9,7 @@ from testbed.cli.options import Json
 from testbed.cli.screen import print_json, stderr, stdout
 
 if TYPE_CHECKING:
+    from testbed.controller.client import Client
     from testbed.model.fabric.topology import Topology
 
 Run = Annotated[
@@ -42,21 +43,19 @@ def print_fault_help(directory: Path, topology: "Topology") -> None:
 def inject(
     run: Run,
     kind: Annotated[str, typer.Argument(help="cut, blackhole, loss, ... (docs/faults.md)")],
-    target: Annotated[str, typer.Argument(help="What it strikes; several joined by commas.")],
+    target: Annotated[str, typer.Argument(help="What it strikes; join several by commas.")],
     more: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="As in a timeline: probability=0.05 for=3s"),
+        typer.Argument(metavar="KEY=VALUE", help="Keys as in a timeline: probability=0.05 for=3s"),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Inject a fault now; it heals after `for`, or ten minutes.
+    """Inject a fault now; it heals after `for`, by default ten minutes.
 
     Exit status: 0 it took effect, 2 wrong input, 4 it did not take effect.
     """
-    from testbed.controller.client import Client
-
     entry = {"kind": kind, "target": target.split(","), **_pairs(more or [])}
-    with Client.of(run) as client:
+    with _connect(run) as client:
         _show([client.inject(entry)], as_json=as_json)
 
 
@@ -66,17 +65,13 @@ def heal(
     as_json: Json = False,
 ) -> None:
     """Heal a fault now."""
-    from testbed.controller.client import Client
-
-    with Client.of(run) as client:
+    with _connect(run) as client:
         _show([client.heal(number)], as_json=as_json)
 
 
 def list_(run: Run, as_json: Json = False) -> None:
-    """Show every fault so far, those of the timeline among them."""
-    from testbed.controller.client import Client
-
-    with Client.of(run) as client:
+    """Show every fault so far, including those of the timeline."""
+    with _connect(run) as client:
         _show(client.faults(), as_json=as_json)
 
 
@@ -91,24 +86,30 @@ def publish(
     forward(socket_of(run), port)
 
 
+def _connect(run: Path) -> "Client":
+    from testbed.controller.client import Client, socket_of
+
+    return Client(socket_of(run))
+
+
 def _pairs(words: list[str]) -> dict[str, Any]:
-    """What `key=value` words say, values as YAML reads them.
+    """The keys and values of `key=value` words; values are parsed as YAML.
 
     Raises:
-        InputError: a word is no such pair, or says what another has said.
+        InputError: a word is no such pair, or its key comes twice.
     """
     from testbed.files.documents import parse_value
     from testbed.model.errors import InputError, Problem
 
-    found: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
     for word in words:
         key, _, text = word.partition("=")
         if not key or not text:
             raise InputError([Problem("KEY=VALUE", word, "key=value, such as for=3s")])
-        if key in {"kind", "target", *found}:
+        if key in {"kind", "target", *pairs}:
             raise InputError([Problem("KEY=VALUE", word, f"{key} once")])
-        found[key] = parse_value(text, "KEY=VALUE")
-    return found
+        pairs[key] = parse_value(text, "KEY=VALUE")
+    return pairs
 
 
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
@@ -116,15 +117,14 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
         print_json(records)
         return
     console = stdout()
-    for one in records:
-        asked, effective = one["asked_ns"], one["effective_ns"]
-        state = (
-            f"failed: {one['error']}"
-            if one["error"]
-            else "healed"
-            if one["healed_ns"]
-            else "asked for"
-            if effective is None
-            else f"in force, {(effective - asked) / 1e6:.2f} ms after it was asked for"
-        )
-        console.print(f"{one['index']}: {one['kind']} of {one['target']}: {state}")
+    for record in records:
+        asked, effective = record["asked_ns"], record["effective_ns"]
+        if record["error"]:
+            state = f"failed: {record['error']}"
+        elif record["healed_ns"]:
+            state = "healed"
+        elif effective is None:
+            state = "asked for"
+        else:
+            state = f"in force, {(effective - asked) / 1e6:.2f} ms after it was asked for"
+        console.print(f"{record['index']}: {record['kind']} of {record['target']}: {state}")

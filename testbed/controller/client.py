@@ -12,7 +12,7 @@ import socket
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from testbed.controller.live import SOCKET
 from testbed.model.closeable import Closeable
@@ -58,15 +58,6 @@ class Client(Closeable):
         """Connect to a socket."""
         self._http = HTTPConnection("localhost", timeout=TIMEOUT_S)
         self._http.sock = _connected(path)
-
-    @classmethod
-    def of(cls, run: Path) -> Self:
-        """Connect to a run that is under way.
-
-        Raises:
-            InputError: nothing runs there.
-        """
-        return cls(socket_of(run))
 
     def close(self) -> None:
         """Close the connection."""

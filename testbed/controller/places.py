@@ -1,8 +1,10 @@
-"""The places that faults strike: brought into the state that their active faults add up to."""
+"""The places that faults strike, each brought into the state that its active faults add up to.
+
+A fault strikes directions of links, or hosts.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 from testbed.controller.actuators.endpoint import EndpointActuator
@@ -45,13 +47,13 @@ class Places:
 
     def actuators(self, places: Iterable[str]) -> str:
         """The names of the actuators of these places, joined by +."""
-        names = dict.fromkeys(
+        names = (
             self._on_endpoints.name
             if ">" not in place
             else (self._on_wires if link_of(place) in self._wires else self._on_links).name
             for place in places
         )
-        return "+".join(names)
+        return "+".join(dict.fromkeys(names))
 
     def put(
         self, fault: int, places: Sequence[str], state: Impairment
@@ -69,23 +71,16 @@ class Places:
             return self._apply(places), self._prove(places)
 
     def _apply(self, places: Sequence[str]) -> Effect:
-        hosts = [place for place in places if ">" not in place]
-        links = _links_of(places)
-        wires = [
-            link
-            for link in links
-            if link in self._wires and self._on_wires.needs(link, self._state(link))
-        ]
-        effects = []
-        if hosts:
-            effects.append(
-                self._on_endpoints.apply({h: self._active.impairment_at(h) for h in hosts})
-            )
-        effects += [self._on_wires.apply(wire, self._state(wire)) for wire in wires]
-        if links:  # after the wires, on which it mostly only reads counters
-            effect = self._on_links.apply({link: self._beside_wire(link) for link in links})
-            if len(wires) < len(links):
-                effects.append(effect)
+        links = self._link_states(places)
+        if not links:
+            return self._on_endpoints.apply({h: self._active.impairment_at(h) for h in places})
+        wires = [link for link in links if link in self._wires]
+        changed = [wire for wire in wires if self._on_wires.needs(wire, links[wire])]
+        effects = [self._on_wires.apply(wire, links[wire]) for wire in changed]
+        # after the wires, on which it mostly only reads counters
+        effect = self._on_links.apply(self._beside_wires(links))
+        if len(changed) < len(links):
+            effects.append(effect)
         return Effect(
             min(e.after_ns for e in effects),
             max(e.by_ns for e in effects),
@@ -106,19 +101,18 @@ class Places:
             return self._prove(places)
 
     def _prove(self, places: Sequence[str]) -> dict[str, Any]:
-        proof: dict[str, Any] = {}
-        links = _links_of(places)
-        for link in links:
-            counts: dict[str, Any] = dict(self._on_links.prove(link, self._beside_wire(link)))
+        links, proof = self._link_states(places), dict[str, Any]()
+        if not links:
+            for host in places:
+                proof |= self._on_endpoints.prove(host, self._active.impairment_at(host))
+            return proof
+        for link, state in self._beside_wires(links).items():
+            _add(proof, self._on_links.prove(link, state))
             if link in self._wires:
-                counts |= self._on_wires.prove(link)
-            _add(proof, counts)
-        if links:
-            carrier = [not self._state(link).cut for link in links]
-            proof["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
-            proof["read_back"] = self._on_links.read_back(p for p in places if ">" in p)
-        for host in (place for place in places if ">" not in place):
-            proof |= self._on_endpoints.prove(host, self._active.impairment_at(host))
+                _add(proof, self._on_wires.prove(link))
+        carrier = [not state.cut for state in links.values()]
+        proof["carrier"] = carrier[0] if len(set(carrier)) == 1 else carrier
+        proof["read_back"] = self._on_links.read_back(places)
         return proof
 
     @contextmanager
@@ -133,21 +127,19 @@ class Places:
                 locks.enter_context(self._locks.setdefault(name, self._new_lock()))
             yield
 
-    def _state(self, link: str) -> LinkState:
-        up, down = directions_of(link)
-        return LinkState(self._active.impairment_at(up), self._active.impairment_at(down))
+    def _link_states(self, places: Iterable[str]) -> dict[str, LinkState]:
+        """The links of these places, with the state that active faults add up to; no hosts."""
+        links = dict.fromkeys(link_of(place) for place in places if ">" in place)
+        return {
+            link: LinkState(*map(self._active.impairment_at, directions_of(link))) for link in links
+        }
 
-    def _beside_wire(self, link: str) -> LinkState:
-        """The state to set on the link itself: of a wire, all but what OpenFlow does."""
-        state = self._state(link)
-        if link not in self._wires:
-            return state
-        up, down = (replace(d, cut=False, blackhole=False) for d in state.directions)
-        return LinkState(up, down)
-
-
-def _links_of(places: Iterable[str]) -> list[str]:
-    return list(dict.fromkeys(link_of(place) for place in places if ">" in place))
+    def _beside_wires(self, links: Mapping[str, LinkState]) -> dict[str, LinkState]:
+        """The states to set on the links themselves: of wires, all but what OpenFlow does."""
+        return {
+            link: state.without_cut_and_blackhole if link in self._wires else state
+            for link, state in links.items()
+        }
 
 
 def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:

@@ -39,27 +39,33 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
         with running(tmp_path, timeline, ()) as run, NodeNamespaces() as namespaces:
             links = LinkControl(TINY, namespaces)
             run.play("fault")
-            with Client.of(tmp_path) as client:
+            with Client(socket_of(tmp_path)) as client:
                 cut = client.inject(CUT)
                 assert (cut["index"], cut["kind"], cut["error"]) == (1, "cut", None)
                 assert links.carrier(FABRIC_LINK) == (False, False)
-            with Client.of(tmp_path) as client, pytest.raises(InputError, match="fault 1 is in f"):
+            with (
+                Client(socket_of(tmp_path)) as client,
+                pytest.raises(InputError, match="fault 1 is in f"),
+            ):
                 client.inject({"kind": "cut", "target": "p0_t1_1"})
-            with Client.of(tmp_path) as client, pytest.raises(InputError) as wrong:
+            with Client(socket_of(tmp_path)) as client, pytest.raises(InputError) as wrong:
                 client.inject({"kind": "cut", "target": "p0_t1_7"})
             assert wrong.value.problems[0].where == "fault.target", "as it was typed, no line"
-            with Client.of(tmp_path) as client:
+            with Client(socket_of(tmp_path)) as client:
                 healed = client.heal(1)
                 assert healed["healed_ns"] > healed["heal_after_ns"] > cut["effective_ns"]
                 assert links.carrier(FABRIC_LINK) == (True, True)
-            with Client.of(tmp_path) as client:
+            with Client(socket_of(tmp_path)) as client:
                 assert client.heal(0)["proof"]["until_end"]["carrier"] is True
-            with Client.of(tmp_path) as client, pytest.raises(InputError, match="in force"):
+            with Client(socket_of(tmp_path)) as client, pytest.raises(InputError, match="in force"):
                 client.heal(0)
-            with Client.of(tmp_path) as client, pytest.raises(InputError, match="number") as none:
+            with (
+                Client(socket_of(tmp_path)) as client,
+                pytest.raises(InputError, match="number") as none,
+            ):
                 client.heal(7)
             assert "testbed fault list RUN" in none.value.problems[0].remedy
-            with Client.of(tmp_path) as client:
+            with Client(socket_of(tmp_path)) as client:
                 assert [one["kind"] for one in client.faults()] == ["blackhole", "cut"]
             run.controller.stop()
         assert [one["index"] for one in run.faults()] == [0, 1]
@@ -159,7 +165,7 @@ def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
     def inside() -> None:
         with running(tmp_path, (), ()) as run:
             run.play("done")
-            with Client.of(tmp_path) as client:
+            with Client(socket_of(tmp_path)) as client:
                 told = client.inject({"kind": "kill", "target": "controller"})
             assert (told["index"], told["effective_ns"], told["error"]) == (0, None, None)
             deadline = time.monotonic() + 5

@@ -1,6 +1,6 @@
 """What all actuators share: a clock, the time of an effect, the state of a link."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from testbed.fabric.link_model.link_control import LinkControl
@@ -65,6 +65,11 @@ class LinkState:
     def directions(self) -> tuple[Impairment, Impairment]:
         """Both, the way up first."""
         return self.up, self.down
+
+    @property
+    def without_cut_and_blackhole(self) -> "LinkState":
+        """The same with carrier and without blackholes."""
+        return LinkState(*(replace(d, cut=False, blackhole=False) for d in self.directions))
 
 
 def check_carrier(links: LinkControl, link: str, *, cut: bool) -> None:

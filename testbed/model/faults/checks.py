@@ -96,27 +96,30 @@ def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 
 def _unknown_target(topology: Topology, fault: Fault, where: str, i: int) -> Problem | None:
     """The problem with the i-th target of a fault, if it has one."""
-    name = fault.target[i]
     place = f"{where}.target" if len(fault.target) == 1 else f"{where}.target[{i}]"
+    expected = _expected_target(topology, fault, fault.target[i])
+    return None if expected is None else Problem(place, fault.target[i], *expected)
+
+
+def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, str] | None:
+    """What is expected in place of a target, and the remedy; None if the target is right."""
     node = node_named(topology, name)
     is_host = node is not None and node.tier is Tier.HOST
-    if isinstance(fault, Kill) and name == CONTROLLER:
-        return None
     if fault.strikes_hosts:
+        is_controller = isinstance(fault, Kill) and name == CONTROLLER
         expected = f"a host of {topology.name}, such as h0: {fault.kind} strikes endpoints"
-        return None if is_host or name == "hosts" else Problem(place, name, expected)
+        return None if is_host or is_controller or name == "hosts" else (expected, "")
     if isinstance(fault, Reboot):
         is_switch = (node is not None and not is_host) or name in {"t0", "t1"}
-        expected = (
-            f"a switch of {topology.name}, such as {topology.t1(0, 0).name}: only switches reboot"
-        )
-        return None if is_switch else Problem(place, name, expected)
+        example = topology.t1(0, 0).name
+        expected = f"a switch of {topology.name}, such as {example}: only switches reboot"
+        return None if is_switch else (expected, "")
     if fault.needs_both_directions and direction_named(topology, name) is not None:
         expected = f"a link, not one direction: a {fault.kind} takes carrier from both ends"
-        return Problem(place, name, expected, "a blackhole may strike one direction")
+        return expected, "a blackhole may strike one direction"
     if name in GROUPS or target_directions(topology, name) is not None:
         return None
-    return Problem(place, name, _example_targets(topology), _target_remedy(topology, name))
+    return _example_targets(topology), _target_remedy(topology, name)
 
 
 def _example_targets(topology: Topology) -> str:

@@ -274,17 +274,11 @@ class Flap(TemporaryFault):
         return {**data, "for": f"{for_ns} ns"}
 
     @model_validator(mode="after")
-    def _check_count(self) -> Self:
+    def _check_count_and_period(self) -> Self:
         # A change of the dilation rounds both to the ns.
         if self.count is not None and abs(self.for_ - self.count * self.period) > self.count:
-            raise RefusedValueError(
-                f"nothing, or count times period: {show_duration(self.count * self.period)}",
-                key="for",
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_period(self) -> Self:
+            product = show_duration(self.count * self.period)
+            raise RefusedValueError(f"nothing, or count times period: {product}", key="for")
         if self.for_ > MAX_FLAPS * self.period:
             raise RefusedValueError(
                 f"so long that at most {MAX_FLAPS} fit into for ({show_duration(self.for_)})",
