@@ -80,19 +80,14 @@ def _times(runs: Sequence[BenchRun], metric: str) -> list[float]:
 
 
 def _draw(runs: _Runs, place: Path) -> None:
-    from testbed.results.report.figures.style import (  # noqa: PLC0415 - Polars starts threads
-        BLUE,
-        GREEN,
-        ORANGE,
-        PNG_DPI,
-        new_figure,
-        style,
-    )
+    from testbed.results.report.figures import style  # noqa: PLC0415 - Polars starts threads
 
-    with style():
-        figure = new_figure(2.8)
+    with style.style():
+        figure = style.new_figure(2.8)
         left, right = figure.subplots(1, 2, width_ratios=[1, 1.15])
-        for number, (factor, colour) in enumerate(zip(runs, (ORANGE, BLUE, GREEN), strict=True)):
+        for number, (factor, colour) in enumerate(
+            zip(runs, (style.ORANGE, style.BLUE, style.GREEN), strict=True)
+        ):
             _goodput(left, runs[factor][0].run, colour, f"dilation {factor:,}")
             for place_, key in enumerate(MEASURES):
                 values = _times(runs[factor], key)
@@ -105,7 +100,7 @@ def _draw(runs: _Runs, place: Path) -> None:
             range(len(MEASURES)), [name.replace(" ", "\n", 1) for name, _ in MEASURES.values()]
         )
         right.set(ylabel="base RTTs", ylim=(0, None))
-        figure.savefig(place, dpi=PNG_DPI)
+        figure.savefig(place, dpi=style.PNG_DPI)
     give_to_user(place)
 
 

@@ -17,6 +17,7 @@ from itertools import count
 from pathlib import Path
 
 from testbed import fast
+from testbed.bench.fabric.traffic import line
 from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
@@ -125,21 +126,6 @@ def build(directory: Path) -> Path:
     return program
 
 
-def _topology() -> Topology:
-    """Two hosts with a T1 between them, and so fast that the ports are never full."""
-    return Topology.model_validate(
-        {
-            "name": "line",
-            "planes": 1,
-            "t0_per_plane": 2,
-            "t1_per_plane": 1,
-            "hosts_per_t0": 1,
-            "port_rate": "10 Tbit/s",
-            "dilation": 500,
-        }
-    )
-
-
 def _scenario(topology: Topology, evs: int) -> Scenario:
     src, dst = topology.hosts
     return Scenario(
@@ -157,7 +143,7 @@ def _measure(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
     """
 
     def measure() -> list[dict[str, float]]:
-        topology = _topology()
+        topology = line(20e9, port_rate="10 Tbit/s", dilation=500)  # the ports are never full
         with Fabric(topology) as fabric:
             fabric.verify()
             _unshape(fabric)

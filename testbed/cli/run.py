@@ -21,16 +21,7 @@ from testbed.cli.options import (
 )
 from testbed.cli.running import checked_scenario, machine_capacity, new_run
 from testbed.cli.screen import print_warning
-from testbed.cli.series import (
-    Into,
-    Repeat,
-    Set,
-    Sweep,
-    plan_of,
-    run_series,
-    settings_of,
-    sweep_of,
-)
+from testbed.cli.series import Into, Repeat, Set, Sweep, run_series, series_options
 from testbed.cli.summary import end_with
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
@@ -80,19 +71,18 @@ def run(
     written. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not met,
     2 wrong input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
-    settings, swept, links = settings_of(set_), sweep_of(sweep), pcap or []
-    several = repeat > 1 or bool(swept) or into is not None
-    holding = _hold(hold=hold, limit=hold_for, several=several)
+    series, links = series_options(set_, sweep, repeat, into), pcap or []
+    holding = _hold(hold=hold, limit=hold_for, several=series.several)
 
     def load(case: "Settings") -> "Scenario":
-        return _checked(name, settings, case, seed, links, force=force)
+        return _checked(name, series.settings, case, seed, links, force=force)
 
     scenario = load({})
-    if several:
-        plan = plan_of(scenario, simulated=False, settings=settings, sweep=swept, repeat=repeat)
+    if series.several:
+        plan = series.plan(scenario, simulated=False)
         flags = {"--no-figures": no_figures, "--force": force, "--stop-if-late": stop_if_late}
         options = (*(flag for flag, is_set in flags.items() if is_set), *_pcap_options(links))
-        run_series(plan, load, options, results=results, into=into, as_json=as_json)
+        run_series(plan, into, load, options, results=results, as_json=as_json)
 
     from testbed.experiment import run_experiment
     from testbed.results.analyse import analyse

@@ -1,6 +1,7 @@
 """Several runs of a scenario by one command: repeats, sweeps, continued where they broke off."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -39,7 +40,7 @@ Into = Annotated[
     typer.Option(
         "--into",
         metavar="DIR",
-        help="Where the runs of --repeat or --sweep go; continues those that broke off.",
+        help="Directory for the runs of --repeat or --sweep; resumes an interrupted series.",
     ),
 ]
 
@@ -47,26 +48,59 @@ Load = Callable[["Settings"], "Scenario"]
 """Loads and checks the scenario with some of its keys set."""
 
 
-def settings_of(options: list[str] | None) -> dict[str, Any]:
-    """The values that `--set` gives, by key path.
+@dataclass(frozen=True, slots=True)
+class SeriesOptions:
+    """What the command line says of a series.
+
+    Attributes:
+        settings: the values that `--set` gives, by key path.
+        sweep: the values that `--sweep` gives, by key path.
+        repeat: how many runs are made of each case, each with the next seed.
+        into: the directory of the series; None for one that is named after the time.
+    """
+
+    settings: dict[str, Any]
+    sweep: dict[str, list[Any]]
+    repeat: int
+    into: Path | None
+
+    @property
+    def several(self) -> bool:
+        """Whether a series is to be made; else it is a single run."""
+        return self.repeat > 1 or bool(self.sweep) or self.into is not None
+
+    def plan(self, scenario: "Scenario", *, simulated: bool) -> "SeriesPlan":
+        """What the series of a scenario consists of; its seeds count up from the scenario's.
+
+        Raises:
+            InputError: a seed would be out of range.
+        """
+        from testbed.campaign.series import SeriesPlan, digest
+
+        require_seed(scenario.seed + self.repeat - 1)
+        return SeriesPlan(
+            scenario=scenario.name,
+            simulated=simulated,
+            settings=self.settings,
+            sweep=self.sweep,
+            seeds=[scenario.seed + i for i in range(self.repeat)],
+            content=digest(scenario),
+        )
+
+
+def series_options(
+    set_: list[str] | None, sweep: list[str] | None, repeat: int, into: Path | None
+) -> SeriesOptions:
+    """Read the options of a series.
 
     Raises:
         InputError: one is not KEY=VALUE.
     """
     from testbed.files.documents import parse_value
 
-    return {key: parse_value(text, "--set") for key, text in _pairs("--set", options)}
-
-
-def sweep_of(options: list[str] | None) -> dict[str, list[Any]]:
-    """The values that `--sweep` gives, by key path.
-
-    Raises:
-        InputError: one is not KEY=A,B,...
-    """
-    from testbed.files.documents import parse_value
-
-    return {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", options)}
+    settings = {key: parse_value(text, "--set") for key, text in _pairs("--set", set_)}
+    swept = {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", sweep)}
+    return SeriesOptions(settings, swept, repeat, into)
 
 
 def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
@@ -79,53 +113,27 @@ def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def plan_of(
-    scenario: "Scenario",
-    *,
-    simulated: bool,
-    settings: Mapping[str, Any],
-    sweep: Mapping[str, list[Any]],
-    repeat: int,
-) -> "SeriesPlan":
-    """What a series consists of; its seeds count up from the scenario's.
-
-    Raises:
-        InputError: a seed would be out of range.
-    """
-    from testbed.campaign.series import SeriesPlan, digest
-
-    require_seed(scenario.seed + repeat - 1)
-    return SeriesPlan(
-        scenario=scenario.name,
-        simulated=simulated,
-        settings=dict(settings),
-        sweep=dict(sweep),
-        seeds=[scenario.seed + i for i in range(repeat)],
-        content=digest(scenario),
-    )
-
-
 def run_series(
     plan: "SeriesPlan",
+    into: Path | None,
     load: Load,
     options: tuple[str, ...],
     *,
     results: Path,
-    into: Path | None,
     as_json: bool,
 ) -> NoReturn:
-    """Make every run that is missing, then compare all; ends the command.
+    """Make every run of a series that is missing, then compare all; ends the command.
 
     Args:
-        plan: what the series consists of.
+        plan: what it consists of.
+        into: its directory; None for one that is named after the time.
         load: loads the scenario of a case.
         options: further options of `testbed run` or `testbed simulate` for each run.
         results: where a new series is made.
-        into: its directory; None for one that is named after the time.
         as_json: whether to print JSON.
 
     Raises:
-        InputError: a case is wrong, or `into` holds another series. Nothing has been run then.
+        InputError: a case is wrong, or the directory holds another series. Nothing was run then.
         MachineError: this machine cannot run it.
     """
     from testbed.campaign.budget import RetryPolicy

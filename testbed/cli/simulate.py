@@ -5,16 +5,7 @@ from typing import TYPE_CHECKING
 
 from testbed.cli.options import Folder, Json, NoFigures, Results, ScenarioName, Seed
 from testbed.cli.running import checked_scenario, new_run
-from testbed.cli.series import (
-    Into,
-    Repeat,
-    Set,
-    Sweep,
-    plan_of,
-    run_series,
-    settings_of,
-    sweep_of,
-)
+from testbed.cli.series import Into, Repeat, Set, Sweep, run_series, series_options
 from testbed.cli.summary import end_with
 from testbed.model.errors import MachineError
 
@@ -42,16 +33,16 @@ def simulate(
     one report. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not
     met, 2 wrong input, 4 the run cannot be trusted.
     """
-    settings, swept = settings_of(set_), sweep_of(sweep)
+    series = series_options(set_, sweep, repeat, into)
 
     def load(case: "Settings") -> "Scenario":
-        return _checked(name, settings, case, seed)
+        return _checked(name, series.settings, case, seed)
 
     scenario = load({})
-    if repeat > 1 or swept or into is not None:
-        plan = plan_of(scenario, simulated=True, settings=settings, sweep=swept, repeat=repeat)
+    if series.several:
+        plan = series.plan(scenario, simulated=True)
         options = ("--no-figures",) if no_figures else ()
-        run_series(plan, load, options, results=results, into=into, as_json=as_json)
+        run_series(plan, into, load, options, results=results, as_json=as_json)
 
     from testbed.results.analyse import analyse
     from testbed.sim import simulate as simulate_into

@@ -217,21 +217,16 @@ def _r2(sizes: list[list[Built]], measure: str) -> float:
 
 
 def _draw(sizes: list[list[Built]], place: Path) -> None:
-    from testbed.results.report.figures.style import (  # noqa: PLC0415 - takes a second to load
-        PLANES,
-        PNG_DPI,
-        new_figure,
-        style,
-    )
+    from testbed.results.report.figures import style  # noqa: PLC0415 - takes a second to load
 
     panels = (
         ("time to build (s)", (("up and routed", "up_s", 1), ("verified, swept", "proven_s", 1))),
         ("memory (MB)", (("kernel and builder", "memory_bytes", 1e-6),)),
     )
-    with style():
-        figure = new_figure(2.6)
+    with style.style():
+        figure = style.new_figure(2.6)
         for axes, (label, measures) in zip(figure.subplots(1, 2), panels, strict=True):
-            for colour, (name, measure, unit) in zip(PLANES, measures, strict=False):
+            for colour, (name, measure, unit) in zip(style.PLANES, measures, strict=False):
                 points = [(b.links, getattr(b, measure) * unit) for built in sizes for b in built]
                 axes.plot(*zip(*points, strict=True), "o", color=colour, markersize=3, alpha=0.5)
                 lines = [
@@ -241,5 +236,5 @@ def _draw(sizes: list[list[Built]], place: Path) -> None:
                 axes.plot(*zip(*lines, strict=True), color=colour, label=name)
             axes.set(xlabel="links", ylabel=label, xlim=(0, None), ylim=(0, None))
             axes.legend(loc="upper left")
-        figure.savefig(place, dpi=PNG_DPI)
+        figure.savefig(place, dpi=style.PNG_DPI)
     give_to_user(place)
