@@ -11,6 +11,8 @@ from testbed.mrc.constants import (
     MAX_EXPONENTIAL_RETRIES,
     MAX_LINEAR_RETRIES,
     MAX_MPR,
+    TIMESTAMP_RTT_BITS,
+    TIMESTAMP_SHIFT,
     DscpClasses,
 )
 from testbed.mrc.ev.profile import EvProfile
@@ -58,6 +60,11 @@ class QpConfig:
     exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
     seed: int = 0
     dscp: DscpClasses = field(default_factory=DscpClasses)
+
+    @property
+    def timestamp_shift(self) -> int:
+        """The power of two of ns that is the unit of timestamps."""
+        return max(TIMESTAMP_SHIFT, (self.base_rtt_ns - 1).bit_length() - TIMESTAMP_RTT_BITS)
 
     def __post_init__(self) -> None:
         """Refuse values that do not fit the wire or cannot work."""

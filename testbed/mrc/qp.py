@@ -149,7 +149,7 @@ class QueuePair:
         if self.state not in (QpState.RTS, QpState.ERROR):
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         check_write(payload, remote_va, rkey, immediate)
-        self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
+        self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> bool:
         """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`.
@@ -211,7 +211,7 @@ class QueuePair:
         self._requester.on_time(now_ns)
         control = self.config.dscp.control
         datagrams: list[Datagram] = []
-        for waiting in (self._responder.transmit(now_ns), self._requester.control()):
+        for waiting in (self._responder.transmit(now_ns), self._requester.requests.packets):
             datagrams += [_seal(packet, control) for packet in waiting]
             waiting.clear()
         datagrams += self._requester.transmit(now_ns, limit)
@@ -229,7 +229,7 @@ class QueuePair:
 
     def poll_cq(self) -> list[Completion]:
         """Return the completions since the last call, in the order of posting."""
-        return self._requester.take_completions()
+        return self._requester.queue.take_completions()
 
     def poll_recv_cq(self) -> list[ReceiveCompletion]:
         """Return the peer's WRITEs with immediate that completed here since the last call."""

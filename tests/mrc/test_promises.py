@@ -110,7 +110,7 @@ def test_numbers_wrap_under_loss_and_immediates_stay_in_order(
         exponential_retries=12,
     )
     first = (1 << 16) - 1 - before_msn
-    network.qps[0]._requester._queue._posted = first
+    network.qps[0]._requester.queue._posted = first
     network.qps[1]._responder._delivered = first
     rng = Random(seed)
     expected = bytearray()

@@ -50,7 +50,7 @@ def test_answers_without_progress_do_not_lengthen_the_ladder() -> None:
     remedies = set()
     while (remedy := answered.expire(answered_ns)) is not Remedy.GIVE_UP:
         remedies.add(remedy)
-        answered.heard(answered_ns + RTT_NS // 2)
+        answered.answered(answered_ns + RTT_NS // 2)
         answered.sent(answered_ns + RTT_NS // 2, was_idle=False)
         answered_ns = answered.deadline_ns(WINDOW_NS)
     assert remedies == {Remedy.PROBE}
@@ -62,7 +62,7 @@ def test_an_answer_puts_the_next_probe_off() -> None:
     now_ns = retry.deadline_ns(WINDOW_NS)
     assert retry.expire(now_ns) is Remedy.PROBE
     due_ns = retry.deadline_ns(WINDOW_NS)
-    retry.heard(now_ns + RTT_NS)
+    retry.answered(now_ns + RTT_NS)
     retry.sent(now_ns + RTT_NS, was_idle=False)
     assert retry.deadline_ns(WINDOW_NS) == due_ns + RTT_NS
 
@@ -79,7 +79,7 @@ def test_progress_starts_over() -> None:
     retry = timer()
     while retry.timeouts < 2:
         retry.expire(retry.deadline_ns(WINDOW_NS))
-    retry.progressed(10**12)
+    retry.restart(10**12)
     assert retry.timeouts == 0
     retry.sent(10**12, was_idle=False)
     assert retry.deadline_ns(WINDOW_NS) < 10**12 + 1.5 * RTT_NS
@@ -94,5 +94,5 @@ def test_a_trickle_of_packets_does_not_put_the_probe_off() -> None:
 
 def test_the_tail_is_probed_soon_after_the_last_packet() -> None:
     retry = timer()
-    retry.progressed(RTT_NS)
+    retry.restart(RTT_NS)
     assert retry.deadline_ns(WINDOW_NS) < 1.5 * RTT_NS

@@ -171,7 +171,7 @@ def test_psns_and_msns_wrap(loss: float) -> None:
         first_psn=(1 << 24) - 150,
     )
     first = (1 << 16) - 50
-    network.qps[0]._requester._queue._posted = first
+    network.qps[0]._requester.queue._posted = first
     network.qps[1]._responder._delivered = first
     rng = Random(7)
     expected = bytearray()

@@ -56,7 +56,7 @@ class RetryTimer:
         self._progress_ns = 0
         self._sent_ns = 0
         self._probed_ns = 0
-        self._heard = False
+        self._answered = False
         self.starving = False
 
     @property
@@ -67,29 +67,29 @@ class RetryTimer:
     def sent(self, now_ns: int, *, was_idle: bool) -> None:
         """A data packet was sent; `was_idle` if nothing was outstanding before it."""
         if was_idle:
-            self.progressed(now_ns)
-        if not self._heard or self._rung < self._probes:
+            self.restart(now_ns)
+        if not self._answered or self._rung < self._probes:
             self._sent_ns = now_ns
 
     def starve(self, now_ns: int) -> None:
         """Data waits, nothing is outstanding and no EV may carry it: climb until one may."""
         if not self.starving:
-            self.progressed(now_ns)
+            self.restart(now_ns)
             self._sent_ns = now_ns
             self.starving = True
 
-    def progressed(self, now_ns: int) -> None:
+    def restart(self, now_ns: int) -> None:
         """The peer has had something new: back to the first rung."""
         self._rung = 0
         self._progress_ns = now_ns
-        self._heard = False
+        self._answered = False
         self.starving = False
 
-    def heard(self, now_ns: int) -> None:
+    def answered(self, now_ns: int) -> None:
         """The peer has answered, and has had nothing new: stay on the rung, put a probe off."""
         if self._rung < self._probes:
             self._progress_ns = now_ns
-        self._heard = True
+        self._answered = True
 
     def deadline_ns(self, reorder_window_ns: int) -> int:
         """Return when to call `expire`, if packets are outstanding or data is starving."""
@@ -107,10 +107,10 @@ class RetryTimer:
             return Remedy.PROBE
         self._progress_ns = self._sent_ns = now_ns
         self._rung += 1
-        heard, self._heard = self._heard, False
+        answered, self._answered = self._answered, False
         if self.timeouts > self._retries and not self._for_ever:
             return Remedy.GIVE_UP
-        return Remedy.PROBE if heard or not self.timeouts else Remedy.TIMEOUT
+        return Remedy.PROBE if answered or not self.timeouts else Remedy.TIMEOUT
 
     def _climb_ns(self) -> int:
         return max(self._progress_ns, self._sent_ns) + self._timeout_ns()

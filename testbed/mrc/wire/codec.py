@@ -87,6 +87,7 @@ _MASK: Final = int.from_bytes(
     "big",
 )
 """The masked bits of `BASE`, as one number."""
+_WRITE_MASK: Final = _MASK << 8 * (WRITE_HEADER_BYTES - BASE_BYTES)
 _CRC_OF_ONES: Final = crc32(_ONES)
 
 _IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
@@ -164,9 +165,13 @@ def encode_write(
         rkey,
         dma_length,
     )
+    covered = (int.from_bytes(header, "big") | _WRITE_MASK).to_bytes(WRITE_HEADER_BYTES, "big")
+    crc = crc32(covered, _CRC_OF_ONES)
     if immediate is not None:
-        header += immediate.to_bytes(IMMDT_BYTES, "big")
-    crc = icrc(header, payload)
+        extension = immediate.to_bytes(IMMDT_BYTES, "big")
+        header += extension
+        crc = crc32(extension, crc)
+    crc = crc32(payload, crc)
     if pad:
         padding = bytes(pad)
         return header, padding + crc32(padding, crc).to_bytes(4, "little")

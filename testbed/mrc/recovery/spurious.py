@@ -1,0 +1,34 @@
+"""The transmissions taken for lost, by which a loss that was none is recognized."""
+
+from typing import Final
+
+from testbed.mrc.recovery.transmission import Transmission
+
+_MAX_REMEMBERED: Final = 1024
+"""So many of the latest losses are remembered. Ours."""
+
+
+class LossMemory:
+    """The latest transmissions taken for lost, by sequence number; the latest one of each."""
+
+    def __init__(self) -> None:
+        self._lost: dict[int, Transmission] = {}
+
+    def add(self, transmission: Transmission) -> None:
+        """Remember a transmission; the oldest is forgotten if there are too many."""
+        lost = self._lost
+        lost.pop(transmission.seq, None)
+        lost[transmission.seq] = transmission
+        if len(lost) > _MAX_REMEMBERED:
+            del lost[next(iter(lost))]
+
+    def get(self, seq: int) -> Transmission | None:
+        """Return the transmission of `seq` that was last taken for lost."""
+        return self._lost.get(seq)
+
+    def remove(self, transmission: Transmission) -> bool:
+        """Forget a transmission that was not lost; returns whether it was remembered."""
+        if self._lost.get(transmission.seq) is not transmission:
+            return False
+        del self._lost[transmission.seq]
+        return True
