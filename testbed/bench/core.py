@@ -1,6 +1,6 @@
-"""What a packet costs in the transport core alone: no sockets, no kernel, caches hot.
+"""CPU time of a packet in the transport core alone: no sockets, no kernel, hot caches.
 
-One queue pair writes to another one in this process, round by round, a round trip apart.
+A queue pair writes to another one in this process, in rounds that are a round trip apart.
 """
 
 import time
@@ -96,7 +96,7 @@ def packet_ns() -> dict[str, float]:
 
 
 class _Laps:
-    """CPU time of this thread by what it was spent on."""
+    """CPU time of this thread by step."""
 
     def __init__(self) -> None:
         self.spent_ns = Counter[str]()

@@ -7,12 +7,12 @@ from statistics import median
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One figure.
+    """A measured figure.
 
     Attributes:
         name: what was measured.
         unit: of samples and target; empty for a plain number.
-        samples: one for every repeat; none where it could not be measured.
+        samples: a value for every repeat; none if it could not be measured.
         at_most: the target where less is better, else None.
         at_least: the target where more is better, else None.
         every: whether every sample must meet the target, not only their median.
@@ -29,12 +29,12 @@ class Figure:
 
     @property
     def median(self) -> float | None:
-        """The middle sample; None where it could not be measured."""
+        """The median of the samples; None if it could not be measured."""
         return median(self.samples) if self.samples else None
 
     @property
     def holds(self) -> bool:
-        """Whether the median, or every sample, meets the target; not what was not measured."""
+        """Whether the median, or every sample, meets the target; False if it was not measured."""
         middle = self.median
         if middle is None:
             return False
@@ -62,19 +62,19 @@ class Figure:
 def at_most(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
 ) -> Figure:
-    """A figure of which less is better."""
+    """A figure that must not be above its target."""
     return Figure(name, unit, tuple(samples), at_most=target, every=every)
 
 
 def at_least(
     name: str, unit: str, samples: Sequence[float], target: float, *, every: bool = False
 ) -> Figure:
-    """A figure of which more is better."""
+    """A figure that must not be below its target."""
     return Figure(name, unit, tuple(samples), at_least=target, every=every)
 
 
 def no_target(name: str, unit: str, samples: Sequence[float]) -> Figure:
-    """A figure that is only shown."""
+    """A figure without a target."""
     return Figure(name, unit, tuple(samples))
 
 

@@ -1,4 +1,4 @@
-"""How many packets one queue pair carries, beside a C program on the same path.
+"""How many packets a queue pair carries, compared with a C program on the same path.
 
 The path goes over three switches whose links have neither rate nor link model. Both programs keep
 a window of packets under way that nothing drops, so that what is measured is CPU time: of the

@@ -13,7 +13,7 @@ from testbed.bench.setting import Setting
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part.
+    """A part of the bench.
 
     Attributes:
         what: what it measures, in a line.

@@ -1,6 +1,6 @@
-"""Damaged packets and random faults by the thousand: longer forms of the tests, counted.
+"""Thousands of damaged packets and random faults: longer forms of the tests.
 
-What is drawn is different each time. `TESTBED_SOAK=1 pytest tests/sim/test_stateful.py` goes on for
+Each run draws other values. `TESTBED_SOAK=1 pytest tests/sim/test_stateful.py` goes on for
 longer: 3,000 schedules.
 """
 
@@ -56,5 +56,5 @@ CLAIMS = (
 
 
 def robustness(setting: Setting) -> list[Figure]:
-    """Throw mutated packets at a queue pair, and random faults at networks; some minutes."""
+    """Give a queue pair mutated packets, and networks random faults; takes some minutes."""
     return figures(CLAIMS, setting, at_once=len(os.sched_getaffinity(0)))

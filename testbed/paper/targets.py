@@ -1,4 +1,4 @@
-"""Where a fault strikes so that a flow feels it, whatever EVs the seed gives it."""
+"""Targets of faults that affect a flow, whatever EVs the seed gives the flow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,10 +17,10 @@ def paths_in_use(
     """The paths of a flow's active EVs at the start, and the topology that they lead through.
 
     Args:
-        data: a scenario, as its file has it, with its topology by name.
-        src: who sends.
-        dst: who receives.
-        seed: the run's.
+        data: the content of a scenario's file, with the topology as a name.
+        src: the sending host.
+        dst: the receiving host.
+        seed: the run's seed.
     """
     topology = load_topology(data["topology"])
     transport: Transport = TypeAdapter[Transport](Transport).validate_python(data["transport"])

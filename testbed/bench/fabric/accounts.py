@@ -1,4 +1,4 @@
-"""Whether the link model counts every packet where it was, beside what the receiver saw."""
+"""Whether the link model's counters agree with the packets that were sent and received."""
 
 from testbed.bench.claims import Claim, figures
 from testbed.bench.figure import Figure
@@ -29,5 +29,5 @@ CLAIMS = (
 
 
 def accounts(setting: Setting) -> list[Figure]:
-    """Real packets in namespaces: over one link, over a whole fabric, of two paced flows."""
+    """Count real packets over one link, over a whole fabric, and of two paced flows."""
     return figures(CLAIMS, setting)

@@ -1,4 +1,4 @@
-"""How long a fabric takes to be built, proven and taken down; how others compare; how it grows."""
+"""How long a fabric takes to be built, verified and taken down, by size and beside other tools."""
 
 import os
 import resource
@@ -31,27 +31,27 @@ SLOWER_THAN_BATCHES = 3.0
 LARGEST_UP_S = 15.0
 LARGEST_DOWN_S = 2.0
 LEAST_R2 = 0.98
-"""Of a straight line through time or memory over links: 1 is a line."""
+"""R² of a straight line through time or memory over links; 1 is a perfect line."""
 
 SLOWER_PER_LINK = 1.5
 """Time of a link in the largest fabric over that in the one of a quarter of its links: 1 where
-time is linear, 4 where it is quadratic, which R² hardly tells."""
+time is linear, 4 where it is quadratic. R² hardly differs between the two."""
 
 SIZES = ((4, 2, 4, 4), (4, 2, 8, 8), (8, 2, 8, 8), (8, 4, 8, 8), (8, 8, 8, 8))
 """Planes, T0s and T1s of a plane, hosts of a T0: 64 to 1024 links, the last with 64 hosts."""
 
 QUARTER = 2
-"""Of these the one that has a quarter of the largest one's links."""
+"""The index of the size with a quarter of the largest fabric's links."""
 
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What one fabric took.
+    """The time and memory that a fabric took.
 
     Attributes:
-        links: how many it has.
+        links: the number of its links.
         up_s: seconds until it forwarded.
-        proven_s: the same until every route was read back and every link had carried a packet.
+        proven_s: seconds until every route was read back and every link had carried a packet.
         down_s: seconds until its last process was gone, and with it all that a next run could meet.
         given_back_s: seconds until the kernel had taken down its namespaces too, which it does
             behind the scenes.
@@ -67,7 +67,7 @@ class Built:
 
 
 def bring_up(setting: Setting) -> list[Figure]:
-    """The default fabric, in a new sandbox each time; stock Mininet and iproute2 beside it."""
+    """Build the default fabric, each time in a new sandbox; the same by Mininet and iproute2."""
     topology = load_topology("clos-4plane")
     missing = stock.mininet_missing()
 
@@ -108,7 +108,7 @@ def _ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 
 def scale(setting: Setting) -> list[Figure]:
-    """Fabrics of five sizes, up to 64 hosts with 8 ports and over 1000 links, and their picture."""
+    """Build fabrics of five sizes, up to 64 hosts with 8 ports and 1024 links; draw a picture."""
     sizes = []
     for planes, t0s, t1s, hosts in SIZES:
         topology = Topology(
@@ -133,7 +133,7 @@ _GONE_STEP_S = 0.002
 
 
 def per_link(smaller: list[Built], larger: list[Built]) -> Figure:
-    """What a link takes in a large fabric over what it takes in a smaller one, repeat by repeat."""
+    """The time of a link in a large fabric over that in a smaller one, for each repeat."""
     name = f"time of a link of {larger[0].links} / of {smaller[0].links}"
     few, many = ([fabric.proven_s / fabric.links for fabric in size] for size in (smaller, larger))
     return at_most(name, "", _ratios(many, few), SLOWER_PER_LINK)
@@ -158,11 +158,12 @@ def _build(topology: Topology) -> Built:
 
 
 def all_given_back() -> float:
-    """Wait until the kernel has taken down all namespaces let go before; tells when that was.
+    """Wait until the kernel has taken down all namespaces that were released before.
 
-    It does so in the order in which they were let go (the work queue `netns`,
-    net/core/net_namespace.c), so one that is made now and let go at once is the last. It takes the
-    end of a veth along. Needs a sandbox. Returns seconds of CLOCK_MONOTONIC.
+    It takes them down in the order of their release (the work queue `netns`,
+    net/core/net_namespace.c), so a namespace that is made and
+    released now is the last; the end of a veth disappears with it. Needs a sandbox. Returns when
+    that was, in seconds of CLOCK_MONOTONIC.
     """
     this = os.open(namespaces.OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
     last = namespaces.create_netns(_LAST)
@@ -186,7 +187,7 @@ _MOST_STEPS = 100
 
 
 def _used_bytes() -> int:
-    """Of the kernel's objects, on the whole machine, and of this process."""
+    """Memory of the kernel's objects, on the whole machine, and of this process."""
     meminfo = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     kernel = sum(int(meminfo[key].removesuffix("kB")) * 1024 for key in ("Slab", "Percpu"))
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -194,7 +195,7 @@ def _used_bytes() -> int:
 
 
 def _settle() -> None:
-    """Wait until the kernel has given back what the fabric before this one took."""
+    """Wait until the kernel has freed the memory of the previous fabric."""
     before = _used_bytes()
     for _ in range(_MOST_STEPS):
         time.sleep(_SETTLE_STEP_S)
@@ -208,7 +209,7 @@ def _settle() -> None:
 
 
 def _r2(sizes: list[list[Built]], measure: str) -> float:
-    """How well the medians of a measure lie on a straight line over links: R²."""
+    """R² of a straight line through the medians of a measure over links."""
     import numpy as np  # noqa: PLC0415 - not before the sandboxes are forked
 
     links = [built[0].links for built in sizes]

@@ -1,4 +1,4 @@
-"""How soon a change through the link model's shared memory holds for every packet."""
+"""How soon a change through the link model's shared memory applies to every packet."""
 
 import socket
 import struct
@@ -17,13 +17,13 @@ TARGET_MS = 1.0
 CHANGES = 20
 SETTLE_S = 0.01
 GAP_S = 50e-6
-"""Between two packets: a change cannot be seen to hold sooner than the next one."""
+"""Between two packets: the resolution of the measurement."""
 
 _TIMESPEC = struct.Struct("@qq")
 
 
 def change(setting: Setting) -> list[Figure]:
-    """Blackhole the last link of a busy path, again and again."""
+    """Blackhole the last link of a busy path repeatedly."""
     repeats = setting.repeat("change of a link", lambda: in_sandbox(_changes_ms))
     samples = [sample for samples in repeats for sample in samples]
     return [at_most("a change of a link, until every packet sees it", "ms", samples, TARGET_MS)]

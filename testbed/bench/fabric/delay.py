@@ -1,4 +1,4 @@
-"""Whether packets take as long as the fabric's propagation delay says, from socket to transport."""
+"""Whether packets take the fabric's propagation delay, from the socket to the transport."""
 
 from typing import TYPE_CHECKING
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from testbed.results.run_data import RunData
 
 PAIRS = (("h0", "h4"), ("h1", "h2"))
-"""One pair over a T1, one below the same T0s: both delays that there are."""
+"""One pair over a T1 and one below the same T0s: the two possible delays."""
 
 MEDIAN_PERCENT, P99_PERCENT = 2.0, 5.0
 DURATION = "5 s"
-"""At the default dilation; as many round trips at any other."""
+"""At the default dilation; the number of round trips is the same at any other."""
 
 
 def delay(setting: Setting) -> list[Figure]:
-    """Single packets on idle paths: what they took beside what they should have."""
+    """Compare the delay of single packets on idle paths with the model's."""
     scenario = carried(_scenario(), setting)
     runs = make_runs(seeded(scenario, setting), setting)
     middle, high = zip(*(_errors(made.run.data) for made in runs), strict=True)
@@ -43,7 +43,7 @@ def _scenario() -> Scenario:
 
 
 def _errors(data: "RunData") -> tuple[float, float]:
-    """Median and 99th percentile of the error, in percent of the base RTT that the model has."""
+    """Median and 99th percentile of the error, in percent of the model's base RTT."""
     import polars as pl  # noqa: PLC0415 - starts threads, and sandboxes are forked before
 
     once = pl.col("retransmitted").not_()

@@ -1,4 +1,4 @@
-"""How soon a fault that the controller is asked for holds for every packet, and heals."""
+"""How soon a fault that the controller injects applies to every packet, and heals."""
 
 import json
 import time
@@ -35,14 +35,14 @@ AT_ONCE: dict[str, dict[str, Any]] = {
     "ev_loss": {"probability": 1.0, "path": "p0/t1_1"},
     "flap": {"period": f"{LASTING_MS} ms"},
 }
-"""Kinds whose effect is a few stores, whatever they strike; a change of rate is slower."""
+"""Kinds that take only a few stores to memory, on any target; a change of rate is slower."""
 
 TARGETS = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0", "p0_t0_0", "p0_t1_1", "p0")
 WIRES = ("p0_t0_0--p0_t1_1", "h0--p0_t0_0")
 
 
 def faults(setting: Setting) -> list[Figure]:
-    """Play every kind that acts at once on links, switches and a plane, one after the other."""
+    """Inject every immediate kind on links, switches and a plane, one after the other."""
     faults = [(kind, target) for kind in AT_ONCE for target in TARGETS]
     figures = _figures(setting, "on the links", faults, wires=False)
     if available().datapath is not None:
@@ -66,7 +66,7 @@ def _figures(
 
 
 def _play(faults: list[tuple[str, str]], *, wires: bool) -> Iterator[tuple[float, float]]:
-    """The ms of each fault from when it was due, until it held and until its end was over."""
+    """Milliseconds of each fault from its request to its effect, and from its end to healed."""
     topology = load_topology(TOPOLOGY)
     entries = [
         {

@@ -1,4 +1,4 @@
-"""What links cost: CPU time of a packet on each, and how many packet-hops the machine carries."""
+"""The CPU time of a packet on a link, and how many packet-hops the machine carries."""
 
 import os
 import socket
@@ -24,10 +24,10 @@ PACKETS = 1000
 BATCHES = 20
 BUFFER_BYTES = 1 << 27
 LINKS = 4
-"""On a path over a T1."""
+"""Links of a path over a T1."""
 
 UNHINDERED_BPS = 100e9
-"""So fast that nothing ever waits."""
+"""So fast that no packet ever waits in a queue."""
 
 CEILING_WARM_UP_S = 0.1
 CEILING_S = 0.5
@@ -37,8 +37,8 @@ STAGES = ("with link model and pacing", "with pacing", "bare")
 def link_model(setting: Setting) -> list[Figure]:
     """Send packets over four links as fast as one CPU can, with model and pacing and without.
 
-    Sender and every hop share one CPU, so that the time that passes is the CPU time of all; of
-    several batches the quickest counts, which nothing else has disturbed.
+    Sender and every hop share one CPU, so the time that passes is the CPU time of all. The
+    quickest of several batches counts: nothing else disturbed it.
     """
     cost = _measured(setting, "cost of links", _per_link_ns)
     whole, paced, bare = (cost[stage] for stage in STAGES)
@@ -51,7 +51,7 @@ def link_model(setting: Setting) -> list[Figure]:
 
 
 def ceiling(setting: Setting) -> list[Figure]:
-    """Full packets from a host of the default fabric on each CPU, each CPU in planes of its own."""
+    """Send full packets from a host on each CPU; each CPU has planes of its own."""
     rates = _measured(setting, "ceiling of the fabric", _hops_per_s)
     return [
         no_target(f"the whole fabric, {stage}", "packet-hops/s", rates[stage]) for stage in STAGES
@@ -72,7 +72,7 @@ def _differences(more: list[float], less: list[float]) -> list[float]:
 
 
 def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[float]:
-    """Measure on a fabric as it is, without the link model, and without queues either."""
+    """Measure on a whole fabric, then without the link model, then also without queues."""
     with Fabric(topology) as fabric:
         if fabric.link_model_missing is not None:
             raise fabric.link_model_missing
@@ -129,7 +129,7 @@ def _hops_per_s() -> list[float]:
     pairs = list(zip(topology.hosts[:half], topology.hosts[half:], strict=True))
 
     def packets_for(number: int) -> tuple[socket.socket, list[Packet]]:
-        """What one CPU sends: on paths whose every hop is its own work, where there are such."""
+        """The socket and packets of a CPU, if possible on paths whose hops it processes."""
         src, dst = pairs[number % len(pairs)]
         paths = [Path(p, t1) for p in range(topology.planes) for t1 in range(topology.t1_per_plane)]
         of_cpu = [

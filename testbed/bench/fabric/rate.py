@@ -1,4 +1,4 @@
-"""Whether links have the rate that they were given, on every link of a loaded path at once."""
+"""Whether links have their configured rate, on every link of a loaded path at once."""
 
 import math
 import time
@@ -13,11 +13,11 @@ RATES_MBPS = (10, 25, 50, 100, 200)
 TARGET_PERCENT = 1.0
 WARM_UP_S = 0.3
 PACKETS = 1000
-"""In a window of measurement: one packet more or less is 0.1%."""
+"""Packets in a measured window: one more or less is 0.1%."""
 
 
 def rate(setting: Setting) -> list[Figure]:
-    """Full packets over the four links of a path at once, at several rates."""
+    """Send full packets over the four links of a path, at several rates."""
     figures = []
     for mbps in RATES_MBPS:
         measure = partial(in_sandbox, partial(_worst_percent, mbps * 1e6))

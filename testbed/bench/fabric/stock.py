@@ -1,4 +1,4 @@
-"""The same nodes and links made by others: stock Mininet, and iproute2 from two batch files."""
+"""The same nodes and links made by other tools: stock Mininet, and iproute2 with batch files."""
 
 import shutil
 import subprocess
@@ -26,7 +26,7 @@ def mininet_missing() -> str:
 
 
 class _StockTopo(Topo):  # type: ignore[misc] # Mininet is untyped
-    """Every node as a plain Mininet node, every link with the rate of ours; no routes."""
+    """Every node as a plain Mininet node, every link with its rate; no routes."""
 
     def build(self, topology: Topology) -> None:
         for name in topology.nodes:

@@ -1,7 +1,7 @@
 """A permutation over a leaf-spine of 1024 hosts at full speed, in the simulator.
 
 The fabric and the workload with which uet-htsim is often shown: 32 leaves and 32 spines, links of
-100 Gbit/s, every host sends 2 MB to another one. All of the fabric's capacity is asked for at once.
+100 Gbit/s, every host sends 2 MB to another one. Together they need all of the fabric's capacity.
 """
 
 import random

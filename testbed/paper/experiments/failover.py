@@ -1,4 +1,4 @@
-"""The same dead link under every transport: how long an application waits, how much is missing."""
+"""A dead link under every transport: how long an application waits, and what is not delivered."""
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
@@ -24,7 +24,7 @@ from testbed.results.analysis.fault_metrics import (
 from testbed.results.report.figures import style
 
 PAIR = ("h0", "h4")
-"""Who writes to whom, both ways: the scenario's."""
+"""The hosts that write to each other in the scenario."""
 
 _NO_KERNEL = "the kernel's TCP and Multipath TCP run in the kernel's time only"
 _MRC = {"kind": "mrc", "backups": 0.25}
@@ -70,7 +70,7 @@ def _dead_link(data: Mapping[str, Any], seed: int) -> dict[str, Any]:
 
 
 _STRIDE = 5
-"""Between the paths that die with one seed and with the next: in other planes, too."""
+"""Distance between the paths that die with one seed and with the next: the plane changes, too."""
 
 RTO_MIN = "100 us"
 """TCP's least retransmission timeout, scaled with the fabric: 1 s of emulated time. A real kernel,

@@ -18,30 +18,30 @@ from testbed.results.report.figures import style
 
 VICTIM = ("h11", "h1")
 BEGIN_RTTS = 20.0
-"""From then on dips are looked for, and shares are compared: the first bursts are over."""
+"""Base RTTs until dips and shares are measured: the first bursts are over by then."""
 
 STEADY_SHARE = 0.25
-"""Rates are taken in so much of a run, its end."""
+"""The part of a run, at its end, in which rates are measured."""
 
 MRC_SECONDS, MRC_EMULATED_SECONDS = 60, 24
-"""How long MRC runs, as dilated: its shares wander by a tenth in tens of round trips, and are
-compared over all of a run but its beginning, so the longer the better (docs/paper-studies.md)."""
+"""Emulated seconds of MRC's run. Its shares vary by a tenth within tens of round trips, and are
+compared over nearly the whole run, so the longer the better (docs/paper-studies.md)."""
 
 DCQCN_SECONDS = 200
-"""How long RoCE with one QP runs, as dilated: the bursts of the first moment cut the victim's rate,
-too, and DCQCN needs up to 15 ms of real time to bring it back (docs/paper-studies.md)."""
+"""Emulated seconds of RoCE's run with one QP. The first bursts reduce the victim's rate, too, and
+DCQCN needs up to 15 ms of real time to restore it (docs/paper-studies.md)."""
 
 UNPAUSED_SECONDS = 60
-"""The same without pauses, which make the most of those cuts: 6 ms of real time are enough."""
+"""The same without pauses, which cause most of that reduction: 6 ms of real time are enough."""
 
 SEEDS = 5
-"""With one QP the hash, and so the seed, decides how many of the seven go where the victim goes."""
+"""With one QP the seed decides, by the hash, how many senders share a link with the victim."""
 
 EMULATED_SEED = 4
-"""The first one with which two of the seven go there, closest to the average."""
+"""The first seed with which two of the seven share it, which is closest to the average."""
 
 WINDOW_RTTS = 5.0
-"""Rates over time are means of so long."""
+"""Base RTTs over which rates are averaged."""
 
 PANELS = {
     "incast-mrc": "MRC, 1 QP",
@@ -57,11 +57,11 @@ _SHALLOW = {
     "message_size": "16 KiB",
     "depth": 4,
 }
-"""The same for 16 QPs, which then have as much outstanding together as one has."""
+"""The workload for 16 QPs: together they have as much outstanding as one QP has otherwise."""
 
 
 def _without_pause(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The same fabric without priority flow control: its queues hold all that is outstanding."""
+    """The fabric without priority flow control: its queues hold all that is outstanding."""
     topology = {**data["topology"], "name": "clos-16host-roce"}
     del topology["pause"]
     return {"topology": topology}

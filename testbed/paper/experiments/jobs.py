@@ -1,4 +1,4 @@
-"""Figures 4 to 7: a whole job begins on, or runs through, a fabric with faults."""
+"""Figures 4 to 7: a job on a fabric that has faults from the start, or gets them."""
 
 from math import inf
 
@@ -24,17 +24,17 @@ from testbed.results.report.figures import style
 
 UNDISTURBED = Variant("job-undisturbed", "job-undisturbed")
 FABRIC_FLAPS = Variant("job-fabric-flaps", "job-fabric-flaps", slowed=3.0)
-"""Links flap so often that a fault is being measured in almost every second, in each of which eight
+"""Links flap so often that a fault is measured in almost every second, and in each of them eight
 endpoints must be on time. At twice the dilation neither of two attempts was trusted."""
 
 TRANSCEIVER = Variant("job-transceiver-flaps", "job-transceiver-flaps")
 UNKNOWN = Variant("unknown-dead-paths", "unknown-dead-paths")
 
 STARTUP_RTTS = 10.0
-"""What stands for the paper's first minute: long enough for every EV to have carried data."""
+"""Base RTTs in place of the paper's first minute: every EV has carried data by then."""
 
 MAX_LOSSES = 5
-"""The paper: fewer than so many per queue pair in the first minute."""
+"""In the paper a queue pair has fewer losses in the first minute."""
 
 _LOSS_BIN_RTTS = 2.0
 

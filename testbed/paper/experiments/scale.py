@@ -36,12 +36,12 @@ _RACKS, _HOSTS_PER_RACK = 8, 8
 _RING = [
     f"h{rack * _HOSTS_PER_RACK + host}" for host in range(_HOSTS_PER_RACK) for rack in range(_RACKS)
 ]
-"""Of 64 hosts, every hop between racks."""
+"""The ring of 64 hosts: every hop is between racks."""
 
 SIZE = "32 MiB"
 
 SLICES = 4
-"""Of each of the 64 chunks: with fewer, hosts wait for one another more than they send."""
+"""Slices of each chunk: with fewer, hosts wait for one another more than they send."""
 
 _CLOS: Mapping[str, Any] = {
     "t0_per_plane": _RACKS,
@@ -52,7 +52,7 @@ _LOSSLESS = {"base": "clos-1plane-roce", "name": "clos-64host-roce", **_CLOS}
 _PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s"}
 
 SHARING = 3
-"""Flows of RoCE with 1 QP on the fullest link, as the hash of the first seed has it."""
+"""Flows of RoCE with 1 QP on the fullest link, with the hash of the first seed."""
 
 _LABELS = {
     "allreduce-64-mrc": "MRC, 1 QP",
