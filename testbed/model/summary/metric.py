@@ -169,8 +169,8 @@ class Comparison:
     combine: Combine = greatest
 
 
-REQUIRED = object()
-"""The default of a metric that has to be given."""
+REQUIRED, USUAL = object(), object()
+"""The default of a metric that has to be given, and that of its class."""
 
 
 class Metric(Generic[T]):
@@ -191,25 +191,28 @@ class Metric(Generic[T]):
     number: Any = float
     """Type of its numbers."""
 
+    usual_unit = NUMBER
+    usual_default: Any = REQUIRED
+
     def __init__(
         self,
-        unit: Unit = NUMBER,
+        unit: Unit | None = None,
         *,
         definition: str = "",
         title: str = "",
         views: View = View.NONE,
         combine: Combine = worst,
         compared: Comparison | None = None,
-        default: Any = REQUIRED,
+        default: Any = USUAL,
     ) -> None:
         """Declare a metric; a definition is given only if there is no source to read it from."""
         self.name = ""
-        self.unit = unit
+        self.unit = unit or self.usual_unit
         self.title = title
         self.views = views
         self.combine = combine
         self.compared = compared
-        self.default = default
+        self.default = self.usual_default if default is USUAL else default
         self._definition = definition
         self._owner: type = object
 
@@ -296,10 +299,7 @@ class Count(Metric[int]):
     """A whole number: packets, bytes."""
 
     number = int
-
-    def __init__(self, unit: Unit = COUNT, **options: Any) -> None:
-        """Declare it."""
-        super().__init__(unit, **options)
+    usual_unit = COUNT
 
 
 class Number(Metric[float]):
@@ -310,10 +310,7 @@ class OptionalNumber(Metric[float | None]):
     """A number that may not exist."""
 
     number = float | None
-
-    def __init__(self, unit: Unit = NUMBER, **options: Any) -> None:
-        """Declare it."""
-        super().__init__(unit, **{"default": None, **options})
+    usual_default = None
 
 
 class Times(Metric[T]):
@@ -352,10 +349,7 @@ class OptionalTime(Times[Time | None]):
     """A time that may not exist: it was not measured, or what it ends with never happened."""
 
     number = float | None
-
-    def __init__(self, forms: tuple[Form, ...] = THREE_FORMS, **options: Any) -> None:
-        """Declare it."""
-        super().__init__(forms, **{"default": None, **options})
+    usual_default = None
 
 
 class MetricGroup(BaseModel):

@@ -136,27 +136,11 @@ def _look(span: Span) -> _Look:
 def _bar(axes: Axes, row: int, span: Span) -> None:
     if span.end <= 0:
         return
-    look, start = _look(span), max(span.start, 0)
-    axes.broken_barh(
-        [(start, span.end - start)],
-        (row - 0.38, 0.76),
-        facecolor=look.colour,
-        edgecolor=look.edge,
-        hatch=look.hatch,
-        linewidth=0.4,
-    )
+    look = _look(span)
+    colours = {"facecolor": look.colour, "edgecolor": look.edge, "hatch": look.hatch}
+    style.bar(axes, row, max(span.start, 0), span.end, height=0.76, linewidth=0.4, **colours)
 
 
 def _mark(axes: Axes, t: float, label: str, row: float) -> None:
     axes.axvline(t, color=style.VERMILLION, linewidth=1, linestyle=(0, (3, 1.5)), zorder=5)
-    axes.annotate(
-        label,
-        (t, row),
-        xytext=(3, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=7,
-        color=style.VERMILLION,
-        bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.4},
-        zorder=6,
-    )
+    style.note(axes, label, (t, row), style.VERMILLION, xytext=(3, 0), va="center", zorder=6)

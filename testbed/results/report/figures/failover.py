@@ -173,13 +173,8 @@ def _rotation(
     for row, ev in enumerate(evs):
         for span in flow.spans[ev]:
             if span.active:
-                axes.broken_barh(
-                    [((span.start - start) * 1e3, (span.end - span.start) * 1e3)],
-                    (row - 0.4, 0.8),
-                    facecolor=style.SKY,
-                    alpha=0.28,
-                    linewidth=0,
-                )
+                times_ms = ((t - start) * 1e3 for t in (span.start, span.end))
+                style.bar(axes, row, *times_ms, facecolor=style.SKY, alpha=0.28, linewidth=0)
         of_ev = packets.filter(pl.col("ev") == ev).with_columns(x=(pl.col("t") - start) * 1e3)
         for chosen, marker, size, edge, colour in (
             (of_ev.filter(~pl.col("lost") & ~pl.col("retransmitted")), "|", 6, 0.9, style.GREY),

@@ -68,14 +68,8 @@ def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:
         for fault in faults:
             start = fault.effective_s or 0.0
             until = end if fault.healed_s is None else min(fault.healed_s, end)
-            axes.broken_barh(
-                [(start, until - start)],
-                (row - 0.36, 0.72),
-                facecolor=style.VERMILLION,
-                edgecolor="white",
-                linewidth=0.3,
-                alpha=0.75,
-            )
+            colours = {"facecolor": style.VERMILLION, "edgecolor": "white", "alpha": 0.75}
+            style.bar(axes, row, start, until, height=0.72, linewidth=0.3, **colours)
     axes.set_xlim(0, end)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [label for label, _ in shown], fontsize=6.5)

@@ -202,17 +202,15 @@ def marks(axes: Axes, effect: FlowFault, *, height: float, step: float) -> None:
         axes.axvline(time.ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
         begin, end = axes.get_xlim()
         late = (time.ms - begin) / (end - begin) > LABELLED_LEFT
-        axes.annotate(
+        style.note(
+            axes,
             f"{label}\n{time.ms:.0f} ms, {time.rtt:.1f} RTT",
             (time.ms, height),
+            colour,
             xycoords=("data", "axes fraction"),
             xytext=(-4 if late else 4, 0),
-            textcoords="offset points",
             ha="right" if late else "left",
             va="center",
-            fontsize=6.8,
-            color=colour,
-            bbox={"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 1},
             zorder=4,
         )
         height -= step

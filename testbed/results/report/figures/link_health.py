@@ -98,13 +98,9 @@ def _rows(data: RunData, raised: Sequence[Accusation], lost: pl.DataFrame) -> li
 def _draw_accusations(axes: Axes, raised: Sequence[Accusation], place: Mapping[str, int]) -> None:
     for accusation in raised:
         for link in accusation.links & place.keys():
-            axes.broken_barh(
-                [(accusation.start, accusation.end - accusation.start)],
-                (place[link] - 0.42, 0.84),
-                facecolor=_LOSS(_SCALE(max(accusation.loss, 1e-3))),
-                linewidth=0,
-                zorder=2,
-            )
+            colour = _LOSS(_SCALE(max(accusation.loss, 1e-3)))
+            times = accusation.start, accusation.end
+            style.bar(axes, place[link], *times, facecolor=colour, linewidth=0, zorder=2)
 
 
 def _draw_losses(axes: Axes, lost: pl.DataFrame, place: Mapping[str, int]) -> None:
@@ -120,14 +116,8 @@ def _draw_faults(axes: Axes, data: RunData, place: Mapping[str, int], end: float
             continue
         until = data.seconds(fault.healed_ns) or end
         for link in faulty_links(fault) & place.keys():
-            axes.broken_barh(
-                [(start, until - start)],
-                (place[link] - 0.46, 0.92),
-                facecolor="none",
-                edgecolor=style.BLACK,
-                linewidth=0.9,
-                zorder=4,
-            )
+            frame = {"facecolor": "none", "edgecolor": style.BLACK, "linewidth": 0.9}
+            style.bar(axes, place[link], start, until, height=0.92, zorder=4, **frame)
 
 
 def _caption(data: RunData, rows: Sequence[str]) -> str:

@@ -126,6 +126,25 @@ def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[in
     return rows
 
 
+def bar(
+    axes: Axes, row: int, start: float, end: float, *, height: float = 0.84, **look: Any
+) -> None:
+    """Draw a bar on a row of an axis, of a height in rows."""
+    axes.broken_barh([(start, end - start)], (row - height / 2, height), **look)
+
+
+def note(axes: Axes, text: str, place: tuple[float, float], colour: str, **options: Any) -> None:
+    """Write a small text in the colour of what it belongs to, on a light ground."""
+    box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
+    usual: dict[str, Any] = {
+        "textcoords": "offset points",
+        "fontsize": 7,
+        "color": colour,
+        "bbox": box,
+    }
+    axes.annotate(text, place, **usual | options)
+
+
 def label_paths(
     axes: Axes, paths: Sequence[str], faulty: Sequence[bool], *, fontsize: float
 ) -> None:
@@ -144,17 +163,8 @@ def shade(axes: Axes, start: float, end: float, label: str | None = None, row: i
     axes.axvspan(start, end, color=VERMILLION, alpha=0.10, linewidth=0, zorder=0)
     axes.axvline(start, color=VERMILLION, linewidth=0.9, zorder=1)
     if label is not None:
-        axes.annotate(
-            label,
-            (start, 1),
-            xycoords=("data", "axes fraction"),
-            xytext=(3, -3 - 9 * row),
-            textcoords="offset points",
-            va="top",
-            fontsize=7,
-            color=VERMILLION,
-            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
-        )
+        offset, where = (3, -3 - 9 * row), ("data", "axes fraction")
+        note(axes, label, (start, 1), VERMILLION, xycoords=where, xytext=offset, va="top")
 
 
 def whisker(axes: Axes, place: float, low: float, high: float) -> None:
