@@ -1,0 +1,226 @@
+"""The runs of each figure, made up as the paper observed them but for what the arguments change."""
+
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import polars as pl
+
+from testbed.campaign.store import Run
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.summary import Time
+from testbed.paper.planning import select_figures
+from testbed.results.analysis.ev_states import Span
+
+from .made_up import (
+    DILATION,
+    LINE_BPS,
+    RTT_S,
+    SECONDS,
+    Steps,
+    collective,
+    faults_of,
+    flow,
+    messages,
+    over_time,
+    run,
+    scenario_of,
+    steps,
+)
+
+Runs = dict[str, Run]
+
+
+def flows_over_time_runs(*names: str, **usual: float) -> Callable[..., Runs]:
+    return lambda **wrong: {name: over_time(name, **(usual | wrong)) for name in names}
+
+
+def writes_runs(local_us: float = 5.09, cross_us: float = 6.54, gbps: float = 770) -> Runs:
+    runs = {}
+    for place, latency_us in (("local", local_us), ("cross", cross_us)):
+        latency = SimpleNamespace(median=Time({"ms": latency_us * DILATION / 1e3}))
+        runs[f"write-lat-{place}"] = run(flows=(SimpleNamespace(latency=latency),))
+        goodput = SimpleNamespace(goodput_bps=gbps * 1e9 / DILATION)
+        runs[f"write-bw-{place}"] = run(flows=(goodput,))
+    return runs
+
+
+def unknown_dead_paths_runs(first: int = 4, later: int = 0) -> Runs:
+    at_first = [0.1 + i / 10 for i in range(first)]
+    afterwards = [2.0 + i / 10 for i in range(later)]
+    return {"unknown-dead-paths": run(flow(lost=at_first + afterwards))}
+
+
+def job_runs(
+    length_s: Callable[[float], float], *, faults: Any = (), lost: int = 0, errors: int = 0
+) -> Run:
+    return run(
+        faults=faults,
+        tables={"operations": steps(length_s)},
+        integrity=SimpleNamespace(bytes_lost=lost, bytes_corrupted=0),
+        qps_in_error=errors,
+    )
+
+
+def fabric_flaps_runs(step_s: float = 1.05, **broken: int) -> Runs:
+    flaps = [SimpleNamespace(effective_s=1.5 + 2.5 * i) for i in range(5)]
+    return {
+        "job-undisturbed": job_runs(lambda _: 1.0),
+        "job-fabric-flaps": job_runs(lambda _: step_s, faults=flaps, **broken),
+    }
+
+
+def transceiver_flaps_runs(during_s: float = 1.3, after_s: float = 1.0, **broken: int) -> Runs:
+    (fault,) = faults_of(scenario_of("job-transceiver-flaps"))
+
+    def length_s(t: float) -> float:
+        return 1.0 if t < fault.effective_s else during_s if t < fault.healed_s else after_s
+
+    return {
+        "job-undisturbed": job_runs(lambda _: 1.0),
+        "job-transceiver-flaps": job_runs(length_s, faults=[fault], **broken),
+    }
+
+
+def lossy_ev_runs(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = True) -> Runs:
+    """EV 0 loses, EV 1 does not, EV 2 stands by; all of plane 0."""
+    scenario = scenario_of("lossy-ev")
+    faults = faults_of(scenario, detection=Time({"rtt": out_rtts}))
+    out = faults[0].effective_s + out_rtts * RTT_S
+
+    def active(*spans: tuple[float, float, bool]) -> tuple[Span, ...]:
+        return tuple(Span(start, end, "GOOD", role, "") for start, end, role in spans)
+
+    spans = {
+        0: active((0, out, True), (out, SECONDS, False)),
+        1: active((0, SECONDS, True)),
+        2: active((0, out, False), (out, SECONDS, backup)),
+    }
+    data = {"path_of": lambda _flow, ev: SimpleNamespace(plane=0, t1=ev)}
+    return {"lossy-ev": run(flow(rate=[(0, rate)], spans=spans), faults=faults, data=data)}
+
+
+def same_ev_runs(slower: float = 0.99, unskipped: float = 0.75, both_have: float = 0.375) -> Runs:
+    """EV 1 goes over the T1 that both flows reach their peers by."""
+    faults = faults_of(scenario_of("same-ev"))
+    data = {"path_of": lambda _flow, ev: SimpleNamespace(plane=0, t1=ev)}
+    sent = pl.DataFrame(
+        {
+            "t": [3 + i / 200 for i in range(1000)],
+            "ev": [int(i % 200 < 200 * both_have) for i in range(1000)],
+        }
+    )
+
+    def two(rate: float) -> Run:
+        flows = (flow(rate=[(0, one)], spans={0: (), 1: ()}, sent=sent) for one in (1.0, rate))
+        return run(*flows, faults=faults, data=data)
+
+    return {"same-ev": two(slower), "same-ev-no-skip": two(unskipped)}
+
+
+def send_receive_runs(share: float = 0.92) -> Runs:
+    return {"send-receive": collective(share)}
+
+
+ALL_REDUCE = {
+    "mrc": 0.9,
+    "roce-16": 0.6,
+    "roce-1": 0.45,
+    "mrc-loss-0.001": 0.85,
+    "roce-16-loss-0.001": 0.3,
+    "roce-1-loss-0.001": 0.2,
+    "mrc-loss-0.01": 0.3,
+    "roce-16-loss-0.01": 0.1,
+    "roce-1-loss-0.01": 0.05,
+}
+ALL_TO_ALL = {"mrc": 0.8, "roce-16": 0.55, "roce-1": 0.6}
+
+
+def collectives_runs(number: str, usual: Mapping[str, float], **wrong: float) -> Runs:
+    """All sizes alike: what share of the ports' rate they reach, by the sender and its loss."""
+    (figure,) = select_figures([number])
+    shares = {**usual, **wrong}
+    return {one.name: collective(shares[one.name.split("m-", 1)[1]]) for one in figure.variants}
+
+
+EVEN: Steps = ((0, 1 / 7),)
+"""What each of seven senders has of a port."""
+
+
+def incast_runs(
+    mrc: float = 1.0, one: float = 0.72, many: float = 0.1, smallest: Steps = EVEN
+) -> Runs:
+    runs = {}
+    for name, victim in (("mrc", mrc), ("roce-1", one), ("roce-16", many)):
+        rates = [EVEN] * 6 + [smallest if name == "mrc" else EVEN]
+        senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
+        data = {"topology": scenario_of(f"incast-{name}").topology}
+        runs[f"incast-{name}"] = run(*senders, flow("h11", "h1", [(0, victim)]), data=data)
+    return runs
+
+
+def permutation_runs(slowest: float = 0.985, line_gbps: float = 392, roce: float = 0.4) -> Runs:
+    runs = {}
+    for name, share in (("permutation-mrc", slowest), ("permutation-roce", roce)):
+        topology = scenario_of(name).topology
+        payload_bps = line_gbps * 1e9 / DILATION * PAYLOAD_MTU / topology.wire_bytes
+        flows = [
+            SimpleNamespace(attainable_fraction=of_it, goodput_bps=payload_bps)
+            for of_it in (share, 1.0)
+        ]
+        runs[name] = run(flows=flows, data={"topology": topology})
+    return runs
+
+
+def failover_runs(**wrong: tuple[float, float, float]) -> Runs:
+    """By transport: its stall, what is overdue and its deficit, in base RTTs."""
+    (figure,) = select_figures(["failover"])
+    runs = {}
+    for variant in figure.variants:
+        name = variant.name.removeprefix("dead-link-")
+        usual = (1.3, 2.0, 0.3) if name == "mrc" else (5.0, 10.0, 5.0)
+        stall, overdue, deficit = wrong.get(name, usual)
+        scenario = scenario_of(variant.name)
+        stall_us = stall * RTT_S / DILATION * 1e6
+        faults = faults_of(
+            scenario,
+            stall=Time({"rtt": stall, "real_us": stall_us}),
+            deficit=Time({"rtt": deficit}),
+        )
+        completions, sent = messages(overdue, faults[0].effective_s)
+        runs[variant.name] = run(
+            flow(sent=sent), faults=faults, tables={"completions": completions}
+        )
+    return runs
+
+
+def ablation_runs(**wrong: float) -> Runs:
+    """By run: all that anything costs in it; with all mechanisms 1, without one 1.5."""
+    (figure,) = select_figures(["ablation"])
+    whole = ("dead-link-mrc", "same-ev", "ablation-incast")
+    runs = {}
+    for variant in figure.variants:
+        usual = 1.0 if variant.name in whole else 1.5
+        cost = wrong.get(variant.name, usual)
+        time = Time({"rtt": cost})
+        (fault,) = faults_of(scenario_of("same-ev"), stall=time, deficit=time)
+        summary = SimpleNamespace(
+            attainable_bps=LINE_BPS,
+            goodput_run_bps=LINE_BPS / cost,
+            latency=SimpleNamespace(p99=time),
+        )
+        rate = [(0.0, 1 / cost)]
+        runs[variant.name] = run(flow(rate=rate), faults=[fault], flows=(summary,))
+    return runs
+
+
+def many_hosts_runs(**wrong: float) -> Runs:
+    shares = {"mrc": 0.9, "roce-16": 0.6, "roce-1": 0.45, **wrong}
+    return {f"allreduce-64-{name}": collective(share) for name, share in shares.items()}
+
+
+def t1_death_runs(before: float = 0.96, after: float = 0.96, slowest: float = 0.95) -> Runs:
+    rates = [*[(before, after)] * 49, (before, slowest)]
+    flows = [flow(rate=[(0, one), (3, other)]) for one, other in rates]
+    fault = SimpleNamespace(effective_s=3.0, healed_s=None)
+    return {"t1-death-512": run(*flows, faults=[fault])}
