@@ -16,11 +16,11 @@ from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns, realtime_offset_ns
 from testbed.endpoint.sockets import HostSockets
 from testbed.fabric.link_model.slow_links import SlowLinks
-from testbed.host.port_scheduler import PortScheduler
+from testbed.host.port_scheduler import OUTER_BYTES, PortScheduler
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 from testbed.mrc import Arrival, Datagram
 from testbed.mrc.constants import HOP_LIMIT
@@ -109,7 +109,7 @@ class Nic(Closeable):
         carrier = self._carriers.to(peer, ev, dscp, ecn)
         inner = len(header) + len(payload) + len(trailer)
         outer = carrier.outer_header(inner)
-        size = ETHERNET_HEADER + len(outer) + inner
+        size = OUTER_BYTES + inner
         wait_ns = self.ports.sent(carrier.plane, size, now)
         if transmission is not None:
             transmission.set_port_wait(wait_ns)

@@ -14,28 +14,40 @@ from testbed.model.units import NS_PER_S
 def flow_outcomes(
     scenario: Scenario, reports: Mapping[str, Mapping[str, Any]], duration_ns: int
 ) -> tuple[FlowRecord, ...]:
-    """The outcome of every flow in a time, from the reports of `Traffic` by host."""
-    sent = {part["flow"]: part for report in reports.values() for part in report["sent"]}
-    received = {part["flow"]: part for report in reports.values() for part in report["received"]}
-    leaving = Counter(src for src, _, _ in scenario.flows)
+    """The outcome of every flow over a duration.
+
+    Args:
+        scenario: the scenario that was run.
+        reports: the report of each host's `Traffic`, by the host's name; none of killed hosts.
+        duration_ns: the duration of the workload.
+    """
+    sent = {counts["flow"]: counts for report in reports.values() for counts in report["sent"]}
+    received = {
+        counts["flow"]: counts for report in reports.values() for counts in report["received"]
+    }
+    flows_from = Counter(src for src, _, _ in scenario.flows)
     shares_bps = fair_shares_bps(scenario)
     outcomes = []
     for flow in flows_of(scenario):
         src = flow.src.name
-        into = received.get(flow.number)
-        out = sent.get(flow.number) or _untold(into)
+        at_receiver = received.get(flow.number, {})
+        arrived = at_receiver.get("bytes_verified", 0) + at_receiver.get("bytes_corrupted", 0)
+        at_sender = sent.get(flow.number, {"bytes_sent": arrived})
+        unaccounted = 0 if at_receiver else at_sender["bytes_sent"]
+        lost = at_sender["bytes_sent"] - arrived - unaccounted
         control_bytes = reports[src]["control_bytes"] if src in reports else 0
         control_bps = control_bytes * 8 * NS_PER_S / duration_ns
-        raw_bps = shares_bps[flow.number] - control_bps / leaving[src]
-        unaccounted = out["bytes_sent"] if into is None else 0
-        into = into or {"bytes_verified": 0, "bytes_corrupted": 0}
-        arrived = into["bytes_verified"] + into["bytes_corrupted"]
-        lost = out["bytes_sent"] - arrived - unaccounted
-        known = {**out, **into, "flow": flow.number, "errors": tuple(out["errors"])}
-        known["bytes_under_way"] = min(lost, out["bytes_under_way"])
+        raw_bps = shares_bps[flow.number] - control_bps / flows_from[src]
+        fields = {
+            **at_sender,
+            **at_receiver,
+            "flow": flow.number,
+            "bytes_under_way": min(lost, at_sender.get("bytes_under_way", 0)),
+            "errors": tuple(at_sender.get("errors", ())),
+        }
         outcomes.append(
             FlowRecord(
-                **known,
+                **fields,
                 src=src,
                 dst=flow.dst.name,
                 lane=flow.lane,
@@ -46,14 +58,6 @@ def flow_outcomes(
             )
         )
     return tuple(outcomes)
-
-
-def _untold(into: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What is known of a sender that was killed: what arrived of it."""
-    arrived = 0 if into is None else into["bytes_verified"] + into["bytes_corrupted"]
-    counts = ("bytes_completed", "bytes_under_way")
-    packets = ("packets_sent", "packets_lost", "packets_retransmitted")
-    return {"bytes_sent": arrived, **dict.fromkeys((*counts, *packets), 0), "errors": ()}
 
 
 def host_counts(report: Mapping[str, Any]) -> dict[str, Any]:

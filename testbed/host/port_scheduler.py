@@ -1,26 +1,32 @@
-"""The NIC's egress: no packet is handed to a port before the port could nearly send it.
+"""The NIC's egress: no packet is handed to a port before the port is almost ready to send it.
 
-A NIC schedules its queue pairs at line rate and keeps no deep queue of its own; without this, a
+A NIC schedules its queue pairs at line rate and keeps no deep queue of its own. Without this, a
 window of data would wait in the host's transmit queue, and a retransmission behind it.
 """
 
 from math import ceil
+from typing import Final
 
+from testbed.model.fabric.topology import ETHERNET_HEADER
 from testbed.model.units import NS_PER_S
+from testbed.mrc.constants import IPV6_BYTES
+
+OUTER_BYTES: Final = ETHERNET_HEADER + IPV6_BYTES
+"""Bytes on the wire in front of an inner packet."""
 
 
 class PortScheduler:
-    """What the ports of one host have been given to send and when they will be done with it."""
+    """When the ports of one host will have sent what they have been given."""
 
     def __init__(self, ports: int, rate_bps: int, packet_bytes: int, round_ns: int) -> None:
-        """Start idle.
+        """Begin with idle ports.
 
         Args:
-            ports: ports of the host, all of one rate.
-            rate_bps: their rate.
-            packet_bytes: a full data packet on the wire.
-            round_ns: how far apart the rounds are in which the ports are given packets. As many
-                as they send in that time may wait at each, and one more.
+            ports: the number of ports, all of one rate.
+            rate_bps: the rate of a port.
+            packet_bytes: the size of a full data packet on the wire.
+            round_ns: the time between the rounds in which the ports are given packets. Each port
+                may hold as many packets as it sends in that time, and one more.
         """
         self._ns_per_byte = 8 * NS_PER_S / rate_bps
         self._packet_ns = packet_bytes * self._ns_per_byte
@@ -28,19 +34,13 @@ class PortScheduler:
         self._free_ns = [0.0] * ports
 
     def sent(self, port: int, wire_bytes: int, now_ns: int) -> int:
-        """Account for a packet handed to `port`; return how long it waits there, in ns.
-
-        Args:
-            port: which port.
-            wire_bytes: its size on the wire.
-            now_ns: the time.
-        """
+        """Account for a packet of `wire_bytes` handed to `port`; returns its wait there in ns."""
         begins_ns = max(self._free_ns[port], now_ns)
         self._free_ns[port] = begins_ns + wire_bytes * self._ns_per_byte
         return int(begins_ns - now_ns)
 
     def room(self, now_ns: int) -> int:
-        """How many full packets the ports together may still be given."""
+        """How many more full packets the ports together may be given."""
         lead_ns = self._lead_ns
         spare = 0.0
         for free in self._free_ns:

@@ -25,41 +25,14 @@ from testbed.mrc import (
     MemoryTable,
     Nscc,
     Outbound,
+    QpSample,
     QueuePair,
     ReceiveCompletion,
 )
 
 
-class Window(Protocol):
-    """Congestion control, to an observer."""
-
-    @property
-    def window(self) -> int:
-        """Bytes that may be in flight."""
-
-
-class Rtt(Protocol):
-    """The estimate of the RTT, to an observer."""
-
-    @property
-    def smoothed_ns(self) -> int:
-        """Its moving average."""
-
-
 class ReliableQp(Protocol):
-    """What every transport's queue pair can do; `mrc.QueuePair` says it in full. Times in ns."""
-
-    @property
-    def congestion(self) -> Window:
-        """What moves the window."""
-
-    @property
-    def rtt(self) -> Rtt:
-        """What measures the RTT."""
-
-    @property
-    def flight(self) -> int:
-        """Payload bytes in flight."""
+    """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns."""
 
     def post_write(
         self,
@@ -75,26 +48,29 @@ class ReliableQp(Protocol):
         """What to send now, at most `limit` data packets."""
 
     def next_deadline(self) -> int | None:
-        """When `transmit` is to be called even if nothing arrives."""
+        """When `transmit` must be called even if nothing arrives."""
 
     def poll_cq(self) -> Sequence[Completion]:
         """The messages that have completed since the last call."""
 
     def poll_recv_cq(self) -> Sequence[ReceiveCompletion]:
-        """The peer's messages that this end is told of since the last call."""
+        """The peer's WRITEs with immediate that have completed since the last call."""
 
     def events(self) -> Sequence[Event]:
         """What has happened since the last call."""
 
+    def sample(self) -> QpSample:
+        """The state of the requester."""
+
 
 class Demux(Protocol):
-    """What takes arrivals to their queue pair; `mrc.Demux` says it in full."""
+    """Takes arriving packets to their queue pair; `mrc.Demux` describes it."""
 
     def add(self, qp: Any) -> None:
-        """Let a queue pair of this transport be found."""
+        """Let a queue pair of this transport receive."""
 
     def receive(self, data: memoryview, arrival: Arrival) -> Outbound | None:
-        """Take in an inner packet; returns what to answer at once, if any."""
+        """Take in an inner packet; returns what to answer at once, if anything."""
 
     def refused(self) -> dict[str, int]:
         """How many packets were not acted on, by reason."""

@@ -1,19 +1,20 @@
-"""What a host does whatever carries its packets: queue pairs, the workload's program, records.
+"""The traffic of one host: its queue pairs, its part in the workload, and the records of both.
 
-The emulation's endpoint (process.py) and the simulator's host (sim/host.py) both drive a `Traffic`.
-It is handed packets and times; what it sends goes to the function that it was given.
+The emulation's endpoint (endpoint/process.py) and the simulator's host (sim/host.py) both drive a
+`Traffic`. They hand it packets and times, and a function that sends.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
 from testbed.host.rounds import Load
 from testbed.model.fabric.addressing import Path, directions_of_path, nic_address, path_of_ev
-from testbed.model.fabric.topology import ETHERNET_HEADER, PAYLOAD_MTU
+from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     NEVER,
     Arrival,
@@ -32,13 +33,11 @@ from testbed.workloads.pattern import Block, Pattern
 from testbed.workloads.program import End
 from testbed.workloads.programs import program_of
 
-_OUTER_BYTES: Final = ETHERNET_HEADER + 40
-
 SAMPLES_PER_RTT: Final = 16
 """Samples of the state of each queue pair per base RTT."""
 
 Launch = Callable[[Datagram, bytes, int], int]
-"""Sends a datagram to the NIC of that address at that time; returns the plane that it takes."""
+"""Sends a datagram to a NIC address at a time; returns the plane that it takes."""
 
 
 def slot_bytes(longest: int) -> int:
@@ -48,7 +47,7 @@ def slot_bytes(longest: int) -> int:
 
 @dataclass(slots=True)
 class Connection:
-    """One queue pair with what drives it and what watches it.
+    """One queue pair with what posts to it and what checks its arrivals.
 
     Attributes:
         plan: what it was made from.
@@ -56,10 +55,7 @@ class Connection:
         peer: the NIC address of its other end.
         sender: posts its messages, if it sends.
         checker: checks what arrives, if it receives.
-        planes: the plane of each of the peer's EVs seen so far.
-        packets_sent: data packets, retransmissions included.
-        packets_retransmitted: of these.
-        packets_lost: taken for lost, but for those that arrived after all.
+        planes: the planes of the peer's EVs seen so far, by EV.
     """
 
     plan: QpPlan
@@ -68,18 +64,15 @@ class Connection:
     sender: Sender | None
     checker: Checker | None
     planes: dict[int, int] = field(default_factory=dict)
-    packets_sent: int = 0
-    packets_retransmitted: int = 0
-    packets_lost: int = 0
 
 
 class Traffic(Load):
-    """One host's queue pairs, what is posted to them, and what is written down about them.
+    """One host's queue pairs, what is posted to them, and what is recorded about them.
 
     Attributes:
         connections: by queue pair number.
         senders: by the number of their flow.
-        control_bytes: of control packets sent while the workload was on, on the wire.
+        control_bytes: bytes of control packets on the wire while the workload ran.
     """
 
     def __init__(
@@ -91,18 +84,28 @@ class Traffic(Load):
         launch: Launch,
         now_ns: int,
     ) -> None:
-        """Open every queue pair. `block` is what all messages of the run are cut from."""
+        """Open every queue pair.
+
+        Args:
+            plan: the host's part in the run.
+            stack: its transport.
+            block: the content that all messages of the run are cut from.
+            tables: the recorders.
+            launch: sends packets.
+            now_ns: the time.
+        """
         self._plan = plan
         self._stack = stack
+        self._demux = stack.demux
         self._tables = tables
         self._launch = launch
-        self._demux = stack.demux
         self._memory = MemoryTable()
         self._block = block
         self._slots = Slots(slot_bytes(plan.longest_bytes), plan.workload.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
         self._turns = list(self.connections.values())
-        self.senders = {one.sender.flow: one.sender for one in self._turns if one.sender}
+        senders = (connection.sender for connection in self._turns)
+        self.senders = {sender.flow: sender for sender in senders if sender is not None}
         self._program = program_of(
             plan.workload,
             plan.topology,
@@ -115,23 +118,23 @@ class Traffic(Load):
         self._moves: list[tuple[int, int, Path]] = []
         self.control_bytes = 0
 
-    def _connect(self, qp: QpPlan, now_ns: int) -> Connection:
-        plan, slots = self._plan, self._slots
-        opened = self._stack.open_qp(qp, self._memory)
-        self._demux.add(opened)
+    def _connect(self, plan: QpPlan, now_ns: int) -> Connection:
+        slots = self._slots
+        qp = self._stack.open_qp(plan, self._memory)
+        self._demux.add(qp)
         sender = checker = None
-        if qp.sends is not None:
-            sender = Sender(opened, qp.sends, slots, Pattern(self._block, qp.sends))
-            for ev in qp.evs:
+        if plan.sends is not None:
+            sender = Sender(qp, plan.sends, slots, Pattern(self._block, plan.sends))
+            for ev in plan.evs:
                 self._tables.ev_events(
-                    now_ns, qp.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
+                    now_ns, plan.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
                 )
-        if qp.receives is not None:
-            region = slots.region(qp.receives)
+        if plan.receives is not None:
+            region = slots.region(plan.receives)
             self._memory.register(region)
-            checker = Checker(qp.receives, region, Pattern(self._block, qp.receives))
-        peer = nic_address(plan.topology, qp.peer).packed
-        return Connection(qp, opened, peer, sender, checker)
+            checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
+        peer = nic_address(self._plan.topology, plan.peer).packed
+        return Connection(plan, qp, peer, sender, checker)
 
     # --- the workload -------------------------------------------------------------------------
 
@@ -149,23 +152,23 @@ class Traffic(Load):
         self._program.begin(now_ns)
 
     def end(self) -> None:
-        """Post no more."""
+        """Post no more messages."""
         self._running = False
 
     def work(self, now_ns: int) -> None:
-        """Move what routing moves, take in what has completed, post what the program wants."""
+        """Apply changes of routing, handle completions, post what the program wants to send."""
         while self._moves and self._moves[-1][0] <= now_ns:
             _, qpn, path = self._moves.pop()
             reroute(self.connections[qpn].qp, path, now_ns)
         for connection in self._turns:
-            self._reap(connection, now_ns)
+            self._poll_completions(connection, now_ns)
         if self._running:
             for post in self._program.posts(now_ns):
                 self.senders[post.flow].post(post.size, immediate=post.immediate)
         if self._program.finished:
             self._record_operations()
 
-    def _reap(self, connection: Connection, now_ns: int) -> None:
+    def _poll_completions(self, connection: Connection, now_ns: int) -> None:
         sender, checker, qp = connection.sender, connection.checker, connection.qp
         if sender is not None:
             for completion in qp.poll_cq():
@@ -176,22 +179,22 @@ class Traffic(Load):
                 self._program.received_immediate(checker.flow)
 
     def write_off(self, hosts: Collection[str]) -> None:
-        """Wait no more for messages to these hosts: their endpoints have been killed."""
+        """Wait no longer for messages to these hosts, whose endpoints have been killed."""
         self._written_off = frozenset(hosts)
 
     @property
     def idle(self) -> bool:
-        """Whether every message posted has completed or failed, or is written off."""
+        """Whether every message has completed, failed or been written off."""
         return all(
-            one.sender is None
-            or one.sender.idle
-            or one.sender.failed
-            or one.plan.peer.name in self._written_off
-            for one in self._turns
+            connection.sender is None
+            or connection.sender.idle
+            or connection.sender.counts.errors
+            or connection.plan.peer.name in self._written_off
+            for connection in self._turns
         )
 
     def deny(self, directions: frozenset[str], now_ns: int) -> None:
-        """Have MRC avoid every EV whose path crosses one of these link directions, and no other."""
+        """Have MRC avoid exactly the EVs whose paths cross one of these link directions."""
         topology, host = self._plan.topology, self._plan.host
         for connection in self._turns:
             plan, qp = connection.plan, connection.qp
@@ -214,7 +217,10 @@ class Traffic(Load):
             self._launch(answer.datagram, answer.peer, arrival.rx_ns)
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
-        """The host's own port of a plane lost its carrier, or has it again."""
+        """Act on the loss or the return of the carrier of this host's port in a plane.
+
+        Only MRC does: other transports send where the fabric routes them.
+        """
         for connection in self._turns:
             qp = connection.qp
             if isinstance(qp, QueuePair):
@@ -225,42 +231,43 @@ class Traffic(Load):
 
         A round begins with another queue pair each time. Returns the room that is left.
 
-        What the core did is written down once a round, after sending: a slot of the receiver's
-        memory is not written again before the peer has heard that its message is complete, so the
-        checker never comes too late.
+        The core's events are recorded once a round, after sending. A slot of the receiver's memory
+        is not written again before the peer has learnt that its message is complete, so the check
+        of the message never comes too late.
         """
         turns = self._turns
         for connection in turns:
             room -= self._send(connection, now_ns, room)
-            self._observe(connection)
+            self._record_events(connection)
         if len(turns) > 1:
             turns.append(turns.pop(0))
         return room
 
     def _send(self, connection: Connection, now_ns: int, room: int) -> int:
-        """Send what is due of one queue pair; returns how many data packets."""
-        launch, peer, flow = self._launch, connection.peer, connection.plan.sends
+        """Send what is due on one queue pair; returns the number of data packets."""
+        launch, peer, sender = self._launch, connection.peer, connection.sender
         sent: list[tuple[int, ...]] = []
-        control_bytes = data = 0
+        control_bytes = data = again = 0
         for datagram in connection.qp.transmit(now_ns, room):
             plane = launch(datagram, peer, now_ns)
             ev, _, header, payload, trailer, seq, retransmitted, _, _ = datagram
             if seq is None:
-                control_bytes += _OUTER_BYTES + len(header) + len(trailer)
+                control_bytes += OUTER_BYTES + len(header) + len(trailer)
                 continue
             data += 1
-            if flow is not None:
-                sent.append((now_ns, flow, plane, ev, seq, len(payload), retransmitted))
-                connection.packets_retransmitted += retransmitted
-        if sent:
-            connection.packets_sent += len(sent)
+            if sender is not None:
+                sent.append((now_ns, sender.flow, plane, ev, seq, len(payload), retransmitted))
+                again += retransmitted
+        if sent and sender is not None:
+            sender.counts.packets_sent += data
+            sender.counts.packets_retransmitted += again
             self._tables.transmissions(sent)
         if self._running:
             self.control_bytes += control_bytes
         return data
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
-        """When to come back even if nothing arrives; `full` ports leave what is due now waiting."""
+        """When `work` and `transmit` must be called even if nothing arrives."""
         wake_ns = self._program.wake_ns if self._running else NEVER
         if self._moves:
             wake_ns = min(wake_ns, self._moves[-1][0])
@@ -274,67 +281,38 @@ class Traffic(Load):
                 wake_ns = deadline_ns
         return wake_ns
 
-    def report(self) -> dict[str, Any]:
-        """What became of every flow that begins or ends here, and what else was counted."""
-        sent, received = [], []
-        for connection in self.connections.values():
-            sender, checker = connection.sender, connection.checker
-            if sender is not None:
-                sent.append(
-                    {
-                        "flow": sender.flow,
-                        "bytes_sent": sender.bytes_posted,
-                        "bytes_completed": sender.bytes_completed,
-                        "bytes_under_way": sender.bytes_under_way,
-                        "errors": sender.failed,
-                        "packets_sent": connection.packets_sent,
-                        "packets_lost": connection.packets_lost,
-                        "packets_retransmitted": connection.packets_retransmitted,
-                    }
-                )
-            if checker is not None:
-                received.append(
-                    {
-                        "flow": checker.flow,
-                        "bytes_verified": checker.bytes_verified,
-                        "bytes_corrupted": checker.bytes_corrupted,
-                    }
-                )
-        return {
-            "sent": sent,
-            "received": received,
-            "control_bytes": self.control_bytes,
-            "refused": {reason: count for reason, count in self._demux.refused().items() if count},
-        }
-
     # --- records ------------------------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """The counts of every flow that begins or ends here, and of the host."""
+        checkers = (connection.checker for connection in self.connections.values())
+        refused = self._demux.refused()
+        return {
+            "sent": [asdict(sender.counts) for sender in self.senders.values()],
+            "received": [asdict(checker.counts) for checker in checkers if checker is not None],
+            "control_bytes": self.control_bytes,
+            "refused": {reason: count for reason, count in refused.items() if count},
+        }
 
     def sample(self, now_ns: int) -> None:
         """Record the state of every queue pair that sends."""
         for connection in self._turns:
-            flow, qp = connection.plan.sends, connection.qp
+            flow = connection.plan.sends
             if flow is not None:
-                self._tables.qp(now_ns, flow, qp.congestion.window, qp.flight, qp.rtt.smoothed_ns)
+                self._tables.qp(now_ns, flow, *connection.qp.sample())
 
     def _record_operations(self) -> None:
-        for one in self._program.finished:
-            self._tables.operations(
-                one.end_ns,
-                one.start_ns,
-                self._plan.host.name,
-                one.kind,
-                one.number,
-                one.size,
-                one.hosts,
-            )
+        host = self._plan.host.name
+        for kind, number, start_ns, end_ns, size, hosts in self._program.finished:
+            self._tables.operations(end_ns, start_ns, host, kind, number, size, hosts)
         self._program.finished.clear()
 
-    def _observe(self, connection: Connection) -> None:
+    def _record_events(self, connection: Connection) -> None:
         flow, planes = connection.plan.receives, connection.planes
         arrived: list[tuple[int, ...]] = []
         for event in connection.qp.events():
             if not isinstance(event, Placed):
-                self._observe_rarer(connection, event)
+                self._record_event(connection, event)
             elif flow is not None:
                 seq, ev, size, retransmitted, time_ns = event
                 plane = planes.get(ev)
@@ -349,39 +327,26 @@ class Traffic(Load):
         connection.planes[ev] = path.plane
         return path.plane
 
-    def _observe_rarer(self, connection: Connection, event: Event) -> None:
-        plan, tables = connection.plan, self._tables
-        match event:
-            case MessageDelivered() if connection.checker is not None:
+    def _record_event(self, connection: Connection, event: Event) -> None:
+        """Record an event that is rarer than a packet.
+
+        A queue pair that is used one way has events of the other direction too: they are dropped.
+        """
+        sender, checker, tables = connection.sender, connection.checker, self._tables
+        if isinstance(event, MessageDelivered):
+            if checker is not None:
+                verified = checker.check(event)
                 tables.completions(
-                    event.time_ns,
-                    connection.checker.flow,
-                    event.message,
-                    event.length,
-                    connection.checker.check(event),
+                    event.time_ns, checker.flow, event.message, event.length, verified
                 )
-            case Lost() | Spurious() if plan.sends is not None:
-                spurious = isinstance(event, Spurious)
-                connection.packets_lost += -1 if spurious else 1
-                tables.losses(
-                    event.time_ns,
-                    plan.sends,
-                    event.plane,
-                    event.ev,
-                    event.seq,
-                    event.sent_ns,
-                    spurious,
-                )
-            case EvChanged() if plan.sends is not None:
-                tables.ev_events(
-                    event.time_ns,
-                    plan.sends,
-                    event.plane,
-                    event.ev,
-                    event.old,
-                    event.new,
-                    event.active,
-                    event.reason,
-                )
-            case _:
-                pass  # the other direction's events of a queue pair that is used one way
+        elif sender is None:
+            return
+        elif isinstance(event, Lost | Spurious):
+            t, flow, seq = event.time_ns, sender.flow, event.seq
+            spurious = isinstance(event, Spurious)
+            sender.counts.packets_lost += -1 if spurious else 1
+            tables.losses(t, flow, event.plane, event.ev, seq, event.sent_ns, spurious)
+        elif isinstance(event, EvChanged):
+            t, flow, plane = event.time_ns, sender.flow, event.plane
+            old, new, active = event.old, event.new, event.active
+            tables.ev_events(t, flow, plane, event.ev, old, new, active, event.reason)

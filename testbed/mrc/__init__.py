@@ -19,6 +19,7 @@ from testbed.mrc.events import (
     Lost,
     MessageDelivered,
     Placed,
+    QpSample,
     Spurious,
 )
 from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
@@ -60,6 +61,7 @@ __all__ = [
     "Placed",
     "PortAttributes",
     "QpConfig",
+    "QpSample",
     "QpState",
     "QpStateError",
     "QueuePair",

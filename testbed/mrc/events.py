@@ -63,4 +63,18 @@ class MessageDelivered:
     time_ns: int
 
 
+class QpSample(NamedTuple):
+    """The state of a queue pair's requester.
+
+    Attributes:
+        window: the congestion window in bytes.
+        flight: payload bytes in flight.
+        smoothed_ns: the smoothed RTT.
+    """
+
+    window: int
+    flight: int
+    smoothed_ns: int
+
+
 Event = EvChanged | Lost | Spurious | Placed | MessageDelivered

@@ -16,7 +16,7 @@ from testbed.mrc.counters import Counters
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.ev.states import EvState
-from testbed.mrc.events import Event
+from testbed.mrc.events import Event, QpSample
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
 from testbed.mrc.ports import PortStatus
@@ -240,6 +240,10 @@ class QueuePair:
         events = self._events[:]
         self._events.clear()
         return events
+
+    def sample(self) -> QpSample:
+        """Return the state of the requester, for observers."""
+        return QpSample(self.congestion.window, self.flight, self.rtt.smoothed_ns)
 
     @property
     def failed(self) -> bool:

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from typing import Final
 
-from testbed.model.fabric.topology import ETHERNET_HEADER
+from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.mrc import Datagram
-from testbed.mrc.constants import ECT0, IPV6_BYTES
+from testbed.mrc.constants import ECT0
 from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.sim.engine import Event
 
-OUTER_BYTES: Final = ETHERNET_HEADER + IPV6_BYTES
 TRIMMED_WIRE_BYTES: Final = OUTER_BYTES + TRIMMED_BYTES
 
 

@@ -4,7 +4,7 @@ The receiver's memory region is a ring of `depth` slots of one message each. Mes
 m mod depth, which is free again because message m - depth has completed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from testbed.mrc import Completion, CompletionStatus, MemoryRegion, MessageDelivered
@@ -56,23 +56,57 @@ class Poster(Protocol):
         """Post an RDMA WRITE, with 32 bits of immediate data or without."""
 
 
-class Sender:
-    """Posts the messages of a flow with their content and counts them.
+@dataclass(slots=True)
+class SentCounts:
+    """What the sender of a flow counts, in the terms of `FlowRecord`.
 
     Attributes:
         flow: the flow's number.
-        bytes_posted: bytes of all messages posted.
+        bytes_sent: bytes of all messages posted.
         bytes_completed: bytes of messages that completed.
         bytes_under_way: bytes of messages that have neither completed nor failed.
-        failed: the completion status of each message that failed.
+        packets_sent: data packets sent, including retransmissions.
+        packets_lost: transmissions declared lost, except those that arrived after all.
+        packets_retransmitted: retransmissions sent.
+        errors: the completion status of each message that failed.
+    """
+
+    flow: int
+    bytes_sent: int = 0
+    bytes_completed: int = 0
+    bytes_under_way: int = 0
+    packets_sent: int = 0
+    packets_lost: int = 0
+    packets_retransmitted: int = 0
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class ReceivedCounts:
+    """What the receiver of a flow counts, in the terms of `FlowRecord`.
+
+    Attributes:
+        flow: the flow's number.
+        bytes_verified: bytes of messages that arrived as sent.
+        bytes_corrupted: bytes of messages that did not.
+    """
+
+    flow: int
+    bytes_verified: int = 0
+    bytes_corrupted: int = 0
+
+
+class Sender:
+    """Posts the messages of a flow with their content.
+
+    Attributes:
+        flow: the flow's number.
+        counts: what it has posted; the driver of the queue pair adds the packets.
     """
 
     def __init__(self, qp: Poster, flow: int, slots: Slots, pattern: Pattern) -> None:
         self.flow = flow
-        self.bytes_posted = 0
-        self.bytes_completed = 0
-        self.bytes_under_way = 0
-        self.failed: list[str] = []
+        self.counts = SentCounts(flow)
         self._qp = qp
         self._slots = slots
         self._pattern = pattern
@@ -99,18 +133,18 @@ class Sender:
         self._qp.post_write(message, payload, va, rkey, data)
         self._posted += 1
         self._outstanding += 1
-        self.bytes_posted += size
-        self.bytes_under_way += size
+        self.counts.bytes_sent += size
+        self.counts.bytes_under_way += size
 
     def complete(self, completion: Completion) -> bool:
         """Count an entry of the completion queue; returns whether its message arrived."""
         self._outstanding -= 1
-        self.bytes_under_way -= completion.length
+        self.counts.bytes_under_way -= completion.length
         arrived = completion.status is CompletionStatus.SUCCESS
         if arrived:
-            self.bytes_completed += completion.length
+            self.counts.bytes_completed += completion.length
         else:
-            self.failed.append(completion.status.value)
+            self.counts.errors.append(completion.status.value)
         return arrived
 
 
@@ -119,14 +153,12 @@ class Checker:
 
     Attributes:
         flow: the flow's number.
-        bytes_verified: bytes of messages that arrived as sent.
-        bytes_corrupted: bytes of messages that did not.
+        counts: the results.
     """
 
     def __init__(self, flow: int, region: MemoryRegion, pattern: Pattern) -> None:
         self.flow = flow
-        self.bytes_verified = 0
-        self.bytes_corrupted = 0
+        self.counts = ReceivedCounts(flow)
         self._region = region
         self._pattern = pattern
 
@@ -138,7 +170,7 @@ class Checker:
         inside = 0 <= start <= end <= len(memory)
         verified = inside and self._pattern.matches(delivered.message, memory[start:end])
         if verified:
-            self.bytes_verified += delivered.length
+            self.counts.bytes_verified += delivered.length
         else:
-            self.bytes_corrupted += delivered.length
+            self.counts.bytes_corrupted += delivered.length
         return verified

@@ -3,12 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
-from testbed.sim.packet import OUTER_BYTES, Packet
+from testbed.sim.packet import Packet
 
 DSCP = DscpClasses()
 BYTE_A_NS = 8_000_000_000

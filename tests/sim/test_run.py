@@ -150,7 +150,8 @@ def test_a_delay_adds_to_the_round_trip_while_it_lasts() -> None:
 
     def look(_now_ns: int, _: object) -> None:
         for host in simulation.hosts.values():
-            seen.extend(one.qp.rtt.smoothed_ns for one in host.traffic.connections.values())
+            connections = host.traffic.connections.values()
+            seen.extend(connection.qp.sample().smoothed_ns for connection in connections)
 
     for t in (0.9, 1.9, 3.9):
         simulation.engine.at(round((t + 0.3) * S), look)

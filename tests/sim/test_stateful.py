@@ -181,7 +181,7 @@ class Fabric(RuleBasedStateMachine):
     def nothing_wrong_reaches_memory(self) -> None:
         for host in self._hosts():
             for connection in host.traffic.connections.values():
-                assert connection.checker is None or connection.checker.bytes_corrupted == 0
+                assert connection.checker is None or connection.checker.counts.bytes_corrupted == 0
 
     def teardown(self) -> None:
         if not hasattr(self, "simulation"):
@@ -200,13 +200,14 @@ class Fabric(RuleBasedStateMachine):
             for connection in host.traffic.connections.values():
                 assert isinstance(connection.qp, QueuePair)
                 needless += connection.qp.counters.duplicates
-                packets += connection.packets_sent - connection.packets_retransmitted
                 if connection.sender is not None:
-                    assert connection.sender.failed == []
+                    counts = connection.sender.counts
+                    packets += counts.packets_sent - counts.packets_retransmitted
+                    assert counts.errors == []
                     assert connection.sender.idle, "a deadlock"
-                    sent += connection.sender.bytes_posted
+                    sent += counts.bytes_sent
                 if connection.checker is not None:
-                    verified += connection.checker.bytes_verified
+                    verified += connection.checker.counts.bytes_verified
         assert verified == sent
         # What was sent again either had not arrived or comes twice, so this is what is needless.
         share = NEEDLESS[self.congestion]

@@ -56,7 +56,7 @@ def test_what_completes_is_counted(setup: tuple[_Wire, Sender, Checker]) -> None
     sender.post(SIZE)
     sender.post(SIZE - 1)
     assert sender.complete(wire.complete())
-    assert (sender.bytes_posted, sender.bytes_completed) == (2 * SIZE - 1, SIZE)
+    assert (sender.counts.bytes_sent, sender.counts.bytes_completed) == (2 * SIZE - 1, SIZE)
     assert not sender.idle
     assert sender.complete(wire.complete())
     assert sender.idle
@@ -110,7 +110,7 @@ def test_every_message_is_verified_until_one_is_damaged(
             wire.memory.place(rkey, va + 17, b"\0\0\0\0")
             assert not checker.check(delivered)
         sender.complete(wire.complete())
-    assert (checker.bytes_verified, checker.bytes_corrupted) == (9 * SIZE, SIZE)
+    assert (checker.counts.bytes_verified, checker.counts.bytes_corrupted) == (9 * SIZE, SIZE)
 
 
 @pytest.mark.parametrize(("from_bytes", "more_bytes"), [(0, 5), (-5, 0), (-DEPTH * SIZE, 0)])
@@ -125,7 +125,7 @@ def test_a_message_that_its_region_does_not_hold_is_not_verified(
     _, va, rkey, length = wire.posted[number]
     delivered = MessageDelivered(number, va + from_bytes, rkey, length + more_bytes, 0)
     assert not checker.check(delivered)
-    assert (checker.bytes_verified, checker.bytes_corrupted) == (0, SIZE + more_bytes)
+    assert (checker.counts.bytes_verified, checker.counts.bytes_corrupted) == (0, SIZE + more_bytes)
 
 
 def test_an_overwritten_slot_is_noticed(setup: tuple[_Wire, Sender, Checker]) -> None:
@@ -142,5 +142,5 @@ def test_an_error_is_kept_and_is_no_arrival(setup: tuple[_Wire, Sender, Checker]
     wire, sender, _ = setup
     sender.post(SIZE)
     assert not sender.complete(wire.complete(CompletionStatus.RETRY_EXCEEDED))
-    assert sender.failed == [CompletionStatus.RETRY_EXCEEDED.value]
-    assert sender.bytes_completed == 0
+    assert sender.counts.errors == [CompletionStatus.RETRY_EXCEEDED.value]
+    assert sender.counts.bytes_completed == 0

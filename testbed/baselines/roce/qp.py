@@ -17,6 +17,7 @@ from testbed.mrc import (
     Event,
     EvState,
     MemoryTable,
+    QpSample,
     ReceiveCompletion,
 )
 from testbed.mrc.congestion.rtt import RttEstimator
@@ -121,10 +122,9 @@ class RoceQp:
         """Whether the transport has given up."""
         return self._requester.failed
 
-    @property
-    def flight(self) -> int:
-        """Payload bytes in flight."""
-        return self._requester.flight
+    def sample(self) -> QpSample:
+        """Return the state of the requester, for observers."""
+        return QpSample(self.congestion.window, self._requester.flight, self.rtt.smoothed_ns)
 
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:
         """Go by another path from now on: the fabric's routing has converged.

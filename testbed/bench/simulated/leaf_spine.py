@@ -70,7 +70,7 @@ def completions(scenario: Scenario) -> tuple[list[float], float]:
     done_ns: list[int] = []
 
     def look(now_ns: int, _: object) -> None:
-        late = [checker for checker in waiting if checker.bytes_verified <= PAYLOAD_MTU]
+        late = [checker for checker in waiting if checker.counts.bytes_verified <= PAYLOAD_MTU]
         done_ns.extend([now_ns] * (len(waiting) - len(late)))
         waiting[:] = late
         if waiting:

@@ -5,7 +5,8 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from testbed.mrc import QpSample
 
 SOL_MPTCP = 284
 MPTCP_TCPINFO = 2
@@ -23,34 +24,22 @@ _MOST_SUBFLOWS = 16
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class Sample(NamedTuple):
-    """The state of a connection, its subflows together.
+def sample(connection: socket.socket, protocol: int) -> QpSample:
+    """Read the state of a connection from the kernel, its subflows together.
 
-    Attributes:
-        window: the congestion window in bytes.
-        flight: bytes in flight.
-        smoothed_ns: the smoothed RTT, of subflows the longest.
-    """
-
-    window: int
-    flight: int
-    smoothed_ns: int
-
-
-def sample(connection: socket.socket, protocol: int) -> Sample:
-    """Ask the kernel.
+    Windows and bytes in flight are added up; the RTT is the longest of all subflows.
 
     Raises:
-        OSError: it does not tell.
+        OSError: the kernel does not report it.
     """
-    found = list(_infos(connection, protocol))
-    return Sample(
-        window=sum(info[_CWND] * info[_MSS] for info in found),
+    infos = list(_infos(connection, protocol))
+    return QpSample(
+        window=sum(info[_CWND] * info[_MSS] for info in infos),
         flight=sum(
             max(info[_UNACKED] - info[_SACKED] - info[_LOST] + info[_RETRANS], 0) * info[_MSS]
-            for info in found
+            for info in infos
         ),
-        smoothed_ns=max((info[_RTT_US] * 1000 for info in found), default=0),
+        smoothed_ns=max((info[_RTT_US] * 1000 for info in infos), default=0),
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from testbed.endpoint.kernel.frames import Frame, FrameReader
-from testbed.endpoint.kernel.info import Sample, sample
+from testbed.endpoint.kernel.info import sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
 from testbed.model.fabric.addressing import flow_label_of_ev
@@ -29,6 +29,7 @@ from testbed.mrc import (
     MemoryTable,
     MessageDelivered,
     Placed,
+    QpSample,
     ReceiveCompletion,
 )
 from testbed.mrc.constants import DscpClasses
@@ -171,28 +172,14 @@ class StreamQp:
     # --- what observers ask -------------------------------------------------------------------
 
     @property
-    def congestion(self) -> Sample:
-        """The kernel's congestion window."""
-        return self._sample()
-
-    @property
-    def rtt(self) -> Sample:
-        """The kernel's estimate of the RTT, queueing included."""
-        return self._sample()
-
-    @property
-    def flight(self) -> int:
-        """Bytes in flight by the kernel's count."""
-        return self._sample().flight
-
-    @property
     def failed(self) -> bool:
         """Whether the connection has ended."""
         return bool(self._failure)
 
-    def _sample(self) -> Sample:
+    def sample(self) -> QpSample:
+        """The kernel's congestion window, bytes in flight and RTT, queueing included."""
         if self._socket is None or not self._connected:
-            return Sample(0, 0, 0)
+            return QpSample(0, 0, 0)
         return sample(self._socket, self.config.protocol)
 
     # --- packets ------------------------------------------------------------------------------

@@ -52,7 +52,7 @@ def test_messages_arrive_and_complete_in_order() -> None:
     assert set(statuses(network.completions[0])) == {CompletionStatus.SUCCESS}
     delivered = [e for e in network.events[1] if isinstance(e, MessageDelivered)]
     assert [e.length for e in delivered] == sizes
-    assert network.qps[0].flight == 0
+    assert network.qps[0].sample().flight == 0
     assert network.qps[0].next_deadline() is None
 
 
