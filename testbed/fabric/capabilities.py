@@ -23,6 +23,7 @@ from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
 from testbed.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.fabric.netlink.requests import Interface
+from testbed.fabric.system_calls import system_call
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
@@ -243,12 +244,8 @@ def _load_program() -> int:
         ctypes.addressof(licence),
     )
     number = _SYS_BPF.get(platform.machine(), _SYS_BPF_GENERIC)
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    fd = call(number, _BPF_PROG_LOAD, ctypes.c_char_p(attributes), len(attributes))
-    if fd < 0:
-        errno = ctypes.get_errno()
-        raise OSError(errno, f"bpf: {os.strerror(errno)}")
-    return int(fd)
+    pointer = ctypes.c_char_p(attributes)
+    return system_call("bpf", number, _BPF_PROG_LOAD, pointer, len(attributes))
 
 
 def _libbpf() -> None:

@@ -1,10 +1,10 @@
-"""What a link carries: frames as they leave a port, and a process that writes them to a file.
+"""Capture the frames that leave a port, and write those of a link to a pcap file.
 
-Frames are taken at the sending end, the moment that they leave the port's queue. A plain packet
-socket would share them with the next hop, which shifts their uSIDs before anybody has read them
-here; a ring is filled at once (packet(7), PACKET_RX_RING).
+Frames are captured at the sending end, when they leave the port's queue. A plain packet socket
+would share a frame with the next hop, which shifts its uSIDs before it is read here; a ring gets a
+copy at once (packet(7), PACKET_RX_RING).
 
-The file is a pcap with nanoseconds (wiki.wireshark.org/Development/LibpcapFileFormat), which
+The file is a pcap with nanosecond times (wiki.wireshark.org/Development/LibpcapFileFormat), which
 tshark, Wireshark and tcpdump read.
 """
 
@@ -65,8 +65,8 @@ class Frame:
     """A frame that left a port.
 
     Attributes:
-        time_ns: when, CLOCK_REALTIME as the kernel stamped it.
-        data: its bytes from the Ethernet header on.
+        time_ns: time at which the kernel captured it, CLOCK_REALTIME.
+        data: its bytes, from the Ethernet header on.
     """
 
     time_ns: int
@@ -74,14 +74,14 @@ class Frame:
 
 
 class PortCapture(Closeable):
-    """What a port sends from now on."""
+    """The frames that a port sends from now on."""
 
     def __init__(self, port: Port, frames: int = 512) -> None:
         """Begin to capture in the port's namespace of this sandbox.
 
         Args:
             port: the port.
-            frames: frames that fit before they are read; what comes then is lost and counted.
+            frames: size of the ring in frames; further frames are lost and counted.
         """
         self._frames = frames
         netns = namespaces.open_netns(port.node.name)
@@ -97,32 +97,32 @@ class PortCapture(Closeable):
         self._socket.setsockopt(SOL_PACKET, PACKET_RX_RING, ring)
         self._ring = mmap.mmap(self._socket.fileno(), _FRAME_BYTES * frames)
         self._next = 0
-        code = b"".join(struct.pack("=HBBI", *one) for one in _OUTGOING_ONLY)
+        code = b"".join(struct.pack("=HBBI", *instruction) for instruction in _OUTGOING_ONLY)
         program = ctypes.create_string_buffer(code, len(code))
         head = struct.pack("@HP", len(_OUTGOING_ONLY), ctypes.addressof(program))
         self._socket.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, head)
-        self._socket.bind((port.name, ETH_P_ALL))  # only now does anything come
+        self._socket.bind((port.name, ETH_P_ALL))  # frames arrive from here on
 
     def fileno(self) -> int:
-        """Readable where frames wait."""
+        """The socket's descriptor, readable when frames wait."""
         return self._socket.fileno()
 
     def read(self) -> Iterator[Frame]:
-        """Yield the frames that wait."""
+        """Yield the frames that are in the ring."""
         while True:
             start = self._next * _FRAME_BYTES
             status, _, size, mac, _, seconds, ns = _HEADER.unpack_from(self._ring, start)
             if not status & TP_STATUS_USER:
                 return
             data = self._ring[start + mac : start + mac + size]
-            struct.pack_into("=I", self._ring, start, 0)  # the kernel's again
+            struct.pack_into("=I", self._ring, start, 0)  # returns the slot to the kernel
             self._next = (self._next + 1) % self._frames
             yield Frame(seconds * NS_PER_S + ns, data)
 
     def lost(self) -> int:
-        """Frames lost since the last call, as the ring was full."""
-        got = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
-        lost: int = _STATISTICS.unpack(got)[1]
+        """Frames lost since the last call because the ring was full."""
+        statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
+        lost: int = _STATISTICS.unpack(statistics)[1]
         return lost
 
     def close(self) -> None:
@@ -132,14 +132,14 @@ class PortCapture(Closeable):
 
 
 class LinkCapture:
-    """A process that writes what both ends of a link send to a pcap file.
+    """A process that writes the frames that both ends of a link send to a pcap file.
 
-    A frame that a full queue swallows at its sender is not in it; one that is lost on the wire, to
-    a fault of the link model or in Open vSwitch, is.
+    The file has the frames that are lost on the wire, to a fault of the link model or in Open
+    vSwitch, but not the frames that a full queue drops at its sender.
     """
 
     def __init__(self, link: Link, file: Path) -> None:
-        """Begin to capture; when this returns, nothing is missed any more.
+        """Begin to capture: every frame that is sent after this returns.
 
         Raises:
             OSError: the file cannot be written.
@@ -159,7 +159,7 @@ class LinkCapture:
             capture.close()
 
     def stop(self) -> int:
-        """End the capture; returns how many frames it lost as it could not keep up.
+        """End the capture; returns how many frames it lost because it could not keep up.
 
         Raises:
             RunFailedError: the process has died.
@@ -171,7 +171,7 @@ class LinkCapture:
 
 
 def _write(captures: list[PortCapture], output: BinaryIO, channel: Channel) -> int:
-    """Write frames in the order of their times until told to stop; returns how many were lost."""
+    """Write frames in the order of their times until a message comes; returns how many are lost."""
     header = PCAP_MAGIC_NS, 2, 4, 0, 0, _SNAPLEN, LINKTYPE_ETHERNET
     output.write(_PCAP_HEADER.pack(*header))
     poller = select.poll()
@@ -179,15 +179,15 @@ def _write(captures: list[PortCapture], output: BinaryIO, channel: Channel) -> i
     for capture in captures:
         poller.register(capture, select.POLLIN)
     waiting: list[Frame] = []
-    on, lost = True, 0
-    while on:
-        on = all(descriptor != channel.fileno() for descriptor, _ in poller.poll(_POLL_MS))
-        now_ns = time.time_ns() if on else 1 << 63
+    capturing, lost = True, 0
+    while capturing:
+        capturing = all(descriptor != channel.fileno() for descriptor, _ in poller.poll(_POLL_MS))
+        now_ns = time.time_ns() if capturing else 1 << 63
         for capture in captures:
             waiting += capture.read()
             lost += capture.lost()
         waiting.sort()
-        # What one end sent after the other end was read waits for the next turn.
+        # Frames that one end sent after the other end was read wait for the next turn.
         ready = [frame for frame in waiting if frame.time_ns <= now_ns]
         waiting = waiting[len(ready) :]
         output.write(b"".join(map(_record, ready)))

@@ -1,4 +1,4 @@
-"""Send one real packet through a live fabric: by which ports it goes, with which address."""
+"""Send one real packet through a live fabric and record the ports and addresses on its way."""
 
 import socket
 import time
@@ -15,7 +15,7 @@ from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
 from testbed.sandbox.processes import call
 
 ARRIVAL_S = 1.0
-"""How long the packet may take; idle, the fabric needs a thousandth of it."""
+"""How long the packet may take; an idle fabric needs a thousandth of it."""
 
 _SETTLE_S = 0.05
 _RING_FRAMES = 4
@@ -24,13 +24,13 @@ _MARK = b"MRCtrace"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The packet as a capture saw it leave a port.
+    """The packet as it was captured when it left a port.
 
     Attributes:
         port: the port's name.
         destination: the outer destination address.
         hop_limit: the outer hop limit.
-        next_header: what follows the outer header: 41, IPv6.
+        next_header: the protocol behind the outer header: 41, IPv6.
         flow_label: the outer flow label.
     """
 
@@ -43,10 +43,10 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class LiveTrace:
-    """What became of the packet.
+    """The way of the packet.
 
     Attributes:
-        seen: every port of the fabric that it left by, in the order of time.
+        seen: the packet at every port of the fabric that it left by, in the order of time.
         delivered: whether the receiver got it, at its NIC's address and undamaged.
     """
 
@@ -55,7 +55,7 @@ class LiveTrace:
 
 
 def trace_live(topology: Topology, src: Node, dst: Node, path: Path, ev: int) -> LiveTrace:
-    """Build the fabric in a sandbox, send one packet with an EV's flow label, return what it did.
+    """Build the fabric in a sandbox, send one packet with an EV's flow label, return its way.
 
     Raises:
         RunFailedError: the fabric did not come up as the model says.

@@ -44,9 +44,10 @@ def wait_until_up(layout: Layout, namespaces: NodeNamespaces) -> None:
 def _indexes_up(netlink: Netlink) -> set[int]:
     """Indexes of the interfaces that are up and have carrier; not decoded, as there are many."""
     indexes = set()
-    for data, start, end in netlink.dump_raw(LinkMessage, RTM_GETLINK, attrs=[WITHOUT_COUNTERS]):
+    for reply in netlink.dump_raw(LinkMessage, RTM_GETLINK, attrs=[WITHOUT_COUNTERS]):
+        data, start = reply.buffer, reply.start
         (ifindex,) = _LINK_MESSAGE.unpack_from(data, start)
-        for kind, first, _ in attributes(data, start + _LINK_MESSAGE.size, end):
+        for kind, first, _ in attributes(data, start + _LINK_MESSAGE.size, reply.end):
             if kind == IFLA_OPERSTATE and data[first] == IF_OPER_UP:
                 indexes.add(ifindex)
     return indexes

@@ -222,7 +222,7 @@ def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None
 
 def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install."""
-    monkeypatch.setattr(availability, "find_programs", lambda: ({}, ["ovs-vsctl"]))
+    monkeypatch.setattr(availability, "find_programs", lambda: ({}, ["ovs-vswitchd"]))
     found = available()
     assert found.datapath is None
     assert "ovs-vswitchd" in found.reason

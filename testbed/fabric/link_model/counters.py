@@ -115,7 +115,8 @@ def _read_sent(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
     """Sent packets, sent bytes and packets lost in sending, by ifindex."""
     counters = {}
     mask = 1 << IFLA_STATS_LINK_64 - 1
-    for data, start, end in netlink.dump_raw(ifstatsmsg, RTM_GETSTATS, filter_mask=mask):
+    for reply in netlink.dump_raw(ifstatsmsg, RTM_GETSTATS, filter_mask=mask):
+        data, start, end = reply.buffer, reply.start, reply.end
         (ifindex,) = _STATS_MESSAGE.unpack_from(data, start)
         for kind, first, _ in attributes(data, start + _STATS_MESSAGE.size, end):
             if kind == IFLA_STATS_LINK_64:
@@ -126,7 +127,8 @@ def _read_sent(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
 def read_queues(netlink: Netlink) -> dict[int, tuple[int, int]]:
     """Bytes queued in each interface's HTB and packets dropped by it, by ifindex."""
     queues = {}
-    for data, start, end in netlink.dump_raw(QdiscMessage, RTM_GETQDISC):
+    for reply in netlink.dump_raw(QdiscMessage, RTM_GETQDISC):
+        data, start, end = reply.buffer, reply.start, reply.end
         ifindex, handle, _parent = _QDISC_MESSAGE.unpack_from(data, start)
         if handle != shaping.HTB_HANDLE:
             continue

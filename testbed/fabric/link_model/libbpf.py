@@ -1,6 +1,6 @@
-"""The little of libbpf that the fabric needs, through ctypes: load an object, share its maps.
+"""The functions of libbpf that the fabric needs, through ctypes: load an object, share its maps.
 
-Only the shared library is needed at run time; iproute2 brings it on every distribution.
+Only the shared library is needed at run time; every distribution installs it with iproute2.
 """
 
 import ctypes
@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from testbed.fabric.system_calls import last_error
 from testbed.model.closeable import Closeable
 
 LIBRARY = "libbpf.so.1"
@@ -19,7 +20,7 @@ _Print = CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
 
 @cache
 def _library() -> CDLL:
-    """Load the library and declare what is used of it.
+    """Load the library and declare the functions that are used.
 
     Raises:
         OSError: it is not installed.
@@ -39,7 +40,7 @@ def _library() -> CDLL:
         ("bpf_obj_get", c_int, c_char_p),
         ("libbpf_set_print", c_void_p, _Print),
     ):
-        function = getattr(library, name)  # unlike library[name], kept
+        function = getattr(library, name)  # the library keeps it, unlike library[name]
         function.restype, function.argtypes = result, arguments
     return library
 
@@ -51,15 +52,15 @@ def _vsnprintf() -> Any:
     return function
 
 
-class _Listener:
-    """Collects what libbpf would print to stderr: the reasons of a failure."""
+class _Messages:
+    """Collects the warnings that libbpf would print to stderr: the reasons of a failure."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._callback = _Print(self._hear)  # kept alive: libbpf holds a plain pointer
+        self._callback = _Print(self._append)  # kept alive: libbpf holds a plain pointer
         _library().libbpf_set_print(self._callback)
 
-    def _hear(self, level: int, template: bytes, arguments: int) -> int:
+    def _append(self, level: int, template: bytes, arguments: int) -> int:
         if level == 0:  # LIBBPF_WARN
             text = ctypes.create_string_buffer(1024)
             _vsnprintf()(text, len(text), template, arguments)
@@ -67,7 +68,7 @@ class _Listener:
         return 0
 
     def stop(self) -> str:
-        """Hear no more; returns the first lines heard."""
+        """Stop collecting; returns the first lines."""
         _library().libbpf_set_print(_Print())
         return "; ".join(self._lines[:3])
 
@@ -75,27 +76,27 @@ class _Listener:
 class BpfObject(Closeable):
     """An object file of programs and maps, loaded into the kernel until it is closed.
 
-    Programs live on where they are attached, maps where they are pinned or mapped.
+    Attached programs, and pinned or mapped maps, stay in the kernel afterwards.
     """
 
     def __init__(self, file: Path) -> None:
-        """Read it.
+        """Read the file.
 
         Raises:
-            OSError: it, or the library, is not there, or it is no object file.
+            OSError: the file or the library does not exist, or the file is not an object file.
         """
-        self._listener = _Listener()
+        self._messages = _Messages()
         self._object = _library().bpf_object__open_file(os.fsencode(file), None)
         if not self._object:
             raise self._error(f"open {file}")
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the object."""
         _library().bpf_object__close(self._object)
-        self._listener.stop()
+        self._messages.stop()
 
     def resize_map(self, name: str, entries: int) -> None:
-        """Say how many entries a map has; before `load`."""
+        """Set how many entries a map has; to be called before `load`."""
         if _library().bpf_map__set_max_entries(self._map(name), entries):
             raise self._error(f"resize the map {name}")
 
@@ -105,10 +106,10 @@ class BpfObject(Closeable):
         return size
 
     def load(self) -> None:
-        """Have the kernel verify and take the programs.
+        """Have the kernel verify and load the programs.
 
         Raises:
-            OSError: it refused; with the reason as far as libbpf says it.
+            OSError: the kernel refused; with the reason that libbpf reports.
         """
         if _library().bpf_object__load(self._object):
             raise self._error("load")
@@ -120,33 +121,30 @@ class BpfObject(Closeable):
 
     def program_fd(self, name: str) -> int:
         """Descriptor of a loaded program, valid until `close`."""
-        found = _library().bpf_object__find_program_by_name(self._object, name.encode())
-        if not found:
+        program = _library().bpf_object__find_program_by_name(self._object, name.encode())
+        if not program:
             raise self._error(f"find the program {name}")
-        fd: int = _library().bpf_program__fd(found)
+        fd: int = _library().bpf_program__fd(program)
         return fd
 
     def _map(self, name: str) -> int:
-        found: int | None = _library().bpf_object__find_map_by_name(self._object, name.encode())
-        if not found:
+        pointer: int | None = _library().bpf_object__find_map_by_name(self._object, name.encode())
+        if not pointer:
             raise self._error(f"find the map {name}")
-        return found
+        return pointer
 
-    def _error(self, what: str) -> OSError:
-        code = ctypes.get_errno()
-        said = self._listener.stop()
-        return OSError(code, f"{what}: {os.strerror(code)}" + (f" ({said})" if said else ""))
+    def _error(self, action: str) -> OSError:
+        return last_error(action, self._messages.stop())
 
 
 def pin(fd: int, place: Path) -> None:
-    """Give a map or program a name in a BPF file system, by which other processes open it.
+    """Give a map or program a name in a BPF file system, so that other processes can open it.
 
     Raises:
         OSError: there is no BPF file system.
     """
     if _library().bpf_obj_pin(fd, os.fsencode(place)):
-        code = ctypes.get_errno()
-        raise OSError(code, f"pin {place}: {os.strerror(code)}")
+        raise last_error(f"pin {place}")
 
 
 def open_pinned(place: Path) -> int:
@@ -157,6 +155,5 @@ def open_pinned(place: Path) -> int:
     """
     fd: int = _library().bpf_obj_get(os.fsencode(place))
     if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"open {place}: {os.strerror(code)}")
+        raise last_error(f"open {place}")
     return fd

@@ -1,8 +1,8 @@
-"""What faults add to the propagation delay of what arrives at a host.
+"""The extra propagation delay, by faults, of packets that arrive at a host.
 
-Propagation is modelled where packets arrive, by holding them; so is what a `delay` fault adds. The
-link model's memory, which every process of the sandbox shares, says for each direction how much:
-a store there is in force for the next packet that arrives, wherever.
+Receivers model propagation by holding packets, and so they do for the delay of a `delay` fault. The
+link model's memory, which all processes of the sandbox share, has the extra delay of each
+direction: a store there is in force for the next packet that arrives at any host.
 """
 
 from functools import cache
@@ -23,7 +23,7 @@ _SOURCE_PORT = slice(40, 42)
 
 
 class SlowLinks:
-    """The extra delay of arrivals at one host; none where there is no link model."""
+    """The extra delay of packets that arrive at one host; none without the link model."""
 
     def __init__(self, topology: Topology, host: Node) -> None:
         """Open the link model of this sandbox."""
@@ -35,16 +35,16 @@ class SlowLinks:
         self._crossed = cache(self._directions)
 
     def any(self) -> bool:
-        """Whether a link is slow at the moment."""
+        """Whether any link is slow at the moment."""
         return self._delays_ns is not None and bool(self._delays_ns.any())
 
     def extra_ns(self, packet: bytes) -> int:
-        """How much longer a packet takes for the links that it crossed; call if `any`.
+        """The extra delay in ns of the links that a packet has crossed; to be called if `any`.
 
         Args:
-            packet: MRC's inner packet, one of a kernel connection, or an ordinary one with its
-                outer header: each begins with an IPv6 header that has the sender's NIC, or its
-                address in a plane, as its source, and the path in its label.
+            packet: MRC's inner packet, a packet of a kernel connection, or an ordinary packet with
+                its outer header. Each begins with an IPv6 header whose source is the sender's NIC,
+                or its address in a plane, and whose flow label has the path.
         """
         if self._delays_ns is None:
             return 0
@@ -53,9 +53,9 @@ class SlowLinks:
         return sum(int(self._delays_ns[i]) for i in self._crossed(packet[_SOURCE], ev))
 
     def _directions(self, source: bytes, ev: int) -> tuple[int, ...]:
-        """Where the directions that an EV of a host leads over stand; none of what is no host's."""
+        """Indexes of the directions that an EV of a host crosses; none if the source is no host."""
         topology, host = self._topology, self._host
-        src = next((one for one in topology.hosts if source in _addresses(topology, one)), None)
+        src = next((node for node in topology.hosts if source in _addresses(topology, node)), None)
         if src is None or src == host:
             return ()
         path = path_of_ev(topology, src, host, ev)
@@ -63,6 +63,6 @@ class SlowLinks:
 
 
 def _addresses(topology: Topology, host: Node) -> frozenset[bytes]:
-    """What a host sends from."""
+    """The source addresses of a host."""
     planes = (ordinary_address(topology, host, plane) for plane in range(topology.planes))
-    return frozenset(one.packed for one in (nic_address(topology, host), *planes))
+    return frozenset(address.packed for address in (nic_address(topology, host), *planes))

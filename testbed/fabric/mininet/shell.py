@@ -26,8 +26,8 @@ _INTERRUPTED = 130
 
 _NOT_HERE = {
     "dpctl": "its switches are the kernel's: p0_t0_0 ip -6 route shows what one knows",
-    "iperf": "say iperf3 h0 h4",
-    "iperfudp": "say iperf3 h0 h4 -u",
+    "iperf": "use iperf3 h0 h4",
+    "iperfudp": "use iperf3 h0 h4 -u",
     "ports": "net names the ports and who is behind each",
     "switch": "have it fail by a fault: testbed fault inject, from another terminal",
 }
@@ -35,7 +35,7 @@ _NOT_HERE = {
 
 
 class FabricShell(FabricCLI):
-    """Mininet's prompt, which also knows paths."""
+    """Mininet's prompt with further commands, such as those for paths."""
 
     doc_header = "Commands (help COMMAND tells more)"
     helpStr = """
@@ -53,8 +53,8 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         if os.isatty(0):
             super().__init__(net)
             return
-        # Mininet hands what it can read to the command that runs; the lines of a script are
-        # commands, each to be read after the one before has ended.
+        # Mininet passes its input to the command that runs. The lines of a script are commands,
+        # and each must be read after the previous command has ended.
         reader, silent = os.pipe()
         with os.fdopen(reader) as keyboard:
             super().__init__(net, stdin=keyboard, script=os.devnull)
@@ -64,10 +64,10 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         os.close(silent)
 
     def do_path(self, line: str) -> None:
-        """Show the paths that packets take from one host to another, or choose one.
+        """Show the paths that packets take from one host to another, or select one.
 
         Usage: path SRC DST [PATH], such as: path h0 h4 p2/t1_3
-        It holds for SRC's packets to DST's address in the path's plane.
+        The path holds for SRC's packets to DST's address in its plane.
         """
         words = line.split()
         hosts = [self._host(word) for word in words[:2]]
@@ -77,20 +77,20 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             return
         topology = self._ordinary.topology
         if len(words) > 2:  # noqa: PLR2004 - the third word
-            known = {path.name: path for path in paths(topology, src, dst)}
-            if words[2] not in known:
-                error(f"no path {words[2]}: one of {' '.join(known)}\n")
+            by_name = {path.name: path for path in paths(topology, src, dst)}
+            if words[2] not in by_name:
+                error(f"no path {words[2]}: one of {' '.join(by_name)}\n")
                 return
-            self._ordinary.use_path(src, dst, known[words[2]])
+            self._ordinary.use_path(src, dst, by_name[words[2]])
         for plane in range(topology.planes):
             output(f"{self._ordinary.path(src, dst, plane).name} ")
         output("\n")
 
     def do_mptcp(self, line: str) -> None:
-        """Have MPTCP connections to and from hosts get a subflow in every plane.
+        """Give MPTCP connections to and from hosts a subflow in every plane.
 
-        Usage: mptcp HOST..., before the connections are made. A program that does not ask for
-        MPTCP itself is run by `mptcpize run`.
+        Usage: mptcp HOST..., before the connections are made. A program that does not use MPTCP by
+        itself can be run by `mptcpize run`.
         """
         if not line:
             error("usage: mptcp HOST..., such as: mptcp h0 h4\n")
@@ -102,10 +102,10 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
             self._ordinary.announce_planes(host)
 
     def do_iperf3(self, line: str) -> None:
-        """Measure what TCP carries from one host to another.
+        """Measure the throughput of TCP from one host to another.
 
         Usage: iperf3 SRC DST [OPTION...], such as: iperf3 h0 h4 -t 5 -P 4
-        DST listens for this one measurement.
+        DST listens for this measurement only.
         """
         src, dst, options = (*line.split(maxsplit=2), "", "", "")[:3]
         if self._host(src) is None or self._host(dst) is None or src == dst:
@@ -126,20 +126,21 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
         except (OSError, UnicodeError) as wrong:
             error(f"cannot read {line.strip() or 'a file without a name'}: {wrong}\n")
             return False
-        return any(self.onecmd(one) for one in lines)
+        return any(self.onecmd(command) for command in lines)
 
     def get_names(self) -> list[str]:
-        """What the prompt knows, for `help` and for completion."""
-        return [one for one in super().get_names() if one.removeprefix("do_") not in _NOT_HERE]
+        """The names of the commands, for `help` and for completion."""
+        names = super().get_names()
+        return [name for name in names if name.removeprefix("do_") not in _NOT_HERE]
 
     def onecmd(self, line: str) -> bool:
-        """Carry out a line; what goes wrong is told, and the prompt goes on."""
+        """Run a command line; print its error, if it has one, and go on."""
         instead = _NOT_HERE.get((line.split(maxsplit=1) or [""])[0])
         if instead is not None:
             error(f"not in this fabric; {instead}\n")
             return False
         if self._delay is not None and self._delay.ended():
-            error("what makes propagation delay has ended: no ordinary traffic arrives any more\n")
+            error("the propagation delay's process has ended: no ordinary traffic arrives\n")
         try:
             return bool(super().onecmd(line))
         except TestbedError as wrong:
@@ -154,13 +155,13 @@ A program that draws on the terminal needs noecho: noecho h0 vi notes
 
 
 Beside = Callable[[], AbstractContextManager[object]]
-"""What runs in the sandbox beside the prompt, begun once the fabric stands."""
+"""Makes what runs in the sandbox beside the prompt, once the fabric is built."""
 
 
 def run_shell(
     topology: Topology,
     pcaps: Mapping[str, Path],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
     beside: Beside = nullcontext,
 ) -> int:
     """Build a fabric, give the user its prompt, and return the exit status.
@@ -168,14 +169,14 @@ def run_shell(
     Args:
         topology: the fabric.
         pcaps: files to capture links to, by the links' names.
-        say: told what the user should know, a line at a time.
-        beside: entered in the sandbox, and left when the prompt ends.
+        report: prints a line for the user.
+        beside: makes a context that is entered in the sandbox and left when the prompt ends.
     """
-    return run_in_terminal(lambda: _first_process(topology, pcaps, say, beside))
+    return run_in_terminal(lambda: _first_process(topology, pcaps, report, beside))
 
 
 def _first_process(
-    topology: Topology, pcaps: Mapping[str, Path], say: Callable[[str], None], beside: Beside
+    topology: Topology, pcaps: Mapping[str, Path], report: Callable[[str], None], beside: Beside
 ) -> int:
     lg.handlers[0].setStream(sys.stdout)
     try:
@@ -185,15 +186,15 @@ def _first_process(
             fabric.sweep()
             ordinary = OrdinaryTraffic(topology, fabric.namespaces)
             ordinary.install()
-            delay = _propagation_delay(fabric, stack, say)
+            delay = _propagation_delay(fabric, stack, report)
             stack.enter_context(beside())
             for link, file in pcaps.items():
-                stack.callback(_stop, LinkCapture(topology.links[link], file), say)
+                stack.callback(_stop, LinkCapture(topology.links[link], file), report)
             if os.isatty(0):
-                say(_welcome(topology))
+                report(_welcome(topology))
             FabricShell(fabric.net, ordinary, delay)
     except TestbedError as wrong:
-        say(f"error: {wrong}")
+        report(f"error: {wrong}")
         return wrong.exit_status
     except KeyboardInterrupt:
         return _INTERRUPTED
@@ -203,22 +204,22 @@ def _first_process(
 
 
 def _propagation_delay(
-    fabric: Fabric, stack: ExitStack, say: Callable[[str], None]
+    fabric: Fabric, stack: ExitStack, report: Callable[[str], None]
 ) -> PropagationDelay | None:
-    """Have ordinary traffic held until the stack unwinds; None where this machine cannot."""
+    """Hold ordinary traffic until the stack unwinds; returns None if this machine cannot."""
     try:
         delay = stack.enter_context(PropagationDelay(fabric.topology, fabric.namespaces))
     except OSError as error:
-        say(f"ordinary traffic has no propagation delay here: {error}; remedy: {TUN_REMEDY}")
+        report(f"ordinary traffic has no propagation delay here: {error}; remedy: {TUN_REMEDY}")
         return None
-    stack.callback(_tell_lost, delay, say)
+    stack.callback(_report_lost, delay, report)
     return delay
 
 
-def _tell_lost(delay: PropagationDelay, say: Callable[[str], None]) -> None:
+def _report_lost(delay: PropagationDelay, report: Callable[[str], None]) -> None:
     lost = delay.lost()
     if lost:
-        say(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")
+        report(f"{lost} packets of ordinary traffic were lost: this machine could not keep up")
 
 
 def _welcome(topology: Topology) -> str:
@@ -232,7 +233,7 @@ def _welcome(topology: Topology) -> str:
     )
 
 
-def _stop(capture: LinkCapture, say: Callable[[str], None]) -> None:
+def _stop(capture: LinkCapture, report: Callable[[str], None]) -> None:
     lost = capture.stop()
     also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
-    say(f"{capture.link.name}: {capture.file}{also}")
+    report(f"{capture.link.name}: {capture.file}{also}")

@@ -1,8 +1,8 @@
-"""A sandbox with a terminal: Ctrl-C and Ctrl-D mean inside what they mean outside.
+"""A sandbox with a terminal, in which Ctrl-C and Ctrl-D have their usual meaning.
 
-A sandbox has no controlling terminal, as the caller's belongs to the caller's session. So it gets a
-pseudoterminal of its own, and the caller passes on what is typed and printed, byte by byte, as
-`script` and `ssh` do.
+The caller's terminal belongs to the caller's session, so it cannot control a sandbox. The sandbox
+gets a pseudoterminal of its own, and the caller relays input and output byte by byte, as `script`
+and `ssh` do.
 """
 
 import fcntl
@@ -27,8 +27,9 @@ _STDIN, _STDOUT, _STDERR = range(3)
 def run_in_terminal(first_process: Callable[[], int]) -> int:
     """Run a function as the first process of a sandbox and return its exit status.
 
-    Where standard input and output are a terminal the sandbox has one; otherwise it inherits them
-    as they are. SIGTERM and SIGHUP end it; so does SIGINT where it has no terminal of its own.
+    If standard input and output are a terminal, the sandbox has one of its own; otherwise it
+    inherits both as they are. SIGTERM and SIGHUP end the sandbox, and so does SIGINT if it has no
+    terminal of its own.
     """
     with _signals_end():
         if os.isatty(_STDIN) and os.isatty(_STDOUT):
@@ -43,9 +44,8 @@ class _Ended(BaseException):
 @contextmanager
 def _signals_end() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> NoReturn:
-        for (
-            ending
-        ) in ENDING_SIGNALS:  # it is ending: `timeout`, and who is impatient, send more than one
+        # `timeout`, or an impatient user, may send more signals while the sandbox is ending.
+        for ending in ENDING_SIGNALS:
             signal.signal(ending, signal.SIG_IGN)
         raise _Ended(number)
 
@@ -58,7 +58,7 @@ def _signals_end() -> Iterator[None]:
 
 
 def _wait(sandbox: Child) -> int:
-    """Wait for a sandbox; a signal ends it, and is its status."""
+    """Wait for a sandbox and return its status: that of the signal, if one ended it."""
     try:
         return sandbox.wait()
     except _Ended as ended:
@@ -88,7 +88,7 @@ def _relayed(first_process: Callable[[], int]) -> int:
 
 
 def _with_terminal(master: int, slave: int, first_process: Callable[[], int]) -> int:
-    """Make the pseudoterminal this session's own; then be the first process."""
+    """Make the pseudoterminal control this session; then run the first process's function."""
     os.close(master)
     os.setsid()
     fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
@@ -100,14 +100,14 @@ def _with_terminal(master: int, slave: int, first_process: Callable[[], int]) ->
 
 
 def _relay(master: int) -> None:
-    """Pass bytes both ways until the other side has closed the terminal."""
+    """Relay bytes in both directions until the other side has closed the terminal."""
     sources = [_STDIN, master]
     while True:
         ready, _, _ = select.select(sources, [], [])
         if master in ready:
             try:
                 data = os.read(master, _CHUNK)
-            except OSError:  # EIO: nobody has it open any more
+            except OSError:  # EIO: no process has it open any more
                 return
             if not data:
                 return
@@ -126,6 +126,6 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _copy_size(master: int) -> None:
-    """Tell the pseudoterminal the size of the caller's terminal."""
+    """Give the pseudoterminal the size of the caller's terminal."""
     size = fcntl.ioctl(_STDIN, termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
     fcntl.ioctl(master, termios.TIOCSWINSZ, size)

@@ -75,7 +75,7 @@ class NetlinkError(TestbedError):
         self.code = code
 
 
-class _Reply(NamedTuple):
+class Reply(NamedTuple):
     """A message of the kernel, undecoded, between two offsets of a receive buffer."""
 
     kind: int
@@ -186,15 +186,18 @@ class Netlink(Closeable):
         Raises:
             NetlinkError: the kernel refused.
         """
-        replies = self._dump(message_type, kind, fields)
+        replies = self.dump_raw(message_type, kind, **fields)
         return [reply.decoded(message_type) for reply in replies]
 
-    def dump_raw(
-        self, message_type: type[Message], kind: int, **fields: Any
-    ) -> Iterator[tuple[bytes, int, int]]:
-        """Read the same, undecoded; yields (buffer, start, end) of every message."""
-        for reply in self._dump(message_type, kind, fields):
-            yield reply.buffer, reply.start, reply.end
+    def dump_raw(self, message_type: type[Message], kind: int, **fields: Any) -> Iterator[Reply]:
+        """Read the same, undecoded."""
+        for reply in self._replies(self._post(message_type, kind, NLM_F_DUMP, fields)):
+            if reply.kind == NLMSG_DONE:
+                return
+            error = self._error(reply, f"dump {message_type.__name__}")
+            if error is not None:
+                raise error
+            yield reply
 
     def get(self, message_type: type[Message], kind: int, description: str, **fields: Any) -> Any:
         """Read one object, as a decoded message; `description` is for the error message.
@@ -228,17 +231,6 @@ class Netlink(Closeable):
             break
         return answer
 
-    def _dump(
-        self, message_type: type[Message], kind: int, fields: Mapping[str, Any]
-    ) -> Iterator[_Reply]:
-        for reply in self._replies(self._post(message_type, kind, NLM_F_DUMP, fields)):
-            if reply.kind == NLMSG_DONE:
-                return
-            error = self._error(reply, f"dump {message_type.__name__}")
-            if error is not None:
-                raise error
-            yield reply
-
     def _post(
         self, message_type: type[Message], kind: int, flags: int, fields: Mapping[str, Any]
     ) -> int:
@@ -252,7 +244,7 @@ class Netlink(Closeable):
         self._socket.send(request.data)
         return self._sequence
 
-    def _replies(self, first: int, last: int | None = None) -> Iterator[_Reply]:
+    def _replies(self, first: int, last: int | None = None) -> Iterator[Reply]:
         """Yield messages as they come: those whose sequence number is `first`, or up to `last`."""
         expected = range(first, (first if last is None else last) + 1)
         while True:
@@ -261,10 +253,10 @@ class Netlink(Closeable):
             while start < len(data):
                 length, kind, flags, sequence, _port = _HEADER.unpack_from(data, start)
                 if sequence in expected:
-                    yield _Reply(kind, flags, sequence, data, start, start + length)
+                    yield Reply(kind, flags, sequence, data, start, start + length)
                 start += length + 3 & ~3
 
-    def _error(self, reply: _Reply, description: str) -> NetlinkError | None:
+    def _error(self, reply: Reply, description: str) -> NetlinkError | None:
         """The error that a reply reports; None for an acknowledgement or any other message."""
         code = reply.error_code() if reply.kind == NLMSG_ERROR else 0
         if not code:

@@ -3,7 +3,6 @@
 With the kernel's default buffers they lose packets, and only a socket's own drop counter shows it.
 """
 
-import ctypes
 import os
 import socket
 import struct
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, SO_SNDBUFFORCE
+from testbed.fabric.system_calls import system_call
 from testbed.model.errors import RunFailedError
 
 BUFFER_BYTES = 16 << 20
@@ -61,15 +61,9 @@ def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:
             except FileNotFoundError:
                 continue  # it has been closed
             if target in interfaces:
-                with socket.socket(fileno=_descriptor_of(pidfd, int(entry.name))) as sock:
+                number = int(entry.name)
+                copy = system_call("pidfd_getfd", _SYS_PIDFD_GETFD, pidfd, number, 0)
+                with socket.socket(fileno=copy) as sock:
                     yield sock, interfaces[target]
     finally:
         os.close(pidfd)
-
-
-def _descriptor_of(pidfd: int, number: int) -> int:
-    fd = ctypes.CDLL(None, use_errno=True).syscall(_SYS_PIDFD_GETFD, pidfd, number, 0)
-    if fd < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"pidfd_getfd: {os.strerror(code)}")
-    return int(fd)

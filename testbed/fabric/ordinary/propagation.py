@@ -1,15 +1,15 @@
-"""Propagation delay for ordinary traffic: what arrives at a host is held as long as its wires take.
+"""Propagation delay for ordinary traffic: packets that arrive at a host are held for it.
 
-As for MRC, whose endpoints hold what arrives, but for the kernel's own stack: a process reads what
-reaches the hosts from TUN devices, and hands it back when its time has come.
+MRC's endpoints hold the packets that arrive. For the kernel's own stack a process does so: it reads
+the packets that reach the hosts from TUN devices, and hands them back when their delay is over.
 
-    block|NIC|DT6/128 dev delay                                what arrives goes to the process
-    block|DT6/128 encap seg6local action End.DT6 table local   what it hands back is delivered
+    block|NIC|DT6/128 dev delay                                packets that arrive, to the process
+    block|DT6/128 encap seg6local action End.DT6 table local   packets handed back, to the stack
 
-It does to the address what uN does, uses up the NIC's uSID, so that what it hands back is told from
-what arrives. Everything is as without it up to the host's port: queues, marks, faults, counters and
-captures; a packet is held by how many switches it passed, which its outer hop limit says, and for
-what faults add to the links of its path (slow_links.py).
+The process removes the NIC's uSID from the address, as uN does. This distinguishes packets that it
+hands back from packets that arrive. Up to the host's port nothing changes: queues, marks, faults,
+counters and captures. The delay of a packet depends on how many switches it has passed, which its
+outer hop limit shows, and on delays that faults add to the links of its path (slow_links.py).
 """
 
 import os
@@ -42,20 +42,20 @@ from testbed.sandbox.processes import spawn
 
 DEVICE = "delay"
 QUEUE_PACKETS = 20_000
-"""What waits for the process at most: more than a host's ports bring while it has no CPU."""
+"""Packets that can wait for the process: more than a host's ports deliver while it has no CPU."""
 
 _IPV6_BYTES = 40
 _NEXT_HEADER = 6
 _HOP_LIMIT = 7
 _DESTINATION = slice(24, 40)
 _OWN_HOP = 1
-"""The host itself lowers the hop limit as it forwards the packet to the device."""
+"""The host lowers the hop limit when it forwards the packet to the device."""
 
 _MOST_SWITCHES = 3
 
 
 class PropagationDelay(Closeable):
-    """Holds the ordinary traffic of a fabric, in a process of its own, until it is closed."""
+    """Holds the ordinary traffic of a fabric for its propagation delay, in a process of its own."""
 
     def __init__(self, topology: Topology, namespaces: NodeNamespaces) -> None:
         """Hold everything that arrives, from the return of this call on.
@@ -75,9 +75,9 @@ class PropagationDelay(Closeable):
                 with namespaces[host.name].entered():
                     tuns.append(open_tun(DEVICE))
                     self._install(host)
-            wires = list(zip(topology.hosts, tuns, strict=True))
+            devices = list(zip(topology.hosts, tuns, strict=True))
             self._process = spawn(
-                lambda _: _hold([Wires(topology, host, tun) for host, tun in wires]),
+                lambda _: _hold([ArrivalDelay(topology, host, tun) for host, tun in devices]),
                 title="the propagation delay",
                 isolated=False,
                 name="propagation",
@@ -87,19 +87,19 @@ class PropagationDelay(Closeable):
                 os.close(tun)
 
     def ended(self) -> bool:
-        """Whether the process has ended, which it should not: no ordinary traffic arrives then."""
+        """Whether the process has ended, which is an error: ordinary traffic is lost without it."""
         return self._process.has_ended
 
     def lost(self) -> int:
-        """Packets that were lost so far because the process did not keep up."""
+        """Packets lost so far because the process could not keep up."""
         return sum(_dropped(self._namespaces[host.name]) for host in self._topology.hosts)
 
     def kill(self) -> None:
-        """End the process: what it holds is lost, and whatever arrives."""
+        """Kill the process. Packets that it holds, and that arrive later, are lost."""
         self._process.kill()
 
     def close(self) -> None:
-        """End the process and let go of it."""
+        """End the process."""
         self.kill()
         self._process.close()
 
@@ -135,11 +135,11 @@ def _dropped(namespace: NodeNamespace) -> int:
 # --- the process ------------------------------------------------------------------------------
 
 
-class Wires:
-    """What leads to one host: how long a packet takes.
+class ArrivalDelay:
+    """The packets that arrive at one host, and their propagation delay.
 
     Attributes:
-        tun: descriptor of the host's device.
+        tun: descriptor of the host's TUN device.
     """
 
     def __init__(self, topology: Topology, host: Node, tun: int) -> None:
@@ -149,14 +149,14 @@ class Wires:
         self._slow_links = SlowLinks(topology, host)
 
     def delay_ns(self, packet: bytes) -> int:
-        """The propagation delay of a packet as it arrives, outer header first."""
-        # The outer hop limit began as the inner one; switches and the host itself lowered it.
+        """The propagation delay in ns of a packet, which begins with its outer header."""
+        # The outer hop limit started equal to the inner one; each switch and the host lowered it.
         passed = packet[_IPV6_BYTES + _HOP_LIMIT] - packet[_HOP_LIMIT] - _OWN_HOP
         delay_ns = self._by_switches[min(max(passed, 0), _MOST_SWITCHES)]
         return delay_ns + self._slow_links.extra_ns(packet) if self._slow_links.any() else delay_ns
 
     def arrivals(self) -> Iterator[bytes]:
-        """Yield the packets that wait; what has no inner IPv6 header End.DT6 would drop as well."""
+        """Yield the waiting packets that have an inner IPv6 header; End.DT6 drops others too."""
         while True:
             try:
                 packet = os.read(self.tun, LINK_MTU)
@@ -166,23 +166,24 @@ class Wires:
                 yield packet
 
 
-def _hold(hosts: Sequence[Wires]) -> NoReturn:
+def _hold(hosts: Sequence[ArrivalDelay]) -> NoReturn:
+    """Read packets, hold each for its delay and hand it back, for ever."""
     os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     held: list[tuple[int, int, int, bytes]] = []
     arrived = 0
     destination = delivery_sid().packed
-    wires_of = {wires.tun: wires for wires in hosts}
+    host_of = {host.tun: host for host in hosts}
     with select.epoll() as poller:
-        for tun in wires_of:
+        for tun in host_of:
             poller.register(tun, select.EPOLLIN)
         while True:
             wait_s = max(held[0][0] - time.monotonic_ns(), 0) / 1e9 if held else None
             if select.select([poller], [], [], wait_s)[0]:  # epoll's own timeout counts in ms
                 for tun, _ in poller.poll(0):
-                    wires, now_ns = wires_of[tun], time.monotonic_ns()
-                    for packet in wires.arrivals():
+                    host, now_ns = host_of[tun], time.monotonic_ns()
+                    for packet in host.arrivals():
                         arrived += 1
-                        heappush(held, (now_ns + wires.delay_ns(packet), arrived, tun, packet))
+                        heappush(held, (now_ns + host.delay_ns(packet), arrived, tun, packet))
             now_ns = time.monotonic_ns()
             while held and held[0][0] <= now_ns:
                 _, _, tun, packet = heappop(held)
