@@ -10,6 +10,8 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, InputError
+from testbed.model.run_files.layout import SUMMARY
+from testbed.results.run_directory import is_locked
 from tests.waiting import WATCHDOG_S, wait_until
 
 from .conftest import Call
@@ -76,6 +78,23 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
 
     told = _refused(call, "--repeat", "4", "--seed", "5")
     assert "--into: found here, expected the series that it holds (different here: se" in told
+
+
+def test_a_series_that_is_killed_leaves_no_process_and_no_half_run(tmp_path: Path) -> None:
+    options = ("--repeat", "3")
+    process = _start(tmp_path, *options)
+    wait_until(lambda: _runs(tmp_path))
+    process.kill()
+    process.communicate(timeout=WATCHDOG_S)
+    wait_until(lambda: not any(is_locked(run) for run in _runs(tmp_path)))
+    finished = [run for run in _runs(tmp_path) if (run / SUMMARY).is_file()]
+
+    out, err = _start(tmp_path, *options).communicate(timeout=WATCHDOG_S)
+    assert "report: here/report.html" in out, err
+    done = json.loads((tmp_path / "here/sweep.json").read_text())["done"]
+    assert [run["seed"] for run in done] == [1, 2, 3]
+    assert sorted(tmp_path / "here" / run["run"] for run in done) == _runs(tmp_path)
+    assert {*finished} <= {*_runs(tmp_path)}
 
 
 def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
