@@ -119,7 +119,7 @@ def _faults(summary: "Summary") -> "RenderableType":
 
 def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]:
     """A metric's value in each form of times; in the first column if it is no time."""
-    from testbed.model.summary.metric import RTT, US
+    from testbed.model.summary.unit import RTT, US
 
     emulated = rtt = real = ""
     for quantity in metric.quantities:

@@ -1,4 +1,4 @@
-"""Whether the metrics that a scenario expects something of exist in such a run."""
+"""Whether the metrics that a scenario sets bounds for exist in its runs."""
 
 from collections.abc import Iterator
 from typing import get_args
@@ -10,28 +10,28 @@ from testbed.model.workload import Collective, Connections, Incast
 
 
 def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
-    """Expected metrics that no summary has, or not that of such a run."""
+    """Bounds for metrics that no summary has, or not the summary of such a run."""
     expect, workload = scenario.expect, scenario.workload
     if expect.clustermapper and scenario.clustermapper is None:
         yield Problem(
             "expect.clustermapper",
-            "figures of a Clustermapper that does not run",
-            "nothing expected of it",
-            "clustermapper: {} has it run",
+            "metrics of the Clustermapper, which does not run",
+            "no such key",
+            "clustermapper: {} starts it",
         )
     if expect.victim and victim_of(scenario) is None:
         yield Problem(
             "expect.victim",
-            "figures of a victim that there is none of",
-            "nothing expected of it",
-            "workload: {kind: incast, victim: [h4, h1], ...} has one",
+            "metrics of a victim, which the workload does not have",
+            "no such key",
+            "an incast has one: workload: {kind: incast, victim: [h4, h1], ...}",
         )
     if expect.operations and not isinstance(workload, (*get_args(Collective), Connections)):
         yield Problem(
             "expect.operations",
-            f"figures of operations, of which the workload {workload.kind} has none",
-            "nothing expected of them",
-            "latency tells of single messages",
+            f"metrics of operations, which the workload {workload.kind} does not have",
+            "no such key",
+            "collectives, training and connection matrices have operations",
         )
     for key, scope in SCOPES.items():
         names = list(scope.quantities)
@@ -39,13 +39,13 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
             if name not in names:
                 yield Problem(
                     f"expect.{key}.{name}",
-                    f"the unknown figure {name}",
+                    f"the unknown metric {name}",
                     f"one of {', '.join(names)}",
                     did_you_mean(name, names),
                 )
 
 
 def victim_of(scenario: Scenario) -> tuple[str, str] | None:
-    """Source and destination of the flow beside an incast."""
+    """Source and destination of the flow beside an incast; None if there is none."""
     workload = scenario.workload
     return workload.victim if isinstance(workload, Incast) else None

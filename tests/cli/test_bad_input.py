@@ -171,7 +171,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             "expect: {faults: {recovry_rtt: 1}}\ntimeline:",
             [
                 (
-                    "bad.yaml:7: expect.faults.recovry_rtt: found the unknown figure recovry_rtt, "
+                    "bad.yaml:7: expect.faults.recovry_rtt: found the unknown metric recovry_rtt, "
                     "expected one of detection_ms, "
                 ),
                 "did you mean recovery_rtt?",
@@ -205,15 +205,15 @@ def test_the_right_file_is_right(call: Call) -> None:
         (
             "timeline:",
             "expect: {victim: {packets_lost: 0}}\ntimeline:",
-            ["bad.yaml:7: expect.victim: found figures of a victim that there is none of"],
+            ["expect.victim: found metrics of a victim, which the workload does not have"],
         ),
         (
             "timeline:",
             "expect: {operations: {count: {at_least: 1}}}\ntimeline:",
             [
                 (
-                    "bad.yaml:7: expect.operations: found figures of operations, of which the "
-                    "workload write_bw has none, expected nothing expected of them"
+                    "bad.yaml:7: expect.operations: found metrics of operations, which the "
+                    "workload write_bw does not have, expected no such key"
                 )
             ],
         ),

@@ -107,7 +107,7 @@ def test_a_toy_metric_is_known_to_schemas_and_may_be_expected(tmp_path: Path) ->
 
 
 def test_without_its_declaration_it_is_unknown(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="the unknown figure toy_rtt"):
+    with pytest.raises(InputError, match="the unknown metric toy_rtt"):
         load_scenario(_expecting(tmp_path, "toy_rtt"))
 
 

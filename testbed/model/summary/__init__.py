@@ -2,7 +2,7 @@
 
 from testbed.model.summary.faults import FaultEffect, FaultSummary, FlowFault, LossShare
 from testbed.model.summary.flows import EvSummary, FlowSummary, Latency
-from testbed.model.summary.metric import Metric, MetricGroup, Quantity, Scale, Time, View
+from testbed.model.summary.metric import Metric, MetricGroup, Quantity, View
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
@@ -14,6 +14,7 @@ from testbed.model.summary.run import (
     State,
     Summary,
 )
+from testbed.model.summary.unit import Scale, Time
 
 __all__ = [
     "EvSummary",

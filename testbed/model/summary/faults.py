@@ -4,24 +4,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from testbed.model.summary.metric import (
-    FINE_PERCENT,
-    IN_RTT,
-    MS,
-    PERCENT,
-    SECONDS,
     Comparison,
     Count,
     MetricGroup,
     Number,
     OptionalNumber,
     OptionalTime,
-    Scale,
     Value,
     View,
     greatest,
     least,
     total,
 )
+from testbed.model.summary.unit import FINE_PERCENT, IN_RTT, MS, PERCENT, SECONDS, Scale
 
 _SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT
 

@@ -1,10 +1,6 @@
 """What is measured of a flow, of its EVs and of its messages."""
 
 from testbed.model.summary.metric import (
-    IN_MS,
-    IN_RTT,
-    PERCENT,
-    RATE,
     Comparison,
     Count,
     MetricGroup,
@@ -15,6 +11,7 @@ from testbed.model.summary.metric import (
     least,
     total,
 )
+from testbed.model.summary.unit import IN_MS, IN_RTT, PERCENT, RATE
 
 _FORMS = (IN_MS, IN_RTT)
 _SHOWN = View.REPORT | View.TERMINAL

@@ -7,13 +7,6 @@ from pydantic import BaseModel, ConfigDict
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
 from testbed.model.summary.metric import (
-    BYTES,
-    FINE_PERCENT,
-    IN_RTT,
-    IN_S,
-    RATE,
-    SECONDS,
-    US,
     Comparison,
     Count,
     MetricGroup,
@@ -23,6 +16,7 @@ from testbed.model.summary.metric import (
     RequiredTime,
     View,
 )
+from testbed.model.summary.unit import BYTES, FINE_PERCENT, IN_RTT, IN_S, RATE, SECONDS, US
 
 State = Literal["trusted", "degraded", "invalid"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from testbed.model.errors import InputError, Problem
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
-from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Unit, Value
+from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Value
+from testbed.model.summary.unit import Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
 
 
@@ -54,7 +55,7 @@ def group_of(name: str, runs: Sequence[Path]) -> Group:
     """The group of some run directories.
 
     Raises:
-        InputError: one has no summary.
+        InputError: a run has no summary.
     """
     summaries = []
     for run in runs:

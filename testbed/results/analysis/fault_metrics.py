@@ -1,6 +1,6 @@
 """What one fault did to one flow.
 
-All times count from when the fault took effect (the end of the interval that is known).
+Times count from when the fault took effect: from the end of the interval in which it did.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,10 @@ RECOVERED_SHARE = 0.95
 """Goodput is back at this share of what the surviving capacity allows."""
 
 RECOVERY_PACKETS = 200
-"""Goodput is averaged over the time in which the attainable rate carries so many packets."""
+"""Goodput is averaged over the time in which the attainable rate carries this many packets."""
 
 RECOVERY_HOLD_RTTS = 1.0
-"""... and must stay there for so long, so that one burst does not pass for recovery."""
+"""Goodput must stay there for this long: a burst is no recovery."""
 
 CAUSED_RTTS = 3.0
 """Goodput falls because of a fault if it does so within this time of the fault's effect, or of a
@@ -33,8 +33,8 @@ loss on a concerned EV. A later fall without a loss is the machine's doing."""
 RECOVERY_STEPS_PER_RTT = 100
 
 DEFICIT_TAIL_RTTS = 10.0
-"""The deficit is integrated until this long after recovery, so that a late repayment (bytes that
-waited and then arrive faster than the attainable rate) is counted as well."""
+"""The deficit is integrated until this long after recovery: bytes that waited may arrive faster
+than the attainable rate then, which reduces it."""
 
 BASELINE_RTTS = 10.0
 """The flow's own steady goodput is taken over this long before the fault."""
@@ -42,9 +42,14 @@ BASELINE_RTTS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time in which a fault was in force, in seconds: to its healing or the run's end.
+    """The time in which a fault was in force, in seconds of the run.
 
-    It may have begun as early as `earliest`; from `start` on it certainly was.
+    Attributes:
+        start: when it was in force for certain.
+        end: its healing, or the run's end.
+        earliest: when it may have begun.
+        healed: its healing, if it was healed.
+        run_end: the end of the measured time.
     """
 
     start: float
@@ -56,7 +61,16 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class FlowTables:
-    """What one flow recorded, prepared once for all faults."""
+    """What one flow recorded.
+
+    Attributes:
+        flow: the flow.
+        attainable: its attainable rate over time.
+        delivery: its arrivals.
+        spans: for each EV its states over time.
+        transmissions: its rows of that table.
+        losses: its rows of that table.
+    """
 
     flow: FlowRecord
     attainable: AttainableRate
@@ -87,7 +101,7 @@ def run_end(data: RunData) -> float:
     """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
     After the planned end senders stop and the fabric drains, which is no part of the experiment.
-    Where something was still under way, the last arrival ends nothing: the rest was waited for.
+    The last arrival does not count if payload was still under way: the run waited for it.
     """
     last = data.tables["arrivals"]["t"].max()
     waiting = any(flow.bytes_under_way for flow in data.run.flows)

@@ -99,8 +99,8 @@ def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecor
     """What one fault did to each flow, and the worst of it."""
     flows = tuple(_flow_faults(data, tables, fault))
     uncertainty_ns = fault.uncertainty_ns
-    # Of a killed sender nobody is left to notice anything.
-    left = [flow for flow in flows if fault.kind != "kill" or flow.src not in fault.places]
+    # A killed sender notices nothing: its flows are left out.
+    surviving = [flow for flow in flows if fault.kind != "kill" or flow.src not in fault.places]
     return FaultSummary(
         index=fault.index,
         kind=fault.kind,
@@ -115,7 +115,7 @@ def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecor
         proof=fault.proof,
         flows_affected=sum(flow.affected for flow in flows),
         flows=flows,
-        **worst_effect(left or flows),
+        **worst_effect(surviving or flows),
     )
 
 

@@ -1,4 +1,4 @@
-"""One HTML file that shows groups of runs beside one another."""
+"""The comparison of groups of runs as one HTML file."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from testbed.results.report.html import DASH, Picture, template
 
 
 def shown(value: Estimate | None, *, signed: bool = False) -> str:
-    """An estimate as `12.3 [11.8, 12.9]`; a dash where there is none.
+    """An estimate with its confidence interval, `12.3 [11.8, 12.9]`; a dash for None.
 
-    The range of samples that are too few for a confidence interval is shown as `12.3 (11.8 to
-    12.9)`; of one there is none.
+    Samples that are too few for a confidence interval have their range: `12.3 (11.8 to 12.9)`. A
+    single sample stands alone.
     """
     if value is None:
         return DASH
@@ -26,10 +26,7 @@ def shown(value: Estimate | None, *, signed: bool = False) -> str:
 
 
 def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[Row, ...]:
-    """Compare, draw and write the report; returns the table.
-
-    The figures go beside it, into `figures`.
-    """
+    """Write the report into a file, and its figures beside it; returns the table."""
     from testbed.results.report.figures.comparison import draw  # noqa: PLC0415 - loads Matplotlib, Polars
 
     rows = compare(groups)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from testbed.model.summary import Metric, MetricGroup
-from testbed.model.summary.metric import COUNT, MS, RATE, RTT, US, Quantity, View
+from testbed.model.summary.metric import Quantity, View
+from testbed.model.summary.unit import COUNT, MS, RATE, RTT, US
 
 if TYPE_CHECKING:
     from testbed.results.report.figures.style import Drawing
@@ -88,7 +89,7 @@ class MetricTables:
     def rows(self, group: MetricGroup) -> list[tuple[str, str, list[str]]]:
         """A row for each metric: title, definition, and its forms in ms, RTT and real us.
 
-        What is no time has one value instead of three.
+        A metric that is no time has one value instead of three.
         """
         return [
             (metric.title, metric.definition.replace("`", ""), _forms(metric, group))

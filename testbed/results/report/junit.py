@@ -7,9 +7,9 @@ from testbed.model.summary.scopes import outcome
 
 
 def junit(summary: Summary) -> str:
-    """One test case for every expectation, one for the data's integrity, one for the verdict.
+    """A test case for each expectation, for the integrity of the data, and for the verdict.
 
-    A failed expectation is a failure; a run that cannot be trusted is an error.
+    An expectation that does not hold is a failure; a run that cannot be trusted is an error.
     """
     suite = ET.Element("testsuite", name=summary.scenario, time=f"{summary.duration_s:g}")
     properties = ET.SubElement(suite, "properties")

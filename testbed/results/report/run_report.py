@@ -1,4 +1,4 @@
-"""One HTML file that tells the whole run: nothing is loaded from anywhere else."""
+"""The report of a run as one HTML file that loads nothing from elsewhere."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,8 @@ import polars as pl
 
 import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
-from testbed.model.summary.metric import FINE_PERCENT
 from testbed.model.summary.scopes import SCOPES, outcome
+from testbed.model.summary.unit import FINE_PERCENT
 from testbed.model.units import NS_PER_S, show_size
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template

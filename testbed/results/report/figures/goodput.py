@@ -22,7 +22,7 @@ MAX_ZOOM_RTTS = 20.0
 ZOOM_WINDOW_RTTS = 0.5
 
 LABELLED_LEFT = 0.6
-"""Share of the axis from which on a mark's label is at its left: right of it is no room."""
+"""Share of the axis from which on a label stands left of its mark, for lack of room."""
 
 
 def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawing:

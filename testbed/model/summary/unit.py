@@ -1,0 +1,86 @@
+"""Units of metrics, and the forms in which times are given."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from testbed.model.units import show_rate, show_size
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What a number counts, and how people see it.
+
+    Attributes:
+        symbol: its name; empty where there is none.
+        form: writes a number of it.
+        scaled: whether that includes the unit, as kB or MB, whichever fits.
+        compared: the unit in comparisons, and how many of `symbol` it is.
+    """
+
+    symbol: str
+    form: Callable[[float], str] = "{:.4g}".format
+    scaled: bool = False
+    compared: tuple[str, float] = ("", 1)
+
+    def show(self, number: float) -> str:
+        """Write a number with its unit."""
+        plain = self.scaled or not self.symbol
+        return self.form(number) if plain else f"{self.form(number)} {self.symbol}"
+
+
+NUMBER = Unit("")
+COUNT = Unit("", str)
+PERCENT = Unit("", "{:.1%}".format)
+FINE_PERCENT = Unit("", "{:.3%}".format)
+BYTES = Unit("B", show_size, scaled=True, compared=("B", 1))
+RATE = Unit("bit/s", show_rate, scaled=True, compared=("Mbit/s", 1e6))
+SECONDS = Unit("s", "{:.2f}".format, compared=("s", 1))
+MS = Unit("ms", "{:.1f}".format, compared=("ms", 1))
+RTT = Unit("RTT", "{:.2f}".format, compared=("RTT", 1))
+US = Unit("us", "{:.1f}".format, compared=("us", 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """What times of a run are divided by: its base RTT in emulated seconds, and its dilation."""
+
+    base_rtt_s: float
+    dilation: float
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to give a time: the suffix of its key, its unit, and its number from seconds."""
+
+    suffix: str
+    unit: Unit
+    convert: Callable[[float, Scale], float]
+
+
+IN_S = Form("s", SECONDS, lambda seconds, _: seconds)
+IN_MS = Form("ms", MS, lambda seconds, _: seconds * 1e3)
+IN_RTT = Form("rtt", RTT, lambda seconds, scale: seconds / scale.base_rtt_s)
+IN_REAL_US = Form("real_us", US, lambda seconds, scale: seconds * 1e6 / scale.dilation)
+THREE_FORMS = (IN_MS, IN_RTT, IN_REAL_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """A time in the forms of its metric, by their suffixes."""
+
+    forms: Mapping[str, float]
+
+    @property
+    def ms(self) -> float:
+        """In emulated milliseconds."""
+        return self.forms["ms"]
+
+    @property
+    def rtt(self) -> float:
+        """In base RTTs."""
+        return self.forms["rtt"]
+
+    @property
+    def real_us(self) -> float:
+        """In microseconds at full speed: emulated time / dilation."""
+        return self.forms["real_us"]
