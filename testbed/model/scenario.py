@@ -1,6 +1,6 @@
 """An experiment as data: its fabric, workload, transport and faults."""
 
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import Field
 
@@ -22,40 +22,40 @@ DRAIN_RTTS = 60
 class Clustermapper(Part):
     """Probes from the hosts over every link, which locate faulty links (MRC paper, section 3)."""
 
-    period: Annotated[Duration, Field(gt=0)] = Field(
+    period: Duration = Field(
         default=parse_duration("25 us"),
+        gt=0,
         description="time in which every link is probed once, in real time as the fabric's delays",
     )
-    denylist: Annotated[bool, Field(strict=True)] = Field(
-        default=True, description="whether endpoints are told which EVs to avoid"
+    denylist: bool = Field(
+        default=True, strict=True, description="whether endpoints are told which EVs to avoid"
     )
 
 
 class Scenario(Part):
     """One experiment, complete: the fabric is part of it."""
 
-    name: Annotated[
-        str, Field(pattern=NAME_PATTERN, description="its name, and the name of its results")
-    ]
-    description: Annotated[str, Field(description="what to expect, shown in lists")] = ""
-    topology: Annotated[Topology, Field(description="name or file of a topology, or its keys")]
-    seed: Annotated[
-        int, Field(ge=0, le=MAX_SEED, strict=True, description="seed of all random choices")
-    ] = 1
-    duration: Annotated[RunTime, Field(gt=0, description="its length")] = parse_duration("10 s")
-    drain: Annotated[
-        RunTime | None,
-        Field(gt=0, description="longest wait for the last WRITEs at the end; null: 60 base RTTs"),
-    ] = None
-    workload: Annotated[Workload, Field(description="what the hosts send")]
-    transport: Annotated[Transport, Field(description="how they send it")] = Mrc()
-    timeline: Annotated[tuple[Fault, ...], Field(description="the faults, in any order")] = ()
-    expect: Annotated[
-        Expect, Field(description="bounds of the run's figures, checked after the run")
-    ] = Expect()
-    clustermapper: Annotated[
-        Clustermapper | None, Field(description="probes every link; off by default")
-    ] = None
+    name: str = Field(pattern=NAME_PATTERN, description="its name, and the name of its results")
+    description: str = Field(default="", description="what to expect, shown in lists")
+    topology: Topology = Field(description="name or file of a topology, or its keys")
+    seed: int = Field(
+        default=1, ge=0, le=MAX_SEED, strict=True, description="seed of all random choices"
+    )
+    duration: RunTime = Field(default=parse_duration("10 s"), gt=0, description="its length")
+    drain: RunTime | None = Field(
+        default=None,
+        gt=0,
+        description="longest wait for the last WRITEs at the end; null: 60 base RTTs",
+    )
+    workload: Workload = Field(description="what the hosts send")
+    transport: Transport = Field(default=Mrc(), description="how they send it")
+    timeline: tuple[Fault, ...] = Field(default=(), description="the faults, in any order")
+    expect: Expect = Field(
+        default=Expect(), description="bounds of the run's figures, checked after the run"
+    )
+    clustermapper: Clustermapper | None = Field(
+        default=None, description="probes every link; off by default"
+    )
 
     @property
     def flows(self) -> tuple[tuple[str, str, int], ...]:

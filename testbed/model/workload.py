@@ -77,13 +77,12 @@ class WriteBw(_BackToBack):
     """WRITEs back to back between pairs of hosts, as perftest's `ib_write_bw`."""
 
     kind: Literal["write_bw"] = "write_bw"
-    pairs: Annotated[
-        tuple[tuple[str, str], ...],
-        Field(min_length=1, description="pairs of hosts, such as [[h0, h4], [h1, h5]]"),
-    ]
-    bidirectional: Annotated[
-        bool, Field(strict=True, description="whether both hosts of a pair write")
-    ] = True
+    pairs: tuple[tuple[str, str], ...] = Field(
+        min_length=1, description="pairs of hosts, such as [[h0, h4], [h1, h5]]"
+    )
+    bidirectional: bool = Field(
+        default=True, strict=True, description="whether both hosts of a pair write"
+    )
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """Each pair, then if bidirectional each pair reversed."""
@@ -96,17 +95,12 @@ class Permutation(_BackToBack):
 
     kind: Literal["permutation"] = "permutation"
     hosts: Members | None = None
-    shift: (
-        Annotated[
-            int,
-            Field(
-                ge=1,
-                strict=True,
-                description="distance to the receiver in the list of hosts; default: half of it",
-            ),
-        ]
-        | None
-    ) = None
+    shift: int | None = Field(
+        default=None,
+        ge=1,
+        strict=True,
+        description="distance to the receiver in the list of hosts; default: half of the list",
+    )
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """From each host to the one `shift` places further."""
@@ -119,13 +113,11 @@ class Incast(_BackToBack):
     """Many hosts write to one, back to back; optionally a victim flow runs beside them."""
 
     kind: Literal["incast"] = "incast"
-    senders: Annotated[
-        tuple[str, ...], Field(min_length=1, description="the hosts that write to target")
-    ]
-    target: Annotated[str, Field(description="the host that the senders write to")]
-    victim: (
-        Annotated[tuple[str, str], Field(description="a flow beside it, such as [h7, h1]")] | None
-    ) = None
+    senders: tuple[str, ...] = Field(min_length=1, description="the hosts that write to target")
+    target: str = Field(description="the host that the senders write to")
+    victim: tuple[str, str] | None = Field(
+        default=None, description="a flow beside it, such as [h7, h1]"
+    )
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """From each sender to the target; the victim last."""
@@ -214,9 +206,9 @@ class Training(_Reducing):
     """Synchronous training steps: compute, all-reduce the gradients, wait for all hosts."""
 
     kind: Literal["training"] = "training"
-    compute: Annotated[
-        RunTime, Field(ge=0, description="time at the start of each step in which nothing is sent")
-    ]
+    compute: RunTime = Field(
+        ge=0, description="time at the start of each step in which nothing is sent"
+    )
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring, and for the barrier to the first host and back."""
@@ -229,20 +221,19 @@ class Training(_Reducing):
 class Connection(Part):
     """One transfer of a connection matrix."""
 
-    src: Annotated[str, Field(description="the sending host")]
-    dst: Annotated[str, Field(description="the receiving host")]
-    start: Annotated[Duration, Field(ge=0, description="start, in real time")]
-    size: Annotated[int, Field(ge=1, strict=True, description="size in bytes")]
+    src: str = Field(description="the sending host")
+    dst: str = Field(description="the receiving host")
+    start: Duration = Field(ge=0, description="start, in real time")
+    size: int = Field(ge=1, strict=True, description="size in bytes")
 
 
 class Connections(Part):
     """The transfers of a connection matrix, in the format of htsim."""
 
     kind: Literal["connections"] = "connections"
-    matrix: Annotated[
-        tuple[Connection, ...],
-        Field(min_length=1, description="file of a connection matrix, or its transfers"),
-    ]
+    matrix: tuple[Connection, ...] = Field(
+        min_length=1, description="file of a connection matrix, or its transfers"
+    )
 
     @property
     def depth(self) -> int:

@@ -19,6 +19,13 @@ class Ecn(Part):
     )
 
 
+_Ecn = Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")]
+_Trim = Annotated[
+    QueueDepth | None,
+    Field(description="backlog from which trimmable packets lose their payload; null: never"),
+]
+
+
 class Queue(Part):
     """The queue of a switch port; `BDP` is that of the link that the port sends into.
 
@@ -29,11 +36,8 @@ class Queue(Part):
         default=parse_depth("4 BDP"),
         description="capacity; further packets are dropped",
     )
-    ecn: Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")] = Ecn()
-    trim: Annotated[
-        QueueDepth | None,
-        Field(description="backlog from which trimmable packets lose their payload; null: never"),
-    ] = parse_depth("1 BDP")
+    ecn: _Ecn = Ecn()
+    trim: _Trim = parse_depth("1 BDP")
 
     def depths(self) -> dict[str, Depth]:
         """Its thresholds by key path, those that are null left out."""
@@ -52,11 +56,8 @@ class LastHopQueue(Queue):
     (MRC paper, section 3). DCQCN needs marks here.
     """
 
-    ecn: Annotated[Ecn | None, Field(description="thresholds of ECN marking; null: none")] = None
-    trim: Annotated[
-        QueueDepth | None,
-        Field(description="backlog from which trimmable packets lose their payload; null: never"),
-    ] = parse_depth("1.5 BDP")
+    ecn: _Ecn = None
+    trim: _Trim = parse_depth("1.5 BDP")
 
 
 class Queues(Part):

@@ -65,6 +65,9 @@ MIN_THRESHOLD_PACKETS = 2
 """Least threshold of a queue, in full packets."""
 
 
+_Count = Annotated[int, Field(ge=1, le=MAX_INDEX, strict=True)]
+
+
 class PropagationDelay(Part):
     """Propagation delay, one way, in real time (MRC paper, table 5.2.1: 5.09 us, 6.54 us)."""
 
@@ -79,30 +82,23 @@ class Topology(Part):
 
     model_config = ConfigDict(ignored_types=(cached_property,))
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN, description="its name")]
-    description: Annotated[str, Field(description="one line, for lists")] = ""
-    planes: Annotated[
-        int, Field(ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of each NIC")
-    ]
-    t0_per_plane: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T0 switches in each plane")
-    ]
-    t1_per_plane: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="T1 switches in each plane")
-    ]
-    hosts_per_t0: Annotated[
-        int, Field(ge=1, le=MAX_INDEX, strict=True, description="hosts below each T0")
-    ]
+    name: str = Field(pattern=NAME_PATTERN, description="its name")
+    description: str = Field(default="", description="one line, shown in lists")
+    planes: int = Field(
+        ge=1, le=MAX_PLANES, strict=True, description="planes, and ports of each NIC"
+    )
+    t0_per_plane: _Count = Field(description="T0 switches in each plane")
+    t1_per_plane: _Count = Field(description="T1 switches in each plane")
+    hosts_per_t0: _Count = Field(description="hosts below each T0")
     port_rate: Rate = Field(default=parse_rate("100 Gbit/s"), description="rate of a NIC port")
     fabric_rate: Rate | None = Field(
         default=None, description="rate of a T0-T1 link; default: port_rate"
     )
     delay: PropagationDelay = PropagationDelay()
-    queue: Annotated[Queues, Field(description="queues of the switches' ports")] = Queues()
-    pause: Annotated[
-        Pause | None,
-        Field(description="priority flow control (simulator only); null: none"),
-    ] = None
+    queue: Queues = Field(default=Queues(), description="queues of the switches' ports")
+    pause: Pause | None = Field(
+        default=None, description="priority flow control (simulator only); null: none"
+    )
     dilation: Annotated[
         float,
         Field(
