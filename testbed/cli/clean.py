@@ -8,6 +8,7 @@ import typer
 
 from testbed.cli.options import Json, Results
 from testbed.cli.screen import print_json, stdout
+from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
     from testbed.results.run_directory import RunDirectory
@@ -47,7 +48,6 @@ def clean(
 
 
 def _remove(run: "RunDirectory") -> None:
-    from testbed.model.errors import MachineError
 
     try:
         run.remove()

@@ -8,6 +8,7 @@ import typer
 from testbed.cli.options import Json
 from testbed.cli.running import measure_capacity
 from testbed.cli.screen import print_json, stdout
+from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
     from testbed.fabric.attempts import Finding
@@ -25,7 +26,6 @@ def doctor(
     Exit status: 0 if nothing required is missing, otherwise 3.
     """
     from testbed.experiment.diagnosis import diagnose
-    from testbed.model.errors import ExitStatus
 
     findings = diagnose()
     able = all(finding.ok for finding in findings if finding.required)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from testbed.cli.options import Json
 from testbed.cli.screen import plain_table, print_json, print_table, stdout
+from testbed.model.errors import InputError
 
 
 def list_(as_json: Json = False) -> None:
@@ -32,7 +33,6 @@ def _descriptions(directory: Path) -> dict[str, str]:
     """The description of each file by its name; for a wrong file the first problem."""
     from testbed.files.catalog import files_in
     from testbed.files.documents import read_document
-    from testbed.model.errors import InputError
 
     descriptions = {}
     for name, file in files_in(directory).items():

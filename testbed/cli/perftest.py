@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import TopologyName, hosts_named
+from testbed.model.errors import InputError
 from testbed.perftest import options
 from testbed.perftest.parameters import Parameters, Tool
 
@@ -78,8 +79,6 @@ def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tupl
     Raises:
         InputError: a name is not a host's, or only one host is named.
     """
-    from testbed.model.errors import InputError
-
     if src is not None and dst is not None:
         a, b = hosts_named(topology, **{"--src": src, "--dst": dst})
         if a == b:

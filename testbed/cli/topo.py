@@ -7,6 +7,7 @@ import typer
 
 from testbed.cli.options import TopologyName, writing
 from testbed.cli.screen import stdout
+from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
     from testbed.model.fabric.topology import Topology
@@ -43,7 +44,6 @@ def topo(
 
 
 def _require_drawable(topology: "Topology", where: str) -> None:
-    from testbed.model.errors import InputError
 
     links_of_t0 = topology.t1_per_plane + topology.hosts_per_t0
     links = topology.planes * topology.t0_per_plane * links_of_t0
@@ -55,7 +55,6 @@ def _require_drawable(topology: "Topology", where: str) -> None:
 
 def _write(topology: "Topology", output: Path) -> None:
     from testbed.drawings.text import graphviz, mermaid
-    from testbed.model.errors import InputError
 
     if output.suffix not in _SUFFIXES:
         raise InputError.of("--output", output.name, f"a name that ends in {', '.join(_SUFFIXES)}")

@@ -1,11 +1,13 @@
 """`testbed trace`: a packet's path, with its destination address at each hop."""
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from testbed.cli.options import Dst, Json, Src, TopologyName, hosts_named
 from testbed.cli.screen import plain_table, print_error, print_json, print_table
+from testbed.model.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,10 +50,15 @@ def trace(
     hops = walk(fabric, sender, receiver, selected, HOP_LIMIT)
     capture = _live(fabric, sender, receiver, selected, ev_value) if live else None
     differences = [] if capture is None else _differences(hops, capture, ev_value)
+    rows = [_row(hop) for hop in hops]
     if as_json:
-        print_json(_as_json(hops, selected, ev_value, capture, differences))
+        result = {"path": selected.name, "ev": ev_value, "hops": rows}
+        if capture is not None:
+            comparison = {"as_expected": not differences, "differences": differences}
+            result["live"] = asdict(capture) | comparison
+        print_json(result)
     else:
-        _print(fabric, hops, selected, ev_value, capture)
+        _print(f"{fabric.name}: {selected.name}, EV {ev_value:#010x}", rows, capture)
         for difference in differences:
             print_error(difference)
     raise typer.Exit(1 if differences else 0)
@@ -65,7 +72,6 @@ def _selected(
     Raises:
         InputError: the options select none.
     """
-    from testbed.model.errors import InputError
     from testbed.model.fabric.addressing import ev_for_path, path_of_ev, paths
 
     if path is not None and ev is not None:
@@ -95,7 +101,7 @@ def _live(topology: "Topology", src: "Node", dst: "Node", path: "Path", ev: int)
 
 
 def _expected(hops: "Sequence[Hop]", ev: int) -> "list[Seen]":
-    """The packets to capture if the fabric is as the model."""
+    """The packets to capture if the fabric behaves as the model."""
     from socket import IPPROTO_IPV6
 
     from testbed.fabric.live_trace import Seen
@@ -110,16 +116,10 @@ def _expected(hops: "Sequence[Hop]", ev: int) -> "list[Seen]":
 
 def _differences(hops: "Sequence[Hop]", capture: "LiveTrace", ev: int) -> list[str]:
     expected = _expected(hops, ev)
-    lines = [
-        f"in the model, not captured: {_described(seen)}"
-        for seen in expected
-        if seen not in capture.seen
-    ]
-    lines += [
-        f"captured, not in the model: {_described(seen)}"
-        for seen in capture.seen
-        if seen not in expected
-    ]
+    missing = [seen for seen in expected if seen not in capture.seen]
+    extra = [seen for seen in capture.seen if seen not in expected]
+    lines = [f"in the model, not captured: {_described(seen)}" for seen in missing]
+    lines += [f"captured, not in the model: {_described(seen)}" for seen in extra]
     if not lines and list(capture.seen) != expected:
         lines = ["captured in another order: " + ", ".join(seen.port for seen in capture.seen)]
     if not capture.delivered:
@@ -151,84 +151,40 @@ def _usid(prefix: "IPv6Network | None") -> str:
     return "" if prefix is None else prefix.network_address.exploded.split(":")[2]
 
 
-def _print(
-    topology: "Topology",
-    hops: "Sequence[Hop]",
-    path: "Path",
-    ev: int,
-    capture: "LiveTrace | None",
-) -> None:
-    table = plain_table(
-        "node",
-        "what it does",
-        "leaves by",
-        "hop limit",
-        "destination address",
-        title=f"{topology.name}: {path.name}, EV {ev:#010x}",
-    )
+def _row(hop: "Hop") -> dict[str, Any]:
+    """A hop as JSON."""
+    addresses = {"arrives": hop.arrives, "own": hop.own, "route": hop.route, "leaves": hop.leaves}
+    return {
+        "node": hop.node.name,
+        "does": _action(hop),
+        "port": None if hop.port is None else hop.port.name,
+        "hop_limit": hop.hop_limit,
+        **{key: None if value is None else str(value) for key, value in addresses.items()},
+    }
+
+
+def _print(title: str, rows: "Sequence[dict[str, Any]]", capture: "LiveTrace | None") -> None:
+    headings = ("node", "what it does", "leaves by", "hop limit", "destination address")
+    table = plain_table(*headings, *(() if capture is None else ("captured",)), title=title)
     table.caption = "uN: the node's own uSID, shifted out; route: the static /48 of the next one"
     table.caption_justify = "left"
+    table.columns[3].justify = "right"
     for column in table.columns[:3]:
         column.no_wrap = True
-    table.columns[3].justify = "right"
-    table.columns[4].overflow = "fold"
-    if capture is not None:
-        table.add_column("captured", overflow="fold")
-    for hop in hops:
-        last = hop.port is None
-        row = [
-            hop.node.name,
-            _action(hop),
-            "" if hop.port is None else hop.port.name,
-            "" if last else str(hop.hop_limit),
-            "" if last else str(hop.leaves),
-        ]
-        if capture is not None:
-            row.append(_captured(hop, capture))
-        table.add_row(*row)
+    for column in table.columns[4:]:
+        column.overflow = "fold"
+    for row in rows:
+        hop_limit = str(row["hop_limit"]) if row["port"] else ""
+        cells = (row["node"], row["does"], row["port"] or "", hop_limit, row["leaves"] or "")
+        table.add_row(*cells, *(() if capture is None else (_captured(row, capture),)))
     print_table(table)
 
 
-def _captured(hop: "Hop", capture: "LiveTrace") -> str:
+def _captured(row: dict[str, Any], capture: "LiveTrace") -> str:
     """What was captured at the port of a hop; at the receiver whether the packet arrived."""
-    if hop.port is None:
+    if row["port"] is None:
         return "delivered" if capture.delivered else "NOT DELIVERED"
-    destination = {seen.port: seen.destination for seen in capture.seen}.get(hop.port.name)
+    destination = {seen.port: seen.destination for seen in capture.seen}.get(row["port"])
     if destination is None:
         return "NOTHING"
-    return destination if destination == str(hop.leaves) else f"DIFFERS: {destination}"
-
-
-def _as_json(
-    hops: "Sequence[Hop]",
-    path: "Path",
-    ev: int,
-    capture: "LiveTrace | None",
-    differences: list[str],
-) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    def text(value: object) -> str | None:
-        return None if value is None else str(value)
-
-    trace: dict[str, Any] = {
-        "path": path.name,
-        "ev": ev,
-        "hops": [
-            {
-                "node": hop.node.name,
-                "does": _action(hop),
-                "arrives": text(hop.arrives),
-                "own": text(hop.own),
-                "route": text(hop.route),
-                "port": None if hop.port is None else hop.port.name,
-                "leaves": text(hop.leaves),
-                "hop_limit": hop.hop_limit,
-            }
-            for hop in hops
-        ],
-    }
-    if capture is not None:
-        result = {"as_expected": not differences, "differences": differences}
-        trace["live"] = asdict(capture) | result
-    return trace
+    return destination if destination == row["leaves"] else f"DIFFERS: {destination}"

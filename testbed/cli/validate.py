@@ -8,9 +8,9 @@ import typer
 
 from testbed.cli.options import Json
 from testbed.cli.screen import print_json, print_warning, stdout
+from testbed.model.errors import ExitStatus, InputError, Remark
 
 if TYPE_CHECKING:
-    from testbed.model.errors import Remark
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
 
@@ -26,7 +26,6 @@ def validate(
     from testbed.files.scenarios import load_scenario
     from testbed.files.topologies import load_topology
     from testbed.model.checks import remarks
-    from testbed.model.errors import ExitStatus, InputError
 
     kind = _kind(name)
     warnings: tuple[Remark, ...] = ()
@@ -58,7 +57,6 @@ def _kind(name: str) -> str:
     """Whether a name or file is that of a scenario or of a topology."""
     from testbed.files.catalog import SCENARIOS, TOPOLOGIES, files_in, is_path
     from testbed.files.documents import read_document
-    from testbed.model.errors import InputError
 
     if not is_path(name):
         return (
