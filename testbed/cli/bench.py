@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json, Results
-from testbed.cli.screen import print_json, stderr, stdout
+from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -88,13 +88,8 @@ def _measured(name: str, part: "Part", setting: "Setting") -> "list[Figure]":
 
 
 def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
-    from rich.table import Table
-
-    table = Table()
-    table.add_column("part")
-    table.add_column("figure", style="cyan")
-    for heading in ("median", "min", "max", "samples", "target", "holds"):
-        table.add_column(heading, justify="right")
+    headings = ("median", "min", "max", "samples", "target", "holds")
+    table = ruled_table("part", "figure", numbers=headings)
     for part, of_part in figures.items():
         for number, figure in enumerate(of_part):
             middle = figure.median

@@ -7,7 +7,14 @@ import typer
 
 from testbed.cli.options import Json, Results
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
-from testbed.cli.screen import print_error, print_json, showing_progress, stderr, stdout
+from testbed.cli.screen import (
+    print_error,
+    print_json,
+    ruled_table,
+    showing_progress,
+    stderr,
+    stdout,
+)
 from testbed.model.errors import ExitStatus, InputError, Problem
 
 if TYPE_CHECKING:
@@ -154,7 +161,7 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
     from testbed.campaign.progress import in_words
 
     headings = ("runs", "time", "dilation", "of the CPUs", "million packet-hops")
-    table = _new_table("figure", "what", "how", *headings)
+    table = ruled_table("figure", "what", "how", numbers=headings)
     titles = {figure.number: figure.text.title for figure in chosen}
     for (number, form), runs in planned.runs.items():
         dilations = sorted({run.scenario.topology.dilation for run in runs})
@@ -170,20 +177,6 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
             f"{sum(run.packet_hops for run in runs) / 1e6:.1f}",
         )
     return table
-
-
-def _new_table(figure: str, *headings: str) -> "Table":
-    """A table whose first three columns are text, the others numbers."""
-    from rich.table import Table
-
-    table = Table()
-    table.add_column(figure, style="cyan")
-    for number, heading in enumerate(headings, 1):
-        table.add_column(heading, justify="left" if number < _TEXT_COLUMNS else "right")
-    return table
-
-
-_TEXT_COLUMNS = 3
 
 
 def _status(outcomes: "Sequence[Outcome]") -> ExitStatus:
@@ -203,7 +196,7 @@ def _counts(outcomes: "Sequence[Outcome]") -> str:
 
 def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
     """Every check of every figure, and the state of each figure."""
-    table = _new_table("figure", "how", "what", "measured", "must be", "holds")
+    table = ruled_table("figure", "how", "what", numbers=("measured", "must be", "holds"))
     titles = {figure.number: figure.text.title for figure in chosen}
     for outcome in outcomes:
         holds = f"{outcome.holds}, {outcome.doubt}" if outcome.doubt else outcome.holds

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from testbed.cli.screen import print_json, stdout
+from testbed.cli.screen import print_json, ruled_table, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -84,30 +84,20 @@ def _table(
     heading: str, group_type: "type[MetricGroup]", rows: "Sequence[tuple[str, MetricGroup]]"
 ) -> "RenderableType":
     """A row for each named group, a column for each metric that the terminal shows."""
-    from rich.table import Table
-
     from testbed.model.summary import View
 
     metrics = group_type.shown_in(View.TERMINAL)
-    table = Table()
-    table.add_column(heading, style="cyan")
-    for metric in metrics:
-        table.add_column(metric.title, justify="right")
+    table = ruled_table(heading, numbers=[metric.title for metric in metrics])
     for name, group in rows:
         table.add_row(name, *(_shown(metric.quantities[0], group) for metric in metrics))
     return table
 
 
 def _faults(summary: "Summary") -> "RenderableType":
-    from rich.table import Table
-
     from testbed.model.summary import FaultSummary, View
 
-    table = Table()
-    table.add_column("fault", style="cyan")
-    table.add_column("")
-    for heading in ("simulated" if summary.simulated else "emulated", "base RTTs", "real"):
-        table.add_column(heading, justify="right")
+    duration = "simulated" if summary.simulated else "emulated"
+    table = ruled_table("fault", "", numbers=(duration, "base RTTs", "real"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
         for metric in FaultSummary.shown_in(View.TERMINAL):
