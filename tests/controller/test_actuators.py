@@ -18,11 +18,11 @@ WIRES = wires_of(Layout.of(TINY, (FABRIC_LINK,)))
 
 
 class FakeSwitch:
-    """A session, links and counters that note what is asked of them."""
+    """A session, links and counters that note what is calls of them."""
 
     def __init__(self) -> None:
         """Begin with a wire that is whole."""
-        self.asked: list[str] = []
+        self.calls: list[str] = []
         self.clock = VirtualClock()
         self.up = True
         self.forwarded = [0, 0]
@@ -37,13 +37,13 @@ class FakeSwitch:
 
     def purge(self) -> bool:
         """Take time for it."""
-        self.asked.append("purge")
+        self.calls.append("purge")
         self.clock.time_ns += 1_000_000
         return self.keeps_decisions
 
     def commit(self, messages: list[str]) -> int:
         """Change what flows there are."""
-        self.asked += messages
+        self.calls += messages
         for message in messages:
             verb, _, port = message.partition(" ")
             if verb == "drop":
@@ -64,7 +64,7 @@ class FakeSwitch:
 
     def restore(self, _link: str) -> int:
         """Note it."""
-        self.asked.append("restore")
+        self.calls.append("restore")
         return 4
 
     def learn_ports(self, _wires: object) -> None:
@@ -93,7 +93,7 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> FakeSwitch:
     fake = FakeSwitch()
 
     def forwarded(_wire: object) -> tuple[int, int]:
-        fake.asked.append("count")
+        fake.calls.append("count")
         return fake.forwarded[0], fake.forwarded[1]
 
     monkeypatch.setattr(openflow, "forwarded_packets", forwarded)
@@ -108,7 +108,7 @@ CUT = LinkState(Impairment(cut=True), Impairment(cut=True))
 def test_a_blackhole_is_effective_when_the_datapath_has_forgotten(switch: FakeSwitch) -> None:
     """Not at the barrier: what the datapath has cached goes on forwarding for milliseconds."""
     effect = switch.actuator().apply(FABRIC_LINK, BLACKHOLE)
-    assert switch.asked == ["drop 1", "drop 2", "purge", "count"]
+    assert switch.calls == ["drop 1", "drop 2", "purge", "count"]
     assert effect.by_ns - effect.after_ns >= 1_000_000
 
 
@@ -129,7 +129,7 @@ def test_a_cut_is_effective_before_its_ports_are_down(switch: FakeSwitch) -> Non
 
     switch.set_ports = set_ports  # type: ignore[method-assign]
     effect = switch.actuator().apply(FABRIC_LINK, CUT)
-    assert switch.asked == ["drop 1", "drop 2", "purge", "down", "count"]
+    assert switch.calls == ["drop 1", "drop 2", "purge", "down", "count"]
     assert effect.after_ns < effect.by_ns <= down[0]
 
 
@@ -150,10 +150,10 @@ def test_a_switch_that_comes_back_gets_all_there_is_to_know(switch: FakeSwitch) 
     """Its tables may be empty, or as they were before the connection was lost."""
     actuator = switch.actuator()
     actuator.apply(FABRIC_LINK, LinkState(up=DARK))
-    switch.asked.clear()
+    switch.calls.clear()
     fake: Any = switch
     actuator.install(fake)
-    assert switch.asked == ["up", "drop 1", "undrop 2", "patch"]
+    assert switch.calls == ["up", "drop 1", "undrop 2", "patch"]
 
 
 def test_a_blackhole_that_leaks_is_no_blackhole(switch: FakeSwitch) -> None:
@@ -191,9 +191,9 @@ def test_a_healed_cut_puts_routes_back_and_looks_for_its_flows(switch: FakeSwitc
     """A wire without its patch is not whole."""
     actuator = switch.actuator()
     actuator.apply(FABRIC_LINK, CUT)
-    switch.asked.clear()
+    switch.calls.clear()
     actuator.apply(FABRIC_LINK, LinkState())
-    assert switch.asked == ["undrop 1", "undrop 2", "purge", "up", "restore", "count"]
+    assert switch.calls == ["undrop 1", "undrop 2", "purge", "up", "restore", "count"]
     del switch.table[PATCH_PRIORITY, 1]
     with pytest.raises(FaultError, match="flows"):
         actuator.apply(FABRIC_LINK, LinkState())

@@ -18,9 +18,18 @@ def by_hand(entry: Fault, at_s: int = 10) -> ScheduledFault:
     return schedule_fault(TINY, entry, 7, at_s * S, "x")
 
 
-def begun(one: ScheduledFault) -> FaultRecord:
+def begun(scheduled: ScheduledFault) -> FaultRecord:
     """Its record, from when it has begun."""
-    return FaultRecord(one.index, one.kind, one.target, one.places, "link", one.at, 1, 2)
+    return FaultRecord(
+        scheduled.index,
+        scheduled.kind,
+        scheduled.target,
+        scheduled.places,
+        "link",
+        scheduled.at,
+        1,
+        2,
+    )
 
 
 BLACKHOLE = fault(FABRIC_LINK)
@@ -45,8 +54,8 @@ def test_losses_of_two_paths_do_not_meet() -> None:
     losses = [
         fault(NIC_LINK, kind="ev_loss", path=f"p0/t1_{t1}", probability=0.5) for t1 in range(2)
     ]
-    (one,) = struck(losses[0])
-    assert conflict(by_hand(losses[1]), [begun(one)], ()) is not None
+    (scheduled,) = struck(losses[0])
+    assert conflict(by_hand(losses[1]), [begun(scheduled)], ()) is not None
 
 
 def test_one_that_is_due_is_in_the_way_of_what_lasts_until_then() -> None:

@@ -32,9 +32,9 @@ AFTER_NS = 100 * MS
 @pytest.fixture(scope="module")
 def openvswitch_runs() -> None:
     """Skip where Open vSwitch does not run, with the reason."""
-    found = available()
-    if found.datapath is None:
-        pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
+    open_vswitch = available()
+    if open_vswitch.datapath is None:
+        pytest.skip(f"Open vSwitch: {open_vswitch.reason}; {open_vswitch.remedy}")
 
 
 @dataclass(frozen=True)
@@ -46,30 +46,30 @@ class Running:
     traffic: LinkTraffic
     directory: Path
 
-    def play(self, saying: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+    def play(self, key: str, timeout_s: float = 8) -> list[dict[str, Any]]:
         """Begin the timeline 50 ms from now; what the controller says, until it says this.
 
         It has begun then, even if there is nothing in it.
         """
         t0_ns = time.monotonic_ns() + 50 * MS
         self.controller.begin(t0_ns, {})
-        said = self.listen(saying, timeout_s)
+        messages = self.listen(key, timeout_s)
         time.sleep(max(0, t0_ns - time.monotonic_ns()) / 1e9)
-        return said
+        return messages
 
-    def listen(self, saying: str, timeout_s: float = 8) -> list[dict[str, Any]]:
+    def listen(self, key: str, timeout_s: float = 8) -> list[dict[str, Any]]:
         """What the controller says, until it says this."""
-        said: list[dict[str, Any]] = []
+        messages: list[dict[str, Any]] = []
         deadline = time.monotonic() + timeout_s
-        while not any(saying in message for message in said):
-            assert time.monotonic() < deadline, f"no '{saying}' but {said}"
-            said += self.controller.receive(0.2)
-        return said
+        while not any(key in message for message in messages):
+            assert time.monotonic() < deadline, f"no '{key}' but {messages}"
+            messages += self.controller.receive(0.2)
+        return messages
 
     def await_traffic(self, since_ns: int) -> None:
         """Wait for what `assert_silence` wants to see arrive after a fault has healed."""
         enough_ns = since_ns + AFTER_NS
-        assert until(lambda: min(one[-1] for one in self.traffic.sent) > enough_ns)
+        assert until(lambda: min(times[-1] for times in self.traffic.sent) > enough_ns)
 
     def faults(self) -> list[dict[str, Any]]:
         """Read what `faults.jsonl` says now."""
@@ -126,13 +126,13 @@ def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: 
 
     def inside() -> None:
         with running(tmp_path, timeline, wires) as run:
-            said = run.play("done")
+            messages = run.play("done")
             run.await_traffic(run.faults()[-1]["healed_ns"])
             if run.switch:
                 assert run.switch.packet_drops() == {"w0a": 0, "w0b": 0}
                 run.switch.check()
             run.controller.stop()
-        states = [message["fault"] for message in said if "fault" in message]
+        states = [message["fault"] for message in messages if "fault" in message]
         assert [state["index"] for state in states] == [0, 0, 1, 1]
         blackhole, cut = run.faults()
         assert (blackhole, cut) == (states[1], states[3])
@@ -223,7 +223,7 @@ def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None
 def test_open_vswitch_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """With what to install."""
     monkeypatch.setattr(availability, "find_programs", lambda: ({}, ["ovs-vswitchd"]))
-    found = available()
-    assert found.datapath is None
-    assert "ovs-vswitchd" in found.reason
-    assert "openvswitch-switch" in found.remedy
+    open_vswitch = available()
+    assert open_vswitch.datapath is None
+    assert "ovs-vswitchd" in open_vswitch.reason
+    assert "openvswitch-switch" in open_vswitch.remedy

@@ -66,9 +66,9 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
                 client.heal(7)
             assert "testbed fault list RUN" in none.value.problems[0].remedy
             with Client(socket_of(tmp_path)) as client:
-                assert [one["kind"] for one in client.faults()] == ["blackhole", "cut"]
+                assert [record["kind"] for record in client.faults()] == ["blackhole", "cut"]
             run.controller.stop()
-        assert [one["index"] for one in run.faults()] == [0, 1]
+        assert [record["index"] for record in run.faults()] == [0, 1]
         assert not (tmp_path / SOCKET).exists()
 
     run_in_sandbox(inside)
@@ -78,7 +78,7 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
 def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
     """As any HTTP client sees them."""
 
-    def asked(method: str, path: str, body: str | None = None) -> tuple[int, Any]:
+    def request(method: str, path: str, body: str | None = None) -> tuple[int, Any]:
         http = HTTPConnection("run", timeout=5)
         http.sock = socket.socket(socket.AF_UNIX)
         http.sock.connect(str(tmp_path / SOCKET))
@@ -88,25 +88,25 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
 
     def inside() -> None:
         with running(tmp_path, (), ()) as run:
-            status, answer = asked("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
+            status, answer = request("POST", "/faults", '{"kind": "cut", "target": "p0_t1_7"}')
             assert status == 400
             assert answer["errors"][0]["where"] == "fault.target", "no file, no line"
             assert "did you mean p0_t1_" in answer["errors"][0]["remedy"]
-            assert asked("POST", "/faults", "{")[0] == 400
-            assert asked("POST", "/faults", "3")[0] == 400
-            assert asked("PUT", "/faults")[0] == 405
-            assert asked("GET", "/links")[0] == 404
-            assert asked("DELETE", "/faults/0")[0] == 404
-            assert asked("GET", "/faults/") == (200, [])
+            assert request("POST", "/faults", "{")[0] == 400
+            assert request("POST", "/faults", "3")[0] == 400
+            assert request("PUT", "/faults")[0] == 405
+            assert request("GET", "/links")[0] == 404
+            assert request("DELETE", "/faults/0")[0] == 404
+            assert request("GET", "/faults/") == (200, [])
             blackhole = json.dumps({"kind": "blackhole", "target": FABRIC_LINK})
-            assert asked("POST", "/faults", blackhole)[0] == 409, "it has not begun"
+            assert request("POST", "/faults", blackhole)[0] == 409, "it has not begun"
             run.play("done")
-            assert asked("POST", "/faults", blackhole)[0] == 201
-            status, answer = asked("POST", "/faults", blackhole)
+            assert request("POST", "/faults", blackhole)[0] == 201
+            status, answer = request("POST", "/faults", blackhole)
             assert status == 409, "not a second one that nothing could prove"
             assert answer["errors"][0]["found"] == f"blackhole of {FABRIC_LINK}"
             assert "heal fault 0" in answer["errors"][0]["remedy"]
-            assert [one["error"] for one in asked("GET", "/faults")[1]] == [None]
+            assert [record["error"] for record in request("GET", "/faults")[1]] == [None]
             run.controller.stop()
 
     run_in_sandbox(inside)
@@ -116,7 +116,7 @@ def test_wrong_requests_are_answered_in_json(tmp_path: Path) -> None:
 def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
     """For what speaks TCP: the same answers, until Ctrl-C; a port that is taken is said."""
 
-    def asked(port: int, method: str, body: str | None = None) -> tuple[int, Any]:
+    def request(port: int, method: str, body: str | None = None) -> tuple[int, Any]:
         http = HTTPConnection("127.0.0.1", port, timeout=5)
         http.request(method, "/faults", body)
         response = http.getresponse()
@@ -136,10 +136,10 @@ def test_it_is_published_on_the_loopback(tmp_path: Path) -> None:
             with subprocess.Popen([*publish, str(port)], stdout=subprocess.PIPE) as published:
                 try:
                     _await_port(port)
-                    status, record = asked(port, "POST", json.dumps(CUT))
+                    status, record = request(port, "POST", json.dumps(CUT))
                     assert (status, record["kind"], record["error"]) == (201, "cut", None)
-                    assert asked(port, "GET") == (200, [record])
-                    assert asked(port, "POST", "kind: cut")[0] == 400
+                    assert request(port, "GET") == (200, [record])
+                    assert request(port, "POST", "kind: cut")[0] == 400
                 finally:
                     published.send_signal(signal.SIGINT)
                 assert published.wait(5) == ExitStatus.AS_EXPECTED
@@ -166,15 +166,15 @@ def test_a_controller_kills_itself_when_it_has_answered(tmp_path: Path) -> None:
         with running(tmp_path, (), ()) as run:
             run.play("done")
             with Client(socket_of(tmp_path)) as client:
-                told = client.inject({"kind": "kill", "target": "controller"})
-            assert (told["index"], told["effective_ns"], told["error"]) == (0, None, None)
+                reply = client.inject({"kind": "kill", "target": "controller"})
+            assert (reply["index"], reply["effective_ns"], reply["error"]) == (0, None, None)
             deadline = time.monotonic() + 5
             while not run.controller.is_dead:
                 assert time.monotonic() < deadline
                 run.controller.receive(0.2)
             run.controller.stop()
         (record,) = run.faults()
-        assert record["effective_ns"] > record["asked_ns"] == told["asked_ns"]
+        assert record["effective_ns"] > record["asked_ns"] == reply["asked_ns"]
         assert record["proof"] == {"injected": {"ended": True, "signal": signal.SIGKILL}}
         assert not (tmp_path / SOCKET).exists()
 
@@ -198,7 +198,7 @@ class Failing:
 
 
 @pytest.mark.parametrize(
-    ("request_", "status", "told"),
+    ("request_", "status", "text"),
     [
         ({"REQUEST_METHOD": "POST", "PATH_INFO": "/faults"}, 411, "Content-Length"),
         ({"REQUEST_METHOD": "DELETE", "PATH_INFO": "/faults"}, 405, "GET or POST of /faults"),
@@ -208,11 +208,11 @@ class Failing:
     ],
 )
 def test_what_is_wrong_with_a_request_is_told_in_json(
-    request_: dict[str, str], status: int, told: str
+    request_: dict[str, str], status: int, text: str
 ) -> None:
-    found, answer = _answered(request_)
-    assert found == status
-    assert told in answer["errors"][0]["expected"] + answer["errors"][0]["found"]
+    actual, answer = _answered(request_)
+    assert actual == status
+    assert text in answer["errors"][0]["expected"] + answer["errors"][0]["found"]
 
 
 def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixture) -> None:
@@ -244,15 +244,15 @@ def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:
 
 def test_a_fault_by_hand_needs_neither_time_nor_length() -> None:
     """And may have no time to come, as it strikes now."""
-    found = load_fault(json.dumps(CUT), TINY)
-    assert (found.at, found.heals_at) == (0, 600 * 10**9)
+    fault = load_fault(json.dumps(CUT), TINY)
+    assert (fault.at, fault.heals_at) == (0, 600 * 10**9)
     kill = load_fault(json.dumps({"kind": "kill", "target": "h0"}), TINY)
     assert (kill.at, kill.heals_at) == (0, None)
     flap = load_fault(
         json.dumps({"kind": "flap", "target": FABRIC_LINK, "period": "1 s", "count": 3}), TINY
     )
     assert flap.heals_at == 3 * 10**9
-    assert load_fault(json.dumps(CUT, indent="\t"), TINY) == found
+    assert load_fault(json.dumps(CUT, indent="\t"), TINY) == fault
     for text in ("kind: cut", "{kind: cut}", "[" * 60_000, ""):
         with pytest.raises(InputError, match="JSON"):
             load_fault(text, TINY)

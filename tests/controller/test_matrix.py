@@ -92,10 +92,10 @@ MET = (
 
 def matrix() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Every (kind, target in words, what the fault says of it)."""
-    for kind, own in KINDS.items():
+    for kind, keys in KINDS.items():
         for words, target in TARGETS.items():
             if kind not in BOTH_WAYS or ">" not in target["target"]:
-                yield kind, words, {**own, **target}
+                yield kind, words, {**keys, **target}
     for switch in ("p0_t0_0", "p1_t1_0"):
         yield "reboot", switch, {"target": switch}
 
@@ -173,10 +173,10 @@ def check(cases: list[tuple[str, str, dict[str, Any]]], outcome: Outcome) -> Non
         _check_proof(kind, record)
     fates = {record["index"]: Counter[str]() for record in records}
     for number, sent in enumerate(outcome.traffic.sent):
-        found = held(records, sent.t_ns)
-        if found is None:
+        strike = held(records, sent.t_ns)
+        if strike is None:
             continue
-        index, places, state = found
+        index, places, state = strike
         on_way = [state for place in sent.directions if place in places]
         suffered = combined(on_way)
         arrived = number in outcome.traffic.intact
@@ -224,15 +224,18 @@ def _check_fates(
     one was struck sent none then.
     """
     for kind in ("loss", "corrupt"):
-        own = [fates[record["index"]] for record in records if record["kind"] == kind]
-        assert all(sum(fate[one] for fate in own) for one in ("arrived", "lost")), (kind, own)
+        of_kind = [fates[record["index"]] for record in records if record["kind"] == kind]
+        assert all(sum(fate[outcome] for fate in of_kind) for outcome in ("arrived", "lost")), (
+            kind,
+            of_kind,
+        )
     for kind, met in MET:
         counts = [fates[record["index"]][met] for record in records if record["kind"] == kind]
         assert 2 * sum(count > 0 for count in counts) >= len(counts), (kind, met, counts)
     for (kind, words, _), record in zip(cases, records, strict=True):
         fate = fates[record["index"]]
         if kind in {"loss", "corrupt"} and fate.total() >= ENOUGH:
-            assert min(fate[one] for one in ("arrived", "lost")) > 0, words
+            assert min(fate[outcome] for outcome in ("arrived", "lost")) > 0, words
         if kind in {"degrade", "delay"}:
             assert not fate["lost"], words
 
@@ -274,9 +277,9 @@ def test_every_kind_on_every_target(tmp_path: Path) -> None:
 
 def test_every_kind_on_a_wire(tmp_path: Path) -> None:
     """Through Open vSwitch where it can; the rest beside it, on the same link."""
-    found = available()
-    if found.datapath is None:
-        pytest.skip(f"Open vSwitch: {found.reason}; {found.remedy}")
+    availability = available()
+    if availability.datapath is None:
+        pytest.skip(f"Open vSwitch: {availability.reason}; {availability.remedy}")
     cases = [case for case in matrix() if case[1] in {"a link", "one direction"}]
     play(cases, tmp_path, wires=True)
 
@@ -302,8 +305,8 @@ def test_of_two_faults_on_a_link_the_other_goes_on(tmp_path: Path) -> None:
         assert switch["proof"]["healed"]["read_back"] == {}
         tried = Counter[tuple[bool | None, ...]]()
         for number, sent in enumerate(traffic.sent):
-            on_way = [one for one in (link, switch) if set(sent.directions) & set(one["places"])]
-            states = tuple(_is_in_force(one, sent.t_ns) for one in on_way)
+            on_way = [r for r in (link, switch) if set(sent.directions) & set(r["places"])]
+            states = tuple(_is_in_force(record, sent.t_ns) for record in on_way)
             tried[states] += 1
             if True in states:
                 assert number not in traffic.intact, (sent, states)

@@ -23,8 +23,8 @@ def fault(
 ) -> Fault:
     """One entry of a timeline, as a scenario file says it."""
     entry = {"kind": kind, "target": target, "at": at, "for": duration, **more}
-    found: Fault = TypeAdapter(Fault).validate_python(entry)
-    return found
+    entry_fault: Fault = TypeAdapter(Fault).validate_python(entry)
+    return entry_fault
 
 
 def struck(*faults: Fault) -> tuple[ScheduledFault, ...]:
@@ -43,7 +43,7 @@ def test_wires_have_the_interfaces_and_port_numbers_of_their_order() -> None:
 
 def test_wires_are_the_first_links_struck_by_themselves() -> None:
     """A link named twice is one wire; the limit counts wires; what strikes many makes none."""
-    found = struck(
+    faults = struck(
         fault("p1_t1_0"),
         fault(FABRIC_LINK, kind="loss", probability=0.1),
         fault(NIC_LINK),
@@ -52,7 +52,7 @@ def test_wires_are_the_first_links_struck_by_themselves() -> None:
         fault("p1_t0_0>h0"),
         fault("h1--p0_t0_1"),
     )
-    assert choose_wires(found, openvswitch=True, limit=3) == (NIC_LINK, FABRIC_LINK, "h0--p1_t0_0")
+    assert choose_wires(faults, openvswitch=True, limit=3) == (NIC_LINK, FABRIC_LINK, "h0--p1_t0_0")
 
 
 def test_without_open_vswitch_there_are_no_wires() -> None:

@@ -76,7 +76,7 @@ def test_a_death_is_recorded_with_its_proof(tmp_path: Path, seen: str) -> None:
     assert record["error"] is None
 
 
-@pytest.mark.parametrize("ending", [one for one in ENDINGS if one != "killed"])
+@pytest.mark.parametrize("ending", [ending for ending in ENDINGS if ending != "killed"])
 def test_what_does_not_die_by_the_fault_fails_the_run(tmp_path: Path, ending: str) -> None:
     with _dying(tmp_path, ending) as controller:
         controller.receive(5)
@@ -93,13 +93,13 @@ def test_one_that_dies_before_the_fabric_stands_is_told(tmp_path: Path) -> None:
     plan = ControllerPlan(TINY, (), (), tmp_path)
 
     def inside() -> None:
-        for told_first in (True, False):
+        for ready_first in (True, False):
             controller = ControllerProcess.start(plan, tmp_path)
-            if told_first:
+            if ready_first:
                 controller.get_ready()
             os.kill(controller.process.pid, signal.SIGKILL)
             controller.process.wait()
-            wait = partial(controller.wait_for, "ready") if told_first else controller.get_ready
+            wait = partial(controller.wait_for, "ready") if ready_first else controller.get_ready
             with pytest.raises(RunFailedError, match="killed by signal 9"):
                 wait()
             controller.kill()
@@ -151,7 +151,7 @@ def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
         "timeline: [{kind: kill, target: controller, at: 500 ms}]\n"
     )
     command = [sys.executable, "-c", "from testbed.cli import main; main()", "run", "./x.yaml"]
-    found = subprocess.run(
+    completed = subprocess.run(
         command,
         cwd=tmp_path,
         env=os.environ | {"PYTHONPATH": str(tmp_path)},
@@ -160,8 +160,8 @@ def test_a_run_fails_whose_controller_does_not_die(tmp_path: Path) -> None:
         timeout=60,
         check=False,
     )
-    assert found.returncode == 4, found.stderr
-    assert "controller was to be killed, and lives on" in found.stderr
+    assert completed.returncode == 4, completed.stderr
+    assert "controller was to be killed, and lives on" in completed.stderr
     (faults,) = (file for file in tmp_path.glob("results/*/2*/faults.jsonl"))
     (record,) = (json.loads(line) for line in faults.read_text().splitlines())
     assert record["effective_ns"] is None

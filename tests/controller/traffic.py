@@ -95,13 +95,13 @@ class LinkTraffic(_Stream):
 
     def arrived_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
         """How many frames sent in this time arrived, up and down."""
-        up, down = (sum(start_ns <= t < end_ns for t in one) for one in self.arrived)
+        up, down = (sum(start_ns <= t < end_ns for t in times) for times in self.arrived)
         return up, down
 
     def lost_between(self, start_ns: int, end_ns: int) -> tuple[int, int]:
         """How many frames sent in this time did not arrive, up and down."""
         there = self.arrived_between(start_ns, end_ns)
-        up, down = (sum(start_ns <= t < end_ns for t in one) for one in self.sent)
+        up, down = (sum(start_ns <= t < end_ns for t in times) for times in self.sent)
         return up - there[0], down - there[1]
 
     def _send(self) -> None:
@@ -141,9 +141,9 @@ class PathTraffic(_Stream):
 
     def __init__(self, topology: Topology) -> None:
         """Open the sockets of both hosts."""
-        one, other = topology.hosts
+        first, second = topology.hosts
         self._topology = topology
-        self._pairs = ((one, other), (other, one))
+        self._pairs = ((first, second), (second, first))
         self._senders = [raw_socket(src, socket.IPPROTO_RAW) for src, _ in self._pairs]
         self.sent: list[Sent] = []
         self.intact: set[int] = set()

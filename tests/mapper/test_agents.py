@@ -29,7 +29,7 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
     """Probe for some rounds, with a link or a direction that loses packets; who is accused then."""
 
     def act() -> list[str]:
-        found: list[tuple[object, ...]] = []
+        findings: list[tuple[object, ...]] = []
         outcomes: list[tuple[object, ...]] = []
         with Fabric(topology) as fabric:
             control = LinkControl(topology, fabric.namespaces)
@@ -42,7 +42,7 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
                 MapperPlan(topology, PERIOD_NS, 1),
                 start_ns,
                 lambda *row: outcomes.append(row),
-                lambda *row: found.append(row),
+                lambda *row: findings.append(row),
             )
             enough = 30 * (rounds - 6)
             while now_ns() < start_ns + rounds * PERIOD_NS or len(outcomes) <= enough:
@@ -55,7 +55,7 @@ def probe(topology: Topology, rounds: int, broken: str = "", ppm: int = 1_000_00
             agents.close()
         if not broken:
             assert not any(lost for _, _, lost in outcomes)
-        raised = {str(name): bool(is_raised) for _, is_raised, _, name, _, _ in found}
+        raised = {str(name): bool(is_raised) for _, is_raised, _, name, _, _ in findings}
         return sorted(name for name, is_raised in raised.items() if is_raised)
 
     return run_in_sandbox(act)

@@ -32,12 +32,12 @@ T0 = Suspect(SuspectKind.SWITCH, "p3_t0_1")
 SMALL = Topology(name="s", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
 SMALL_NIC = Suspect(SuspectKind.LINK, "h1--p0_t0_0")
 
-Illness = tuple[Suspect, float, int, int]
+FaultySuspect = tuple[Suspect, float, int, int]
 """Who loses which share of packets, from when to when."""
 
 
 def diagnose(
-    *illnesses: Illness,
+    *faults: FaultySuspect,
     until: int,
     seed: int = 1,
     background: float = 0.0,
@@ -53,10 +53,10 @@ def diagnose(
     diagnosis = Diagnosis(fabric, PERIOD)
     findings: list[Finding] = []
     for now in range(0, until, PERIOD // 4):
-        ill = {who: share for who, share, begin, end in illnesses if begin <= now < end}
+        faulty = {suspect: share for suspect, share, begin, end in faults if begin <= now < end}
         for probe in prober.take_due(now):
             by_chance = background and chance.random() < background
-            if not (by_chance or (ill and hits(ill, probe.path, chance))):
+            if not (by_chance or (faulty and hits(faulty, probe.path, chance))):
                 prober.arrived(probe.number)
             elif lost_ns is not None:
                 lost_ns.append(now)
@@ -66,8 +66,8 @@ def diagnose(
     return findings
 
 
-def hits(ill: Mapping[Suspect, float], path: ProbePath, chance: Random) -> bool:
-    return any(chance.random() < ill.get(one, 0) for one in passed(path))
+def hits(faulty: Mapping[Suspect, float], path: ProbePath, chance: Random) -> bool:
+    return any(chance.random() < faulty.get(suspect, 0) for suspect in passed(path))
 
 
 @cache
@@ -77,26 +77,29 @@ def passed(path: ProbePath) -> tuple[Suspect, ...]:
 
 def accused(findings: list[Finding]) -> set[Suspect]:
     standing: set[Suspect] = set()
-    for one in findings:
-        (standing.add if one.raised else standing.discard)(one.culprit.suspect)
+    for finding in findings:
+        (standing.add if finding.raised else standing.discard)(finding.culprit.suspect)
     return standing
 
 
-@pytest.mark.parametrize("who", [UP, DOWN, LINK, NIC_LINK, NIC_UP, NIC_DOWN, T0, T1])
+@pytest.mark.parametrize("suspect", [UP, DOWN, LINK, NIC_LINK, NIC_UP, NIC_DOWN, T0, T1])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_hard_fault_is_named_and_nobody_else(who: Suspect, seed: int) -> None:
+def test_a_hard_fault_is_named_and_nobody_else(suspect: Suspect, seed: int) -> None:
     """Within two seconds, after a while of health; a link may be named before its direction."""
     began = 5 * SECOND
-    findings = diagnose((who, 1.0, began, 9 * SECOND), until=9 * SECOND, seed=seed)
-    assert accused(findings) == {who}
-    named = {one.culprit.suspect for one in findings}
-    assert all(suspect_directions(FABRIC, one) & suspect_directions(FABRIC, who) for one in named)
+    findings = diagnose((suspect, 1.0, began, 9 * SECOND), until=9 * SECOND, seed=seed)
+    assert accused(findings) == {suspect}
+    named = {finding.culprit.suspect for finding in findings}
+    assert all(
+        suspect_directions(FABRIC, suspect) & suspect_directions(FABRIC, suspect)
+        for suspect in named
+    )
     assert findings[0].time_ns - began <= 2 * SECOND
 
 
-@pytest.mark.parametrize("who", [UP, LINK, NIC_DOWN, T1])
-def test_an_accusation_is_lifted_after_healing(who: Suspect) -> None:
-    findings = diagnose((who, 1.0, 2 * SECOND, 6 * SECOND), until=12 * SECOND)
+@pytest.mark.parametrize("suspect", [UP, LINK, NIC_DOWN, T1])
+def test_an_accusation_is_lifted_after_healing(suspect: Suspect) -> None:
+    findings = diagnose((suspect, 1.0, 2 * SECOND, 6 * SECOND), until=12 * SECOND)
     assert accused(findings) == set()
     assert findings[-1].time_ns >= 6 * SECOND
 
@@ -105,40 +108,40 @@ def test_an_accusation_is_lifted_after_healing(who: Suspect) -> None:
 def test_a_grey_link_is_named(share: float, seconds: int) -> None:
     """The first estimate is of n losses, few: they tell a share to one part in √n, 95% to two."""
     lost_ns: list[int] = []
-    illness = (LINK, share, 0, seconds * SECOND)
-    findings = diagnose(illness, until=seconds * SECOND, lost_ns=lost_ns)
-    assert {one.link for one in accused(findings)} == {LINK.link}
-    named = next(one for one in findings if one.raised)
+    fault = (LINK, share, 0, seconds * SECOND)
+    findings = diagnose(fault, until=seconds * SECOND, lost_ns=lost_ns)
+    assert {suspect.link for suspect in accused(findings)} == {LINK.link}
+    named = next(finding for finding in findings if finding.raised)
     losses = sum(sent_ns < named.time_ns for sent_ns in lost_ns)
     assert named.culprit.loss == pytest.approx(share, rel=2 / sqrt(losses))
 
 
-@pytest.mark.parametrize("who", [LINK, UP, NIC_LINK, NIC_UP])
-def test_what_is_grey_is_named_as_it_is(who: Suspect) -> None:
+@pytest.mark.parametrize("suspect", [LINK, UP, NIC_LINK, NIC_UP])
+def test_what_is_grey_is_named_as_it_is(suspect: Suspect) -> None:
     """By chance the losses of a few rounds may be one way only, or seem to be both ways'."""
-    assert accused(diagnose((who, 0.2, 0, 12 * SECOND), until=12 * SECOND)) == {who}
+    assert accused(diagnose((suspect, 0.2, 0, 12 * SECOND), until=12 * SECOND)) == {suspect}
 
 
 def test_several_faults_at_once_are_told_apart() -> None:
-    illnesses = [(who, 1.0, SECOND, 5 * SECOND) for who in (UP, T1, NIC_LINK)]
-    assert accused(diagnose(*illnesses, until=5 * SECOND)) == {UP, T1, NIC_LINK}
+    faults = [(suspect, 1.0, SECOND, 5 * SECOND) for suspect in (UP, T1, NIC_LINK)]
+    assert accused(diagnose(*faults, until=5 * SECOND)) == {UP, T1, NIC_LINK}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_what_two_links_of_a_switch_lose_is_not_blamed_on_it(seed: int) -> None:
     """Though it lies on every way that lost a probe, as few as lead over it in a small fabric."""
-    illnesses = [(LINK, 1.0, SECOND, 6 * SECOND), (SMALL_NIC, 0.2, SECOND, 9 * SECOND)]
-    findings = diagnose(*illnesses, until=9 * SECOND, seed=seed, fabric=SMALL)
-    assert {one.culprit.suspect.link for one in findings} == {LINK.link, SMALL_NIC.link}
+    faults = [(LINK, 1.0, SECOND, 6 * SECOND), (SMALL_NIC, 0.2, SECOND, 9 * SECOND)]
+    findings = diagnose(*faults, until=9 * SECOND, seed=seed, fabric=SMALL)
+    assert {finding.culprit.suspect.link for finding in findings} == {LINK.link, SMALL_NIC.link}
 
 
 @pytest.mark.parametrize("other", [SMALL_NIC, Suspect(SuspectKind.LINK, "p0_t0_0--p0_t1_2")])
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_what_two_grey_links_lose_is_blamed_on_nobody_else(other: Suspect, seed: int) -> None:
-    """A few rounds' losses may look like their switch's, were it not known who is ill."""
-    illnesses = [(LINK, 0.2, SECOND, 15 * SECOND), (other, 0.2, 5 * SECOND, 15 * SECOND)]
-    findings = diagnose(*illnesses, until=15 * SECOND, seed=seed, fabric=SMALL)
-    assert {one.culprit.suspect.link for one in findings} == {LINK.link, other.link}
+    """A few rounds' losses may look like their switch's, were it not known suspect is ill."""
+    faults = [(LINK, 0.2, SECOND, 15 * SECOND), (other, 0.2, 5 * SECOND, 15 * SECOND)]
+    findings = diagnose(*faults, until=15 * SECOND, seed=seed, fabric=SMALL)
+    assert {finding.culprit.suspect.link for finding in findings} == {LINK.link, other.link}
     assert accused(findings) == {LINK, other}
 
 
@@ -146,8 +149,8 @@ def test_what_two_grey_links_lose_is_blamed_on_nobody_else(other: Suspect, seed:
 @pytest.mark.parametrize("seed", range(1, 8))
 def test_two_links_that_turn_grey_at_once_are_told_apart(other: Suspect, seed: int) -> None:
     """Another link may be blamed for some rounds, but not for good."""
-    illnesses = [(one, 0.2, SECOND, 12 * SECOND) for one in (LINK, other)]
-    assert accused(diagnose(*illnesses, until=12 * SECOND, seed=seed, fabric=SMALL)) == {
+    faults = [(suspect, 0.2, SECOND, 12 * SECOND) for suspect in (LINK, other)]
+    assert accused(diagnose(*faults, until=12 * SECOND, seed=seed, fabric=SMALL)) == {
         LINK,
         other,
     }
@@ -156,10 +159,10 @@ def test_two_links_that_turn_grey_at_once_are_told_apart(other: Suspect, seed: i
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_a_link_is_well_again_beside_one_that_stays_ill(seed: int) -> None:
     """What the other one loses of the probes across both does not count against it."""
-    illnesses = [(LINK, 0.2, SECOND, 8 * SECOND), (SMALL_NIC, 0.2, SECOND, 20 * SECOND)]
-    findings = diagnose(*illnesses, until=20 * SECOND, seed=seed, fabric=SMALL)
+    faults = [(LINK, 0.2, SECOND, 8 * SECOND), (SMALL_NIC, 0.2, SECOND, 20 * SECOND)]
+    findings = diagnose(*faults, until=20 * SECOND, seed=seed, fabric=SMALL)
     assert accused(findings) == {SMALL_NIC}
-    lifted = next(one for one in findings if one.culprit.suspect == LINK and not one.raised)
+    lifted = next(f for f in findings if f.culprit.suspect == LINK and not f.raised)
     assert 8 * SECOND < lifted.time_ns < 16 * SECOND
 
 
@@ -168,7 +171,7 @@ def test_a_grey_switch_takes_the_place_of_its_links(seed: int) -> None:
     """Of which one may be accused first; once it is named itself it stays so."""
     findings = diagnose((T1, 0.2, SECOND, 15 * SECOND), until=15 * SECOND, seed=seed)
     assert accused(findings) == {T1}
-    assert [one.raised for one in findings if one.culprit.suspect == T1] == [True]
+    assert [f.raised for f in findings if f.culprit.suspect == T1] == [True]
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
@@ -179,7 +182,7 @@ def test_the_healthy_are_not_accused(seed: int) -> None:
 
 def test_what_is_lost_everywhere_hides_no_link() -> None:
     findings = diagnose((LINK, 0.2, 0, 20 * SECOND), until=20 * SECOND, background=BACKGROUND)
-    assert {one.link for one in accused(findings)} == {LINK.link}
+    assert {suspect.link for suspect in accused(findings)} == {LINK.link}
 
 
 def test_one_lost_probe_accuses_nobody() -> None:

@@ -47,8 +47,10 @@ def test_directions_of_a_fabric_link_are_told_apart_over_the_rounds() -> None:
     ways = {probe for number in range(8) for probe in probe_round(topology, number, seed=1)}
     for link in topology.links.values():
         low, up = link.lower.node.name, link.upper.node.name
-        for one, other in ((f"{low}>{up}", f"{up}>{low}"), (f"{up}>{low}", f"{low}>{up}")):
-            assert any(one in way.directions and other not in way.directions for way in ways)
+        for direction, opposite in ((f"{low}>{up}", f"{up}>{low}"), (f"{up}>{low}", f"{low}>{up}")):
+            assert any(
+                direction in way.directions and opposite not in way.directions for way in ways
+            )
 
 
 def test_a_fabric_loop_is_the_carrier_of_a_loop() -> None:

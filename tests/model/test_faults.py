@@ -17,15 +17,15 @@ S, MS = 10**9, 10**6
 
 
 def fault(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> Fault:
-    found: Fault = TypeAdapter(Fault).validate_python(
+    scheduled: Fault = TypeAdapter(Fault).validate_python(
         {"kind": kind, "target": target, "at": "1 s", "for": "2 s"} | more
     )
-    return found
+    return scheduled
 
 
-def one(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> ScheduledFault:
-    (found,) = scheduled_faults(CLOS, [fault(kind, target, **more)], 10 * S, seed=1)
-    return found
+def only_fault(kind: str, target: object = "p0_t0_0--p0_t1_1", **more: Any) -> ScheduledFault:
+    (scheduled,) = scheduled_faults(CLOS, [fault(kind, target, **more)], 10 * S, seed=1)
+    return scheduled
 
 
 def course(scheduled: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
@@ -33,26 +33,26 @@ def course(scheduled: ScheduledFault) -> list[tuple[int, dict[str, Any]]]:
 
 
 def test_a_fault_begins_and_is_healed() -> None:
-    assert course(one("cut")) == [(1000, {"cut": True}), (3000, {})]
-    assert course(one("loss", probability=0.2)) == [(1000, {"loss": 0.2}), (3000, {})]
-    assert one("blackhole", "p0_t0_0>p0_t1_1").places == ("p0_t0_0>p0_t1_1",)
-    assert one("freeze", "h3").places == ("h3",)
-    assert one("ev_loss", probability=1.0, path="p2/t1_3").steps[0].state == Impairment(
+    assert course(only_fault("cut")) == [(1000, {"cut": True}), (3000, {})]
+    assert course(only_fault("loss", probability=0.2)) == [(1000, {"loss": 0.2}), (3000, {})]
+    assert only_fault("blackhole", "p0_t0_0>p0_t1_1").places == ("p0_t0_0>p0_t1_1",)
+    assert only_fault("freeze", "h3").places == ("h3",)
+    assert only_fault("ev_loss", probability=1.0, path="p2/t1_3").steps[0].state == Impairment(
         path_loss=1.0, path_bits=3 << 3 | 2
     )
 
 
 def test_what_is_killed_stays_dead() -> None:
     entry: Fault = TypeAdapter(Fault).validate_python({"kind": "kill", "target": "h3", "at": "1 s"})
-    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed=1)
-    assert course(found) == [(1000, {"dead": True})]
-    assert (found.places, found.state_at(9 * S).deliverable_share) == (("h3",), 0.0)
+    (scheduled,) = scheduled_faults(CLOS, [entry], 10 * S, seed=1)
+    assert course(scheduled) == [(1000, {"dead": True})]
+    assert (scheduled.places, scheduled.state_at(9 * S).deliverable_share) == (("h3",), 0.0)
     with pytest.raises(ValidationError, match="for"):
         fault("kill", "h3")
 
 
 def test_a_ramp_rises_in_steps_to_the_full_degree() -> None:
-    steps = one("degrade", factor=0.2, ramp="1 s").steps
+    steps = only_fault("degrade", factor=0.2, ramp="1 s").steps
     assert len(steps) == RAMP_STEPS + 1
     rates = [step.state.rate for step in steps]
     assert rates[0] == pytest.approx(0.92)
@@ -63,44 +63,44 @@ def test_a_ramp_rises_in_steps_to_the_full_degree() -> None:
 
 def test_a_switch_that_reboots_is_silent_before_it_is_dark() -> None:
     both = {"cut": True, "blackhole": True}
-    found = one("reboot", "p0_t1_1", silent="500 ms")
-    assert course(found) == [(1000, {"blackhole": True}), (1500, both), (3000, {})]
-    assert len(found.places) == 2 * CLOS.t0_per_plane
-    assert course(one("reboot", "p0_t1_1", silent="0 s")) == [(1000, both), (3000, {})]
+    scheduled = only_fault("reboot", "p0_t1_1", silent="500 ms")
+    assert course(scheduled) == [(1000, {"blackhole": True}), (1500, both), (3000, {})]
+    assert len(scheduled.places) == 2 * CLOS.t0_per_plane
+    assert course(only_fault("reboot", "p0_t1_1", silent="0 s")) == [(1000, both), (3000, {})]
 
 
 def test_a_link_flaps() -> None:
-    found = course(one("flap", period="800 ms", duty=0.25))
+    scheduled = course(only_fault("flap", period="800 ms", duty=0.25))
     down = {"cut": True}
     times = [1000, 1200, 1800, 2000, 2600, 2800, 3000]
-    assert found == [(t, down if i % 2 == 0 and t < 3000 else {}) for i, t in enumerate(times)]
+    assert scheduled == [(t, down if i % 2 == 0 and t < 3000 else {}) for i, t in enumerate(times)]
 
 
 @given(st.floats(0, 0.99), st.integers(0, 99))
 def test_jitter_moves_flaps_and_ends_whole_in_time(jitter: float, seed: int) -> None:
     entry = fault("flap", period="100 ms", jitter=jitter)
-    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
-    times = [step.at for step in found.steps]
+    (scheduled,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
+    times = [step.at for step in scheduled.steps]
     assert times == sorted(times)
-    assert (times[0], times[-1], found.steps[-1].state) == (S, 3 * S, HEALTHY)
+    assert (times[0], times[-1], scheduled.steps[-1].state) == (S, 3 * S, HEALTHY)
     (again,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
-    assert again == found
+    assert again == scheduled
 
 
 def counted(**more: Any) -> Fault:
     """A flap that is counted."""
     entry = {"kind": "flap", "target": "p0_t0_0--p0_t1_1", "at": "1 s", "period": "100 ms"} | more
-    found: Fault = TypeAdapter(Fault).validate_python(entry)
-    return found
+    scheduled: Fault = TypeAdapter(Fault).validate_python(entry)
+    return scheduled
 
 
 @given(st.integers(1, 20), st.floats(0, 0.99), st.floats(0.01, 0.99), st.integers(0, 99))
 def test_a_link_flaps_so_many_times(count: int, jitter: float, duty: float, seed: int) -> None:
     """Whatever the jitter: they fill as many periods."""
     entry = counted(count=count, jitter=jitter, duty=duty)
-    (found,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
-    assert [step.state.cut for step in found.steps] == [True, False] * count + [False]
-    times = [step.at for step in found.steps]
+    (scheduled,) = scheduled_faults(CLOS, [entry], 10 * S, seed)
+    assert [step.state.cut for step in scheduled.steps] == [True, False] * count + [False]
+    times = [step.at for step in scheduled.steps]
     assert times == sorted(times)
     assert (times[0], times[-1]) == (S, S + count * 100 * MS)
 
@@ -117,29 +117,29 @@ def test_a_count_stands_for_its_time() -> None:
     with pytest.raises(ValidationError, match="nothing, or count times period: 300 ms"):
         counted(count=3, **{"for": "1 s"})
     for wrong in ({"count": 0}, {"count": "3"}, {"count": 3, "period": "soon"}, {"count": 20_000}):
-        with pytest.raises(ValidationError) as told:
+        with pytest.raises(ValidationError) as raised:
             counted(**wrong)
-        assert {one["loc"][-1] for one in told.value.errors()} <= {"count", "period"}
+        assert {error["loc"][-1] for error in raised.value.errors()} <= {"count", "period"}
     with pytest.raises(ValidationError, match="for"):
         counted()
 
 
 def test_repetitions_fit_into_the_run_and_draw_anew() -> None:
     entry = fault("blackhole", "links", choose=2, every="2500 ms")
-    found = scheduled_faults(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
-    assert [one.at // MS for one in found] == [1000, 3500, 6000, 1000]
-    assert [one.index for one in found] == [0, 1, 2, 3]
-    assert len({one.places for one in found[:3]}) > 1
+    scheduled = scheduled_faults(CLOS, [entry, fault("cut", "h0")], 10 * S, seed=1)
+    assert [fault_.at // MS for fault_ in scheduled] == [1000, 3500, 6000, 1000]
+    assert [fault_.index for fault_ in scheduled] == [0, 1, 2, 3]
+    assert len({fault_.places for fault_ in scheduled[:3]}) > 1
     twice = fault("blackhole", every="2500 ms", times=2)
     assert len(scheduled_faults(CLOS, [twice], 10 * S, seed=1)) == 2
 
 
 def test_a_state_holds_until_the_next_step() -> None:
-    found = one("reboot", "p0_t1_1", silent="500 ms")
-    assert found.state_at(S - 1) == HEALTHY
-    assert found.state_at(S).blackhole
-    assert found.state_at(3 * S - 1).cut
-    assert found.state_at(3 * S) == HEALTHY
+    scheduled = only_fault("reboot", "p0_t1_1", silent="500 ms")
+    assert scheduled.state_at(S - 1) == HEALTHY
+    assert scheduled.state_at(S).blackhole
+    assert scheduled.state_at(3 * S - 1).cut
+    assert scheduled.state_at(3 * S) == HEALTHY
 
 
 @pytest.mark.parametrize(
