@@ -8,7 +8,7 @@ from testbed.bench.figure import Figure, at_least, at_most
 from testbed.bench.runs import make_runs
 from testbed.bench.setting import Setting
 from testbed.files.scenarios import load_scenario
-from testbed.host.planning import links_in_use_by_all
+from testbed.host.plan import links_in_use_by_all
 from testbed.model.faults.kinds import Blackhole
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary

@@ -25,7 +25,7 @@ from testbed.endpoint.clock import now_ns
 from testbed.experiment.processes import receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
-from testbed.host.planning import plan_endpoints
+from testbed.host.plan import plan_endpoints
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node

@@ -1,4 +1,4 @@
-"""From an EV to bytes: the outer IPv6 header that takes a packet along the EV's path."""
+"""Carriers: the outer IPv6 headers that take packets along the paths of EVs."""
 
 from dataclasses import dataclass
 from ipaddress import IPv6Address
@@ -20,9 +20,9 @@ class Carrier:
 
     Attributes:
         plane: the port that it leaves by.
-        address: the outer destination, for the socket: the kernel routes on it.
-        template: the outer header up to the payload length.
-        rest: the outer header behind the payload length.
+        address: the outer destination, as a socket address: the kernel routes by it.
+        template: the outer header before the payload length.
+        rest: the outer header after the payload length.
     """
 
     plane: int
@@ -31,29 +31,29 @@ class Carrier:
     rest: bytes
 
     def outer_header(self, inner_bytes: int) -> bytes:
-        """The 40 bytes in front of an inner packet of that length."""
+        """The 40 bytes before an inner packet of `inner_bytes`."""
         return self.template + inner_bytes.to_bytes(2, "big") + self.rest
 
 
 class Carriers:
-    """The carriers from one host, computed on first use and kept."""
+    """The carriers from one host, computed at first use."""
 
     def __init__(self, topology: Topology, host: Node) -> None:
         self._topology = topology
         self._host = host
         self._source = addressing.nic_address(topology, host).packed
-        self._known: dict[tuple[bytes, int, int, int], Carrier] = {}
+        self._carriers: dict[tuple[bytes, int, int, int], Carrier] = {}
 
     def to(self, peer: bytes, ev: int, dscp: int, ecn: int = ECT0) -> Carrier:
-        """The carrier to the NIC with that address.
+        """The carrier to the NIC with the address `peer`.
 
         Raises:
             LookupError: no host of the fabric has that address.
         """
         key = peer, ev, dscp, ecn
-        carrier = self._known.get(key)
+        carrier = self._carriers.get(key)
         if carrier is None:
-            carrier = self._known[key] = self._compute(peer, ev, dscp << 2 | ecn)
+            carrier = self._carriers[key] = self._compute(peer, ev, dscp << 2 | ecn)
         return carrier
 
     def _compute(self, peer: bytes, ev: int, traffic_class: int) -> Carrier:

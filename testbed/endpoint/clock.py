@@ -1,18 +1,18 @@
-"""The one clock: CLOCK_MONOTONIC in ns, and what converts kernel receive timestamps to it."""
+"""The clock of all records, CLOCK_MONOTONIC in ns, and its offset from kernel timestamps."""
 
 import time
 from collections.abc import Callable
 
 now_ns: Callable[[], int] = time.monotonic_ns
-"""Read the clock that every record is stamped with."""
+"""Read the clock that stamps every record."""
 
 _TRIES = 5
 
 
 def realtime_offset_ns() -> int:
-    """CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, from the quickest of a few paired readings.
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC in ns, from the fastest of a few paired readings.
 
-    Kernel receive timestamps are CLOCK_REALTIME, which may be slewed: read this again every second.
+    Kernel receive timestamps are CLOCK_REALTIME, which may be slewed: call this again every second.
     """
     best_width, best = 1 << 62, 0
     for _ in range(_TRIES):

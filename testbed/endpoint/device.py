@@ -1,13 +1,13 @@
-"""An RDMA device for programs that run in a host of the fabric: the verbs, with sockets.
+"""An RDMA device for programs that run in a host of the fabric: the verbs over sockets.
 
     with open_device() as device:
         cq = device.context.create_cq()
         ...
         device.wait(cq)
 
-There is no hardware behind it: the device works while the program is in `poll` or `wait`, as with
-manual progress in libfabric. A program that does something else for long is, to its peers, a NIC
-that does not answer.
+There is no hardware: the device works while the program is in `poll` or `wait`, as with manual
+progress in libfabric. To its peers, a program that does something else for long is a NIC that does
+not answer.
 """
 
 import os
@@ -177,17 +177,17 @@ def open_device() -> Device:
     try:
         topology = Topology.model_validate_json(TOPOLOGY_FILE.read_text(encoding="utf-8"))
     except OSError as error:
-        raise _nowhere() from error
+        raise _not_in_a_host() from error
     names = {name.partition("-")[0] for _, name in socket.if_nameindex()}
     hosts = [host for host in topology.hosts if host.name in names]
     if len(hosts) != 1:
-        raise _nowhere()
+        raise _not_in_a_host()
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, NICENESS)
     return Device(topology, hosts[0])
 
 
-def _nowhere() -> MachineError:
+def _not_in_a_host() -> MachineError:
     return MachineError(
         "this program does not run in a host of a fabric",
         "testbed shell, and at its prompt: h0 python PROGRAM",

@@ -1,4 +1,4 @@
-"""How well a process kept up: how late it woke, what it used, what it lost."""
+"""How well a process keeps up: how late it wakes, its CPU time, the packets it loses."""
 
 import os
 import time
@@ -12,7 +12,7 @@ _P99 = 0.99
 
 
 class HealthLog:
-    """Appends one line a second to the run's health.jsonl, shared by all processes of the run."""
+    """Appends a line per second to the run's health.jsonl, which all processes of the run share."""
 
     def __init__(self, path: Path, process: str, now_ns: int) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -21,7 +21,7 @@ class HealthLog:
         self._cpu_ns = time.process_time_ns()
         self._lags: list[int] = []
         self.lag = self._lags.append
-        """Take note of how late the process woke, or how late it acted on a packet, in ns."""
+        """Record how late the process woke, or how late it handled a packet, in ns."""
 
     @property
     def due_ns(self) -> int:

@@ -1,7 +1,7 @@
 """sendmmsg(2) and recvmmsg(2), which Python lacks: many packets with one system call.
 
-All buffers are made once, the kernel's structures with them; of these only what changes from packet
-to packet is written, as bytes: to set the fields of a ctypes structure takes longer than to send.
+All buffers and the kernel's structures are made once. Only the fields that change from packet to
+packet are written, as bytes: setting the fields of a ctypes structure takes longer than sending.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ _MESSAGE: Final = struct.Struct("@PIPNPNi0PI0P")
 """`struct mmsghdr`: name, length; iovecs, their number; control messages, length; flags; received
 bytes."""
 _RECEIVED: Final = struct.Struct("@40xN8xI0P")
-"""The lengths that recvmmsg tells: of the control messages and of the packet."""
+"""The lengths that recvmmsg returns: of the control messages and of the packet."""
 
 _SOCKADDR: Final = struct.Struct("@HHI16sI")
 """`struct sockaddr_in6`: family, port, flow information, address, scope."""
@@ -25,7 +25,7 @@ _NAME_BYTES: Final = _SOCKADDR.size
 _ADDRESS_OFFSET: Final = 8
 _ADDRESS_BYTES: Final = 16
 _DESTINATION: Final = 24
-"""Where the destination stands in an IPv6 header."""
+"""The offset of the destination in an IPv6 header."""
 _DESTINATION_END: Final = _DESTINATION + _ADDRESS_BYTES
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -36,10 +36,10 @@ def _address(buffer: bytearray) -> int:
 
 
 class Outbox:
-    """IPv6 packets, headers included, on their way to the kernel: `add` some, then `flush`."""
+    """IPv6 packets with their headers for the kernel: `add` some, then `flush`."""
 
     def __init__(self, packets: int, packet_bytes: int) -> None:
-        """Make room for so many packets of at most so many bytes."""
+        """Make room for `packets` of at most `packet_bytes` each."""
         self._room = packets
         self._packet_bytes = packet_bytes
         self._count = 0
@@ -53,18 +53,18 @@ class Outbox:
             _IOVEC.pack_into(iovec_room, i * _IOVEC.size, buffer + i * packet_bytes, 0)
             message = name, _NAME_BYTES, iovec, 1, 0, 0, 0, 0
             _MESSAGE.pack_into(self._messages, i * _MESSAGE.size, *message)
-        # Views, since what is assigned to a slice of a bytearray is copied before it is copied.
+        # Views: assigning to a slice of a bytearray would copy the data twice.
         self._buffer, self._names = memoryview(packet_room), memoryview(name_room)
         self._iovecs = memoryview(iovec_room).cast("L")  # each an address and a length
         self._first = _address(self._messages)
 
     @property
     def full(self) -> bool:
-        """Whether it must be flushed before more is added."""
+        """Whether it must be flushed before more packets are added."""
         return self._count == self._room
 
     def add(self, header: bytes, payload: bytes | memoryview, trailer: bytes) -> None:
-        """Take a copy of a packet, which goes where its outer header, the first, says."""
+        """Copy a packet; its destination is that of the outer header in `header`."""
         i, buffer = self._count, self._buffer
         start, name = i * self._packet_bytes, i * _NAME_BYTES + _ADDRESS_OFFSET
         payload_start = start + len(header)
@@ -85,7 +85,7 @@ class Outbox:
             sent = int(_libc.sendmmsg(fd, first, self._count - done, 0))
             if sent > 0:
                 done += sent
-            elif ctypes.get_errno() != EINTR:  # it says why about the first one only
+            elif ctypes.get_errno() != EINTR:  # the error is that of the first message
                 done += 1
                 refused += 1
         self._count = 0
@@ -93,15 +93,15 @@ class Outbox:
 
 
 class Inbox:
-    """Room for the packets of one call."""
+    """Room for the packets of one system call."""
 
     def __init__(self, packets: int, packet_bytes: int, control_bytes: int) -> None:
         """Make the buffers.
 
         Args:
-            packets: most packets of one call.
-            packet_bytes: the longest packet; what is longer is cut.
-            control_bytes: room for the control messages of one.
+            packets: the most packets of one call.
+            packet_bytes: the longest packet; longer ones are cut.
+            control_bytes: room for the control messages of one packet.
         """
         self.control = bytearray(packets * control_bytes)
         self.room = packets
@@ -116,17 +116,17 @@ class Inbox:
             _IOVEC.pack_into(self._iovecs, i * _IOVEC.size, first + i * packet_bytes, packet_bytes)
             iovec, ancillary = iovecs + i * _IOVEC.size, control + i * control_bytes
             messages.append(_MESSAGE.pack(0, 0, iovec, 1, ancillary, control_bytes, 0, 0))
-        self._as_asked = b"".join(messages)
-        self._messages = bytearray(self._as_asked)
+        self._template = b"".join(messages)
+        self._messages = bytearray(self._template)
         self._first = ctypes.c_void_p(_address(self._messages))
 
     def fill(self, fd: int) -> int:
-        """Take what waits in a socket, without blocking; returns the number of packets.
+        """Receive the packets that wait in a socket, without blocking; returns their number.
 
         Raises:
             OSError: the socket reports an error.
         """
-        self._messages[:] = self._as_asked
+        self._messages[:] = self._template
         count = int(_libc.recvmmsg(fd, self._first, self.room, socket.MSG_DONTWAIT, None))
         if count >= 0:
             return count
@@ -136,10 +136,10 @@ class Inbox:
         raise OSError(code, f"recvmmsg: {os.strerror(code)}")
 
     def packets(self, count: int) -> Iterator[tuple[bytes, int, int]]:
-        """Yield each packet, copied, with the place and the length of its words in `control`."""
-        start = place = 0
-        found = memoryview(self._messages)[: count * _RECEIVED.size]
-        for control_length, length in _RECEIVED.iter_unpack(found):
-            yield bytes(self._buffer[start : start + length]), place, control_length
+        """Yield each packet, copied, with offset and length of its part of `control`."""
+        start = offset = 0
+        messages = memoryview(self._messages)[: count * _RECEIVED.size]
+        for control_length, length in _RECEIVED.iter_unpack(messages):
+            yield bytes(self._buffer[start : start + length]), offset, control_length
             start += self._packet_bytes
-            place += self._control_bytes
+            offset += self._control_bytes

@@ -1,9 +1,9 @@
-"""A host's NIC: datagrams out on their EVs' paths, arrivals in when they are due.
+"""A host's NIC: sends datagrams on the paths of their EVs, hands over arrivals when they are due.
 
-Propagation delay is modelled here: each arrival waits until its kernel receive timestamp plus the
-delay of its path (the hop limit tells how many switches it crossed) plus what faults add
-(fabric/link_model/slow_links.py). So nobody has to wait for packets, only for times, and wakes a
-few hundred times a second.
+Propagation delay is modelled here. Each arrival waits until its kernel receive timestamp plus the
+delay of its path (the hop limit gives the number of switches) plus what faults add
+(fabric/link_model/slow_links.py). So the event loop waits for times only, not for packets, and
+wakes a few hundred times a second.
 """
 
 from bisect import insort
@@ -27,10 +27,10 @@ from testbed.mrc.constants import HOP_LIMIT
 from testbed.mrc.wire.datagram import new
 
 POLLS_PER_DELAY: Final = 8
-"""The socket is drained at least this often per propagation delay, so that nothing comes late."""
+"""The socket is read at least this often per propagation delay, so that no arrival is late."""
 
 MAX_SWITCHES: Final = 3
-"""On the longest path. A hop limit that tells of more, or of less than none, is none of ours."""
+"""On the longest path. Other hop limits are not of this testbed's packets."""
 
 _OFFSET_INTERVAL_NS: Final = NS_PER_S
 _ECN_MASK: Final = 0b11
@@ -73,10 +73,10 @@ class Nic(Closeable):
         self._offset_due_ns = 0
 
     def arrivals(self, now: int, core_ns: int) -> Iterator[tuple[bytes, Arrival, int]]:
-        """Yield what is due: each inner packet, how it came, how long ago (ns) it was due.
+        """Yield the inner packets that are due, each with its `Arrival` and how late it is, in ns.
 
-        A packet came when it was due, not when this process got round to it: neither the rounds
-        nor what holds them up is part of a round trip. But for the core, time never runs backwards:
+        A packet arrives when it is due, not when this process handles it: neither the rounds nor
+        their delays are part of a round trip. But for the core, time never runs backwards:
         no arrival is earlier than `core_ns`, the last time that it was given.
         """
         held, delay_ns = self._held, self._delay_ns
@@ -91,7 +91,7 @@ class Nic(Closeable):
                 due_ns += slow.extra_ns(packet)
             if not held or due_ns >= held[-1][0]:
                 held.append((due_ns, traffic_class, packet))
-            else:  # over a shorter path than one before it
+            else:  # its path is shorter than that of an earlier arrival
                 insort(held, (due_ns, traffic_class, packet), key=_DUE)
         while held and held[0][0] <= now:
             due_ns, traffic_class, packet = held.popleft()
@@ -100,7 +100,7 @@ class Nic(Closeable):
             yield packet, arrival, now_ns() - due_ns
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
-        """Take a packet for the next `flush`; returns the plane that it goes through.
+        """Queue a packet for the next `flush`; returns the plane that it goes through.
 
         Raises:
             LookupError: no host of the fabric has the address `peer`.
@@ -117,7 +117,7 @@ class Nic(Closeable):
         return carrier.plane
 
     def flush(self) -> None:
-        """Hand what was sent to the kernel."""
+        """Hand the queued packets to the kernel."""
         self._sockets.flush()
 
     def next_arrival_ns(self, now: int) -> int:
@@ -127,12 +127,12 @@ class Nic(Closeable):
 
     @property
     def overflowed(self) -> int:
-        """How many arrivals the socket had no room for."""
+        """The number of arrivals that the socket had no room for."""
         return self._sockets.overflowed
 
     @property
     def send_errors(self) -> int:
-        """How many packets the kernel refused to send."""
+        """The number of packets that the kernel refused to send."""
         return self._sockets.send_errors
 
     def close(self) -> None:

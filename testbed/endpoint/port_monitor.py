@@ -1,7 +1,8 @@
 """Carrier of the host's own ports, as the kernel announces it (rtnetlink, RTMGRP_LINK).
 
-The kernel tells of every change of a link in the network namespace; nothing has to be polled. Where
-it lost announcements (the socket's buffer was full) it says so, and is asked for the whole state.
+The kernel announces every change of a link in the network namespace, so nothing has to be polled.
+If it loses announcements because the socket's buffer is full, it reports that, and the whole state
+is requested.
 """
 
 import errno
@@ -34,13 +35,13 @@ class PortMonitor:
     """The ports of the network namespace that this process is in, and whether they have carrier."""
 
     def __init__(self, planes: Mapping[int, int]) -> None:
-        """Listen from now on; `planes` are the planes of the ports by interface index."""
+        """Listen from now on; `planes` gives the planes of the ports by interface index."""
         self._planes = planes
         self._up: dict[int, bool] = {}
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.setblocking(False)
         self._socket.bind((0, _RTMGRP_LINK))
-        self._ask()
+        self._request_state()
 
     @classmethod
     def of(cls, topology: Topology, host: Node) -> Self:
@@ -49,13 +50,13 @@ class PortMonitor:
         return cls({link.lower.ifindex: link.plane for link in links})
 
     def fileno(self) -> int:
-        """The file descriptor that is readable when there is news."""
+        """The file descriptor that is readable after a change."""
         return self._socket.fileno()
 
     def changes(self) -> Iterator[tuple[int, bool]]:
         """Yield every change since the last call: a plane, and whether its port has carrier.
 
-        A port is taken to have it at first: one that has not is a change.
+        All ports count as having carrier at first, so a port without it is a change.
         """
         while True:
             try:
@@ -65,7 +66,7 @@ class PortMonitor:
             except OSError as error:
                 if error.errno != errno.ENOBUFS:
                     raise
-                self._ask()
+                self._request_state()
                 continue
             for index, up in _links_in(data):
                 plane = self._planes.get(index)
@@ -77,14 +78,14 @@ class PortMonitor:
         """Stop listening."""
         self._socket.close()
 
-    def _ask(self) -> None:
+    def _request_state(self) -> None:
         length = _HEADER.size + _LINK.size
         header = _HEADER.pack(length, _RTM_GETLINK, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0)
         self._socket.send(header + _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
 
 
 def _links_in(data: bytes) -> Iterator[tuple[int, bool]]:
-    """The interfaces that netlink messages tell of: index, and whether it is up with carrier."""
+    """The interfaces in netlink messages: index, and whether it is up with carrier."""
     position = 0
     while position + _HEADER.size <= len(data):
         length, kind, _, _, _ = _HEADER.unpack_from(data, position)

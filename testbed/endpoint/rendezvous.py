@@ -1,7 +1,7 @@
-"""How two programs meet before they can use their queue pairs: a TCP connection beside them.
+"""The TCP connection by which two programs exchange the parameters of their queue pairs.
 
-As with perftest: one end listens, the other calls it, and each tells the other its queue pairs'
-numbers, first PSNs and memory. MRC itself sets nothing up. The connection crosses the fabric as
+As with perftest, one end listens, the other calls it, and each sends the other its queue pairs'
+numbers, first PSNs and memory. MRC itself sets up nothing. The connection crosses the fabric as
 ordinary traffic.
 """
 
@@ -23,15 +23,15 @@ from testbed.mrc import MemoryRegion
 from testbed.mrc.verbs import Destination, VerbsQp
 
 PORT = 18515
-"""perftest's."""
+"""The port that perftest uses."""
 
-PATIENCE_S = 120.0
+TIMEOUT_S = 120.0
 _RETRY_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteMemory:
-    """A memory region of the peer's."""
+    """A memory region of the peer."""
 
     va: int
     rkey: int
@@ -49,7 +49,7 @@ class Rendezvous(Closeable):
         self.calls = calls
         self._device = device
         self._connection = connection
-        self._heard = b""
+        self._received = b""
         self._ended = False
 
     def exchange(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -60,12 +60,12 @@ class Rendezvous(Closeable):
         """
         self._connection.sendall(json.dumps(message).encode() + b"\n")
         self.work(self._has_line)
-        line, _, self._heard = self._heard.partition(b"\n")
-        told: dict[str, Any] = json.loads(line)
-        return told
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def work(self, until: Callable[[], bool]) -> None:
-        """Have the device work until `until` says so.
+        """Have the device work until `until` returns true.
 
         Raises:
             ConnectionError: the peer's program has ended.
@@ -76,19 +76,19 @@ class Rendezvous(Closeable):
             raise ConnectionError("the peer's program has ended")
 
     def connect(self, qps: Sequence[VerbsQp], region: MemoryRegion) -> RemoteMemory:
-        """Connect queue pairs to as many of the peer's; returns the memory that it offers.
+        """Connect queue pairs to as many of the peer's; returns the memory region that it offers.
 
         When this returns both ends are in RTS.
 
         Raises:
             ValueError: the peer has another number of queue pairs.
         """
-        own = {
+        parameters = {
             "address": self._device.context.port.address.hex(),
             "qps": [[qp.local.qpn, qp.local.psn] for qp in qps],
             "memory": [region.va, region.rkey, len(region.buffer)],
         }
-        peer = self.exchange(own)
+        peer = self.exchange(parameters)
         address = bytes.fromhex(peer["address"])
         for qp, (qpn, psn) in zip(qps, peer["qps"], strict=True):
             qp.connect(Destination(address, qpn, psn))
@@ -96,18 +96,18 @@ class Rendezvous(Closeable):
         return RemoteMemory(*peer["memory"])
 
     def _has_line(self) -> bool:
-        return b"\n" in self._heard
+        return b"\n" in self._received
 
     def _peer_ended(self) -> bool:
-        """Read what there is; whether no more will come."""
+        """Read what has arrived; returns whether the peer has closed the connection."""
         while not self._ended and select.select([self._connection], [], [], 0)[0]:
             data = self._connection.recv(1 << 16)
-            self._heard += data
+            self._received += data
             self._ended = not data
         return self._ended
 
     def __exit__(self, *raised: object) -> None:
-        """Wait for the peer, which may still need the device's answers; then close."""
+        """Wait until the peer is done, which may still need the device's answers; then close."""
         if not any(raised):
             self.exchange({"state": "done"})
         self.close()
@@ -121,13 +121,13 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
     """Call the program that listens on a host, or listen for one that calls (no `server`).
 
     Args:
-        device: this end's.
-        server: the other host's name, or the address of its own stack in plane 0.
-        port: TCP's.
+        device: the device of this end.
+        server: the other host's name, or the address of its ordinary traffic in plane 0.
+        port: the TCP port.
 
     Raises:
-        InputError: there is no such host.
-        TimeoutError: nobody listened, or called, for `PATIENCE_S`.
+        InputError: no host has that name or address.
+        TimeoutError: no program listened, or called, for `TIMEOUT_S`.
     """
     if server is None:
         return Rendezvous(device, _listen(port), calls=False)
@@ -136,7 +136,7 @@ def meet(device: Device, server: str | None = None, *, port: int = PORT) -> Rend
 
 
 def host_called(topology: Topology, name: str) -> Node:
-    """The host of that name, or of that address of its own stack: Mininet's prompt puts one for it.
+    """The host with that name or address of ordinary traffic, which Mininet's prompt inserts.
 
     Raises:
         InputError: there is none.
@@ -150,14 +150,14 @@ def host_called(topology: Topology, name: str) -> Node:
 
 def _listen(port: int) -> socket.socket:
     with socket.create_server(("::", port), family=socket.AF_INET6) as listener:
-        listener.settimeout(PATIENCE_S)
+        listener.settimeout(TIMEOUT_S)
         connection, _ = listener.accept()
     connection.settimeout(None)
     return connection
 
 
 def _call(server: str, port: int) -> socket.socket:
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + TIMEOUT_S
     while True:
         try:
             return socket.create_connection((server, port))

@@ -1,8 +1,8 @@
 """Raw sockets of a host: IPv6-in-IPv6 out with a header built by hand, inner packets in.
 
-No function of the kernel stands in for MRC here: it forwards, and hands over what arrives for the
-NIC's uSID. Outgoing packets carry a complete outer header (IPPROTO_RAW); an incoming packet loses
-its outer header to the kernel, which tells traffic class, hop limit and receive time beside it.
+The kernel only forwards, and hands over what arrives for the NIC's uSID. Outgoing packets carry a
+complete outer header (IPPROTO_RAW). The kernel removes the outer header of incoming packets, and
+reports traffic class, hop limit and receive time in control messages.
 """
 
 import socket
@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from testbed.endpoint.mmsg import Inbox, Outbox
+from testbed.model.units import NS_PER_S
 from testbed.mrc.wire.datagram import new
 
 SO_TIMESTAMPNS: Final = 35
@@ -23,19 +24,19 @@ IPPROTO_IPV6_IN_IPV6: Final = 41
 BUFFER_BYTES: Final = 8 << 20
 MAX_PACKET: Final = 9000
 BATCH: Final = 64
-"""Most packets of one system call."""
+"""The most packets of one system call."""
 
 _CONTROL_HEADER: Final = struct.Struct("@Nii")
 _CONTROL_ALIGNMENT: Final = struct.calcsize("@N")
 
 
 class Received(NamedTuple):
-    """One inner packet and what its outer header and the kernel said.
+    """One inner packet, with fields of its outer header and the kernel's timestamp.
 
     Attributes:
-        packet: the inner packet, whole.
-        traffic_class: of the outer header: DSCP and ECN.
-        hop_limit: of the outer header, as it arrived.
+        packet: the whole inner packet.
+        traffic_class: the traffic class of the outer header: DSCP and ECN.
+        hop_limit: the hop limit of the outer header, as it arrived.
         realtime_ns: when the kernel received it, CLOCK_REALTIME.
     """
 
@@ -51,7 +52,7 @@ _WORDS: Final = {
     (socket.SOL_SOCKET, SO_TIMESTAMPNS): ("qq", ("seconds", "nanoseconds")),
     (socket.SOL_SOCKET, SO_RXQ_OVFL): ("I", ("overflowed",)),
 }
-"""The control messages that are asked for: the form of their data, and its names."""
+"""The control messages that are requested: the format of their data, and its names."""
 
 _ANCILLARY_BYTES: Final = sum(
     socket.CMSG_SPACE(struct.calcsize(f"={code}")) for code, _ in _WORDS.values()
@@ -59,37 +60,37 @@ _ANCILLARY_BYTES: Final = sum(
 
 
 class _Layout(NamedTuple):
-    """How the control messages of a packet are read, all at once.
+    """How all control messages of a packet are read at once.
 
     Attributes:
-        words: their data, in the order in which the kernel gives them.
-        wanted: from these: traffic class, hop limit, seconds, nanoseconds.
-        overflowed: which of them counts what the socket had no room for, if one does.
+        words: their data, in the kernel's order.
+        select: picks from the data traffic class, hop limit, seconds, nanoseconds.
+        overflowed: the index of the count of packets that the socket had no room for, if present.
     """
 
     words: struct.Struct
-    wanted: Callable[[tuple[int, ...]], tuple[int, int, int, int]]
+    select: Callable[[tuple[int, ...]], tuple[int, int, int, int]]
     overflowed: int | None
 
 
 def _find_layout(control: bytearray, start: int, length: int) -> _Layout:
-    """Walk through the control messages of a packet.
+    """The layout of a packet's control messages.
 
-    One has the same words at the same places as every other with as many: a kernel gives them in
-    its own order, and only the count of overflows may be missing.
+    Packets whose control messages have the same length have the same layout: a kernel always uses
+    the same order, and only the count of overflows may be missing.
     """
-    words, found, position = "=", list[str](), 0
+    words, fields, position = "=", list[str](), 0
     while position < length:
         size, level, kind = _CONTROL_HEADER.unpack_from(control, start + position)
         code, names = _WORDS[level, kind]
         space = -(-size // _CONTROL_ALIGNMENT) * _CONTROL_ALIGNMENT
         rest = space - _CONTROL_HEADER.size - struct.calcsize(f"={code}")
         words += f"{_CONTROL_HEADER.size}x{code}{rest}x"
-        found += names
+        fields += names
         position += space
-    wanted = map(found.index, ("traffic_class", "hop_limit", "seconds", "nanoseconds"))
-    overflowed = found.index("overflowed") if "overflowed" in found else None
-    return _Layout(struct.Struct(words), itemgetter(*wanted), overflowed)
+    indexes = map(fields.index, ("traffic_class", "hop_limit", "seconds", "nanoseconds"))
+    overflowed = fields.index("overflowed") if "overflowed" in fields else None
+    return _Layout(struct.Struct(words), itemgetter(*indexes), overflowed)
 
 
 class HostSockets:
@@ -99,8 +100,9 @@ class HostSockets:
         """Open them.
 
         Args:
-            source: an address of this namespace. Packets bear their own, but for a socket that is
-                bound to none the kernel seeks one with each: a seventh of what sending costs.
+            source: an address of this namespace. Packets carry their own source address, but for
+                an unbound socket the kernel looks one up for each packet: a seventh of the cost of
+                sending.
         """
         self._out = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_RAW)
         self._out.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, BUFFER_BYTES)
@@ -121,16 +123,16 @@ class HostSockets:
     def send(
         self, outer: bytes, header: bytes, payload: bytes | memoryview, trailer: bytes
     ) -> None:
-        """Take one packet for the next `flush`; where too many wait, they go at once."""
+        """Queue a packet for the next `flush`; if the queue is full, flush it first."""
         outbox = self._outbox
         if outbox.full:
             self.flush()
         outbox.add(outer + header, payload, trailer)
 
     def flush(self) -> None:
-        """Hand what waits to the kernel; a port without carrier loses it, as a NIC would.
+        """Hand the queued packets to the kernel; a port without carrier loses them, as a NIC does.
 
-        What the kernel refuses is counted in `send_errors`.
+        Packets that the kernel refuses are counted in `send_errors`.
         """
         self.send_errors += self._outbox.flush(self._out.fileno())
 
@@ -141,16 +143,16 @@ class HostSockets:
         count = inbox.room
         while count == inbox.room:
             count = inbox.fill(fd)
-            for packet, place, length in inbox.packets(count):
+            for packet, offset, length in inbox.packets(count):
                 layout = layouts.get(length)
                 if layout is None:
-                    layout = layouts[length] = _find_layout(control, place, length)
-                words, wanted, overflowed = layout
-                said = words.unpack_from(control, place)
+                    layout = layouts[length] = _find_layout(control, offset, length)
+                words, select, overflowed = layout
+                data = words.unpack_from(control, offset)
                 if overflowed is not None:
-                    self.overflowed = said[overflowed]
-                traffic_class, hop_limit, seconds, nanoseconds = wanted(said)
-                realtime_ns = seconds * 1_000_000_000 + nanoseconds
+                    self.overflowed = data[overflowed]
+                traffic_class, hop_limit, seconds, nanoseconds = select(data)
+                realtime_ns = seconds * NS_PER_S + nanoseconds
                 yield new(Received, (packet, traffic_class, hop_limit, realtime_ns))
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
-from testbed.host.planning import plan_endpoints
+from testbed.host.plan import plan_endpoints
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress

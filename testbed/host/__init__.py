@@ -1,1 +1,1 @@
-"""What a host does, whatever carries its packets: shared by the endpoint and the simulator."""
+"""The work of a host, shared by the emulation's endpoint and the simulator."""

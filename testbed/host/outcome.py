@@ -1,4 +1,4 @@
-"""What became of every flow of a run, from what its hosts report."""
+"""The outcome of every flow of a run, from the reports of its hosts."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -61,5 +61,5 @@ def flow_outcomes(
 
 
 def host_counts(report: Mapping[str, Any]) -> dict[str, Any]:
-    """What a host reports beside its flows."""
+    """The counts of a host that are not of a flow, from its report."""
     return {name: value for name, value in report.items() if name not in {"sent", "received"}}

@@ -1,14 +1,20 @@
-"""What one endpoint is told before it starts."""
+"""Each host's part in a run: its queue pairs and their EVs, from the scenario."""
 
+from collections import defaultdict
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
-from testbed.model.ecmp import Move
+from testbed.model.ecmp import Move, outages_of
+from testbed.model.fabric.addressing import links_of_path
 from testbed.model.fabric.ev_set import EvChoice
-from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.nodes import Link, Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.transport import Transport
+from testbed.model.flows import flows_of
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Roce, Tcp, Transport
 from testbed.model.workload import Workload
+from testbed.mrc.constants import FIRST_QPN
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,13 +23,13 @@ class QpPlan:
 
     Attributes:
         peer: the host at the other end.
-        lane: which of the queue pairs between the two.
-        qpn: this end's queue pair number.
-        peer_qpn: the other end's.
-        sends: the number of the flow that this end sends, None if it only receives.
-        receives: the number of the flow that this end receives, None if it only sends.
-        evs: the EVs from here to the peer.
-        moves: when the fabric puts it on another path, where the host has no say in it.
+        lane: the index of the queue pair among those between the two hosts.
+        qpn: the queue pair number of this end.
+        peer_qpn: the queue pair number of the other end.
+        sends: the number of the flow that this end sends; None if it only receives.
+        receives: the number of the flow that this end receives; None if it only sends.
+        evs: the EVs from this host to the peer.
+        moves: when the fabric's routing puts it on which path, if the fabric chooses the path.
     """
 
     peer: Node
@@ -42,14 +48,15 @@ class EndpointPlan:
 
     Attributes:
         topology: the fabric.
-        transport: how it sends.
-        workload: what it sends.
-        host: which of the fabric's hosts this is.
+        transport: the transport of all its queue pairs.
+        workload: the workload of the run.
+        host: the host.
         qps: its queue pairs.
         longest_bytes: the longest message of any flow.
-        seed: of the run: chooses content and the order of EVs.
-        raw_directory: where records go while the run lasts.
-        serialised: whether a lone packet takes the time of its bits at every hop.
+        seed: the run's seed; it chooses content and the order of EVs.
+        raw_directory: the directory of the records while the run lasts.
+        serialised: whether a link forwards a packet when its last bit has left, as real links do.
+            The kernel's forward it with its first bit, on an idle link.
     """
 
     topology: Topology
@@ -61,3 +68,70 @@ class EndpointPlan:
     seed: int
     raw_directory: Path
     serialised: bool
+
+
+def plan_endpoints(
+    scenario: Scenario, raw_directory: Path, *, serialised: bool = False
+) -> dict[Node, EndpointPlan]:
+    """Plan both ends of every queue pair of a scenario; returns the plan of each host that has one.
+
+    The other arguments are fields of `EndpointPlan`.
+    """
+    topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
+    numbers = {(flow.src, flow.dst, flow.lane): flow.number for flow in flows_of(scenario)}
+    qpns: dict[Node, count[int]] = defaultdict(lambda: count(FIRST_QPN))
+    qps: dict[Node, list[QpPlan]] = defaultdict(list)
+    for a, b, lane in dict.fromkeys((min(a, b), max(a, b), lane) for a, b, lane in numbers):
+        a_qpn, b_qpn = next(qpns[a]), next(qpns[b])
+        for host, peer, host_qpn, peer_qpn in ((a, b, a_qpn, b_qpn), (b, a, b_qpn, a_qpn)):
+            qps[host].append(
+                QpPlan(
+                    peer=peer,
+                    lane=lane,
+                    qpn=host_qpn,
+                    peer_qpn=peer_qpn,
+                    sends=numbers.get((host, peer, lane)),
+                    receives=numbers.get((peer, host, lane)),
+                    evs=transport.choose_evs(topology, host, peer, lane=lane, seed=seed),
+                    moves=_moves(scenario, host, peer, lane),
+                )
+            )
+    return {
+        host: EndpointPlan(
+            topology=topology,
+            transport=transport,
+            workload=scenario.workload,
+            host=host,
+            qps=tuple(host_qps),
+            longest_bytes=scenario.longest_bytes,
+            seed=seed,
+            raw_directory=raw_directory,
+            serialised=serialised,
+        )
+        for host, host_qps in qps.items()
+    }
+
+
+def _moves(scenario: Scenario, host: Node, peer: Node, lane: int) -> tuple[Move, ...]:
+    """The paths on which routing puts a queue pair whose path the fabric chooses, after faults."""
+    topology, transport = scenario.topology, scenario.transport
+    if not isinstance(transport, Roce | Tcp) or transport.convergence is None:
+        return ()
+    flow = transport.hashed_flow(host, peer, lane=lane, seed=scenario.seed)
+    outages = outages_of(scenario.scheduled_faults)
+    return flow.moves(topology, outages, round(transport.convergence * topology.dilation))
+
+
+def links_in_use_by_all(scenario: Scenario) -> tuple[Link, ...]:
+    """The T0-T1 links that the active EVs of every flow cross: a fault there affects all flows."""
+    topology = scenario.topology
+
+    def crossed(plan: QpPlan, host: Node) -> set[str]:
+        paths = (links_of_path(topology, host, plan.peer, ev.path) for ev in plan.evs if ev.active)
+        return {link.name for links in paths for link in links if link.is_fabric}
+
+    plans = plan_endpoints(scenario, Path())
+    crossed_by_flow = [
+        crossed(qp, host) for host, plan in plans.items() for qp in plan.qps if qp.sends is not None
+    ]
+    return tuple(topology.links[name] for name in sorted(set.intersection(*crossed_by_flow)))

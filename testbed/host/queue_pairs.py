@@ -94,7 +94,7 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
     """The stack of MRC or RoCE, which run in the process that drives them.
 
     Raises:
-        ValueError: the plan's transport is the kernel's.
+        ValueError: the transport of the plan runs in the kernel.
     """
     match plan.transport:
         case Mrc():

@@ -1,54 +1,42 @@
-"""What one host writes down: a recorder for each of its tables."""
+"""The recorders of one process, and those of a host's tables."""
 
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
 
+from testbed.model.closeable import Closeable
 from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 
-_Append = Callable[..., None]
-_Extend = Callable[[Sequence[tuple[int, ...]]], None]
+
+class _NoRecorder:
+    """Takes rows like a `Recorder`, and records nothing."""
+
+    def append(self, *_: object) -> None:
+        """Drop a row."""
+
+    def extend(self, _: object) -> None:
+        """Drop rows."""
 
 
-class Tables:
-    """The recorders of one host, each a function that appends a row.
+class Recorders(Closeable):
+    """The recorders that one process has opened; without a directory they record nothing."""
 
-    What there is a row of for each packet is appended by many. With no directory they record
-    nothing.
-    """
-
-    def __init__(self, directory: Path | None, host: str) -> None:
-        """Create the raw files."""
+    def __init__(self, directory: Path | None) -> None:
+        """Open recorders in `directory` from now on."""
+        self._directory = directory
         self._files = ExitStack()
         self._recorders: list[Recorder] = []
 
-        def recorder(table: records.Table) -> Recorder | None:
-            if directory is None:
-                return None
-            made = Recorder(raw_path(directory, host, table), table)
-            self._recorders.append(self._files.enter_context(made))
-            return made
-
-        def extender(table: records.Table) -> _Extend:
-            made = recorder(table)
-            return _forget if made is None else made.extend
-
-        def appender(table: records.Table) -> _Append:
-            made = recorder(table)
-            return _forget if made is None else made.append
-
-        self.arrivals = extender(records.ARRIVALS)
-        self.transmissions = extender(records.TRANSMISSIONS)
-        self.losses = appender(records.LOSSES)
-        self.ev_events = appender(records.EV_EVENTS)
-        self.qp = appender(records.QP)
-        self.completions = appender(records.COMPLETIONS)
-        self.operations = appender(records.OPERATIONS)
+    def open(self, process: str, table: records.Table) -> Recorder | _NoRecorder:
+        """Create the raw file of a table, with the rows of a process."""
+        if self._directory is None:
+            return _NoRecorder()
+        recorder = Recorder(raw_path(self._directory, process, table), table)
+        self._recorders.append(self._files.enter_context(recorder))
+        return recorder
 
     def flush(self) -> None:
-        """Hand everything recorded so far to the kernel: a process that is killed leaves it."""
+        """Hand everything recorded so far to the kernel: it remains if the process is killed."""
         for recorder in self._recorders:
             recorder.flush()
 
@@ -56,14 +44,20 @@ class Tables:
         """Close every file."""
         self._files.close()
 
-    def __enter__(self) -> Self:
-        """Return the tables themselves."""
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """Close every file."""
-        self.close()
+class Tables(Recorders):
+    """The tables of one host, each a function that records a row.
 
+    `arrivals` and `transmissions` have a row for each packet and take many rows at once.
+    """
 
-def _forget(*_: object) -> None:
-    pass
+    def __init__(self, directory: Path | None, host: str) -> None:
+        """Create the raw files."""
+        super().__init__(directory)
+        self.arrivals = self.open(host, records.ARRIVALS).extend
+        self.transmissions = self.open(host, records.TRANSMISSIONS).extend
+        self.losses = self.open(host, records.LOSSES).append
+        self.ev_events = self.open(host, records.EV_EVENTS).append
+        self.qp = self.open(host, records.QP).append
+        self.completions = self.open(host, records.COMPLETIONS).append
+        self.operations = self.open(host, records.OPERATIONS).append

@@ -3,8 +3,10 @@
 engine    a heap of events
 packet    what crosses the fabric
 link      one direction of a link: a port with its queues, and the wire behind it
-fabric    the directions of a topology, the routes over them, faults
-host      what drives the queue pairs of one host
+wire      what faults do to the packets on a wire
+fabric    the directions of a topology, and the routes over them
+host      the rounds of one host's queue pairs
+faults    the faults of the timeline, and their records
 mapper    the Clustermapper's probes
 run       a scenario from beginning to end, into a run directory
 """

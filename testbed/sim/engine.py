@@ -1,28 +1,28 @@
-"""Virtual time: what happens when."""
+"""Virtual time: a queue of events."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
 Call = Callable[[int, Any], None]
-"""What is called when its time has come: with the time, and what it was scheduled with."""
+"""Called at its time, with the time and the argument that it was scheduled with."""
 
 
 class Event:
     """Something that happens at a time: a packet reaches the end of a link, a port is free.
 
-    What each packet needs at each hop is itself the event: nothing is made to schedule it.
+    Packets and links are events themselves, so that no object is made for each hop of a packet.
     """
 
     __slots__ = ()
 
     def happen(self, now_ns: int) -> None:
-        """Do what is due."""
+        """Do what is due at this time."""
         raise NotImplementedError
 
 
-class _Call(Event):
-    """A call."""
+class _Callback(Event):
+    """A call of a function."""
 
     __slots__ = ("_argument", "_call")
 
@@ -31,15 +31,15 @@ class _Call(Event):
         self._argument = argument
 
     def happen(self, now_ns: int) -> None:
-        """Make it."""
+        """Call the function."""
         self._call(now_ns, self._argument)
 
 
 class Engine:
-    """Makes happen what is due, in order of time, then of scheduling.
+    """Runs events in the order of their times, and of scheduling for equal times.
 
-    What is due at one time stands in a list of its own, and a heap holds the times alone: numbers,
-    compared without a look at anything else. A heap of a thousand hosts' events fits no cache.
+    The events of one time are in a list. The heap holds only the times: numbers, which compare
+    without access to other objects. A heap of a thousand hosts' events would not fit a cache.
 
     Attributes:
         now_ns: the time.
@@ -48,17 +48,17 @@ class Engine:
     __slots__ = ("_due", "_times", "now_ns")
 
     def __init__(self) -> None:
-        """Start at 0 with nothing to do."""
+        """Begin at time 0 without events."""
         self._times: list[int] = []
         self._due: dict[int, list[Event]] = {}
         self.now_ns = 0
 
     def at(self, time_ns: int, call: Call, argument: object = None) -> None:
-        """Have `call(time_ns, argument)` called then."""
-        self.schedule(time_ns, _Call(call, argument))
+        """Schedule `call(time_ns, argument)`."""
+        self.schedule(time_ns, _Callback(call, argument))
 
     def schedule(self, time_ns: int, event: Event) -> None:
-        """Have an event happen then."""
+        """Schedule an event."""
         due = self._due.get(time_ns)
         if due is None:
             self._due[time_ns] = [event]
@@ -67,18 +67,18 @@ class Engine:
             due.append(event)
 
     def step(self) -> None:
-        """Let time pass until the next thing is due, and do all that is due then.
+        """Advance to the time of the next event, and run all events of that time.
 
         Raises:
-            IndexError: nothing is due ever again.
+            IndexError: no event is scheduled.
         """
         now_ns = self.now_ns = heappop(self._times)
-        for event in self._due[now_ns]:  # what is added meanwhile is done as well
+        for event in self._due[now_ns]:  # including those added meanwhile
             event.happen(now_ns)
         del self._due[now_ns]
 
     def run(self, until_ns: int) -> None:
-        """Let time pass until then, and do what is due by then."""
+        """Advance to a time, and run all events up to it."""
         times, step = self._times, self.step
         while times and times[0] <= until_ns:
             step()

@@ -1,4 +1,4 @@
-"""The fabric of a topology in virtual time: its link directions, routes over them, faults."""
+"""The fabric of a topology in virtual time: its link directions, and routes over them."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,11 +16,11 @@ from testbed.sim.link import LinkDirection
 
 
 class Timing(StrEnum):
-    """Where a packet spends its time, besides waiting.
+    """Where a packet spends its time, besides queueing.
 
-    REAL: it is stored and forwarded at every hop, and its propagation delay lies along the way.
-    EMULATED: as in the emulation, it leaves a port as its service begins (HTB sends, and then waits
-    for as long as that takes), and all propagation delay is its receiver's business.
+    REAL: it is stored and forwarded at every hop, and propagation delay applies along the way.
+    EMULATED: as in the emulation, it leaves a port when its service begins (HTB sends it, then
+    waits for its serialisation), and the receiver applies all propagation delay.
     """
 
     REAL = "real"
@@ -28,12 +28,12 @@ class Timing(StrEnum):
 
 
 class Fabric:
-    """Link directions, made when a route first needs them: an unused one costs nothing."""
+    """The link directions of a topology, made when a route first needs them."""
 
     def __init__(
         self, topology: Topology, engine: Engine, seed: int, timing: Timing = Timing.REAL
     ) -> None:
-        """Stand idle. `seed` repeats every random choice of every link."""
+        """Begin without traffic. `seed` repeats every random choice of every link."""
         self._topology = topology
         self._engine = engine
         self._seed = seed
@@ -46,15 +46,15 @@ class Fabric:
         """The direction of a link that leaves one of its ports."""
         receiver = link.upper if sender == link.lower else link.lower
         name = f"{sender.node.name}>{receiver.node.name}"
-        found = self._directions.get(name)
-        if found is None:
+        direction = self._directions.get(name)
+        if direction is None:
             shape = shape_of(self._topology, link, sender)
             if self._timing is Timing.EMULATED:
                 shape = replace(shape, before_ns=0, behind_ns=0, at_once=True)
-            found = LinkDirection(name, shape, self._engine, self._dscp, self._seed)
-            self._directions[name] = found
+            direction = LinkDirection(name, shape, self._engine, self._dscp, self._seed)
+            self._directions[name] = direction
             self._links[name] = link.name
-        return found
+        return direction
 
     def named(self, name: str) -> LinkDirection:
         """The direction `a>b`.
@@ -62,23 +62,23 @@ class Fabric:
         Raises:
             KeyError: the fabric has no such link.
         """
-        found = direction_named(self._topology, name)
-        if found is None:
+        link_and_sender = direction_named(self._topology, name)
+        if link_and_sender is None:
             raise KeyError(name)
-        return self.direction(*found)
+        return self.direction(*link_and_sender)
 
     def route(self, src: Node, dst: Node, ev: int) -> tuple[LinkDirection, ...]:
         """The directions that a packet with that EV crosses."""
         path = path_of_ev(self._topology, src, dst, ev)
         links = links_of_path(self._topology, src, dst, path)
-        climb = len(links) // 2
+        hops_up = len(links) // 2
         return tuple(
-            self.direction(link, link.lower if i < climb else link.upper)
+            self.direction(link, link.lower if i < hops_up else link.upper)
             for i, link in enumerate(links)
         )
 
     def held_back_ns(self, links: int) -> int:
-        """How long a receiver holds back what has crossed so many links: see `Timing`."""
+        """How long a receiver holds back a packet that has crossed `links` links: see `Timing`."""
         if self._timing is Timing.REAL:
             return 0
         return self._topology.one_way_ns(links - 1)

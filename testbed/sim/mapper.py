@@ -14,7 +14,7 @@ from testbed.sim.link import LinkDirection
 from testbed.sim.packet import Packet
 
 PROBE_BYTES = 24
-"""UDP header and content of a probe, as in the emulation."""
+"""UDP header and content of a probe in bytes, as in the emulation."""
 
 
 class Agents:
@@ -36,14 +36,14 @@ class Agents:
         self._deny = deny
         self._dscp = DscpClasses().control
         self._routes: dict[ProbePath, tuple[LinkDirection, ...]] = {}
-        engine.at(mapper.prober.due_ns, self._turn)
+        engine.at(mapper.prober.due_ns, self._round)
 
-    def _turn(self, now_ns: int, _: object) -> None:
+    def _round(self, now_ns: int, _: object) -> None:
         if self._mapper.judge(now_ns):
             self._deny(self._mapper.denied_directions)
         for probe in self._mapper.prober.take_due(now_ns):
             self._send(now_ns, probe)
-        self._engine.at(self._mapper.prober.due_ns, self._turn)
+        self._engine.at(self._mapper.prober.due_ns, self._round)
 
     def _send(self, now_ns: int, probe: Probe) -> None:
         route = self._routes.get(probe.path)

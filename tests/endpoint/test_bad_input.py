@@ -14,7 +14,7 @@ import pytest
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.process import Endpoint
 from testbed.fabric.fabric import Fabric
-from testbed.host.planning import plan_endpoints
+from testbed.host.plan import plan_endpoints
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario

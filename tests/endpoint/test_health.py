@@ -52,9 +52,9 @@ def test_processor_time_is_this_process_s(tmp_path: Path) -> None:
 
 def test_several_processes_share_the_file(tmp_path: Path) -> None:
     logs = [HealthLog(tmp_path / "health.jsonl", f"h{i}", 0) for i in range(3)]
-    for _ in range(4):
+    for second in range(1, 5):
         for log in logs:
-            log.write(INTERVAL_NS, {})
+            log.write(second * INTERVAL_NS, {})
     assert [line["process"] for line in _lines(tmp_path / "health.jsonl")] == ["h0", "h1", "h2"] * 4
     for log in logs:
         log.close()

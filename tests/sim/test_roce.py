@@ -7,7 +7,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from testbed.files.scenarios import load_scenario
-from testbed.host.planning import plan_endpoints
+from testbed.host.plan import plan_endpoints
 from testbed.model.fabric.addressing import links_of_path
 from testbed.model.faults.kinds import Fault
 from testbed.model.scenario import Scenario

@@ -1,4 +1,4 @@
-"""Messages in a byte stream: each behind a header that says where it goes; sans-IO.
+"""Messages in a byte stream, each behind a header that says where it goes; sans-IO.
 
 As iWARP does over TCP (RFC 5041, tagged buffers): address, rkey and length travel with the data, so
 that the receiver puts every byte where a WRITE would have put it. The format is ours.
@@ -12,17 +12,17 @@ from testbed.mrc import MemoryTable
 _HEADER = struct.Struct("!QIIBI")
 HEADER_BYTES = _HEADER.size
 LONGEST_READ = 1 << 18
-"""Bytes taken from the stream at once."""
+"""The most bytes read from the stream at once."""
 
 
 class Frame(NamedTuple):
-    """What goes ahead of a message.
+    """The header of a message.
 
     Attributes:
-        va: where it goes.
+        va: the virtual address that it is written to.
         rkey: the key of the memory there.
-        length: its bytes.
-        immediate: what the receiver is told of it; None if it is told nothing.
+        length: the message's bytes.
+        immediate: the immediate data; None without.
     """
 
     va: int
@@ -32,20 +32,20 @@ class Frame(NamedTuple):
 
     def encode(self) -> bytes:
         """The header on the stream."""
-        told = self.immediate is not None
-        return _HEADER.pack(self.va, self.rkey, self.length, told, self.immediate or 0)
+        has_immediate = self.immediate is not None
+        return _HEADER.pack(self.va, self.rkey, self.length, has_immediate, self.immediate or 0)
 
     @classmethod
     def decode(cls, data: bytes) -> "Frame":
         """Read a header from the stream."""
-        va, rkey, length, told, immediate = _HEADER.unpack(data)
-        return cls(va, rkey, length, immediate if told else None)
+        va, rkey, length, has_immediate, immediate = _HEADER.unpack(data)
+        return cls(va, rkey, length, immediate if has_immediate else None)
 
 
 class FrameReader:
-    """Takes a stream apart and places its messages.
+    """Splits a stream into messages and places them in memory.
 
-    A message that would overwrite one that nobody has looked at yet waits, and so does the stream
+    A message that would overwrite one that has not been checked yet waits, and so does the stream
     behind it: TCP acknowledges bytes that its application has not read.
     """
 
@@ -55,22 +55,22 @@ class FrameReader:
         self._header = b""
         self._frame: Frame | None = None
         self._offset = 0
-        self._unseen: set[int] = set()
+        self._unchecked: set[int] = set()
 
     @property
-    def wants(self) -> int:
-        """How many bytes of the stream to hand over next, at most; 0 if they must wait."""
+    def next_size(self) -> int:
+        """The most bytes of the stream to feed next; 0 if they must wait."""
         frame = self._frame
         if frame is None:
             return HEADER_BYTES - len(self._header)
-        if frame.va in self._unseen:
+        if frame.va in self._unchecked:
             return 0
         return min(frame.length - self._offset, LONGEST_READ)
 
     def feed(self, data: bytes) -> tuple[int, Frame | None]:
-        """Take the next bytes, at most as many as it wants.
+        """Take the next bytes, at most `next_size`.
 
-        Returns how many of them are payload, and the message that they complete, if any.
+        Returns the number of payload bytes among them, and the message that they complete, if any.
 
         Raises:
             AccessError: the message may not be written where it says.
@@ -87,9 +87,9 @@ class FrameReader:
         if self._offset < frame.length:
             return len(data), None
         self._frame = None
-        self._unseen.add(frame.va)
+        self._unchecked.add(frame.va)
         return len(data), frame
 
-    def seen(self) -> None:
-        """All messages placed so far have been looked at."""
-        self._unseen.clear()
+    def release(self) -> None:
+        """Let all messages placed so far be overwritten: they have been checked."""
+        self._unchecked.clear()

@@ -1,4 +1,4 @@
-"""What the kernel tells of a connection: window, flight and RTT (linux/tcp.h, linux/mptcp.h)."""
+"""Window, flight and RTT of a connection, read from the kernel (linux/tcp.h, linux/mptcp.h)."""
 
 import ctypes
 import os
@@ -19,7 +19,7 @@ _MSS, _UNACKED, _SACKED, _LOST, _RETRANS, _RTT_US, _CWND = 2, 4, 5, 6, 7, 15, 18
 _SUBFLOWS = struct.Struct("=4I")
 """`struct mptcp_subflow_data`: its size, subflows, size of each in the kernel and here."""
 
-_MOST_SUBFLOWS = 16
+_MAX_SUBFLOWS = 16
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -48,7 +48,7 @@ def _infos(connection: socket.socket, protocol: int) -> Iterator[tuple[int, ...]
         data = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
         yield _TCP_INFO.unpack(data)
         return
-    room = bytearray(_SUBFLOWS.size + _MOST_SUBFLOWS * _TCP_INFO.size)
+    room = bytearray(_SUBFLOWS.size + _MAX_SUBFLOWS * _TCP_INFO.size)
     _SUBFLOWS.pack_into(room, 0, _SUBFLOWS.size, 0, 0, _TCP_INFO.size)
     buffer = (ctypes.c_char * len(room)).from_buffer(room)
     length = ctypes.c_uint32(len(room))
@@ -57,5 +57,5 @@ def _infos(connection: socket.socket, protocol: int) -> Iterator[tuple[int, ...]
         code = ctypes.get_errno()
         raise OSError(code, f"MPTCP_TCPINFO: {os.strerror(code)}")
     size, count, _, step = _SUBFLOWS.unpack_from(room)
-    for i in range(min(count, _MOST_SUBFLOWS)):
+    for i in range(min(count, _MAX_SUBFLOWS)):
         yield _TCP_INFO.unpack_from(room, size + i * step)

@@ -1,7 +1,7 @@
-"""Which plane brought which bytes of a Multipath TCP connection; sans-IO.
+"""The plane by which each byte of a Multipath TCP connection arrived; sans-IO.
 
-The connection's stream is read in order, whatever subflow its bytes came by. Every data segment
-says where in that stream its bytes belong: the Data Sequence Signal (RFC 8684, section 3.3).
+The connection's stream is read in order, whatever subflow its bytes arrived on. Every data segment
+says where its bytes belong in that stream: the Data Sequence Signal (RFC 8684, section 3.3).
 """
 
 import struct
@@ -18,9 +18,9 @@ _HALF = 1 << 31
 
 
 def data_sequence(packet: bytes | memoryview, segment: Segment) -> int | None:
-    """Where a segment's bytes begin in the connection's stream, modulo 2^32.
+    """The position of a segment's bytes in the connection's stream, modulo 2^32.
 
-    None if it does not say, or says it of other bytes than its own.
+    None if the segment does not give it, or gives that of other bytes.
     """
     at = IPV6_HEADER + _TCP_HEADER
     while at + 1 < segment.header_bytes and packet[at] != _KIND_END:
@@ -48,19 +48,19 @@ def _mapped(option: bytes, payload_bytes: int) -> int | None:
 
 
 class Origins:
-    """Remembers the plane of what has arrived and is not read yet.
+    """Remembers the planes of the bytes that have arrived and are not read yet.
 
-    What arrives twice, as Multipath TCP sends by another subflow what one holds up, counts for
-    the plane that was first.
+    Multipath TCP sends bytes again on another subflow if one delays them. Such bytes count for the
+    plane on which they arrived first.
     """
 
     def __init__(self) -> None:
-        """Begin where the stream does: what is read first came from its earliest segment."""
-        self._position: int | None = None  # in the stream, of what is read next
+        """Begin at the start of the stream, which is that of its earliest segment."""
+        self._position: int | None = None  # in the stream, of the next byte to read
         self._arrived: dict[int, tuple[int, int]] = {}  # by data sequence: bytes, plane
 
     def arrived(self, sequence: int, size: int, plane: int) -> None:
-        """Take note of a data segment."""
+        """Record a data segment."""
         if self._position is None or (sequence - self._position) % _SEQUENCES < _HALF:
             self._arrived.setdefault(sequence, (size, plane))
 
@@ -68,10 +68,12 @@ class Origins:
         """Yield (bytes, plane) of the next bytes of the stream; `otherwise` where unknown."""
         if self._position is None and self._arrived:
             newest = next(reversed(self._arrived))
-            self._position = max(self._arrived, key=lambda one: (newest - one + _HALF) % _SEQUENCES)
+            self._position = max(
+                self._arrived, key=lambda start: (newest - start + _HALF) % _SEQUENCES
+            )
         while size > 0:
-            known = None if self._position is None else self._arrived.pop(self._position, None)
-            count, plane = known or (size, otherwise)
+            origin = None if self._position is None else self._arrived.pop(self._position, None)
+            count, plane = origin or (size, otherwise)
             taken = min(count, size)
             size -= taken
             if self._position is not None:

@@ -17,6 +17,7 @@ from testbed.endpoint.kernel.info import sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
 from testbed.model.fabric.addressing import flow_label_of_ev
+from testbed.model.transport import Mptcp, Tcp
 from testbed.mrc import (
     Arrival,
     Completion,
@@ -39,30 +40,35 @@ SO_RCVBUFFORCE = 33
 _DSCP = DscpClasses().no_trim
 _OUTSTANDING = struct.Struct("@i")
 
-Endpoint = tuple[str, int]
+SocketAddress = tuple[str, int]
 """An address and a port."""
+
+
+def protocol_of(transport: Tcp | Mptcp) -> int:
+    """The socket's protocol."""
+    return socket.IPPROTO_MPTCP if isinstance(transport, Mptcp) else socket.IPPROTO_TCP
 
 
 @dataclass(frozen=True, slots=True)
 class StreamConfig:
-    """What a connection is made from.
+    """The configuration of one end of a connection.
 
     Attributes:
-        qpn: number of the queue pair that it stands for.
+        qpn: the number of the queue pair that it implements.
         protocol: IPPROTO_TCP or IPPROTO_MPTCP.
-        congestion: name of the kernel's congestion control.
-        listens: where it waits for its peer's call; None if it calls.
-        calls: whom it calls; None if it waits.
+        congestion: the name of the kernel's congestion control.
+        listens: where it accepts its peer's call; None if it calls.
+        calls: the address that it calls; None if it listens.
         paths: by the plane of its addresses, the EV that packets carry, and that EV's plane.
-        receive_buffer_bytes: of the socket; its send buffer is the kernel's to size.
-        retry_ns: how long after a refused call it calls again.
+        receive_buffer_bytes: of the socket; the kernel sizes the send buffer.
+        retry_ns: the time after which a refused call is repeated.
     """
 
     qpn: int
     protocol: int
     congestion: str
-    listens: Endpoint | None
-    calls: Endpoint | None
+    listens: SocketAddress | None
+    calls: SocketAddress | None
     paths: Mapping[int, tuple[int, int]]
     receive_buffer_bytes: int
     retry_ns: int
@@ -70,21 +76,21 @@ class StreamConfig:
 
 @dataclass(slots=True)
 class _Posted:
-    """A message on its way: the parts of it that are not in the socket yet."""
+    """A message that has not completed, with the parts of it that are not in the socket yet."""
 
     number: int
     wr_id: int
     length: int
     parts: list[memoryview]
     end: int
-    """Where it ends in the stream."""
+    """Its end in the stream, in bytes."""
 
 
 class StreamQp:
-    """One end of a connection: WRITEs out, the peer's into `memory`."""
+    """One end of a connection: sends WRITEs, and places the peer's in `memory`."""
 
     def __init__(self, config: StreamConfig, memory: MemoryTable) -> None:
-        """Wait for the call, or call when first asked to transmit.
+        """Listen, or call at the first `transmit`.
 
         Raises:
             OSError: the kernel has no such protocol or congestion control.
@@ -96,7 +102,7 @@ class StreamQp:
         self._reader = FrameReader(memory)
         self._events: list[Event] = []
         self._completions: list[Completion] = []
-        self._told: list[ReceiveCompletion] = []
+        self._immediates: list[ReceiveCompletion] = []
         self._posted = 0
         self._delivered = 0
         self._reads = 0
@@ -119,7 +125,7 @@ class StreamQp:
             self._listener.listen(1)
 
     def attach(self, collect: Callable[[int], None]) -> None:
-        """Before it sends, `collect` fetches what the kernel has to send (calls `sent`)."""
+        """Call `collect` before sending: it calls `sent` for each packet of the kernel's."""
         self._collect = collect
 
     # --- posting and completing ---------------------------------------------------------------
@@ -155,26 +161,22 @@ class StreamQp:
         return completions
 
     def poll_recv_cq(self) -> list[ReceiveCompletion]:
-        """The peer's messages that this end is told of since the last call."""
-        told, self._told = self._told, []
-        return told
+        """The peer's WRITEs with immediate that have completed since the last call."""
+        immediates, self._immediates = self._immediates, []
+        return immediates
 
     def events(self) -> list[Event]:
-        """What has happened since the last call; messages in it are to be looked at now."""
+        """What has happened since the last call; the caller checks delivered messages now."""
         events, self._events = self._events, []
-        self._reader.seen()
+        self._reader.release()
         return events
 
     def _complete(self, status: CompletionStatus) -> None:
-        one = self._unfinished.popleft()
-        self._completions.append(Completion(one.wr_id, status, one.number, one.length))
+        message = self._unfinished.popleft()
+        completion = Completion(message.wr_id, status, message.number, message.length)
+        self._completions.append(completion)
 
-    # --- what observers ask -------------------------------------------------------------------
-
-    @property
-    def failed(self) -> bool:
-        """Whether the connection has ended."""
-        return bool(self._failure)
+    # --- observers ---------------------------------------------------------------------------
 
     def sample(self) -> QpSample:
         """The kernel's congestion window, bytes in flight and RTT, queueing included."""
@@ -185,9 +187,9 @@ class StreamQp:
     # --- packets ------------------------------------------------------------------------------
 
     def sent(self, packet: bytes, segment: Segment, plane: int, now_ns: int) -> None:
-        """Take a packet of this connection that the kernel sends to an address in a plane."""
+        """Queue a packet that the kernel sends to this connection's peer in a plane."""
         ev, plane = self._paths[plane]
-        label = flow_label_of_ev(ev).to_bytes(2, "big")  # tells the other end the path
+        label = flow_label_of_ev(ev).to_bytes(2, "big")  # the other end learns the path
         header = packet[:2] + label + packet[4 : segment.header_bytes]
         payload = packet[segment.header_bytes :]
         number, again = None, False
@@ -205,7 +207,7 @@ class StreamQp:
         )
 
     def arrived(self, packet: memoryview, segment: Segment, plane: int, arrival: Arrival) -> None:
-        """Take note of a packet of this connection that the kernel has been handed."""
+        """Record a packet of this connection that has been handed to the kernel."""
         subflow = self._subflows.get((segment.dst_port, segment.src_port))
         if subflow is not None:
             subflow.acknowledged(segment.acknowledged)
@@ -217,7 +219,7 @@ class StreamQp:
             self._read(arrival.rx_ns)
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
-        """What to send now: at most `limit` data packets, and what goes between them."""
+        """What to send now: at most `limit` data packets, in order with the control packets."""
         if not self._failure:
             self._connect(now_ns)
             self._write()
@@ -236,16 +238,14 @@ class StreamQp:
         return 0 if self._outgoing else None
 
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:
-        """Go by another path from now on: the fabric's routing has converged."""
-        (addressed,) = self._paths  # TCP has one
-        (own, own_plane), good = self._paths[addressed], EvState.GOOD
-        if ev == own:
+        """Use another path from now on: the fabric's routing has converged."""
+        ((address_plane, before),) = self._paths.items()  # TCP has one path
+        after, good = (ev, plane), EvState.GOOD
+        if before == after:
             return
-        for one, one_plane, active in ((own, own_plane, False), (ev, plane, True)):
-            self._events.append(
-                EvChanged(one, one_plane, good, good, "routing converged", active, now_ns)
-            )
-        self._paths[addressed] = ev, plane
+        for path, active in ((before, False), (after, True)):
+            self._events.append(EvChanged(*path, good, good, "routing converged", active, now_ns))
+        self._paths[address_plane] = after
 
     def _subflow(self, src_port: int, dst_port: int) -> SentSegments:
         return self._subflows.setdefault((src_port, dst_port), SentSegments())
@@ -274,12 +274,12 @@ class StreamQp:
             self._socket.setblocking(False)
             self._connected = True
         elif self._socket is not None:
-            self._connected = self._answered(self._socket, now_ns)
+            self._connected = self._is_connected(self._socket, now_ns)
         elif self.config.calls is not None and now_ns >= self._call_ns:
             self._socket = self._open()
             self._socket.connect_ex(self.config.calls)
 
-    def _answered(self, called: socket.socket, now_ns: int) -> bool:
+    def _is_connected(self, called: socket.socket, now_ns: int) -> bool:
         if called.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
             called.close()
             self._socket, self._call_ns = None, now_ns + self.config.retry_ns
@@ -311,13 +311,13 @@ class StreamQp:
                 self._unwritten.popleft()
 
     def _read(self, now_ns: int) -> None:
-        """Read what there is, and record it by the planes that brought it."""
+        """Read what has arrived, and record it by the planes that it arrived on."""
         if self._socket is None or not self._connected:
             return
         reader, placed = self._reader, Counter[int]()
-        while wanted := reader.wants:
+        while size := reader.next_size:
             try:
-                data = self._socket.recv(wanted)
+                data = self._socket.recv(size)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -327,8 +327,8 @@ class StreamQp:
                 self._fail("closed by the peer")
                 break
             count, frame = reader.feed(data)
-            for size, plane in self._origins.read(len(data), self._newest_plane):
-                placed[plane] += size if count else 0
+            for origin_size, plane in self._origins.read(len(data), self._newest_plane):
+                placed[plane] += origin_size if count else 0
             if frame is not None:
                 self._deliver(frame, now_ns)
         for plane, size in placed.items():
@@ -342,7 +342,7 @@ class StreamQp:
         self._delivered += 1
         self._events.append(MessageDelivered(number, frame.va, frame.rkey, frame.length, now_ns))
         if frame.immediate is not None:
-            self._told.append(ReceiveCompletion(number, frame.immediate, frame.length))
+            self._immediates.append(ReceiveCompletion(number, frame.immediate, frame.length))
 
     @staticmethod
     def _outstanding(connection: socket.socket) -> int:

@@ -1,4 +1,4 @@
-"""What the headers of a TCP segment say, and which transmissions a subflow has made; sans-IO."""
+"""The headers of a TCP segment, and the transmissions of a subflow; sans-IO."""
 
 import struct
 from typing import NamedTuple
@@ -18,15 +18,15 @@ class Segment(NamedTuple):
     """The headers of a TCP segment over IPv6.
 
     Attributes:
-        src: address of its sender.
-        dst: address of its receiver.
-        src_port: port of its sender.
-        dst_port: port of its receiver.
-        sequence: of its first byte, or of its SYN.
-        acknowledged: the next byte that its sender expects.
-        header_bytes: of IPv6 and TCP together.
-        payload_bytes: behind them.
-        ecn: of the IPv6 header.
+        src: the sender's address.
+        dst: the receiver's address.
+        src_port: the sender's port.
+        dst_port: the receiver's port.
+        sequence: the sequence number of the first byte, or of the SYN.
+        acknowledged: the next byte that the sender expects.
+        header_bytes: the length of the IPv6 and TCP headers together.
+        payload_bytes: the length of what follows them.
+        ecn: the ECN field of the IPv6 header.
     """
 
     src: bytes
@@ -41,7 +41,7 @@ class Segment(NamedTuple):
 
 
 def parse(packet: bytes | memoryview) -> Segment | None:
-    """Read the headers of a packet; None if it is no TCP segment over IPv6, or is cut short."""
+    """Read the headers of a packet; None if it is not a whole TCP segment over IPv6."""
     if len(packet) < IPV6_HEADER + _TCP.size:
         return None
     word, length, following, _hops, src, dst = _IPV6.unpack_from(packet)
@@ -77,8 +77,8 @@ class Transmission(NamedTuple):
     """A data segment that the kernel sent.
 
     Attributes:
-        number: which of the connection's; a retransmission has the number of the first.
-        before_ns: when those bytes were last sent before; None if they never were.
+        number: its index in the connection; a retransmission has that of the first transmission.
+        before_ns: when those bytes were last sent before; None if never.
     """
 
     number: int
@@ -86,7 +86,7 @@ class Transmission(NamedTuple):
 
 
 class SentSegments:
-    """What one subflow has sent and its peer has not acknowledged yet."""
+    """The data segments of one subflow that its peer has not acknowledged yet."""
 
     def __init__(self) -> None:
         """Begin with nothing."""
@@ -94,21 +94,21 @@ class SentSegments:
         self._open: dict[int, tuple[int, int, int]] = {}  # by offset: number, end, time
 
     def sent(self, segment: Segment, number: int, now_ns: int) -> Transmission:
-        """Take note of a data segment; `number` is what it gets if its bytes are new."""
+        """Record a data segment; it gets `number` if its bytes are new."""
         start = self._unwrap(segment.sequence)
         end = start + segment.payload_bytes
         if self._highest is None or end > self._highest:
             self._highest = end
             self._open[start] = (number, end, now_ns)
             return Transmission(number, None)
-        for at, (known, known_end, before_ns) in self._open.items():
-            if at <= start < known_end:
-                self._open[at] = (known, known_end, now_ns)
-                return Transmission(known, before_ns)
-        return Transmission(number, now_ns)  # acknowledged meanwhile: sent again for nothing
+        for at, (first, first_end, before_ns) in self._open.items():
+            if at <= start < first_end:
+                self._open[at] = (first, first_end, now_ns)
+                return Transmission(first, before_ns)
+        return Transmission(number, now_ns)  # acknowledged meanwhile: a needless retransmission
 
     def acknowledged(self, sequence: int) -> None:
-        """Forget what is acknowledged up to `sequence`."""
+        """Forget the segments that `sequence` acknowledges."""
         if self._highest is None:
             return
         until = self._unwrap(sequence)

@@ -1,21 +1,36 @@
-"""Between the kernel's stack and the fabric: the connection and the plane of every packet."""
+"""The kernel's TCP and Multipath TCP as a stack: connections, and the way of their packets."""
 
 from collections import Counter
 from functools import partial
-from ipaddress import IPv6Address
 from pathlib import Path
 
-from testbed.endpoint.kernel.opening import SEND_BUFFER_BDP, open_stream, port_of
-from testbed.endpoint.kernel.qp import StreamQp
+from testbed.endpoint.kernel.qp import StreamConfig, StreamQp, protocol_of
 from testbed.endpoint.kernel.segment import ECN_CE, marked, parse
 from testbed.endpoint.kernel.tun import Tun
 from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.socket import Netlink
-from testbed.host.plan import EndpointPlan
+from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.queue_pairs import Stack
 from testbed.model.fabric.addressing import ordinary_address
+from testbed.model.fabric.nodes import Node
 from testbed.model.transport import Mptcp, Tcp
-from testbed.mrc import Arrival
+from testbed.mrc import Arrival, MemoryTable
+
+FIRST_PORT = 20_000
+"""The first port at which calls are accepted: all are below the ports that callers get."""
+
+SEND_BUFFER_BDP = 8
+"""The limit of a socket's send buffer in BDPs of the host, if the kernel's own limit is lower. The
+buffer grows with the congestion window, so Multipath TCP keeps about two windows of data for each
+subflow. A large buffer from the start would be assigned to subflows at once, by how fast they
+happen to be at that moment. Ours."""
+
+RECEIVE_BUFFER_BDP = 16
+"""A socket's receive buffer in BDPs of the host; half of it is window. It must never limit a flow:
+at the edge of the window that subflows share, Multipath TCP's sender sometimes sends one segment
+too many, and the receiver drops it after acknowledging it to the subflow. Only the timer of the
+connection, a second of the kernel's time, sends it again. Ours."""
+
 
 _ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
 _SEND_BUFFER_SYSCTL = Path("/proc/sys/net/ipv4/tcp_wmem")
@@ -29,14 +44,40 @@ def kernel_stack(plan: EndpointPlan, transport: Tcp | Mptcp) -> Stack:
         NetlinkError: the kernel refused, such as one without MPTCP.
         OSError: there are no TUN devices here.
     """
-    return Stack(KernelStack(plan, transport), partial(open_stream, plan, transport))
+    return Stack(KernelStack(plan, transport), partial(_open_stream, plan, transport))
+
+
+def _open_stream(
+    plan: EndpointPlan, transport: Tcp | Mptcp, qp: QpPlan, memory: MemoryTable
+) -> StreamQp:
+    """Make a host's end of a connection; the host with the lower number calls the other."""
+    topology = plan.topology
+    plane = qp.evs[0].path.plane  # where Multipath TCP begins
+    port = _port_of(plan.host, qp)
+    calling = plan.host < qp.peer
+    listener = ordinary_address(topology, qp.peer if calling else plan.host, plane)
+    config = StreamConfig(
+        qpn=qp.qpn,
+        protocol=protocol_of(transport),
+        congestion=transport.congestion,
+        listens=None if calling else ("::", port),  # subflows come to the other planes' addresses
+        calls=(str(listener), port) if calling else None,
+        paths={ev.path.plane: (ev.value, ev.path.plane) for ev in qp.evs},
+        receive_buffer_bytes=RECEIVE_BUFFER_BDP * topology.planes * topology.bdp_bytes,
+        retry_ns=topology.propagation_rtt_ns,
+    )
+    return StreamQp(config, memory)
+
+
+def _port_of(host: Node, qp: QpPlan) -> int:
+    """The port at which the called end of a connection accepts it."""
+    return FIRST_PORT + (qp.peer_qpn if host < qp.peer else qp.qpn)
 
 
 class KernelStack:
-    """The TUN devices of a host and the connections over them; as `mrc.Demux` it takes arrivals.
+    """The TUN devices of a host and the connections over them; takes arrivals as `mrc.Demux` does.
 
-    The process must be in the host's network namespace: its addresses, routes and what else it
-    sets there end with it.
+    The process must be in the host's network namespace, which holds all that this sets up.
     """
 
     def __init__(self, plan: EndpointPlan, transport: Tcp | Mptcp) -> None:
@@ -63,41 +104,39 @@ class KernelStack:
             floor_ns = round(transport.rto_min * topology.dilation)
         with Netlink(host.name) as netlink:
             for tun in self._tuns:
-                own = ordinary_address(topology, host, tun.plane)
+                address = ordinary_address(topology, host, tun.plane)
                 peers = (addresses[tun.plane] for addresses in self._peers.values())
-                netlink.send(tun.requests(own, peers, floor_ns))
+                netlink.send(tun.requests(address, peers, floor_ns))
         _let_send_buffers_grow(SEND_BUFFER_BDP * topology.planes * topology.bdp_bytes)
         if transport.ecn:
             _ECN_SYSCTL.write_text("1")
         if isinstance(transport, Mptcp):
-            called = any(qp.peer < host for qp in plan.qps)  # who calls opens the subflows
+            called = any(qp.peer < host for qp in plan.qps)  # the calling end opens the subflows
             others = planes[1:] if called else ()
-            self._announce([ordinary_address(topology, host, plane) for plane in others])
-
-    def _announce(self, addresses: list[IPv6Address]) -> None:
-        with GenericNetlink(self._host.name) as generic:
-            generic.announce_to_mptcp_peers(addresses)
+            addresses = [ordinary_address(topology, host, plane) for plane in others]
+            with GenericNetlink(host.name) as generic:
+                generic.announce_to_mptcp_peers(addresses)
 
     def add(self, qp: StreamQp) -> None:
         """Take packets to and from a connection."""
         plan = self._plans[qp.config.qpn]
         for address in self._peers[plan.peer]:
-            self._by_peer[address.packed, port_of(self._host, plan)] = qp
+            self._by_peer[address.packed, _port_of(self._host, plan)] = qp
         qp.attach(self.collect)
 
     def collect(self, now_ns: int) -> None:
-        """Hand what the kernel has sent to the connections that it belongs to."""
+        """Hand each packet that the kernel has sent to its connection."""
         for tun in self._tuns:
             for packet in tun.read():
                 segment = parse(packet)
                 if segment is None:
-                    continue  # neighbour discovery and the like: no such thing on these links
+                    continue  # such as neighbour discovery, which these links do not need
                 qp = self._find(segment.dst, segment.src_port, segment.dst_port)
                 if qp is not None:
                     qp.sent(packet, segment, tun.plane, now_ns)
 
     def receive(self, data: memoryview, arrival: Arrival) -> None:
-        """Hand an arrival to the kernel, and have its connection read what that released."""
+        """Hand an arrival to the kernel, and read what its connection can deliver then."""
         segment = parse(data)
         if segment is None:
             self._dropped["not_tcp"] += 1
@@ -115,9 +154,9 @@ class KernelStack:
         """How many packets were not acted on, by reason."""
         return dict(self._dropped)
 
-    def _find(self, peer: bytes, own_port: int, peer_port: int) -> StreamQp | None:
-        """The connection between two ports: one of them is where calls are taken."""
-        return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, own_port))
+    def _find(self, peer: bytes, host_port: int, peer_port: int) -> StreamQp | None:
+        """The connection between two ports, one of which accepts calls."""
+        return self._by_peer.get((peer, peer_port)) or self._by_peer.get((peer, host_port))
 
 
 def _let_send_buffers_grow(size: int) -> None:

@@ -1,8 +1,8 @@
-"""A TUN device for one plane: the kernel's packets out of it, those of the peers into it.
+"""A TUN device for one plane: the kernel sends packets through it, and takes in those of peers.
 
-It is paced at the port's rate, as a NIC would pace it, and holds the rest in its queue. So TCP
-feels the port (TCP small queues: it leaves data in the socket while its packets wait here) and a
-retransmission does not queue behind a whole window.
+It sends at the port's rate, as a NIC does, and queues the rest. So TCP notices a busy port (TCP
+small queues: data stays in the socket while packets wait here), and a retransmission does not queue
+behind a whole window.
 """
 
 import os
@@ -21,7 +21,7 @@ from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.fabric.topology import LINK_MTU, Topology
 
 RTAX_RTO_MIN = 13
-"""linux/rtnetlink.h. TCP heeds this metric only if the route locks it."""
+"""linux/rtnetlink.h. TCP uses this metric only if the route locks it."""
 
 _NS_PER_MS = 1_000_000
 
@@ -31,7 +31,7 @@ class Tun(Closeable):
 
     Attributes:
         plane: the plane whose packets it carries.
-        ifindex: its number.
+        ifindex: its interface index.
     """
 
     def __init__(self, topology: Topology, plane: int) -> None:
@@ -47,14 +47,14 @@ class Tun(Closeable):
         self.ifindex = socket.if_nametoindex(self._name)
 
     def requests(
-        self, own: IPv6Address, peers: Iterator[IPv6Address], rto_min_ns: int | None
+        self, address: IPv6Address, peers: Iterator[IPv6Address], rto_min_ns: int | None
     ) -> Iterator[Request]:
-        """Yield what brings the device up: its address, its pace, a route to every peer's address.
+        """Yield the requests that bring the device up: address, rate, a route to every peer.
 
         Args:
-            own: the host's address in the plane.
+            address: the host's address in the plane.
             peers: the peers' addresses in the plane.
-            rto_min_ns: TCP's least retransmission timeout; the kernel's own if None.
+            rto_min_ns: TCP's minimum retransmission timeout; the kernel's own if None.
         """
         topology = self._topology
         mtu = inner_mtu(topology)
@@ -63,19 +63,19 @@ class Tun(Closeable):
         yield requests.one_packet_at_a_time(self.ifindex, self._name)
         yield from shaping.attach(self.ifindex, Shape(rate_bps, NIC_QUEUE_BDP * topology.bdp_bytes))
         yield requests.set_link(self.ifindex, self._name, up=True)
-        yield requests.new_address(own)
-        attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(own))]
+        yield requests.new_address(address)
+        attributes: list[tuple[str, Any]] = [("RTA_PREFSRC", str(address))]
         if rto_min_ns is not None:
             floor_ms = max(round(rto_min_ns / _NS_PER_MS), 1)
             floor = [("RTAX_LOCK", 1 << RTAX_RTO_MIN), ("RTAX_RTO_MIN", floor_ms)]
             attributes.append(("RTA_METRICS", {"attrs": floor}))
-        route = requests.route_template(own.max_prefixlen, attributes)
+        route = requests.route_template(address.max_prefixlen, attributes)
         for peer in peers:
             description = f"{peer} dev {self._name}"
             yield requests.new_route(IPv6Network(peer), self.ifindex, route, description)
 
     def read(self) -> Iterator[bytes]:
-        """Yield the packets that the kernel has sent by it, without blocking."""
+        """Yield the packets that the kernel has sent through it, without blocking."""
         while True:
             try:
                 yield os.read(self._fd, LINK_MTU)
@@ -83,7 +83,7 @@ class Tun(Closeable):
                 return
 
     def write(self, packet: bytes | memoryview) -> None:
-        """Hand a packet to the kernel's stack, which has dealt with it when this returns."""
+        """Hand a packet to the kernel's stack, which has processed it when this returns."""
         os.write(self._fd, packet)
 
     def close(self) -> None:

@@ -34,9 +34,9 @@ def test_any_pieces_of_the_stream_make_the_same_messages(
     memory, buffer = _memory()
     reader, stream, at, found, payload = FrameReader(memory), _stream(messages), 0, 0, 0
     while at < len(stream):
-        wanted = reader.wants
+        wanted = reader.next_size
         if not wanted:
-            reader.seen()
+            reader.release()
             continue
         size = data.draw(st.integers(1, wanted))
         piece = stream[at : at + size]
@@ -56,13 +56,13 @@ def test_a_message_waits_until_the_one_in_its_place_was_seen() -> None:
     reader = FrameReader(memory)
     stream = _stream([bytes([i]) * SLOT for i in range(5)])
     at = 0
-    while reader.wants:
-        count = reader.wants
+    while reader.next_size:
+        count = reader.next_size
         reader.feed(stream[at : at + count])
         at += count
     assert buffer[0] == 0, "the fifth goes where the first is"
-    reader.seen()
-    reader.feed(stream[at : at + reader.wants])
+    reader.release()
+    reader.feed(stream[at : at + reader.next_size])
     assert buffer[0] == 4
 
 

@@ -1,0 +1,97 @@
+"""The faults of a scenario's timeline in virtual time, and their records."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from testbed.model.fabric.names import direction_named
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.faults.record import FaultRecord, StepRecord
+from testbed.model.faults.schedule import ScheduledFault, Step
+from testbed.sim.engine import Engine
+from testbed.sim.fabric import Fabric
+from testbed.sim.host import Host
+
+
+class FaultInjection:
+    """Brings faults about on a simulated fabric, and records when and with what effect.
+
+    They take effect to the ns. The proof of a fault is the number of packets that were dropped or
+    damaged while it was in force, by direction.
+    """
+
+    def __init__(
+        self, topology: Topology, engine: Engine, fabric: Fabric, hosts: Mapping[Node, Host]
+    ) -> None:
+        """Begin without faults; `hosts` learn of the carrier of their own ports."""
+        self._topology = topology
+        self._engine = engine
+        self._fabric = fabric
+        self._hosts = hosts
+        self._active = ActiveFaults()
+        self._faults: dict[int, ScheduledFault] = {}
+        self._records: dict[int, FaultRecord] = {}
+        self._dropped_before: dict[int, dict[str, int]] = {}
+
+    def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
+        """Have every step of a fault happen at its time after `t0_ns`."""
+        self._faults[fault.index] = fault
+        for step in fault.steps:
+            self._engine.at(t0_ns + step.at, self._step, (fault, step))
+
+    def records(self) -> tuple[FaultRecord, ...]:
+        """The record of every fault that has taken effect, in the order of the timeline."""
+        for index, record in self._records.items():
+            if record.healed_ns is None:
+                self._records[index] = replace(record, proof=self._proof(self._faults[index]))
+        return tuple(record for _, record in sorted(self._records.items()))
+
+    def _step(self, now_ns: int, fault_and_step: tuple[ScheduledFault, Step]) -> None:
+        """Bring a fault's places into their next state."""
+        fault, step = fault_and_step
+        index = fault.index
+        record = self._records.get(index)
+        if record is None:
+            self._dropped_before[index] = self._dropped(fault)
+            record = FaultRecord(
+                index,
+                fault.kind,
+                fault.target,
+                fault.places,
+                "simulator",
+                asked_ns=now_ns,
+                effective_after_ns=now_ns,
+                effective_ns=now_ns,
+            )
+        self._active.put(index, fault.places, step.state)
+        for place in fault.places:
+            state = self._active.impairment_at(place)
+            self._fabric.impair(place, state)
+            self._announce(now_ns, place, up=not state.cut)
+        done = StepRecord(now_ns, now_ns, now_ns, step.state.as_record)
+        record = replace(record, steps=(*record.steps, done))
+        if step is fault.steps[-1]:
+            record = replace(
+                record,
+                heal_asked_ns=now_ns,
+                heal_after_ns=now_ns,
+                healed_ns=now_ns,
+                proof=self._proof(fault),
+            )
+        self._records[index] = record
+
+    def _announce(self, now_ns: int, direction: str, *, up: bool) -> None:
+        """Tell a host the carrier of its own port, as its NIC would."""
+        named = direction_named(self._topology, direction)
+        if named is not None and named[1].node in self._hosts:
+            link, port = named
+            self._hosts[port.node].port_changed(now_ns, link.plane, up=up)
+
+    def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
+        counts = {place: self._fabric.named(place).counts for place in fault.places}
+        return {name: c.cut + c.blackholed + c.lost + c.corrupted for name, c in counts.items()}
+
+    def _proof(self, fault: ScheduledFault) -> dict[str, int]:
+        before = self._dropped_before[fault.index]
+        return {name: count - before[name] for name, count in self._dropped(fault).items()}
