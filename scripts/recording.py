@@ -1,9 +1,9 @@
 """Record what simulated runs come to, or compare it with an earlier recording.
 
 The simulator is deterministic: a change that is meant to change no behaviour must leave every run
-equal to the bit. A recording holds a digest of each part of `summary.json` (without the run's name and description)
-and of each Parquet table, for every run of a set, and some figures of each summary, so that a
-difference can be read.
+equal to the bit. A recording holds a digest of each part of `summary.json` (without the run's name
+and description) and of each Parquet table, for every run of a set, and some figures of each
+summary, so that a difference can be read.
 
     python scripts/recording.py compare           a dozen runs, under 3 minutes
     python scripts/recording.py compare --full    every scenario that simulates and the paper's
