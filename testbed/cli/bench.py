@@ -9,7 +9,7 @@ import typer
 
 from testbed.cli.options import Json, Results
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
-from testbed.model.errors import ExitStatus, InputError, Problem
+from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,7 +45,7 @@ def bench(
         return
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
-        raise InputError([Problem("PART", unknown[0], f"one of {', '.join(PARTS)}")])
+        raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
     chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
     if any(part.root for part in chosen.values()):
         require()

@@ -99,15 +99,15 @@ def _pairs(words: list[str]) -> dict[str, Any]:
         InputError: a word is no such pair, or its key comes twice.
     """
     from testbed.files.documents import parse_value
-    from testbed.model.errors import InputError, Problem
+    from testbed.model.errors import InputError
 
     pairs: dict[str, Any] = {}
     for word in words:
         key, _, text = word.partition("=")
         if not key or not text:
-            raise InputError([Problem("KEY=VALUE", word, "key=value, such as for=3s")])
+            raise InputError.of("KEY=VALUE", word, "key=value, such as for=3s")
         if key in {"kind", "target", *pairs}:
-            raise InputError([Problem("KEY=VALUE", word, f"{key} once")])
+            raise InputError.of("KEY=VALUE", word, f"{key} once")
         pairs[key] = parse_value(text, "KEY=VALUE")
     return pairs
 

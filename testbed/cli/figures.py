@@ -15,7 +15,7 @@ from testbed.cli.screen import (
     stderr,
     stdout,
 )
-from testbed.model.errors import ExitStatus, InputError, Problem
+from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -88,7 +88,7 @@ def figures(
     from testbed.paper.reproduction import reproduce
 
     if simulate and full:
-        raise InputError([Problem("--full", "--simulate", "one of the two: --full does both")])
+        raise InputError.of("--full", "--simulate", "one of the two: --full does both")
     forms: tuple[Form, ...] = ("emulated",)
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")

@@ -12,7 +12,7 @@ from testbed.cli.compare import print_comparison
 from testbed.cli.running import reporting_how_to_resume, require_seed, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
 from testbed.cli.summary import exit_status
-from testbed.model.errors import ExitStatus, InputError, Problem, RunFailedError
+from testbed.model.errors import ExitStatus, InputError, RunFailedError
 
 if TYPE_CHECKING:
     from testbed.campaign.job import Record
@@ -108,7 +108,7 @@ def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
     for argument in arguments or []:
         key, equals, value = argument.partition("=")
         if not key or not equals or not value:
-            raise InputError([Problem(option, argument, "KEY=VALUE, such as transport.evs=64")])
+            raise InputError.of(option, argument, "KEY=VALUE, such as transport.evs=64")
         pairs.append((key.strip(), value))
     return pairs
 
@@ -186,15 +186,15 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
         ]
         if different:
             expected = f"the series that it holds (different here: {', '.join(different)})"
-            raise InputError([Problem("--into", str(directory), expected, "another directory")])
+            raise InputError.of("--into", str(directory), expected, "another directory")
         return directory
     if directory.is_dir() and any(directory.iterdir()):
-        raise InputError([Problem("--into", str(directory), "an empty directory or a series")])
+        raise InputError.of("--into", str(directory), "an empty directory or a series")
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         expected = f"a directory to write to ({error.strerror})"
-        raise InputError([Problem("--into", str(directory), expected)]) from None
+        raise InputError.of("--into", str(directory), expected) from None
     give_to_user(directory.parent)
     give_to_user(directory)
     Series(plan=plan).write(directory)

@@ -59,9 +59,8 @@ def _kind(name: str) -> str:
     from testbed.files.documents import read_document
 
     if not is_path(name):
-        return (
-            "topology" if name in files_in(TOPOLOGIES).keys() - files_in(SCENARIOS) else "scenario"
-        )
+        only_topologies = files_in(TOPOLOGIES).keys() - files_in(SCENARIOS)
+        return "topology" if name in only_topologies else "scenario"
     try:
         keys = set(read_document(Path(name)).data)
     except InputError:

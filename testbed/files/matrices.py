@@ -1,13 +1,13 @@
-"""Connection matrices in the format of htsim: who transfers how much to whom, from when on.
+"""Connection matrices in the format of htsim: lists of transfers with sender, receiver and start.
 
     Nodes 8
     Connections 2
     0->4 id 1 start 0 size 2000000
     1->5 id 2 start 1000000 size 2000000
 
-Node n is host n of the fabric, `start` is in picoseconds, also as `2.5e6`, `size` in bytes. A line
-that begins with `#` is a comment. Transfers that begin by a trigger are refused, and so are links
-that fail: faults are the scenario's.
+Node n is host n of the fabric, `start` is in picoseconds (also as `2.5e6`), `size` in bytes. A line
+that begins with `#` is a comment. Transfers started by a trigger are refused, and so are failing
+links: faults belong in the scenario.
 """
 
 import re
@@ -23,23 +23,23 @@ _ENDS = re.compile(r"(\d+)->(\d+)", re.ASCII)
 _WHOLE = re.compile(r"\d+", re.ASCII)
 _NUMBER = re.compile(r"\d+(\.\d*)?([eE][+-]?\d{1,2})?", re.ASCII)
 _EMPTY = re.compile(r"\s*(#|(Triggers|Failures)\s+0\s*$)", re.ASCII)
-"""Lines that say nothing: comments, and that there is none of what is not supported."""
+"""Lines without content: comments, and counts of 0 of what is not supported."""
 
 _IGNORED = frozenset(("id", "prio"))
 _REFUSED = {
     "trigger": "transfers that all begin at a time (start): triggers are not supported",
     "failure": "no failures: faults are set in the scenario, in timeline",
 }
-"""What htsim knows and this does not, by how its lines begin, whether singular or plural."""
+"""What is expected instead of a line that htsim supports and this does not, by its first word."""
 
 _EXPECTED = "a line such as 0->4 start 0 size 2000000"
 
 
 def read_matrix(file: Path) -> list[dict[str, Any]]:
-    """Read a file; each transfer is a mapping as a scenario's `workload.matrix` holds them.
+    """Read a file; each transfer becomes a mapping as in a scenario's `workload.matrix`.
 
     Raises:
-        InputError: it cannot be read, or is not such a matrix.
+        InputError: it cannot be read, or is not a connection matrix.
     """
     counts: dict[str, int] = {}
     transfers: list[dict[str, Any]] = []
@@ -57,13 +57,13 @@ def read_matrix(file: Path) -> list[dict[str, Any]]:
             else:
                 transfers.append(transfer)
     problems += [
-        Problem(str(file), "", f"a line {name} with their number")
+        Problem(str(file), "", f"a line {name} with the number of them")
         for name in ("Nodes", "Connections")
         if name not in counts
     ]
     if not problems and counts["Connections"] != len(transfers):
         found = f"Connections {counts['Connections']}"
-        expected = f"the number of the lines that follow, {len(transfers)}"
+        expected = f"the number of transfers, {len(transfers)}"
         problems.append(Problem(str(file), found, expected))
     if problems:
         raise InputError(problems)
@@ -81,12 +81,12 @@ def _text(file: Path) -> str:
 
 
 def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:
-    """One line's transfer, or what was expected instead."""
+    """The transfer of a line, or what was expected instead."""
     ends = _ENDS.fullmatch(words[0])
     if ends is None or len(words) % 2 == 0:
         return _EXPECTED
     if max(int(ends[1]), int(ends[2])) >= nodes:
-        return f"nodes below {nodes}, as the line Nodes says"
+        return f"nodes below {nodes}, the number of the line Nodes"
     keys = dict(zip(words[1::2], words[2::2], strict=True))
     for key, value in keys.items():
         if "trigger" in key:
@@ -95,7 +95,7 @@ def _transfer(words: list[str], nodes: int) -> dict[str, Any] | str:
         if key not in {"start", "size", *_IGNORED} or form.fullmatch(value) is None:
             return _EXPECTED
     if not int(keys.get("size", 0)):
-        return f"{_EXPECTED}, its size above 0"
+        return f"{_EXPECTED}, with a size above 0"
     start_ns = round(Decimal(keys.get("start", "0")) / _PS_PER_NS)
     return {
         "src": f"h{int(ends[1])}",

@@ -527,10 +527,10 @@ def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
 @pytest.mark.parametrize(
     ("matrix", "told"),
     [
-        ("", ["bad.cm: expected a line Nodes with their number", "a line Connections with"]),
+        ("", ["bad.cm: expected a line Nodes with the number of", "a line Connections with"]),
         (
             "Nodes 8\nConnections 2\n0->4 start 0 size 9\n",
-            ["bad.cm: found Connections 2, expected the number of the lines that follow, 1"],
+            ["bad.cm: found Connections 2, expected the number of transfers, 1"],
         ),
         (
             "Nodes 8\nConnections 1\n0->8 start 0 size 9\n",
@@ -545,7 +545,7 @@ def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
             ["bad.cm:3:", "a line such as 0->4 start 0"],
         ),
         ("Nodes 8\nConnections 1\n0->4 start x size 1\n", ["bad.cm:3:", "a line such as 0->4"]),
-        ("Nodes 8\nConnections 1\n0->4 start 0 size 0\n", ["bad.cm:3:", "its size above 0"]),
+        ("Nodes 8\nConnections 1\n0->4 start 0 size 0\n", ["bad.cm:3:", "with a size above 0"]),
         ("Nodes 8\nConnections 1\n0->4 trigger 1 size 5\n", ["triggers are not supported"]),
         (
             (
