@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 def bench(
     parts: Annotated[
-        list[str] | None, typer.Argument(metavar="[PART]...", help="What to measure; else all.")
+        list[str] | None,
+        typer.Argument(metavar="[PART]...", help="Parts to measure; default: all."),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")] = 10,
     results: Results = Path("results"),

@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from testbed.model.scenario import Scenario
 
 Repeat = Annotated[
-    int, typer.Option("--repeat", min=1, metavar="N", help="Runs, each with the next seed.")
+    int, typer.Option("--repeat", min=1, metavar="N", help="Make N runs, each with the next seed.")
 ]
 Sweep = Annotated[
     list[str] | None,
     typer.Option(
         "--sweep",
         metavar="KEY=A,B,..",
-        help="Runs with each of these values of a key; may be repeated, for all combinations.",
+        help="Make runs with each of these values of a key; several --sweep: all combinations.",
     ),
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Instead of the file's; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the scenario; may be repeated."),
 ]
 Into = Annotated[
     Path | None,
