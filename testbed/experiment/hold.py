@@ -1,35 +1,38 @@
-"""A run that stays up after its timeline, for faults by hand, until its user ends it."""
+"""A hold: the run goes on after its timeline, for faults by hand, until its user ends it."""
 
 import os
 import select
 
 HELD = "held"
-"""What such a run tells of itself, as its progress, once its timeline is over."""
+"""The step that a run reports as its progress during the hold."""
 
 _NEVER_NS = 1 << 62
 
 
 class Hold:
-    """How long a run is held; made outside the sandbox, heard inside.
+    """How long a run goes on after its timeline.
+
+    It is created before the run's process is forked. The parent ends it, the run's process sees
+    that.
 
     Attributes:
-        limit_ns: for so long after the timeline at most; None: until `end` is called.
+        limit_ns: the longest time of the hold; None if only `end` ends it.
     """
 
     def __init__(self, limit_ns: int | None = None) -> None:
-        """Hold it, for so many ns or without limit."""
+        """Create a hold of at most so many ns, or without a limit."""
         self.limit_ns = limit_ns
         self._reader, self._writer = os.pipe()
 
     def end(self) -> None:
-        """End it now; a signal handler may call this."""
+        """End the hold now; a signal handler may call this."""
         os.write(self._writer, b".")
 
     @property
     def has_ended(self) -> bool:
-        """Whether `end` has been called, on whichever side of a fork."""
+        """Whether `end` has been called, in this process or in its parent."""
         return bool(select.select([self._reader], [], [], 0)[0])
 
-    def until_ns(self, planned_ns: int) -> int:
-        """When a run ends whose timeline is over at that time, if nobody ends it before."""
-        return _NEVER_NS if self.limit_ns is None else planned_ns + self.limit_ns
+    def until_ns(self, timeline_end_ns: int) -> int:
+        """The time at which the run ends unless `end` is called before."""
+        return _NEVER_NS if self.limit_ns is None else timeline_end_ns + self.limit_ns

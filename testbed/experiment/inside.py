@@ -1,9 +1,9 @@
-"""The first process of the sandbox: builds the fabric, runs the scenario on it, keeps watch."""
+"""The first process of a run's sandbox: builds the fabric and runs the scenario on it."""
 
 import os
 import select
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,8 +14,8 @@ from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.process import RTT_TIMEOUT_S
 from testbed.experiment import base_rtt
-from testbed.experiment.doubt import Doubt
 from testbed.experiment.hold import HELD, Hold
+from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
     receive_from_all,
@@ -42,14 +42,16 @@ from testbed.results import records
 from testbed.results.records import Recorder, raw_path
 from testbed.sandbox.processes import Child
 
-TELL_S = 0.2
-"""From the last measurement to the start: enough for every process to have heard of it."""
+START_DELAY_S = 0.2
+"""From the command to start until the start: every process has received it by then."""
 
 ANSWER_S = 10.0
 RTT_ANSWER_S = 2 * RTT_TIMEOUT_S
+"""How long a process may take to answer; an endpoint itself gives up on a packet earlier."""
+
 LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
-"""So long nothing may arrive anywhere for a fabric to be empty: several times a packet's way."""
+"""A fabric in which nothing arrives for this long is empty: several times a packet's path."""
 
 
 @dataclass(slots=True)
@@ -62,18 +64,15 @@ class _Run:
     controller: ControllerProcess
     switch: OpenVSwitch | None
     progress: Progress
+    hold: Hold | None
     endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
-    hold: Hold | None = None
-    stop_if_late: bool = False
 
     @property
     def pids(self) -> dict[str, int]:
-        """The run's own processes, by name."""
-        children = dict(self.endpoints)
-        if self.mapper is not None:
-            children["mapper"] = self.mapper
+        """The PIDs of the run's processes, by name."""
+        children = self.endpoints | ({"mapper": self.mapper} if self.mapper else {})
         others = {"run": os.getpid(), "controller": self.controller.process.pid}
         daemons = {} if self.switch is None else self.switch.pids
         return {name: child.pid for name, child in children.items()} | others | daemons
@@ -84,9 +83,26 @@ class _Run:
             endpoint.send(message)
 
     def unexplained_drops(self) -> dict[str, int]:
-        """Cumulative counters of what the kernel loses beside the fabric's own queues."""
-        packet = self.switch.packet_drops() if self.switch is not None else {}
-        return {"openvswitch": sum(packet.values())}
+        """Cumulative counters of the packets that are lost outside the fabric's own queues."""
+        drops = self.switch.packet_drops() if self.switch is not None else {}
+        return {"openvswitch": sum(drops.values())}
+
+    def check_alive(self) -> None:
+        """Check that every process runs, except those that a fault has killed.
+
+        Raises:
+            RunFailedError: one has ended.
+        """
+        ended = [host for host, endpoint in self.endpoints.items() if endpoint.has_ended]
+        self.controller.receive()  # it announces whom it kills
+        for host in ended:
+            if host not in self.controller.killed:
+                self.endpoints[host].check()
+            del self.endpoints[host]
+        if self.mapper is not None:
+            self.mapper.check()
+        if self.switch is not None:
+            self.switch.check()
 
 
 def run_in_sandbox(
@@ -99,27 +115,26 @@ def run_in_sandbox(
     openvswitch: bool,
     stop_if_late: bool = False,
 ) -> None:
-    """Run a scenario from an empty sandbox to raw records and `run.json`.
+    """Run a scenario in an empty sandbox; leave its raw records and `run.json`.
 
     Args:
         scenario: what to run.
         directory: the run directory.
-        progress: told what it is doing.
-        captured: links whose packets are written to pcap files, from the endpoints' first on.
-        hold: keeps everything going after the timeline; None: it ends with the timeline.
-        openvswitch: whether there is one.
-        stop_if_late: whether to end once the machine was so late that the run cannot be trusted.
+        progress: called with what the run is doing.
+        captured: names of the links whose packets go to pcap files.
+        hold: how long the run goes on after its timeline; None: it ends with the timeline.
+        openvswitch: whether Open vSwitch runs here.
+        stop_if_late: whether the run ends once it cannot be trusted because the machine was late.
 
     Raises:
-        LateError: it was.
-        RunFailedError: a process died, or a fault did not take effect.
+        LateError: the machine was too late.
+        RunFailedError: a process ended, or a fault did not take effect.
     """
     raw = directory / RAW
     raw.mkdir()
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
-        run = _build(scenario, directory, progress, stack, openvswitch=openvswitch)
-        run.hold, run.stop_if_late = hold, stop_if_late
+        run = _build(scenario, directory, progress, hold, stack, openvswitch=openvswitch)
         for link in captured:
             file = directory / PCAPS / f"{link}.pcap"
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
@@ -131,10 +146,11 @@ def run_in_sandbox(
         _start_mapper(run)
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
-        t0_ns = now_ns() + round(TELL_S * NS_PER_S)
-        end_ns = _watch(run, t0_ns, base_rtt_ns)
+        t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
+        monitor = LatenessMonitor(directory, t0_ns, base_rtt_ns) if stop_if_late else None
+        end_ns = _run_timeline(run, t0_ns, monitor)
         run.controller.heal_by_hand()
-        reports = _finish(run, base_rtt_ns)
+        reports = _drain(run, base_rtt_ns)
         run.controller.stop()
         _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
 
@@ -143,10 +159,12 @@ def _build(
     scenario: Scenario,
     directory: Path,
     progress: Progress,
+    hold: Hold | None,
     stack: ExitStack,
     *,
     openvswitch: bool,
 ) -> _Run:
+    """Start the controller, the fabric and the switch; check them packet by packet."""
     logs = directory / LOGS
     faults = scenario.scheduled_faults
     wires = choose_wires(faults, openvswitch=openvswitch)
@@ -163,22 +181,25 @@ def _build(
         switch.connect(controller.wait_for("listening")["listening"])
     controller.wait_for("ready")
     fabric.sweep()
-    return _Run(scenario, directory, fabric, controller, switch, progress)
+    return _Run(scenario, directory, fabric, controller, switch, progress, hold)
 
 
 def _measure_base_rtt(run: _Run) -> int:
+    """Measure the base RTT in ns, with single packets on the idle fabric."""
     flow = base_rtt.longest_flow(run.scenario)
-    source = {flow.src.name: run.endpoints[flow.src.name]}
+    host = flow.src.name
+    source = run.endpoints[host]
 
     def sample_ns() -> int:
-        source[flow.src.name].send({"measure_rtt": flow.number})
-        rtt_ns: int = receive_from_all(source, "rtt_ns", RTT_ANSWER_S)[flow.src.name]
+        source.send({"measure_rtt": flow.number})
+        rtt_ns: int = receive_from_all({host: source}, "rtt_ns", RTT_ANSWER_S)[host]
         return rtt_ns
 
     return base_rtt.measure(sample_ns)
 
 
 def _start_mapper(run: _Run) -> None:
+    """Start the Clustermapper, if the scenario has one."""
     scenario = run.scenario
     if scenario.clustermapper is None:
         return
@@ -188,21 +209,26 @@ def _start_mapper(run: _Run) -> None:
     receive_from_all({"mapper": run.mapper}, "ready", ANSWER_S)
 
 
-def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
-    """Start everybody at t0 and sample counters until the end; a process that dies ends the run.
+def _run_timeline(run: _Run, t0_ns: int, monitor: LatenessMonitor | None) -> int:
+    """Have everything start at t0, and sample counters until the end of timeline and hold.
 
-    Returns when senders stopped.
+    Returns the time at which the senders stopped.
     """
-    planned_ns = t0_ns + run.scenario.duration
-    end_ns = planned_ns if run.hold is None else run.hold.until_ns(planned_ns)
+    timeline_end_ns = t0_ns + run.scenario.duration
+    end_ns = timeline_end_ns if run.hold is None else run.hold.until_ns(timeline_end_ns)
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     if run.mapper is not None:
         run.mapper.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
     machine = MachineSampler(run.directory / HEALTH, now_ns(), run.unexplained_drops())
-    doubt = Doubt(run.directory, t0_ns, base_rtt_ns) if run.stop_if_late else None
     raw, topology = run.directory / RAW, run.scenario.topology
+
+    def sample_machine() -> None:
+        machine.sample(now_ns(), run.unexplained_drops(), run.pids)
+        if monitor is not None:
+            monitor.check()
+
     with ExitStack() as stack:
 
         def recorder(table: records.Table) -> Recorder:
@@ -213,43 +239,40 @@ def _watch(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
         model = run.fabric.link_model
         queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
-        due_ns = 0
+        link_sample_due_ns = 0
         while (now := now_ns()) < end_ns:
             if queues:
                 queues.sample(now)
-            if now >= due_ns:
-                due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
+            if now >= link_sample_due_ns:
+                link_sample_due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
                 _sample_links(counters, links, now)
-                _check_alive(run)
+                run.check_alive()
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
-                run.progress("running" if now < planned_ns else HELD, 0.15 + 0.75 * done)
+                run.progress("running" if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
-                _look_at_machine(run, machine, doubt)
-            left_s = (end_ns - now_ns()) / NS_PER_S
-            machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, left_s), 0)))
+                sample_machine()
+            remaining_s = (end_ns - now_ns()) / NS_PER_S
+            machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
             if run.hold is not None and run.hold.has_ended:
-                _check_alive(run)
+                run.check_alive()
                 end_ns = now_ns()
                 run.send_to_endpoints({"stop_ns": end_ns})
         _sample_links(counters, links, now_ns())
-    _look_at_machine(run, machine, doubt)
+    sample_machine()
     return end_ns
 
 
-def _look_at_machine(run: _Run, machine: MachineSampler, doubt: Doubt | None) -> None:
-    machine.sample(now_ns(), run.unexplained_drops(), run.pids)
-    if doubt is not None:
-        doubt.look()
-
-
 def _sleep(run: _Run, seconds: float) -> int:
-    """Sleep, but hear Clustermapper and controller; returns how many ns late it ended."""
+    """Sleep, and meanwhile handle the messages of Clustermapper and controller.
+
+    Returns how late the sleep ended, in ns.
+    """
     end_ns = now_ns() + round(seconds * NS_PER_S)
-    while (left_ns := end_ns - now_ns()) > 0:
+    while (remaining_ns := end_ns - now_ns()) > 0:
         senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
         if not run.controller.is_dead:
             senders.append(run.controller)
-        ready = select.select(senders, [], [], left_ns / NS_PER_S)[0]
+        ready = select.select(senders, [], [], remaining_ns / NS_PER_S)[0]
         if run.mapper in ready:
             _pass_on_denylist(run)
         if run.controller in ready:
@@ -258,11 +281,12 @@ def _sleep(run: _Run, seconds: float) -> int:
 
 
 def _pass_on_denylist(run: _Run) -> None:
+    """Send the link directions that the Clustermapper denies to the endpoints, if they use them."""
     assert run.mapper is not None  # noqa: S101 - it has sent something
     assert run.scenario.clustermapper is not None  # noqa: S101 - so there is a mapper
     for message in run.mapper.receive():
         if run.scenario.clustermapper.denylist:
-            _check_alive(run)
+            run.check_alive()
             run.send_to_endpoints({"deny": message["denied"]})
 
 
@@ -281,49 +305,39 @@ def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
         )
 
 
-def _check_alive(run: _Run) -> None:
-    """Check that all run that should; the rest of the run goes without what a fault has killed."""
-    ended = [host for host, endpoint in run.endpoints.items() if endpoint.has_ended]
-    run.controller.receive()  # it says so before it kills
-    for host in ended:
-        if host not in run.controller.killed:
-            run.endpoints[host].check()
-        del run.endpoints[host]
-    if run.mapper is not None:
-        run.mapper.check()
-    if run.switch is not None:
-        run.switch.check()
-
-
-def _finish(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
-    """Wait for the last WRITEs, end the endpoints; returns what they report, by host."""
+def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
+    """Wait for the last WRITEs and end endpoints and mapper; return the reports by host."""
     run.progress("draining", 0.9)
-    _check_alive(run)
-    killed = sorted(run.controller.killed)
-    run.send_to_endpoints({"killed": killed})
+    run.check_alive()
+    run.send_to_endpoints({"killed": sorted(run.controller.killed)})
     receive_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
-    run.send_to_endpoints({"finish": True})
-    reports = receive_from_all(run.endpoints, "finished", ANSWER_S)
-    for endpoint in run.endpoints.values():
-        endpoint.wait()
+    reports = _finish(run.endpoints)
     if run.mapper is not None:
-        run.mapper.send({"finish": True})
-        receive_from_all({"mapper": run.mapper}, "finished", ANSWER_S)
-        run.mapper.wait()
+        _finish({"mapper": run.mapper})
     if run.fabric.link_model is not None:
-        _empty(run.fabric.link_model)
+        _wait_until_empty(run.fabric.link_model)
     return reports
 
 
-def _empty(model: LinkModel) -> None:
-    """Wait until nothing is under way any more, so that every link's account is closed."""
+def _finish(children: Mapping[str, Child]) -> dict[str, Any]:
+    """Have processes finish; return their reports by name."""
+    for child in children.values():
+        child.send({"finish": True})
+    reports = receive_from_all(children, "finished", ANSWER_S)
+    for child in children.values():
+        child.wait()
+    return reports
+
+
+def _wait_until_empty(model: LinkModel) -> None:
+    """Wait until no packet is in the fabric, so that the counters of all links are final."""
     deadline_ns = now_ns() + round(ANSWER_S * NS_PER_S)
-    before = -1
+    previous = -1
     while now_ns() < deadline_ns:
-        arrived = int(model.records["packets"].sum())
-        if arrived == before and not model.backlog_bytes().any():
+        packets = int(model.records["packets"].sum())
+        if packets == previous and not model.backlog_bytes().any():
             return
-        before = arrived
+        previous = packets
         time.sleep(QUIET_S)
 
 

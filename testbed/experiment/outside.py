@@ -1,4 +1,4 @@
-"""The host's side of a run: starts the sandbox, follows its progress, ends it whatever happens."""
+"""A run as its caller sees it: checks the machine, starts the sandbox and follows its progress."""
 
 import shutil
 from collections.abc import Collection
@@ -31,11 +31,11 @@ def run_experiment(
 ) -> None:
     """Run a scenario and leave its records in a run directory, as tables, not yet analysed.
 
-    Raises what `record_experiment` raises.
+    The arguments, and what it raises, are those of `record_experiment`.
     """
     record_experiment(scenario, directory, progress, captured, hold, stop_if_late=stop_if_late)
     progress("collecting", 0.95)
-    # Here and not in the sandbox: Polars runs threads, which do not survive a fork.
+    # Not in the sandbox, whose process was forked: Polars starts threads.
     run = RunRecord.model_validate_json((directory / RUN).read_text())
     collect(directory / RAW, directory, run.t0_ns)
     shutil.rmtree(directory / RAW)
@@ -50,28 +50,32 @@ def record_experiment(
     *,
     stop_if_late: bool = False,
 ) -> None:
-    """Run a scenario and leave in a run directory what its processes recorded, as they did.
+    """Run a scenario and leave the raw records of its processes in a run directory.
 
-    What both ends of the `captured` links send goes to `pcaps/<link>.pcap` in it. With `hold`
-    everything goes on after the timeline, until that ends it. With `stop_if_late` it ends once the
-    machine was so late that the run cannot be trusted.
+    Nothing of the run outlives this call, however it ends: all processes live in a sandbox of
+    namespaces, which ends with its first process.
 
-    Nothing of the run survives this call, however it ends: all of it lives in a sandbox of
-    namespaces that ends with its first process.
+    Args:
+        scenario: what to run.
+        directory: the run directory, which exists.
+        progress: called with what the run is doing.
+        captured: names of the links whose packets, from both ends, go to `pcaps/<link>.pcap`.
+        hold: how long the run goes on after its timeline; None: it ends with the timeline.
+        stop_if_late: whether the run ends once it cannot be trusted because the machine was late.
 
     Raises:
         MachineError: this machine cannot run it.
-        LateError: the machine was so late that it was ended.
-        RunFailedError: a part of it died or a fault did not take effect.
-        KeyboardInterrupt: the user stopped it; what was recorded stays.
+        LateError: the machine was too late, and `stop_if_late` is set.
+        RunFailedError: a process ended, or a fault did not take effect.
+        KeyboardInterrupt: the user stopped the run; its records stay.
     """
-    with availability.trial() as found:
+    with availability.trial() as result:
         require()
         require_stack(scenario.transport)
-        # Mininet loads slowly: while Open vSwitch is tried, and before anything is forked.
+        # Mininet loads slowly, and here Open vSwitch is being tried meanwhile.
         from testbed.experiment.inside import run_in_sandbox  # noqa: PLC0415
 
-        switch = found()
+        switch = result()
     (directory / LOGS).mkdir(exist_ok=True)
 
     def run(channel: Channel) -> None:
@@ -87,8 +91,8 @@ def record_experiment(
 
     if captured:
         (directory / PCAPS).mkdir()
-    with cpus_awake() as cannot:
-        write_manifest(directory, scenario, switch, cannot)
+    with cpus_awake() as reason:
+        write_manifest(directory, scenario, switch, reason)
         try:
             process = spawn(run, title="the run", log=directory / LOGS / "run.log")
             process.result(progress)

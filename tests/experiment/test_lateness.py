@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment.doubt import Doubt
+from testbed.experiment.lateness import LatenessMonitor
 from testbed.model.errors import LateError
 
 RTT = 100_000_000
@@ -32,9 +32,9 @@ def says(tmp_path: Path) -> Says:
 
 
 @pytest.fixture
-def doubt(tmp_path: Path) -> Doubt:
-    """It of a run whose base RTT is 100 ms."""
-    return Doubt(tmp_path, T0, RTT)
+def monitor(tmp_path: Path) -> LatenessMonitor:
+    """The monitor of a run whose base RTT is 100 ms."""
+    return LatenessMonitor(tmp_path, T0, RTT)
 
 
 def struck(directory: Path, kind: str, *places: str, effective_s: float) -> None:
@@ -55,48 +55,56 @@ def struck(directory: Path, kind: str, *places: str, effective_s: float) -> None
     ],
 )
 def test_one_moment_may_be_enough(
-    says: Says, doubt: Doubt, process: str, values: dict[str, int], words: str
+    says: Says, monitor: LatenessMonitor, process: str, values: dict[str, int], words: str
 ) -> None:
-    doubt.look()
+    monitor.check()
     says(process, 4.0, **values)
     with pytest.raises(LateError, match=f"ended after 4 s, .*{words}"):
-        doubt.look()
+        monitor.check()
 
 
-def test_a_late_second_among_many_may_still_be_one_in_twenty(says: Says, doubt: Doubt) -> None:
+def test_a_late_second_among_many_may_still_be_one_in_twenty(
+    says: Says, monitor: LatenessMonitor
+) -> None:
     says("h1", 1.0, lag_p99_ns=RTT // 10, lag_max_ns=RTT // 5)
-    doubt.look()
+    monitor.check()
 
 
-def test_it_may_not_where_a_fault_is_measured(tmp_path: Path, says: Says, doubt: Doubt) -> None:
+def test_it_may_not_where_a_fault_is_measured(
+    tmp_path: Path, says: Says, monitor: LatenessMonitor
+) -> None:
     struck(tmp_path, "blackhole", "a>b", effective_s=3.5)
     says("h1", 3.0, lag_p99_ns=RTT // 10)
-    doubt.look()
+    monitor.check()
     says("h1", 4.0, lag_p99_ns=RTT // 10)
     with pytest.raises(LateError, match="while a fault was measured"):
-        doubt.look()
+        monitor.check()
 
 
 def test_what_a_fault_has_stopped_is_late_on_purpose(
-    tmp_path: Path, says: Says, doubt: Doubt
+    tmp_path: Path, says: Says, monitor: LatenessMonitor
 ) -> None:
     struck(tmp_path, "freeze", "h1", effective_s=1.5)
     says("h1", 5.0, lag_p99_ns=30 * RTT, lag_max_ns=30 * RTT)
-    doubt.look()
+    monitor.check()
 
 
-def test_what_was_late_before_the_start_does_not_count(says: Says, doubt: Doubt) -> None:
+def test_what_was_late_before_the_start_does_not_count(
+    says: Says, monitor: LatenessMonitor
+) -> None:
     says("h1", -0.1, lag_p99_ns=RTT, lag_max_ns=RTT)
-    doubt.look()
+    monitor.check()
 
 
-def test_half_a_line_is_left_until_it_is_whole(tmp_path: Path, says: Says, doubt: Doubt) -> None:
+def test_half_a_line_is_left_until_it_is_whole(
+    tmp_path: Path, says: Says, monitor: LatenessMonitor
+) -> None:
     health = tmp_path / "health.jsonl"
     before = health.read_bytes()
     says("h1", 2.0, lag_max_ns=RTT)
     whole = health.read_bytes()
     health.write_bytes(whole[: len(before) + 20])
-    doubt.look()
+    monitor.check()
     health.write_bytes(whole)
     with pytest.raises(LateError):
-        doubt.look()
+        monitor.check()
