@@ -91,11 +91,11 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
                 sender.sendto(data, (to, 0))
             time.sleep(0.2)
         here.send({"finish": True})
-        told = next(here.messages())["finished"]
+        report = next(here.messages())["finished"]
         thread.join()
-        assert told["refused"] == expected | {"duplicates": 1}
+        assert report["refused"] == expected | {"duplicates": 1}
         assert bytes(memory[: len(good.payload)]) == good.payload
-        return told, untouched, connection.qp.counters.data_received  # type: ignore[attr-defined]
+        return report, untouched, connection.qp.counters.data_received  # type: ignore[attr-defined]
 
 
 def send(sender: socket.socket, bad: list[Bad]) -> Counter[str]:
@@ -124,7 +124,7 @@ def test_a_live_endpoint_counts_what_it_must_not_act_on(tmp_path: FilePath) -> N
     """By its reason each, memory untouched; and works on."""
     raw = tmp_path / "raw"
     raw.mkdir()
-    told, untouched, received = run_in_sandbox(lambda: throw(raw))
+    report, untouched, received = run_in_sandbox(lambda: throw(raw))
     assert not any(untouched)
-    assert told["send_errors"] == 0
+    assert report["send_errors"] == 0
     assert received > 2

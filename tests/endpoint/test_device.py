@@ -94,8 +94,8 @@ def test_arrivals_that_are_seen_late_are_counted() -> None:
                 device = Device(TOPOLOGY, HERE)
             bearable_ns = round(LATE_RTTS * TOPOLOGY.propagation_rtt_ns)
             late_ns = (0, bearable_ns, bearable_ns + 1, 10 * bearable_ns)
-            found = [(b"", Arrival(0, 0, 0), one) for one in late_ns]
-            device._nic.arrivals = lambda *_: iter(found)  # type: ignore[method-assign]
+            late_arrivals = [(b"", Arrival(0, 0, 0), one) for one in late_ns]
+            device._nic.arrivals = lambda *_: iter(late_arrivals)  # type: ignore[method-assign]
             device.poll()
             device.close()
             return device.arrived, device.late

@@ -57,8 +57,8 @@ def test_a_packet_came_when_it_was_due_however_late_it_is_looked_at(nic: Nic) ->
 def test_what_comes_over_a_shorter_path_comes_first(nic: Nic) -> None:
     near_ns, far_ns = DELAY_NS[NEAR], DELAY_NS[FAR]
     assert near_ns < far_ns
-    found = took_in(nic, [(5 * MS, FAR), (5 * MS + 1, NEAR)], now_ns=10 * MS + far_ns)
-    assert found == [(5 * MS + 1, 5 * MS + 1 + near_ns), (5 * MS, 5 * MS + far_ns)]
+    taken = took_in(nic, [(5 * MS, FAR), (5 * MS + 1, NEAR)], now_ns=10 * MS + far_ns)
+    assert taken == [(5 * MS + 1, 5 * MS + 1 + near_ns), (5 * MS, 5 * MS + far_ns)]
 
 
 def test_the_core_is_told_of_nothing_from_before_what_it_was_told_last(nic: Nic) -> None:

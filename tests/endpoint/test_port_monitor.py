@@ -28,10 +28,10 @@ def _next(monitor: PortMonitor) -> list[tuple[int, bool]]:
 
 def _watch() -> list[list[tuple[int, bool]]]:
     for plane in (0, 1):
-        ours, theirs = f"p{plane}", f"far{plane}"
-        _ip("add", ours, "index", str(100 + plane), "type", "veth", "peer", "name", theirs)
-        _ip("set", ours, "up")
-        _ip("set", theirs, "up")
+        near, far = f"p{plane}", f"far{plane}"
+        _ip("add", near, "index", str(100 + plane), "type", "veth", "peer", "name", far)
+        _ip("set", near, "up")
+        _ip("set", far, "up")
     _ip("set", "far1", "down")
     monitor = PortMonitor({100: 0, 101: 1})
     seen = [_next(monitor)]

@@ -44,13 +44,13 @@ def _send(sockets: HostSockets, inner: bytes, traffic_class: int = 0, hop_limit:
 
 def _receive(sockets: HostSockets, count: int, silence_s: float = 5) -> list[Received]:
     """So many packets, or fewer where none has come for a while."""
-    found: list[Received] = []
+    received: list[Received] = []
     last = time.monotonic()
-    while len(found) < count and time.monotonic() < last + silence_s:
+    while len(received) < count and time.monotonic() < last + silence_s:
         if batch := [*sockets.receive()]:
-            found += batch
+            received += batch
             last = time.monotonic()
-    return found
+    return received
 
 
 def test_a_packet_arrives_whole_with_its_class_hop_limit_and_time() -> None:

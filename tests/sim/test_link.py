@@ -20,64 +20,64 @@ from .links import BYTE_A_NS, DSCP, OneLink, offer_over
 
 
 def test_a_packet_takes_its_serialisation_and_the_delays() -> None:
-    one = OneLink(Shape(BYTE_A_NS, before_ns=30, behind_ns=200))
-    one.offer_all([1000, 500])
-    one.run()
-    assert [a.at_ns for a in one.arrived] == [1230, 1730]
+    harness = OneLink(Shape(BYTE_A_NS, before_ns=30, behind_ns=200))
+    harness.offer_all([1000, 500])
+    harness.run()
+    assert [a.at_ns for a in harness.arrived] == [1230, 1730]
 
 
 def test_an_idle_link_forgets_when_it_was_free() -> None:
-    one = OneLink(Shape(BYTE_A_NS))
-    one.offer(1000)
-    one.run(5000)
-    one.offer(1000)
-    one.run()
-    assert [a.at_ns for a in one.arrived] == [1000, 6000]
+    harness = OneLink(Shape(BYTE_A_NS))
+    harness.offer(1000)
+    harness.run(5000)
+    harness.offer(1000)
+    harness.run()
+    assert [a.at_ns for a in harness.arrived] == [1000, 6000]
 
 
 def test_what_leaves_at_once_keeps_the_rate() -> None:
-    one = OneLink(Shape(BYTE_A_NS, behind_ns=200, at_once=True))
-    one.offer_all([1000] * 4)
-    one.run()
-    assert [a.at_ns for a in one.arrived] == [200, 1200, 2200, 3200]
+    harness = OneLink(Shape(BYTE_A_NS, behind_ns=200, at_once=True))
+    harness.offer_all([1000] * 4)
+    harness.run()
+    assert [a.at_ns for a in harness.arrived] == [200, 1200, 2200, 3200]
 
 
 @pytest.mark.parametrize("rate_bps", [7_000_000_000, 3_333_333_333, 640_000_000_001])
 def test_the_rate_is_kept_where_a_packet_does_not_take_whole_ns(rate_bps: int) -> None:
-    one = OneLink(Shape(rate_bps))
-    one.offer_all([1001] * 5000)
-    one.run()
-    assert one.arrived[-1].at_ns == pytest.approx(5000 * 1001 * 8e9 / rate_bps, abs=1)
+    harness = OneLink(Shape(rate_bps))
+    harness.offer_all([1001] * 5000)
+    harness.run()
+    assert harness.arrived[-1].at_ns == pytest.approx(5000 * 1001 * 8e9 / rate_bps, abs=1)
 
 
 def test_the_rate_is_kept_where_packets_come_at_line_rate() -> None:
     """As over a chain of equal links, where each packet comes as the one before has left."""
-    one = OneLink(Shape(3_000_000_000))
+    harness = OneLink(Shape(3_000_000_000))
     for number in range(3000):
-        one.engine.at(int(number * 1000 * 8 / 3), lambda _now, _: one.offer(1000))
-    one.run()
-    assert one.arrived[-1].at_ns == pytest.approx(3000 * 1000 * 8 / 3, abs=2)
+        harness.engine.at(int(number * 1000 * 8 / 3), lambda _now, _: harness.offer(1000))
+    harness.run()
+    assert harness.arrived[-1].at_ns == pytest.approx(3000 * 1000 * 8 / 3, abs=2)
 
 
 def test_what_does_not_fit_is_dropped() -> None:
     """The one in service counts as well: three fit, to the byte."""
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
-    one.offer_all([1000] * 5)
-    one.run()
-    counts = one.link.counts
-    assert one.numbers == [0, 1, 2]
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
+    harness.offer_all([1000] * 5)
+    harness.run()
+    counts = harness.link.counts
+    assert harness.numbers == [0, 1, 2]
     assert (counts.full, counts.full_priority, counts.peak_bytes) == (2, 0, 3000)
 
 
 def test_the_queue_drains_as_a_fluid() -> None:
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
-    one.offer_all([1000] * 3)
-    one.run(999)
-    one.offer(1000)
-    one.run(1)
-    one.offer(1000)
-    one.run()
-    assert one.numbers == [0, 1, 2, 4]
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=3000))
+    harness.offer_all([1000] * 3)
+    harness.run(999)
+    harness.offer(1000)
+    harness.run(1)
+    harness.offer(1000)
+    harness.run()
+    assert harness.numbers == [0, 1, 2, 4]
 
 
 # --- trimming ---------------------------------------------------------------------------------
@@ -88,74 +88,74 @@ def test_the_queue_drains_as_a_fluid() -> None:
 )
 def test_overflow_loses_its_payload_and_goes_first(last_hop: bool, dscp: int) -> None:
     shape = Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000, ecn_min_bytes=0, ecn_max_bytes=0)
-    one = OneLink(Shape(**{f: getattr(shape, f) for f in shape.__slots__} | {"last_hop": last_hop}))
-    one.offer_all([1000] * 4)
-    one.run()
-    assert one.numbers == [0, 3, 1, 2]
-    trimmed = one.arrived[1]
+    harness = OneLink(replace(shape, last_hop=last_hop))
+    harness.offer_all([1000] * 4)
+    harness.run()
+    assert harness.numbers == [0, 3, 1, 2]
+    trimmed = harness.arrived[1]
     assert (trimmed.size, trimmed.dscp, trimmed.ecn) == (TRIMMED_WIRE_BYTES, dscp, 0)
     assert trimmed.at_ns == 1000 + TRIMMED_WIRE_BYTES
-    counts = one.link.counts
+    counts = harness.link.counts
     assert (counts.trimmed, counts.trimmed_off_bytes) == (1, 1000 - TRIMMED_WIRE_BYTES)
 
 
 @pytest.mark.parametrize("dscp", [DSCP.no_trim, DSCP.control])
 def test_other_classes_are_never_trimmed(dscp: int) -> None:
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=4000, trim_bytes=2000))
-    one.offer_all([1000] * 5, dscp)
-    one.run()
-    counts = one.link.counts
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=4000, trim_bytes=2000))
+    harness.offer_all([1000] * 5, dscp)
+    harness.run()
+    counts = harness.link.counts
     assert (counts.trimmed, counts.full + counts.full_priority) == (0, 1)
-    assert all(a.size == 1000 for a in one.arrived)
+    assert all(a.size == 1000 for a in harness.arrived)
 
 
 def test_retransmissions_are_trimmed_by_their_own_queue() -> None:
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000))
-    one.offer_all([1000] * 3)
-    one.offer_all([1000] * 4, DSCP.trimmable_retx)
-    one.run()
-    assert one.numbers == [0, 3, 4, 5, 6, 1, 2]
-    assert [a.number for a in one.arrived if a.dscp == DSCP.trimmed] == [6]
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000))
+    harness.offer_all([1000] * 3)
+    harness.offer_all([1000] * 4, DSCP.trimmable_retx)
+    harness.run()
+    assert harness.numbers == [0, 3, 4, 5, 6, 1, 2]
+    assert [a.number for a in harness.arrived if a.dscp == DSCP.trimmed] == [6]
 
 
 def test_a_full_priority_queue_drops_headers() -> None:
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=3000, trim_bytes=2000))
-    one.offer_all([1000] * 40)
-    one.run()
-    counts = one.link.counts
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=3000, trim_bytes=2000))
+    harness.offer_all([1000] * 40)
+    harness.run()
+    counts = harness.link.counts
     fit = 3000 // TRIMMED_WIRE_BYTES
     assert (counts.trimmed, counts.full, counts.full_priority) == (38, 0, 38 - fit)
-    assert len(one.arrived) == 2 + fit
+    assert len(harness.arrived) == 2 + fit
 
 
 # --- marks ------------------------------------------------------------------------------------
 
 
 def test_a_step_marks_from_its_threshold_on() -> None:
-    one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=2000, ecn_max_bytes=2000))
-    one.offer_all([1000] * 4)
-    one.run()
-    assert [a.ecn for a in one.arrived] == [ECT0, ECT0, ECN_CE, ECN_CE]
-    assert one.link.counts.marked == 2
+    harness = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=2000, ecn_max_bytes=2000))
+    harness.offer_all([1000] * 4)
+    harness.run()
+    assert [a.ecn for a in harness.arrived] == [ECT0, ECT0, ECN_CE, ECN_CE]
+    assert harness.link.counts.marked == 2
 
 
 def test_a_ramp_marks_in_proportion() -> None:
     """At a quarter of the way from min to max a quarter is marked."""
-    one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=5000))
+    harness = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=5000))
     for _ in range(4000):
-        one.offer_all([1000] * 3)
-        one.run(4000)
-    by_place = [[a.ecn == ECN_CE for a in one.arrived[place::3]] for place in range(3)]
+        harness.offer_all([1000] * 3)
+        harness.run(4000)
+    by_place = [[a.ecn == ECN_CE for a in harness.arrived[place::3]] for place in range(3)]
     assert sum(by_place[0]) == 0
     assert sum(by_place[1]) == 0
     assert sum(by_place[2]) / 4000 == pytest.approx(0.25, abs=0.03)
 
 
 def test_no_thresholds_no_marks() -> None:
-    one = OneLink(Shape(BYTE_A_NS))
-    one.offer_all([1000] * 100)
-    one.run()
-    assert {a.ecn for a in one.arrived} == {ECT0}
+    harness = OneLink(Shape(BYTE_A_NS))
+    harness.offer_all([1000] * 100)
+    harness.run()
+    assert {a.ecn for a in harness.arrived} == {ECT0}
 
 
 # --- priority ---------------------------------------------------------------------------------
@@ -165,21 +165,21 @@ def test_no_thresholds_no_marks() -> None:
     "dscp", [DSCP.control, DSCP.trimmable_retx, DSCP.trimmed, DSCP.trimmed_lasthop]
 )
 def test_priority_goes_before_all_that_waits_but_not_before_what_is_sent(dscp: int) -> None:
-    one = OneLink(Shape(BYTE_A_NS))
-    one.offer_all([1000] * 3)
-    one.run(100)
-    one.offer_all([200, 200], dscp)
-    one.run()
-    assert one.numbers == [0, 3, 4, 1, 2]
-    assert [a.at_ns for a in one.arrived] == [1000, 1200, 1400, 2400, 3400]
+    harness = OneLink(Shape(BYTE_A_NS))
+    harness.offer_all([1000] * 3)
+    harness.run(100)
+    harness.offer_all([200, 200], dscp)
+    harness.run()
+    assert harness.numbers == [0, 3, 4, 1, 2]
+    assert [a.at_ns for a in harness.arrived] == [1000, 1200, 1400, 2400, 3400]
 
 
 def test_the_priority_queue_does_not_count_the_other() -> None:
-    one = OneLink(Shape(BYTE_A_NS, limit_bytes=2000))
-    one.offer_all([1000] * 2)
-    one.offer_all([1000] * 2, DSCP.control)
-    one.run()
-    assert one.numbers == [0, 2, 3, 1]
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=2000))
+    harness.offer_all([1000] * 2)
+    harness.offer_all([1000] * 2, DSCP.control)
+    harness.run()
+    assert harness.numbers == [0, 2, 3, 1]
 
 
 # --- faults -----------------------------------------------------------------------------------
@@ -187,51 +187,51 @@ def test_the_priority_queue_does_not_count_the_other() -> None:
 
 def test_a_blackhole_swallows_what_leaves_while_it_lasts() -> None:
     """What has left is delivered, what is being sent and what waits is lost as it leaves."""
-    one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
-    one.offer_all([1000] * 6)
-    one.run(1000 + 1)
-    one.impair(Impairment(blackhole=True))
-    one.run(2999)
-    one.impair(HEALTHY)
-    one.run()
-    assert one.numbers == [0, 3, 4, 5]
-    assert one.arrived[1].at_ns == 4500
-    assert one.link.counts.blackholed == 2
+    harness = OneLink(Shape(BYTE_A_NS, behind_ns=500))
+    harness.offer_all([1000] * 6)
+    harness.run(1000 + 1)
+    harness.impair(Impairment(blackhole=True))
+    harness.run(2999)
+    harness.impair(HEALTHY)
+    harness.run()
+    assert harness.numbers == [0, 3, 4, 5]
+    assert harness.arrived[1].at_ns == 4500
+    assert harness.link.counts.blackholed == 2
 
 
 def test_blackholes_that_come_in_quick_succession() -> None:
-    one = OneLink(Shape(BYTE_A_NS, behind_ns=100_000))
+    harness = OneLink(Shape(BYTE_A_NS, behind_ns=100_000))
     for start in (1500, 3500):
-        one.engine.at(start, lambda _now, _: one.impair(Impairment(blackhole=True)))
-        one.engine.at(start + 1000, lambda _now, _: one.impair(HEALTHY))
-    one.offer_all([1000] * 6)
-    one.run()
-    assert one.numbers == [0, 2, 4, 5]
+        harness.engine.at(start, lambda _now, _: harness.impair(Impairment(blackhole=True)))
+        harness.engine.at(start + 1000, lambda _now, _: harness.impair(HEALTHY))
+    harness.offer_all([1000] * 6)
+    harness.run()
+    assert harness.numbers == [0, 2, 4, 5]
 
 
 def test_a_cut_takes_what_waits_and_what_is_sent() -> None:
-    one = OneLink(Shape(BYTE_A_NS, behind_ns=500))
-    one.offer_all([1000] * 4)
-    one.run(1200)
-    one.impair(Impairment(cut=True))
-    assert one.link.counts.queued == 0
-    one.offer(1000)
-    one.run(10_000)
-    one.impair(HEALTHY)
-    one.offer(1000)
-    one.run()
-    assert one.numbers == [0, 5]
-    assert one.link.counts.cut == 4
+    harness = OneLink(Shape(BYTE_A_NS, behind_ns=500))
+    harness.offer_all([1000] * 4)
+    harness.run(1200)
+    harness.impair(Impairment(cut=True))
+    assert harness.link.counts.queued == 0
+    harness.offer(1000)
+    harness.run(10_000)
+    harness.impair(HEALTHY)
+    harness.offer(1000)
+    harness.run()
+    assert harness.numbers == [0, 5]
+    assert harness.link.counts.cut == 4
 
 
 def test_loss_is_random_and_repeated_by_its_seed() -> None:
     def survivors(seed: int) -> list[int]:
-        one = OneLink(Shape(BYTE_A_NS), seed)
-        one.impair(Impairment(loss=0.2))
-        one.offer_all([200] * 5000)
-        one.run()
-        assert one.link.counts.lost == 5000 - len(one.arrived)
-        return one.numbers
+        harness = OneLink(Shape(BYTE_A_NS), seed)
+        harness.impair(Impairment(loss=0.2))
+        harness.offer_all([200] * 5000)
+        harness.run()
+        assert harness.link.counts.lost == 5000 - len(harness.arrived)
+        return harness.numbers
 
     assert survivors(1) == survivors(1)
     assert survivors(1) != survivors(2)
@@ -240,31 +240,31 @@ def test_loss_is_random_and_repeated_by_its_seed() -> None:
 
 def test_loss_does_not_move_the_marks() -> None:
     def marked(loss: float) -> list[int]:
-        one = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=90_000))
-        one.impair(Impairment(loss=loss))
-        one.offer_all([1000] * 80)
-        one.run()
-        return [a.number for a in one.arrived if a.ecn == ECN_CE]
+        harness = OneLink(Shape(BYTE_A_NS, ecn_min_bytes=1000, ecn_max_bytes=90_000))
+        harness.impair(Impairment(loss=loss))
+        harness.offer_all([1000] * 80)
+        harness.run()
+        return [a.number for a in harness.arrived if a.ecn == ECN_CE]
 
     assert set(marked(0.3)) < set(marked(0.0))
 
 
 def test_corruption_flips_one_bit() -> None:
-    one = OneLink(Shape(BYTE_A_NS))
-    one.impair(Impairment(corrupt=0.5))
-    one.offer_all([1000] * 1000)
-    one.run()
-    assert {a.flips for a in one.arrived} == {0, 1}
-    assert one.link.counts.corrupted == sum(a.flips for a in one.arrived)
+    harness = OneLink(Shape(BYTE_A_NS))
+    harness.impair(Impairment(corrupt=0.5))
+    harness.offer_all([1000] * 1000)
+    harness.run()
+    assert {a.flips for a in harness.arrived} == {0, 1}
+    assert harness.link.counts.corrupted == sum(a.flips for a in harness.arrived)
 
 
 def test_degradation_holds_from_the_next_packet_on() -> None:
-    one = OneLink(Shape(BYTE_A_NS))
-    one.offer_all([1000] * 3)
-    one.run(10)
-    one.impair(Impairment(rate=0.1))
-    one.run()
-    assert [a.at_ns for a in one.arrived] == [1000, 11_000, 21_000]
+    harness = OneLink(Shape(BYTE_A_NS))
+    harness.offer_all([1000] * 3)
+    harness.run(10)
+    harness.impair(Impairment(rate=0.1))
+    harness.run()
+    assert [a.at_ns for a in harness.arrived] == [1000, 11_000, 21_000]
 
 
 # --- the books --------------------------------------------------------------------------------
@@ -274,8 +274,8 @@ def test_degradation_holds_from_the_next_packet_on() -> None:
 def test_every_packet_is_accounted_for_at_any_time(seed: int) -> None:
     rng = Random(seed)
     shape = Shape(BYTE_A_NS, 8000, 5000, 1000, 4000, behind_ns=700)
-    one = OneLink(shape, seed)
-    link = one.link
+    harness = OneLink(shape, seed)
+    link = harness.link
     classes = (DSCP.trimmable, DSCP.trimmable, DSCP.trimmable_retx, DSCP.control, DSCP.no_trim)
     state = HEALTHY
     for _ in range(3000):
@@ -293,26 +293,26 @@ def test_every_packet_is_accounted_for_at_any_time(seed: int) -> None:
                 change = {"rate": rng.choice((1, 1 / 3))}
         if change:
             state = replace(state, **change)
-            one.impair(state)
-        one.offer(rng.randrange(150, 1500), rng.choice(classes))
-        _check_books(one, link)
-        one.run(rng.randrange(1200))
-        _check_books(one, link)
-    one.run()
+            harness.impair(state)
+        harness.offer(rng.randrange(150, 1500), rng.choice(classes))
+        _check_books(harness, link)
+        harness.run(rng.randrange(1200))
+        _check_books(harness, link)
+    harness.run()
     counts = link.counts
     assert (counts.queued, counts.on_wire) == (0, 0)
     assert counts.offered == counts.packets + counts.dropped
     assert min(counts.marked, counts.trimmed, counts.full, counts.blackholed, counts.cut) > 0
-    assert all(a.at_ns <= b.at_ns for a, b in pairwise(one.arrived))
+    assert all(a.at_ns <= b.at_ns for a, b in pairwise(harness.arrived))
 
 
-def _check_books(one: OneLink, link: LinkDirection) -> None:
+def _check_books(harness: OneLink, link: LinkDirection) -> None:
     counts = link.counts
-    due = [event for events in one.engine._due.values() for event in events]
+    due = [event for events in harness.engine._due.values() for event in events]
     under_way = sum(isinstance(event, Packet) for event in due)
     assert counts.on_wire == under_way
-    assert counts.packets == len(one.arrived)
-    assert counts.offered == one.offered
+    assert counts.packets == len(harness.arrived)
+    assert counts.offered == harness.offered
     assert counts.offered == counts.packets + counts.dropped + counts.queued + counts.on_wire
 
 

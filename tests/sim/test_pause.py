@@ -13,17 +13,17 @@ S = 1_000_000_000
 
 
 def incast(*, pause: bool) -> Outcome:
-    found = load_scenario(str(PAPER_SCENARIOS / "incast-victim-roce.yaml"))
-    topology = found.topology if pause else found.topology.model_copy(update={"pause": None})
-    transport = found.transport.model_copy(update={"qps": QPS})
-    workload = found.workload.model_copy(update={"depth": 4})
+    scenario = load_scenario(str(PAPER_SCENARIOS / "incast-victim-roce.yaml"))
+    topology = scenario.topology if pause else scenario.topology.model_copy(update={"pause": None})
+    transport = scenario.transport.model_copy(update={"qps": QPS})
+    workload = scenario.workload.model_copy(update={"depth": 4})
     changes = {
         "workload": workload,
         "topology": topology,
         "transport": transport,
         "duration": 2 * S,
     }
-    return Simulation(found.model_copy(update=changes)).run()
+    return Simulation(scenario.model_copy(update=changes)).run()
 
 
 def victim_bytes(outcome: Outcome) -> int:

@@ -24,9 +24,9 @@ def test_window_flight_and_rtt_of_a_connection(protocol: int) -> None:
         with called:
             caller.sendall(b"x" * 100_000)
             assert len(called.recv(1000)) == 1000
-            found = sample(caller, protocol)
+            state = sample(caller, protocol)
     segment = 65_483  # of the loopback, its MTU being 65,536
-    assert found.window >= INITIAL_WINDOW * segment / 2
-    assert found.window < 1000 * segment
-    assert 0 <= found.flight <= 100_000 + segment
-    assert 0 < found.smoothed_ns < 1_000_000_000
+    assert state.window >= INITIAL_WINDOW * segment / 2
+    assert state.window < 1000 * segment
+    assert 0 <= state.flight <= 100_000 + segment
+    assert 0 < state.smoothed_ns < 1_000_000_000

@@ -36,11 +36,11 @@ def test_every_byte_counts_for_the_plane_that_brought_it(
     origins = Origins()
     for i in (*order, *order[:3]):
         origins.arrived((start + 100 * i) % (1 << 32), 100, i % 4)
-    found: list[int] = []
-    while len(found) < 1200:
-        for size, plane in origins.read(min(piece, 1200 - len(found)), otherwise=9):
-            found += [plane] * size
-    assert found == [i // 100 % 4 for i in range(1200)]
+    origins_read: list[int] = []
+    while len(origins_read) < 1200:
+        for size, plane in origins.read(min(piece, 1200 - len(origins_read)), otherwise=9):
+            origins_read += [plane] * size
+    assert origins_read == [i // 100 % 4 for i in range(1200)]
 
 
 def test_what_nobody_announced_is_put_down_to_the_newest() -> None:

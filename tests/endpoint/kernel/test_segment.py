@@ -32,9 +32,9 @@ def test_a_packet_cut_short_is_no_segment(cut: int) -> None:
 @given(st.integers(0, 3))
 def test_a_mark_touches_nothing_else(ecn: int) -> None:
     packet = tcp_packet(b"payload", ecn=ecn)
-    found = parse(marked(packet))
-    assert found is not None
-    assert found.ecn == ECN_CE
+    parsed = parse(marked(packet))
+    assert parsed is not None
+    assert parsed.ecn == ECN_CE
     assert marked(packet) == tcp_packet(b"payload", ecn=ECN_CE)
 
 
