@@ -144,15 +144,7 @@ class OpenVSwitch:
 
     def _start_database(self) -> None:
         database = self._run_directory / "conf.db"
-        created = subprocess.run(  # noqa: S603 - fixed arguments
-            [self._programs["ovsdb-tool"], "create", str(database), str(_SCHEMA)],
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if created.returncode:
-            raise MachineError(f"ovsdb-tool: {created.stderr.strip()}", REMEDY)
+        self._run("ovsdb-tool", "create", str(database), str(_SCHEMA), remedy=REMEDY)
         self._launch("ovsdb-server", str(database), f"--remote=punix:{self._database}")
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._database.exists():
@@ -199,14 +191,13 @@ class OpenVSwitch:
     # --- bridge ---------------------------------------------------------------------------
 
     def _vsctl(self, *arguments: str) -> str:
-        command = [
-            self._programs["ovs-vsctl"],
-            f"--db=unix:{self._database}",
-            f"--timeout={START_TIMEOUT_S:.0f}",
-            *arguments,
-        ]
+        options = (f"--db=unix:{self._database}", f"--timeout={START_TIMEOUT_S:.0f}")
+        return self._run("ovs-vsctl", *options, *arguments, remedy=self._see_log("ovs-vswitchd"))
+
+    def _run(self, name: str, *arguments: str, remedy: str) -> str:
+        """Run a client program and return its output."""
         with subprocess.Popen(  # noqa: S603 - fixed arguments
-            command,
+            [self._programs[name], *arguments],
             env=self._environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -219,7 +210,7 @@ class OpenVSwitch:
                 raise
         if client.returncode:
             self.check()
-            raise MachineError(f"ovs-vsctl: {errors.strip()}", self._see_log("ovs-vswitchd"))
+            raise MachineError(f"{name}: {errors.strip()}", remedy)
         return output
 
     def _communicate(self, client: subprocess.Popen[str]) -> tuple[str, str]:

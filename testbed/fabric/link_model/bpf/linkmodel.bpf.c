@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
- * A link direction as a switch port and a wire.
+ * One direction of a link, as a switch port and a wire.
  *
  *     port (tc egress of the sender)           HTB            wire (tc ingress of the receiver)
  *     fluid queue: mark, trim or drop  -->  paces bytes  -->  blackhole, loss, corruption
  *
- * The queue that decides is a fluid: it drains at exactly the port's rate, however late the kernel
- * runs, so that what is marked or trimmed depends on the traffic and not on the machine. HTB paces
- * the real bytes behind it, in a queue too deep to drop, strictly by class. Faults sit on the wire,
- * behind the queue: a lost packet has used its share of the link, and what is in the queue when a
- * blackhole begins is swallowed too, as it leaves.
+ * A fluid queue decides about each packet. It drains at exactly the port's rate, however late
+ * the kernel runs, so that marks and trims depend on the traffic and not on the machine. HTB paces
+ * the real bytes behind it, in a queue too deep to drop, strictly by class. Faults act on the wire,
+ * behind the queue: a lost packet has used its share of the link, and packets in the queue when a
+ * blackhole begins are swallowed as they leave.
  *
- * One pair of programs serves all links: a record is found by the interface's index, which is
- * unique in the fabric. The two ports of a link have the indexes 2n and 2n + 1.
+ * One pair of programs serves all links: the interface's index, which is unique in the fabric,
+ * selects the record. The two ports of a link have the indexes 2n and 2n + 1.
  */
 #include <linux/types.h>
 #include <linux/bpf.h>
@@ -25,7 +25,7 @@
 
 #include "linkmodel.h"
 
-#define PRIORITY_LEAF 0x10010 /* HTB's classes: testbed/fabric/shaping.py */
+#define PRIORITY_LEAF 0x10010 /* HTB's classes: testbed/fabric/link_model/shaping.py */
 #define ORDINARY_LEAF 0x10020
 
 #define OUTER ETH_HLEN
@@ -33,7 +33,7 @@
 #define UDP_BYTES 8
 #define PAYLOAD_LENGTH 4 /* in an IPv6 header */
 #define NEXT_HEADER 6
-#define UDP_LENGTH 4     /* in a UDP header, and behind it the checksum */
+#define UDP_LENGTH 4     /* in a UDP header; the checksum follows it */
 
 #define ECN_MASK 0x03
 #define ECN_CE 0x03
@@ -42,8 +42,8 @@
 #define ND_FIRST 133 /* router solicitation, RFC 4861 */
 #define ND_LAST 137  /* redirect */
 
-/* uSIDs and EVs: testbed/model/addressing.py */
-#define FIRST_USID 28  /* in an IPv6 header: behind the block of the destination */
+/* uSIDs and EVs: testbed/model/fabric/addressing.py */
+#define FIRST_USID 28  /* in an IPv6 header: behind the destination's block */
 #define DT6_USID 0xf006
 #define PLANE_SHIFT 9
 #define INDEX_MASK 0x1ff
@@ -54,7 +54,7 @@
 #define PPM 1000000ULL
 #define TRIES 16
 
-/* Random streams: one kind of event does not shift the pattern of another. */
+/* Random streams: one for each kind of event, so that one does not shift the pattern of another. */
 #define STREAM_ECN 0x1d8e4e27c47d124fULL
 #define STREAM_LOSS 0xeb44accab455d165ULL
 #define STREAM_PATH 0x9c6e6877736c46e3ULL
@@ -63,7 +63,7 @@
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* as many as there are interfaces: set before loading */
+	__uint(max_entries, 1); /* set before loading, by the number of interfaces */
 	__type(key, __u32);
 	__type(value, struct direction);
 } directions SEC(".maps");
@@ -73,7 +73,7 @@ struct packet {
 	__u32 label;
 	__u8 dscp;
 	__u8 ecn;
-	__u8 protocol; /* what the innermost IPv6 header is followed by */
+	__u8 protocol; /* next header of the innermost IPv6 header */
 };
 
 static __always_inline void add(__u64 *counter, __u64 n)
@@ -81,7 +81,7 @@ static __always_inline void add(__u64 *counter, __u64 n)
 	__sync_fetch_and_add(counter, n);
 }
 
-/* 32 random bits: draw n of a stream (splitmix64), so that a seed repeats them. */
+/* 32 random bits: the next draw of a stream (splitmix64). A seed repeats them. */
 static __always_inline __u32 draw(__u64 seed, __u64 stream, __u64 *draws)
 {
 	__u64 z = (seed ^ stream) + (__sync_fetch_and_add(draws, 1) + 1) * 0x9e3779b97f4a7c15ULL;
@@ -96,7 +96,7 @@ static __always_inline int happens(__u64 ppm, __u64 seed, __u64 stream, __u64 *d
 	return ppm && (draw(seed, stream, draws) * PPM >> 32) < ppm;
 }
 
-/* Returns 0 for what the model leaves alone: not IPv6, or neighbour discovery. */
+/* Returns 0 for packets that the model does not touch: not IPv6, or neighbour discovery. */
 static __always_inline int parse(struct __sk_buff *skb, struct packet *p)
 {
 	__be32 start[2];
@@ -143,13 +143,13 @@ static __always_inline void set_class_of_both(struct __sk_buff *skb, struct pack
 					      __u8 bits)
 {
 	set_class(skb, OUTER, mask, bits);
-	if (p->inner) /* End.DT6 copies neither ECN nor DSCP to it */
+	if (p->inner) /* End.DT6 copies neither ECN nor DSCP to the inner header */
 		set_class(skb, p->inner, mask, bits);
 }
 
 /*
- * Ordinary traffic: write what an EV's lower half says of the path into the outer flow label, where
- * MRC has it, as the kernel cannot. The path is in the uSIDs of the destination, End.DT6 behind them.
+ * Ordinary traffic: write the path, as the lower half of an EV has it, into the outer flow label,
+ * as MRC does and the kernel cannot. The destination's uSIDs have the path, followed by End.DT6.
  */
 static __always_inline void label_path(struct __sk_buff *skb, struct packet *p)
 {
@@ -175,7 +175,7 @@ static __always_inline void label_path(struct __sk_buff *skb, struct packet *p)
 
 /* --- the queue ------------------------------------------------------------------------------- */
 
-/* Bytes that the port could have served by now. */
+/* Bytes that the port could have served up to now. */
 static __always_inline __u64 served_by(struct direction *d, __u64 now)
 {
 	struct epoch *e = &d->epochs[d->epoch & 1];
@@ -190,7 +190,7 @@ static __always_inline __u64 backlog(__u64 finish, __u64 served)
 	return finish > served ? finish - served : 0;
 }
 
-/* Add a packet to the work that ends at *finish. Returns the backlog before it. */
+/* Add a packet to the queue that ends at *finish. Returns the backlog before it. */
 static __always_inline __u64 append(__u64 *finish, __u64 served, __u64 len)
 {
 	__u64 old, base;
@@ -202,13 +202,14 @@ static __always_inline __u64 append(__u64 *finish, __u64 served, __u64 len)
 		if (__sync_val_compare_and_swap(finish, old, base + len) == old)
 			return base - served;
 	}
-	old = __sync_fetch_and_add(finish, len); /* others are at it: the queue is not empty */
+	old = __sync_fetch_and_add(finish, len); /* other CPUs add packets too: the queue is not empty */
 	return backlog(old, served);
 }
 
 /*
- * Bytes before a packet in its own queue: a strictly served queue sees only itself. Where two CPUs
- * ask at once, both may join: a limit is exceeded by a packet a CPU at most.
+ * Bytes before a packet in its own queue: the priority queue does not see the other one. If two
+ * CPUs ask at the same time, both may add a packet: a limit is exceeded by at most one packet for each
+ * CPU.
  */
 static __always_inline __u64 ahead(struct direction *d, __u64 served, int priority)
 {
@@ -220,7 +221,7 @@ static __always_inline __u64 ahead(struct direction *d, __u64 served, int priori
 	return all > high ? all - high : 0;
 }
 
-/* On any CPU: a smaller backlog never takes the place of a greater one, whoever comes last. */
+/* On any CPU: a smaller backlog never replaces a greater one, whichever CPU comes last. */
 static __always_inline void note_peak(struct direction *d, __u64 backlog)
 {
 	__u64 peak = *(volatile __u64 *)&d->peak_bytes;
@@ -247,7 +248,7 @@ static __always_inline int marks(struct direction *d, __u64 queued)
 	return (draw(d->seed, STREAM_ECN, &d->ecn_draws) * (most - least) >> 32) < queued - least;
 }
 
-/* Length of a packet after trimming, if it is of a kind that has a payload to lose; otherwise 0. */
+/* Length of a packet after trimming; 0 if it has no payload that can be trimmed. */
 static __always_inline __u32 trimmed_length(struct direction *d, struct packet *p, __u32 len)
 {
 	__u32 kept = d->kept_bytes, left = (p->inner ? p->inner : OUTER) + kept;
@@ -256,9 +257,8 @@ static __always_inline __u32 trimmed_length(struct direction *d, struct packet *
 }
 
 /*
- * Cut a UDP packet behind the headers that are kept, and make what is left a packet of its own:
- * lengths of both IPv6 headers and of UDP, no UDP checksum (RFC 6935), the trimmed class.
- * Returns 0 if it was done.
+ * Cut a UDP packet behind the headers that are kept, and make the rest a valid packet: lengths of
+ * both IPv6 headers and of UDP, no UDP checksum (RFC 6935), the trimmed class. Returns 0 if done.
  */
 static __always_inline int trim(struct __sk_buff *skb, struct direction *d, struct packet *p,
 				__u32 left)
@@ -282,7 +282,7 @@ static __always_inline int trim(struct __sk_buff *skb, struct direction *d, stru
 	return 0;
 }
 
-/* tc egress of the sending port: decide what becomes of a packet, and which queue it waits in. */
+/* tc egress of the sending port: mark, trim or drop a packet, and select its queue. */
 SEC("tc")
 int port(struct __sk_buff *skb)
 {
@@ -382,4 +382,4 @@ int wire(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
-char _license[] SEC("license") = "GPL"; /* what the kernel knows of the two licences above */
+char _license[] SEC("license") = "GPL"; /* of the two above, the one that the kernel takes */

@@ -1,65 +1,66 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * One direction of a link, as the kernel's programs and user space share it: a record of an array
+ * One direction of a link, shared by the kernel's programs and user space: a record of an array
  * map, at the ifindex of the sending port. All fields are u64, so that each is read and written
- * whole. testbed/fabric/link_model.py mirrors this layout and checks its size when it loads.
+ * as a whole. testbed/fabric/link_model/link_model.py reads the layout from this file.
  *
- * Three parts, each in cache lines of its own: what user space writes, what the sending port's
- * program writes (on any CPU), what the receiving port's program writes (on one CPU).
+ * There are three parts, each in cache lines of its own: the fields that user space writes, those
+ * that the sending port's program writes (on any CPU), and those that the receiving port's program
+ * writes (on one CPU).
  */
 #ifndef LINKMODEL_H
 #define LINKMODEL_H
 
 #define NEVER (~0ULL) /* a threshold that no queue reaches */
 
-/* A stretch of time of one rate: by since_ns the port could have served so many bytes. */
+/* A period of one rate: until since_ns the port could have served served_bytes. */
 struct epoch {
 	__u64 since_ns;     /* CLOCK_MONOTONIC */
 	__u64 served_bytes;
-	__u64 rate;         /* bytes/s; 0: the port is not set up, and everything passes */
+	__u64 rate;         /* bytes/s; 0: the port is not set up, and every packet passes */
 };
 
 struct direction {
 	/* --- written by user space ------------------------------------------------------------ */
 	struct epoch epochs[2];
-	__u64 epoch;              /* which of the two holds; written last, to change the rate */
+	__u64 epoch;              /* index of the present one; written last when the rate changes */
 
-	__u64 limit_bytes;        /* what a queue holds at most */
-	__u64 trim_bytes;         /* backlog from which a packet of a trimmable class is trimmed */
-	__u64 ecn_min_bytes;      /* backlog from which packets are marked, with a probability that */
-	__u64 ecn_max_bytes;      /* rises to 1 here; a step where both are the same */
+	__u64 limit_bytes;        /* capacity of a queue */
+	__u64 trim_bytes;         /* backlog above which packets of a trimmable class are trimmed */
+	__u64 ecn_min_bytes;      /* backlog above which packets are marked, with a probability that */
+	__u64 ecn_max_bytes;      /* reaches 1 at this backlog; a step if both are equal */
 
 	__u64 priority_classes;   /* bit n: DSCP n is served before all others */
 	__u64 trimmable_classes;  /* bit n: DSCP n may be trimmed */
-	__u64 trimmed_dscp;       /* DSCP of a packet that was trimmed here */
-	__u64 kept_bytes;         /* what trimming keeps, from the innermost IPv6 header on */
+	__u64 trimmed_dscp;       /* new DSCP of a packet that is trimmed here */
+	__u64 kept_bytes;         /* bytes that trimming keeps, from the innermost IPv6 header on */
 	__u64 seed;
 
-	__u64 blackhole;          /* not 0: nothing arrives */
+	__u64 blackhole;          /* not 0: no packet arrives */
 	__u64 loss_ppm;
 	__u64 corrupt_ppm;        /* one bit behind the outer header is flipped */
-	__u64 path_loss_ppm;      /* of the packets whose outer flow label has ... */
+	__u64 path_loss_ppm;      /* loss of packets whose outer flow label has ... */
 	__u64 path_mask;          /* ... in these bits ... */
 	__u64 path_value;         /* ... this value */
-	__u64 delay_ns;           /* not done here: receiving hosts hold packets so much longer */
+	__u64 delay_ns;           /* extra delay, by which receiving hosts hold packets longer */
 	__u64 labels_paths;       /* not 0: a host's port, which writes the path into the flow label */
 
 	/* --- written by the sending port: the queue ------------------------------------------- */
-	__u64 finish;             /* byte that the port serves last, counted as served_bytes is */
-	__u64 finish_priority;    /* the same, if it had the priority queue only */
+	__u64 finish;             /* last byte in the queue, on the scale of served_bytes */
+	__u64 finish_priority;    /* the same for the priority queue alone */
 	__u64 offered_packets;
 	__u64 offered_bytes;
 	__u64 marked_packets;
 	__u64 trimmed_packets;
-	__u64 trimmed_off_bytes;  /* what trimming took away */
-	__u64 full_packets;       /* dropped, the queue being full */
+	__u64 trimmed_off_bytes;  /* bytes removed by trimming */
+	__u64 full_packets;       /* dropped by a full queue */
 	__u64 full_priority_packets;
-	__u64 peak_bytes;         /* greatest backlog, both queues together; user space may clear it */
+	__u64 peak_bytes;         /* greatest backlog of both queues; user space may clear it */
 	__u64 ecn_draws;
 	__u64 _queue[5];
 
 	/* --- written by the receiving port: the wire ------------------------------------------ */
-	__u64 packets;            /* what arrived */
+	__u64 packets;            /* packets that arrived */
 	__u64 bytes;
 	__u64 lost_packets;       /* dropped by loss_ppm */
 	__u64 path_lost_packets;  /* dropped by path_loss_ppm */
