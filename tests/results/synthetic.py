@@ -124,7 +124,7 @@ def _flow(raw: Path, plan: Plan, flow: int, src: str, dst: str) -> Truth:
     with Recorder(raw_path(raw, f"{src}-{flow}", EV_EVENTS), EV_EVENTS) as events:
         changes = _ev_changes(plan, truth, src, dst)
         for t, ev, old, new, active, reason in changes:
-            plane = next(one.path.plane for one in evs if one.value == ev)
+            plane = next(chosen.path.plane for chosen in evs if chosen.value == ev)
             events.append(ns(t), flow, plane, ev, old, new, active, reason)
     _packets(plan, truth, changes, src, dst)
     _record(raw, plan, flow, src, dst, truth)
@@ -246,16 +246,16 @@ def _record(raw: Path, plan: Plan, flow: int, src: str, dst: str, truth: Truth) 
 
 
 def _swallowed(plan: Plan, truth: Truth, src: str, dst: str) -> set[tuple[float, int]]:
-    found = set()
+    swallowed = set()
     for failure in plan.failures:
         through = truth.through(plan.topology, src, dst, failure.target)
         stop = failure.until or plan.duration
-        found |= {
+        swallowed |= {
             (t, seq)
             for t, ev, seq in truth.lost
             if failure.effective and ev in through and failure.at <= t < stop
         }
-    return found
+    return swallowed
 
 
 def _step(second: float, **state: object) -> dict[str, object]:

@@ -114,7 +114,7 @@ def test_a_message_that_never_completes_is_overdue_to_the_end() -> None:
 
 def test_a_message_that_was_begun_and_not_completed_has_a_beginning_only() -> None:
     sent = pl.DataFrame({"seq": [0, 1, 2], "t": [0.5, 0.6, 0.7], "bytes": [10, 10, 10]})
-    told = pl.DataFrame({"message": [0], "t": [0.9], "bytes": [20]})
-    begun, done = message_times(told, sent)
+    recorded = pl.DataFrame({"message": [0], "t": [0.9], "bytes": [20]})
+    begun, done = message_times(recorded, sent)
     assert begun.tolist() == [0.5, 0.7]
     assert done.tolist() == [0.9]

@@ -22,16 +22,16 @@ _samples = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 @given(_samples)
 def test_an_interval_holds_its_median_and_ends_at_samples(samples: list[float]) -> None:
-    found = estimate(samples)
-    assert found.low <= found.median <= found.high
-    assert {found.low, found.high} <= {*samples}
-    assert found == estimate(samples[::-1])
+    result = estimate(samples)
+    assert result.low <= result.median <= result.high
+    assert {result.low, result.high} <= {*samples}
+    assert result == estimate(samples[::-1])
 
 
 def test_too_few_samples_have_a_range_and_no_confidence() -> None:
-    found = estimate([1.0, 3.0])
-    assert (found.median, found.low, found.high, found.count) == (2.0, 1.0, 3.0, 2)
-    assert not found.confident
+    result = estimate([1.0, 3.0])
+    assert (result.median, result.low, result.high, result.count) == (2.0, 1.0, 3.0, 2)
+    assert not result.confident
     apart = difference([1.0] * MIN_SAMPLES, [5.0] * (MIN_SAMPLES - 1))
     assert apart.median == -4.0
     assert not apart.confident
@@ -45,8 +45,8 @@ def test_too_few_samples_have_a_range_and_no_confidence() -> None:
 def test_the_interval_is_that_of_the_tables_of_the_sign_test(
     count: int, low: int, high: int
 ) -> None:
-    found = estimate([float(number) for number in range(count)])
-    assert (found.low, found.high) == (low, high)
+    result = estimate([float(number) for number in range(count)])
+    assert (result.low, result.high) == (low, high)
 
 
 @pytest.mark.parametrize(("count", "least"), [(MIN_SAMPLES, 0.955), (15, 0.95)])
@@ -55,9 +55,9 @@ def test_the_interval_covers_the_true_median_as_often_as_it_says(count: int, lea
     chooser = random.Random(1)
     covered = 0
     for _ in range(4000):
-        found = estimate([chooser.lognormvariate(0, 1) for _ in range(count)])
-        assert found.confident
-        covered += found.low <= 1 <= found.high
+        result = estimate([chooser.lognormvariate(0, 1) for _ in range(count)])
+        assert result.confident
+        covered += result.low <= 1 <= result.high
     assert CONFIDENCE <= least <= covered / 4000 < 0.99
 
 
@@ -74,16 +74,16 @@ def test_differs_is_the_exact_rank_test() -> None:
 
 def test_groups_that_differ_are_told_from_those_that_do_not() -> None:
     chooser = random.Random(2)
-    one = [chooser.gauss(10, 1) for _ in range(20)]
+    baseline = [chooser.gauss(10, 1) for _ in range(20)]
     same = [chooser.gauss(10, 1) for _ in range(20)]
     more = [chooser.gauss(14, 1) for _ in range(9)]
-    assert difference(more, one).differs
-    assert difference(more, one).median > 3
-    assert not difference(same, one).differs
+    assert difference(more, baseline).differs
+    assert difference(more, baseline).median > 3
+    assert not difference(same, baseline).differs
 
 
 @pytest.mark.parametrize(
-    ("found", "text"),
+    ("result", "text"),
     [
         (None, "\N{EN DASH}"),
         (Estimate(2.0, 2.0, 2.0, 1), "2"),
@@ -91,8 +91,8 @@ def test_groups_that_differ_are_told_from_those_that_do_not() -> None:
         (Estimate(2.0, 1.0, 3.5, MIN_SAMPLES), "2 [1, 3.5]"),
     ],
 )
-def test_a_range_is_not_shown_as_confidence(found: Estimate | None, text: str) -> None:
-    assert shown(found) == text
+def test_a_range_is_not_shown_as_confidence(result: Estimate | None, text: str) -> None:
+    assert shown(result) == text
 
 
 @pytest.mark.parametrize(

@@ -26,16 +26,18 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
     return summarise(data, flow_tables(data))
 
 
-def _one(summary: Summary, scope: str, figure: str, bound: Any) -> Expectation:
-    (found,) = evaluate(summary, Expect.model_validate({scope: {figure: bound}}))
-    return found
+def evaluated(summary: Summary, scope: str, figure: str, bound: Any) -> Expectation:
+    (expectation,) = evaluate(summary, Expect.model_validate({scope: {figure: bound}}))
+    return expectation
 
 
 def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -> None:
     for scope in Expect.model_fields:
         bounds = {figure: {"at_most": 1e30} for figure in SCOPES[scope].quantities}
-        found = evaluate(summary, Expect.model_validate({scope: bounds}))
-        assert [one.figure for one in found] == list(SCOPES[scope].quantities)
+        expectations = evaluate(summary, Expect.model_validate({scope: bounds}))
+        assert [expectation.figure for expectation in expectations] == list(
+            SCOPES[scope].quantities
+        )
     assert "bytes_lost" in SCOPES["run"].quantities
     assert "attainable_fraction" in SCOPES["flows"].quantities
     assert "recovery_rtt" in SCOPES["faults"].quantities
@@ -54,8 +56,8 @@ def test_bounds_include_their_ends(summary: Summary) -> None:
         (value, True),
         (value + 1, False),
     ):
-        found = _one(summary, "faults", "detection_rtt", bound)
-        assert (found.holds, found.value) == (holds, value), bound
+        expectation = evaluated(summary, "faults", "detection_rtt", bound)
+        assert (expectation.holds, expectation.value) == (holds, value), bound
 
 
 def test_the_worst_flow_counts(summary: Summary) -> None:
@@ -64,9 +66,9 @@ def test_the_worst_flow_counts(summary: Summary) -> None:
         for share, dst in ((0.99, "h4"), (0.5, "h5"))
     )
     two = summary.model_copy(update={"flows": (fast, slow)})
-    found = _one(two, "flows", "attainable_fraction", {"at_least": 0.97})
-    assert (found.holds, found.value, found.where) == (False, 0.5, "h0 -> h5")
-    high = _one(two, "flows", "attainable_fraction", {"at_most": 0.97})
+    expectation = evaluated(two, "flows", "attainable_fraction", {"at_least": 0.97})
+    assert (expectation.holds, expectation.value, expectation.where) == (False, 0.5, "h0 -> h5")
+    high = evaluated(two, "flows", "attainable_fraction", {"at_most": 0.97})
     assert (high.holds, high.where) == (False, "h0 -> h4")
 
 
@@ -83,17 +85,17 @@ def test_the_victim_is_looked_at_by_itself(summary: Summary) -> None:
 def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
     fault = summary.faults[0].model_copy(update={"recovery_rtt": None})
     never = summary.model_copy(update={"faults": (*summary.faults, fault)})
-    found = _one(never, "faults", "recovery_rtt", {"at_most": 1e9})
-    assert (found.holds, found.value) == (False, None)
-    assert outcome(found).startswith("none at blackhole of")
+    expectation = evaluated(never, "faults", "recovery_rtt", {"at_most": 1e9})
+    assert (expectation.holds, expectation.value) == (False, None)
+    assert outcome(expectation).startswith("none at blackhole of")
 
 
 def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
     (met,) = summary.faults
     unmet = met.model_copy(update={"recovery_rtt": None, "flows_affected": 0})
     both = summary.model_copy(update={"faults": (met, unmet)})
-    found = _one(both, "faults", "recovery_rtt", {"at_most": 10})
-    assert (found.holds, found.value) == (True, met.values["recovery_rtt"])
+    expectation = evaluated(both, "faults", "recovery_rtt", {"at_most": 10})
+    assert (expectation.holds, expectation.value) == (True, met.values["recovery_rtt"])
 
 
 def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
@@ -107,8 +109,8 @@ def test_what_was_not_measured_is_not_met(summary: Summary) -> None:
         ("processes", "growth", "not measured: the memory of no process was sampled often enough"),
         ("clustermapper", "accusations", "not measured: no Clustermapper ran"),
     ):
-        found = _one(unseen, scope, figure, {"at_most": 1e9})
-        assert (found.holds, found.value, outcome(found)) == (False, None, why)
+        expectation = evaluated(unseen, scope, figure, {"at_most": 1e9})
+        assert (expectation.holds, expectation.value, outcome(expectation)) == (False, None, why)
 
 
 def test_nothing_is_expected_of_processes_in_virtual_time(summary: Summary) -> None:
@@ -119,7 +121,7 @@ def test_nothing_is_expected_of_processes_in_virtual_time(summary: Summary) -> N
 
 def test_fairness_is_that_of_what_flows_may_have(summary: Summary) -> None:
     assert summary.fairness == pytest.approx(1, abs=1e-3)
-    assert _one(summary, "run", "fairness", {"at_least": 0.99}).holds
+    assert evaluated(summary, "run", "fairness", {"at_least": 0.99}).holds
 
 
 def test_junit_counts_what_failed(summary: Summary) -> None:
@@ -131,5 +133,5 @@ def test_junit_counts_what_failed(summary: Summary) -> None:
     )
     suite = ET.fromstring(junit(failed))  # noqa: S314 - our own
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
-    (case,) = (one for one in suite.iter("testcase") if one.find("failure") is not None)
+    (case,) = (element for element in suite.iter("testcase") if element.find("failure") is not None)
     assert case.get("name") == "recovery_rtt at most 0.001"

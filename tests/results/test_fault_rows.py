@@ -25,9 +25,9 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> Summary:
 
 
 def _with(summary: Summary, *kinds: str) -> Summary:
-    (one,) = summary.faults
+    (fault,) = summary.faults
     faults = [
-        one.model_copy(update={"index": i, "kind": kind, "effective_s": 1.0 + i})
+        fault.model_copy(update={"index": i, "kind": kind, "effective_s": 1.0 + i})
         for i, kind in enumerate(kinds)
     ]
     return summary.model_copy(update={"faults": tuple(faults)})
@@ -79,9 +79,9 @@ def test_the_figures_of_a_run_name_its_rows(tmp_path: Path) -> None:
     generate(run, Plan(duration=5.0, failures=failures, pairs=(("h0", "h4"),)))
     data = load_run(run)
     tables = flow_tables(data)
-    found = summarise(data, tables)
+    summary = summarise(data, tables)
     with style():
-        drawings = goodput.draw(data, tables, found), ev_states.draw(data, tables[0], found)
+        drawings = goodput.draw(data, tables, summary), ev_states.draw(data, tables[0], summary)
     for drawing in drawings:
         root = ET.parse(run / "figures" / f"{drawing.stem}.svg").getroot()  # noqa: S314 - our own
         text = ["".join(node.itertext()) for node in root.iter(f"{SVG}text")]

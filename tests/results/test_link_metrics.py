@@ -16,9 +16,9 @@ def test_a_sample_holds_until_the_next_of_its_direction() -> None:
         schema=QUEUES.frame_schema(),
         orient="row",
     )
-    found = mean_backlogs(frame, 4.0)
-    assert found["a>b"] == pytest.approx((100 * 1.0 + 300 * 0.5) / 4)
-    assert found["b>a"] == pytest.approx(40 * 1.0 / 4)
+    means = mean_backlogs(frame, 4.0)
+    assert means["a>b"] == pytest.approx((100 * 1.0 + 300 * 0.5) / 4)
+    assert means["b>a"] == pytest.approx(40 * 1.0 / 4)
 
 
 def test_nothing_that_waited_has_no_mean() -> None:

@@ -35,14 +35,17 @@ def localised(
     run = directory / "run"
     run.mkdir()
     simulate(load_scenario(str(file)), run)
-    found = analyse(run, drawn=drawn).localisation
-    assert found is not None
-    assert json.loads((run / "summary.json").read_text())["localisation"]["probes"] == found.probes
-    return found
+    localisation = analyse(run, drawn=drawn).localisation
+    assert localisation is not None
+    assert (
+        json.loads((run / "summary.json").read_text())["localisation"]["probes"]
+        == localisation.probes
+    )
+    return localisation
 
 
 def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
-    found = localised(
+    localisation = localised(
         tmp_path,
         "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 4 s}",
         "{kind: loss, target: h1--p0_t0_0, probability: 0.2, at: 1 s, for: 4500 ms}",
@@ -51,10 +54,10 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     )
     assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
     assert "Faults located by probes" in (tmp_path / "run/report.html").read_text()
-    assert (found.precision, found.recall) == (1.0, 1.0)
-    assert [one.whole for one in found.faults] == [True, True, True]
-    assert found.exact == 1.0
-    link, grey, switch = found.faults
+    assert (localisation.precision, localisation.recall) == (1.0, 1.0)
+    assert [fault.whole for fault in localisation.faults] == [True, True, True]
+    assert localisation.exact == 1.0
+    link, grey, switch = localisation.faults
     assert switch.named == "p1_t1_2"
     assert max(link.after_s or 9, switch.after_s or 9) < 1.5
     assert [link.loss, switch.loss] == pytest.approx([1, 1], abs=1e-6)
@@ -63,21 +66,27 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
 
 def test_the_direction_is_named(tmp_path: Path) -> None:
     """Of a link that is dead one way, and of one that is dead both ways."""
-    found = localised(
+    localisation = localised(
         tmp_path,
         "{kind: blackhole, target: p0_t0_0>p0_t1_1, at: 1 s, for: 2 s}",
         "{kind: blackhole, target: p1_t0_1>h2, at: 1 s, for: 2 s}",
         "{kind: blackhole, target: p0_t0_1--p0_t1_2, at: 3500 ms, for: 2 s}",
     )
-    assert [one.named for one in found.faults] == [one.target for one in found.faults]
-    assert [one.exact for one in found.faults] == [True, True, True]
+    assert [fault.named for fault in localisation.faults] == [
+        fault.target for fault in localisation.faults
+    ]
+    assert [fault.exact for fault in localisation.faults] == [True, True, True]
 
 
 def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
-    found = localised(tmp_path, seconds=3, drawn=True)
+    localisation = localised(tmp_path, seconds=3, drawn=True)
     assert (tmp_path / "run/figures/link_health.png").stat().st_size > 10_000
-    assert (found.accusations, found.precision, found.recall) == (0, None, None)
-    assert found.probes_lost == 0
+    assert (localisation.accusations, localisation.precision, localisation.recall) == (
+        0,
+        None,
+        None,
+    )
+    assert localisation.probes_lost == 0
 
 
 def test_endpoints_avoid_what_is_accused(tmp_path: Path) -> None:

@@ -36,18 +36,18 @@ def test_growth_is_of_the_last_quarter_over_the_second(tmp_path: Path) -> None:
         "killed": [MIB] * 8 + [0] * 8,
     }
     summary = summary_of(tmp_path / "run", memory)
-    growth = {one.process: one.growth for one in summary.memory}
+    growth = {process.process: process.growth for process in summary.memory}
     assert growth["flat"] == growth["warming"] == 0
     assert growth["leaking"] == pytest.approx(23.5 / 15.5 - 1, abs=1e-6)
     assert "killed" not in growth
     expected = Expect.model_validate({"processes": {"growth": {"at_most": 0.05}}})
-    (found,) = evaluate(summary, expected)
-    assert (found.holds, found.where) == (False, "leaking")
+    (expectation,) = evaluate(summary, expected)
+    assert (expectation.holds, expectation.where) == (False, "leaking")
 
 
 def test_a_run_without_samples_shows_nothing(tmp_path: Path) -> None:
     summary = summary_of(tmp_path / "run", {})
     expected = Expect.model_validate({"processes": {"growth": {"at_most": 0.05}}})
-    (found,) = evaluate(summary, expected)
-    assert not found.holds
+    (expectation,) = evaluate(summary, expected)
+    assert not expectation.holds
     assert evaluate(summary.model_copy(update={"simulated": True}), expected) == ()

@@ -50,9 +50,16 @@ def test_bus_bandwidth(
         health=(),
         tables={"operations": _table(*rows)},
     )
-    (found,) = summarise_operations(data)
-    assert (found.kind, found.count, found.hosts, found.bytes) == (workload.kind, 3, 4, 10**6)
-    assert (found.values["median_ms"], found.values["max_ms"]) == pytest.approx((1000, 2000))
-    assert (found.values["median_rtt"], found.values["median_real_us"]) == pytest.approx((10, 100))
-    assert found.algbw_bps == pytest.approx(8e6)
-    assert found.busbw_bps == pytest.approx(8e6 * factor)
+    (measured,) = summarise_operations(data)
+    assert (measured.kind, measured.count, measured.hosts, measured.bytes) == (
+        workload.kind,
+        3,
+        4,
+        10**6,
+    )
+    assert (measured.values["median_ms"], measured.values["max_ms"]) == pytest.approx((1000, 2000))
+    assert (measured.values["median_rtt"], measured.values["median_real_us"]) == pytest.approx(
+        (10, 100)
+    )
+    assert measured.algbw_bps == pytest.approx(8e6)
+    assert measured.busbw_bps == pytest.approx(8e6 * factor)

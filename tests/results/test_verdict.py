@@ -78,8 +78,10 @@ def test_what_was_stolen_is_told_beside_what_it_did(run: Path, stolen: float) ->
     rewrite_health(run, stolen_share=stolen)
     assert verdict_of(run).verdict == "trusted"
     rewrite_health(run, lag_p99_ns=15_000_000)
-    told = [reason for reason in verdict_of(run).reasons if "gave 5.0% of its CPUs' time" in reason]
-    assert len(told) == (stolen > STOLEN_MENTIONED)
+    mentioned = [
+        reason for reason in verdict_of(run).reasons if "gave 5.0% of its CPUs' time" in reason
+    ]
+    assert len(mentioned) == (stolen > STOLEN_MENTIONED)
 
 
 @pytest.mark.parametrize(
@@ -104,12 +106,12 @@ def test_a_late_second_counts_where_a_fault_is_measured(
 
 
 @pytest.mark.parametrize(
-    ("busy", "measured", "cpus", "told"),
+    ("busy", "measured", "cpus", "mentioned"),
     [(0.9, 1, 1, True), (0.9, 1.5, 1, False), (0.5, 1, 1, False), (0.9, 1, 2, False)],
     ids=["costly", "as measured", "idle", "few packets"],
 )
 def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
-    run: Path, busy: float, measured: float, cpus: int, told: bool
+    run: Path, busy: float, measured: float, cpus: int, mentioned: bool
 ) -> None:
     """Two endpoints at 21% of a core each, 1.4 times what the machine was measured to take."""
     manifest = json.loads((run / "manifest.json").read_text())
@@ -125,8 +127,8 @@ def test_packets_that_cost_more_than_was_measured_ask_to_measure_again(
     rewrite_health(run, busy_share=busy)
     reasons = "\n".join(verdict_of(run).reasons)
     words = f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, 1.4 times"
-    assert (words in reasons) == told
-    assert ("testbed doctor --measure" in reasons) == told
+    assert (words in reasons) == mentioned
+    assert ("testbed doctor --measure" in reasons) == mentioned
 
 
 @pytest.mark.parametrize(("drops", "state"), [(2, "degraded"), (500, "invalid")])
@@ -254,7 +256,7 @@ def test_a_link_slower_than_its_rate_with_packets_waiting(
             "link": [link.name] * len(times),
             "direction": ["h0-p0>p0_t0_0-d0"] * len(times),
             "bytes": [round(min(t, 4.0) * share * rate_bps / 8) for t in times],
-            "backlog_bytes": [waiting if one else 0 for one in busy],
+            "backlog_bytes": [waiting if is_busy else 0 for is_busy in busy],
         }
     )
     late = replace(
@@ -263,10 +265,10 @@ def test_a_link_slower_than_its_rate_with_packets_waiting(
         manifest=data.manifest.model_copy(update={"simulated": simulated}),
     )
     reasons = summarise(late, flow_tables(late)).reasons
-    told = [one for one in reasons if "while packets were waiting" in one]
-    assert bool(told) == slow
+    mentioned = [reason for reason in reasons if "while packets were waiting" in reason]
+    assert bool(mentioned) == slow
     if slow:
-        assert told[0].startswith("h0-p0>p0_t0_0-d0 carried 96.0% of its rate")
+        assert mentioned[0].startswith("h0-p0>p0_t0_0-d0 carried 96.0% of its rate")
 
 
 @pytest.mark.parametrize(("share", "state"), [(1.0, "trusted"), (1.02, "degraded")])
@@ -373,7 +375,7 @@ def test_many_effects_known_only_roughly_are_one_reason(tmp_path: Path) -> None:
     path = tmp_path / "run" / "faults.jsonl"
     fault = json.loads(path.read_text())
     late = [{**fault, "index": i, "effective_after_ns": ns(at)} for i, at in enumerate([3.98, 3.9])]
-    path.write_text("".join(json.dumps(one) + "\n" for one in late))
+    path.write_text("".join(json.dumps(reason) + "\n" for reason in late))
     (reason,) = verdict_of(tmp_path / "run").reasons
     assert "when fault 1 took effect" in reason
     assert reason.endswith("of 1 more to no better than 5%")
