@@ -1,8 +1,8 @@
 """MRC as a sans-IO protocol core: bytes and times in, bytes and deadlines out.
 
-`decode` makes packets of bytes, a `QueuePair` consumes and produces them, `respond` answers what is
-addressed to the endpoint itself (QPN 2); a `Demux` does it all for what arrives at a host. The I/O
-layer owns sockets, clocks and outer headers.
+`decode` turns bytes into packets, a `QueuePair` consumes and produces packets, `respond` answers
+requests to the endpoint itself (QPN 2). A `Demux` does all of this for the arrivals of a host. The
+I/O layer owns sockets, clocks and outer headers.
 """
 
 from testbed.mrc.config import PortAttributes, QpConfig

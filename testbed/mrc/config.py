@@ -27,13 +27,14 @@ class QpConfig:
     Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
     `cwnd` (the fixed congestion window) are in bytes, `mpr` in units of 128 PSNs. A SACK is sent
     for every `sack_packets` data packets or `sack_delay` base RTTs after the first unreported one.
-    At most `max_immediates` WRITEs with immediate are outstanding (MRC transport has such a bound,
-    beside that on packets; its value is not public).
-    Two of MRC's mechanisms can be switched off, to see what they are worth: without `ecn_skip` a
-    mark does not make an EV be passed over; with `go_back` a loss makes everything in flight behind
-    it be sent again.
-    Silence is answered by `tail_probes` probes, then by timeouts, `linear_retries` of linear and
-    `exponential_retries` of doubling length, then by failure; 25 exponential ones never end.
+    At most `max_immediates` WRITEs with immediate are outstanding (MRC transport has such a bound
+    besides the one on packets; its value is not public).
+    Two of MRC's mechanisms can be switched off to measure their effect: without `ecn_skip` an ECN
+    mark does not skip the EV; with `go_back` a loss causes all later packets in flight to be sent
+    again.
+    When the peer is silent, `tail_probes` probes are sent, then come `linear_retries` timeouts of
+    linear and `exponential_retries` of doubling length, then the QP fails; with 25 exponential
+    retries it never fails.
 
     Raises:
         ValueError: a value is out of its range.

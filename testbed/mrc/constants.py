@@ -2,7 +2,7 @@
 
 Sources: "MRC paper" is arXiv 2605.04333; "MRC transport" is arXiv 2606.18170; "OCP MRC 1.0" is the
 specification as independent implementers describe it (medium confidence: the text itself is not
-public to us); "IBTA A17" is InfiniBand annex A17, RoCEv2. Where a value is ours, it says so.
+public); "IBTA A17" is InfiniBand annex A17, RoCEv2. "Ours" marks a value chosen in this project.
 """
 
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ HOP_LIMIT: Final = 64
 """The IPv6 hop limit, outer and inner, with which a packet leaves its host. Ours."""
 
 ROCE_UDP_PORT: Final = 4791
-"""UDP destination port (IBTA A17). One description of MRC writes 4971: taken as a slip."""
+"""UDP destination port (IBTA A17). One description of MRC has 4971: taken as a typing error."""
 
 ENDPOINT_QPN: Final = 2
 """The queue pair that answers endpoint requests (OCP MRC 1.0)."""
 
 FIRST_QPN: Final = 16
-"""Queue pairs are numbered from here; what lies below is reserved, as `ENDPOINT_QPN`. Ours."""
+"""The first number of a queue pair; lower ones are reserved, like `ENDPOINT_QPN`. Ours."""
 
 EV_PORT_SHIFT: Final = 16
 EV_LABEL_MASK: Final = (1 << EV_PORT_SHIFT) - 1
-"""An EV's halves: the upper one is the UDP source port, the lower one, which names the path, stands
-in the flow label. Sources disagree on the order."""
+"""The halves of an EV: the upper one is the UDP source port; the lower one, which selects the path,
+is in the flow label. Sources disagree on the order."""
 
 DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
@@ -36,30 +36,30 @@ NEVER: Final = (1 << 62) - 1
 """A time in ns that is never reached: the largest integer that mypyc compares without boxing."""
 
 PSN_BITS: Final = 24
-"""As InfiniBand's (IBTA)."""
+"""Bits of a packet sequence number (IBTA)."""
 
 MSN_BITS: Final = 16
-"""Of the METH (OCP MRC 1.0)."""
+"""Bits of a message sequence number in the METH (OCP MRC 1.0)."""
 
 MPR_UNIT: Final = 128
 """PSNs in one unit of the responder window, MPR (OCP MRC 1.0)."""
 
 MAX_MPR: Final = 255
-"""One byte on the wire."""
+"""MPR has one byte on the wire."""
 
 DEFAULT_MPR: Final = 8
 """1,024 packets: the OCP MRC API's example."""
 
 MAX_LINEAR_RETRIES: Final = 7
 MAX_EXPONENTIAL_RETRIES: Final = 25
-"""So many mean: for ever (both OCP MRC API)."""
+"""The most of each (OCP MRC API); 25 exponential retries mean that a QP never fails."""
 
 DEFAULT_LINEAR_RETRIES: Final = 7
 DEFAULT_EXPONENTIAL_RETRIES: Final = 4
 """Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
 
 SACK_BITMAP_BITS: Final = 64
-"""PSNs that one SACK tells of one by one (OCP MRC 1.0)."""
+"""Bits of the bitmap of a SACK, one for each PSN (OCP MRC 1.0)."""
 
 RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
@@ -120,7 +120,7 @@ AETH_ACK_MASK: Final = 0xE0
 
 
 class EvMark(IntEnum):
-    """What a SACK says about the EV that it reflects: the field `m` (OCP MRC 1.0)."""
+    """The mark of a SACK on the EV that it reflects: the field `m` (OCP MRC 1.0)."""
 
     NONE = 0
     SKIP_ONCE = 1
@@ -140,7 +140,7 @@ class NackReason(IntEnum):
 
 
 class EndpointOp(IntEnum):
-    """What an endpoint request asks (OCP MRC 1.0)."""
+    """The operation of an endpoint request (OCP MRC 1.0)."""
 
     PORT_STATUS_UPDATE = 0
     EV_PROBE = 1
@@ -148,7 +148,7 @@ class EndpointOp(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DscpClasses:
-    """DSCP of each traffic class. The names are OCP MRC 1.0's, the values the operator's choice."""
+    """DSCP of each traffic class. OCP MRC 1.0 names the classes, the operator chooses values."""
 
     no_trim: int = 0
     trimmable: int = 10

@@ -1,4 +1,4 @@
-"""What a queue pair counts, and which of it says that a packet was not acted on."""
+"""The counters of a queue pair, and which of them count refused packets."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 
 @dataclass(slots=True)
 class Counters:
-    """What a queue pair has done so far, in packets unless the name says bytes."""
+    """Counts since the queue pair was set up, in packets unless the name says bytes."""
 
     data_sent: int = 0
     retransmitted: int = 0
@@ -48,7 +48,7 @@ REFUSALS: Final = (
     "invalid_request",
     "implausible",
 )
-"""The counters of what a queue pair did not act on. Its own retransmissions make duplicates too.
+"""The counters of packets that were not acted on. The peer's retransmissions are duplicates too.
 
-`misdirected` are packets for another host, `implausible` acknowledgements of what was never sent.
+`misdirected` counts packets for another host, `implausible` acknowledgements of unsent packets.
 """

@@ -1,8 +1,8 @@
-"""From bytes to the queue pair that they are for; what is for none is dropped and counted.
+"""The demultiplexer: it decodes arrivals and hands them to their queue pair.
 
-Whatever arrives at an endpoint comes through here, so this is where bad input ends: nothing that is
-not a packet of MRC, from a peer, for a queue pair that exists, goes further. What a queue pair then
-refuses it counts itself; `refused` tells of both.
+All arrivals of an endpoint pass through it. Bytes that are not an MRC packet from a peer for an
+existing queue pair are dropped and counted here. A queue pair counts what it refuses itself;
+`refused` returns the sum of both.
 """
 
 from collections import Counter
@@ -21,10 +21,10 @@ _MISDIRECTED: Final = "misdirected"
 
 
 class Demux:
-    """The queue pairs of one endpoint, found by what a packet says."""
+    """The queue pairs of one endpoint, looked up by the fields of a packet."""
 
     def __init__(self, address: bytes, dscp: DscpClasses) -> None:
-        """Begin with none, at the NIC address `address`; `dscp` tells what has been trimmed."""
+        """Begin without queue pairs, at a NIC address; `dscp` identifies trimmed packets."""
         self._address = address
         self._dscp = dscp
         self._trimmed = (dscp.trimmed, dscp.trimmed_lasthop)
@@ -34,7 +34,7 @@ class Demux:
         self._dropped: Counter[str] = Counter()
 
     def add(self, qp: QueuePair) -> None:
-        """Let a queue pair be found.
+        """Add a queue pair.
 
         Raises:
             ValueError: its number is taken.
@@ -47,7 +47,7 @@ class Demux:
         self._peers[config.peer_address] += 1
 
     def remove(self, qp: QueuePair) -> None:
-        """Let a queue pair not be found any more; what it has refused stays counted.
+        """Remove a queue pair; the packets that it has refused stay counted.
 
         Raises:
             KeyError: there is no such queue pair.

@@ -1,4 +1,4 @@
-"""What the core tells observers: values, drained with `QueuePair.events()`. Times in ns."""
+"""Events for observers, collected with `QueuePair.events()`. Times in ns."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from testbed.mrc.ev.states import EvState
 
 @dataclass(frozen=True, slots=True)
 class EvChanged:
-    """An EV changed state or role; `active` says whether it is in the active set afterwards."""
+    """An EV changed its state or role; `active`: whether it is in the active set afterwards."""
 
     ev: int
     plane: int
@@ -21,7 +21,7 @@ class EvChanged:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The transmission of `seq` on `ev` at `sent_ns` is taken for lost."""
+    """The transmission of packet `seq` on `ev` at `sent_ns` is taken for lost."""
 
     seq: int
     ev: int
@@ -54,7 +54,7 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MessageDelivered:
-    """At the responder, message number `message` is in memory and so is all before it."""
+    """Message number `message` and all messages before it are in the responder's memory."""
 
     message: int
     va: int

@@ -1,21 +1,21 @@
-"""Registered memory: where RDMA WRITEs land, guarded by an rkey and bounds on every packet."""
+"""Registered memory, the target of RDMA WRITEs; rkey and bounds are checked for every packet."""
 
 from dataclasses import dataclass
 
-Writable = memoryview
-"""A writable view of bytes. Under a name of its own, or mypyc would not find it in annotations."""
+View = memoryview
+"""A view of bytes. mypyc does not find `memoryview` itself in these annotations."""
 
 
 class AccessError(Exception):
-    """A WRITE names bytes that it may not write."""
+    """A WRITE to memory that it may not write."""
 
 
 class RkeyError(AccessError):
-    """It names an rkey that is not registered."""
+    """The rkey is not registered."""
 
 
 class BoundsError(AccessError):
-    """It names bytes outside the region of its rkey."""
+    """The bytes lie outside the region of the rkey."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class MemoryRegion:
 
     rkey: int
     va: int
-    buffer: Writable
+    buffer: View
 
 
 class MemoryTable:
@@ -34,7 +34,7 @@ class MemoryTable:
         self._regions: dict[int, MemoryRegion] = {}
 
     def register(self, region: MemoryRegion) -> None:
-        """Make `region` reachable.
+        """Register a region: peers may write to it.
 
         Raises:
             ValueError: the rkey is taken, the buffer is read-only or not made of bytes.
@@ -46,7 +46,7 @@ class MemoryTable:
         self._regions[region.rkey] = region
 
     def deregister(self, rkey: int) -> None:
-        """Forget the region of `rkey`; later WRITEs to it are refused.
+        """Remove the region of `rkey`; later WRITEs to it are refused.
 
         Raises:
             KeyError: no such region.
@@ -54,7 +54,7 @@ class MemoryTable:
         del self._regions[rkey]
 
     def place(self, rkey: int, va: int, payload: bytes | bytearray | memoryview) -> None:
-        """Copy `payload` to `va`, all of it or nothing; an empty one touches and checks nothing.
+        """Copy all of `payload` to `va`, or nothing; an empty payload is not checked.
 
         Raises:
             RkeyError: unknown rkey.

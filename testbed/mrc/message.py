@@ -1,8 +1,10 @@
-"""Messages: what is posted to a queue pair, and what its completion queue says about it."""
+"""Messages posted to a queue pair, and the entries of its completion queue."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+from testbed.mrc.memory import View
 
 _VA_END: Final = 1 << 64
 _LENGTH_END: Final = 1 << 32
@@ -10,7 +12,7 @@ _IMMEDIATE_END: Final = 1 << 32
 
 
 class CompletionStatus(Enum):
-    """How a posted WRITE ended (the words of the verbs API)."""
+    """How a posted WRITE ended (as in the verbs API)."""
 
     SUCCESS = "success"
     RETRY_EXCEEDED = "transport retry counter exceeded"
@@ -31,9 +33,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompletion:
-    """A WRITE with immediate has arrived, and so has every WRITE before it.
+    """A WRITE with immediate has arrived, as have all WRITEs before it.
 
-    `message` counts the peer's messages from 0, `immediate` are its 32 bits, `length` is in bytes.
+    `message` counts the peer's messages from 0, `immediate` has 32 bits, `length` is in bytes.
     """
 
     message: int
@@ -41,43 +43,27 @@ class ReceiveCompletion:
     length: int
 
 
+@dataclass(slots=True, eq=False)
 class Message:
     """A posted WRITE on its way. `last_seq` is known once its last packet has been sent."""
 
-    __slots__ = (
-        "immediate",
-        "last_seq",
-        "length",
-        "number",
-        "offset",
-        "payload",
-        "rkey",
-        "va",
-        "wr_id",
-    )
+    number: int
+    wr_id: int
+    payload: View
+    va: int
+    rkey: int
+    immediate: int | None = None
+    length: int = field(init=False)
+    offset: int = 0
+    last_seq: int = -1
 
-    def __init__(
-        self,
-        number: int,
-        wr_id: int,
-        payload: memoryview,
-        va: int,
-        rkey: int,
-        immediate: int | None = None,
-    ) -> None:
-        self.number = number
-        self.wr_id = wr_id
-        self.payload = payload
-        self.length = len(payload)
-        self.va = va
-        self.rkey = rkey
-        self.immediate = immediate
-        self.offset = 0
-        self.last_seq = -1
+    def __post_init__(self) -> None:
+        """Keep the length: the payload is released when the message completes."""
+        self.length = len(self.payload)
 
 
 def check_write(payload: memoryview, remote_va: int, rkey: int, immediate: int | None) -> None:
-    """Refuse a WRITE that the wire's fields cannot hold.
+    """Check that a WRITE fits the fields of the wire format.
 
     Raises:
         ValueError: the message, the addresses or the immediate do not fit.

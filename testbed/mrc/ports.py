@@ -1,11 +1,11 @@
-"""Port status of one queue pair: which planes its two NICs can use, and telling the peer.
+"""Port status of one queue pair: which planes its NIC and the peer's NIC can use.
 
-A port that loses its carrier is known at once: its plane's EVs leave the rotation, and the peer is
-told, so that it avoids the plane as well (MRC paper, section 2: a bitmap of port states; here as
-the endpoint operation PORT_STATUS_UPDATE of OCP MRC 1.0, in which bit p set means that port p is
-down; sources disagree on where the bitmap travels and are silent on its polarity). The update is
-repeated each RTT until it is answered. Its 16-bit id counts up, so that an old one that comes late
-changes nothing.
+When a port loses its carrier, the EVs of its plane leave the rotation at once, and the peer gets a
+port status update so that it avoids the plane too. (The MRC paper, section 2, has a bitmap of port
+states. Here it is the endpoint operation PORT_STATUS_UPDATE of OCP MRC 1.0, with bit p set while
+port p is down; sources disagree on where the bitmap travels and do not give its polarity.) The
+update is repeated each RTT until it is answered. Its 16-bit id counts up, so that an older update
+that arrives late is ignored.
 """
 
 from typing import Final
@@ -37,16 +37,16 @@ class PortStatus:
 
     @property
     def mask(self) -> int:
-        """What the peer is told: bit p is set while port p is down."""
+        """The bitmap sent to the peer: bit p is set while port p is down."""
         return self._local
 
     @property
     def down(self) -> frozenset[int]:
-        """The planes that cannot be used: their port is down here or at the peer."""
+        """The planes that cannot be used, because their port is down here or at the peer."""
         return _planes(self._local | self._peer)
 
     def set_local(self, plane: int, *, down: bool, now_ns: int) -> bool:
-        """Take in a change of the own port of `plane`; returns whether it is one.
+        """Set the state of the own port of `plane`; returns whether it changed.
 
         Raises:
             ValueError: there is no such port.
@@ -62,7 +62,7 @@ class PortStatus:
         return True
 
     def set_peer(self, mask: int, update_id: int) -> bool:
-        """Take in what the peer says about its ports; returns whether it is news."""
+        """Take in a port status update of the peer; returns whether a state changed."""
         last = self._peer_update_id
         if last is not None and not 0 < (update_id - last) & _ID_MASK < _ID_HALF:
             return False
@@ -84,6 +84,6 @@ class PortStatus:
         return self._update_id
 
     def answered(self, update_id: int) -> None:
-        """The peer has taken an update in; if it was the last one, stop repeating."""
+        """Take in the answer to an update; stop repeating if it is the latest."""
         if update_id == self._update_id:
             self._send_at_ns = NEVER

@@ -1,7 +1,7 @@
-"""The queue pair: requester and responder behind one sans-IO face.
+"""The queue pair: requester and responder behind one sans-IO interface.
 
 Nothing here reads a clock or touches a socket. The I/O layer calls `receive` for every packet that
-has arrived, then `transmit`, sends what that returns, and comes back no later than
+has arrived, then `transmit`, sends the datagrams that it returns, and calls it again no later than
 `next_deadline`. All times are ns of one monotonic clock.
 """
 
@@ -62,7 +62,7 @@ def respond(request: EndpointRequest, dscp: DscpClasses) -> Datagram:
 class QueuePair:
     """One end of a reliable connection: RDMA WRITEs out, the peer's WRITEs into `memory`.
 
-    It begins in RTS, ready for both, unless told otherwise.
+    It begins in RTS, unless `state` is another one.
     """
 
     def __init__(
@@ -152,16 +152,17 @@ class QueuePair:
         self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> bool:
-        """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`.
+        """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`.
 
-        Returns whether it was admitted: from the peer, for this NIC, in a state that takes
-        arrivals. A PORT_STATUS_UPDATE is for the QP whose peer asks (`packet.requester_qpn`); an
-        admitted one is to be answered by `respond` besides, another not, so that it is repeated.
+        Returns whether it was accepted: it is from the peer, for this NIC, and the QP is in a state
+        that takes arrivals. A PORT_STATUS_UPDATE goes to the QP of the requesting peer
+        (`packet.requester_qpn`); if accepted, the caller answers it by `respond`; otherwise it
+        stays unanswered, so that the peer repeats it.
 
         Raises:
-            ValueError: an EV probe, which is for `respond`.
+            ValueError: an EV probe, which `respond` answers.
         """
-        if not self._admits(packet):
+        if not self._accepts(packet):
             return False
         now_ns = arrival.rx_ns
         if isinstance(packet, Write):
@@ -188,8 +189,8 @@ class QueuePair:
             raise ValueError("endpoint requests are answered by respond(), not by a queue pair")
         return True
 
-    def _admits(self, packet: Packet) -> bool:
-        """Whether a packet is from the peer, for this NIC, and now; counts it if not."""
+    def _accepts(self, packet: Packet) -> bool:
+        """Whether to act on a packet; counts the reason if not."""
         if packet.source != self.config.peer_address:
             self.counters.not_a_peer += 1
         elif packet.destination != self.config.local_address:
@@ -203,8 +204,8 @@ class QueuePair:
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return what to send now: all control packets, and at most `limit` data packets.
 
-        Retransmissions come before new data. Call it after everything that has arrived went
-        through `receive`: it is here that losses are judged.
+        Retransmissions come before new data. Call it after `receive` has had all arrivals: losses
+        are judged here.
         """
         if not self._running or self._requester.failed:
             return []
@@ -220,7 +221,7 @@ class QueuePair:
     def next_deadline(self) -> int | None:
         """Return when to call `transmit` even if nothing arrives; None if never.
 
-        A time that has passed (0, for one) means that something waits to be sent now.
+        A time in the past, such as 0, means that something waits to be sent now.
         """
         if not self._running or self._requester.failed:
             return None
@@ -236,7 +237,7 @@ class QueuePair:
         return self._responder.take_receive_completions()
 
     def events(self) -> list[Event]:
-        """Return what happened since the last call, for observers."""
+        """Return the events since the last call, for observers."""
         events = self._events[:]
         self._events.clear()
         return events
@@ -258,11 +259,12 @@ class QueuePair:
     def set_mpr(self, mpr: int) -> None:
         """Advertise another responder window, `mpr` units of 128 PSNs, in SACKs from now on.
 
-        What the old window allowed is still taken. (MRC transport: the window may be advertised
-        dynamically.)
+        Packets that the old window allowed are still accepted. (MRC transport: the window may be
+        advertised dynamically.)
 
         Raises:
-            ValueError: not 1 to 255. A closed window is not offered: what opens it could be lost.
+            ValueError: not 1 to 255. The window cannot be closed: the SACK that opens it again
+                could be lost.
         """
         if not 1 <= mpr <= MAX_MPR:
             raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {mpr}")
@@ -271,14 +273,14 @@ class QueuePair:
     def set_window_penalty(self, penalty: int, *, restore: bool = False) -> None:
         """Ask the peer, in every SACK from now on, to give up `penalty` / 128 of its window.
 
-        For a responder that cannot keep up; 0 ends it. With `restore` the peer is told as well to
-        return to the window that it had before (MRC transport: `rcv_cwnd_pen`, `restore_cwnd`).
+        For a responder that cannot keep up; 0 ends it. With `restore` the peer also returns to the
+        window that it had before (MRC transport: `rcv_cwnd_pen`, `restore_cwnd`).
 
         Raises:
             ValueError: the penalty does not fit 7 bits.
         """
         if not 0 <= penalty < PENALTY_UNIT:
-            raise ValueError(f"a window penalty lies in 0 to 127, not {penalty}")
+            raise ValueError(f"a window penalty is 0 to 127, not {penalty}")
         self._responder.window_penalty = penalty
         self._responder.restore_cwnd = restore
 
@@ -291,7 +293,7 @@ class QueuePair:
         return self._engine.active()
 
     def reverse_evs(self) -> dict[int, int]:
-        """Return the EV of each plane that last proved to reach the peer: SACKs may go there."""
+        """Return the reverse EV of each plane that has one: SACKs may travel on it."""
         return self._reverse.evs()
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
@@ -313,14 +315,14 @@ class QueuePair:
             self._requester.ports_changed(now_ns)
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
-        """Take an EV out of service by administrative order. KeyError if it is not known."""
+        """Take an EV out of service by administrative order; KeyError if it is unknown."""
         self._engine.deny(ev, now_ns)
 
     def set_denied_evs(self, evs: frozenset[int], now_ns: int) -> None:
-        """Deny these EVs and no others: a denylist, as a cluster's own probing makes it.
+        """Deny exactly these EVs: a denylist, such as the Clustermapper makes.
 
         Raises:
-            KeyError: one is not known.
+            KeyError: an EV is not in the profile.
         """
         denied = {ev for ev, state in self.ev_states().items() if state is EvState.DENIED}
         for ev in evs - denied:
@@ -329,5 +331,5 @@ class QueuePair:
             self.allow_ev(ev, now_ns)
 
     def allow_ev(self, ev: int, now_ns: int) -> None:
-        """Lift a denial; the EV must answer probes first. KeyError if it is not known."""
+        """Lift a denial; the EV must answer probes first. KeyError if it is not in the profile."""
         self._engine.allow(ev, now_ns)

@@ -141,8 +141,7 @@ class Requester:
         trigger = cack + sack.ack_psn_offset if sack is not None and not sack.probe_reply else None
         rtt_ns: int | None = None
         fabric_ns: int | None = None
-        acked_bytes = 0
-        delivered: list[Transmission] = []
+        acked_bytes, delivered = 0, list[Transmission]()
         for transmission in acked:
             acked_bytes += transmission.length
             if transmission.done:
@@ -164,7 +163,7 @@ class Requester:
                 self._retract_loss(previous, now_ns)
         if rtt_ns is not None and sack is not None:
             self._rtt.sample(rtt_ns, now_ns)
-            self._reverse.proved(sack.reflected_ev, rtt_ns, now_ns)
+            self._reverse.record_proof(sack.reflected_ev, rtt_ns, now_ns)
         self._detector.delivered(delivered, now_ns)
         self._retry.restart(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE

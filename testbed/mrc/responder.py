@@ -1,4 +1,4 @@
-"""The responder half of a queue pair: places WRITEs as they come and reports them in SACKs."""
+"""The responder half of a queue pair: places WRITEs in any order and reports them in SACKs."""
 
 from collections import deque
 from heapq import heappop, heappush
@@ -28,12 +28,12 @@ _MAX_OOO_COUNT: Final = (1 << 15) - 1
 _ONLY_OPCODES: Final = frozenset((Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE))
 _LAST_OPCODES: Final = _ONLY_OPCODES | {Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE}
 _RCVD_BYTES_MASK: Final = (1 << 24) - 1
-_EARLY_EVERY: Final = 3
-"""One SACK in so many comes a packet early. If each came after 8 packets, it would always be one of
-the same plane that triggers it, where planes are 2, 4 or 8, and no other plane's delay be known."""
+_EARLY_PERIOD: Final = 3
+"""Every third SACK is sent one packet early. If each were sent after 8 packets, then with 2, 4 or 8
+planes a packet of the same plane would always trigger it, and only its delay would be measured."""
 
-_SWEEP_EVERY: Final = 2
-"""One SACK in so many is accompanied by one of the sweep (see `Responder._report`)."""
+_SWEEP_PERIOD: Final = 2
+"""Every second time, a SACK of the sweep is sent too (see `Responder._report`)."""
 
 
 class _Trigger(NamedTuple):
@@ -48,14 +48,14 @@ class _Trigger(NamedTuple):
 class Responder:
     """Receives what the peer's requester sends.
 
-    A packet above the window [cack + 1, cack + MPR) is dropped silently: no requester that heeds
-    the window sends one. (Sources disagree on whether to NACK it.) One below it, or repeated, is
-    answered at once, since the peer seems not to know that it arrived. The window may change; what
-    it once allowed stays allowed, as the packet may be on its way.
+    A packet above the window [cack + 1, cack + MPR) is dropped silently: a requester that keeps to
+    the window sends none. (Sources disagree on whether to NACK it.) A packet below the window, or a
+    repeated one, is acknowledged at once, since the peer seems not to know that it arrived. When
+    the window shrinks, packets that it once allowed are still accepted: they may be on their way.
 
-    A WRITE that memory refuses, or whose lengths cannot be (as IBTA demands of a responder: first
-    and middle packets are full, the message's length fits the opcode), is answered by a NACK with
-    UNEXP_EVENT: how MRC names a remote access error is not public.
+    A WRITE that memory refuses, or whose lengths are inconsistent (IBTA: first and middle packets
+    are full, the length of the message fits the opcode), is answered by a NACK with UNEXP_EVENT:
+    MRC's reason for a remote access error is not public.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Responder:
         self._receive_completions: list[ReceiveCompletion] = []
         self._delivered = 0
         self._rcvd_bytes = 0
-        self._fresh: list[int] = []
+        self._unsacked: list[int] = []
         self._unreported = 0
-        self._patience = config.sack_packets
+        self._packets_until_sack = config.sack_packets
         self._since_early = 0
         self._newest: _Trigger | None = None
         self._triggers: list[_Trigger] = []
@@ -105,10 +105,10 @@ class Responder:
         self._mpr = mpr
 
     def on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
-        """Place a WRITE packet and see to its acknowledgement."""
+        """Place a WRITE packet, and acknowledge it now or later."""
         counters = self._counters
         counters.data_received += 1
-        self._reverse.data_came(now_ns)
+        self._reverse.data_arrived(now_ns)
         cack = self._cack
         seq = unwrap_psn(packet.psn, cack + 1)
         position = seq - cack - 1
@@ -145,22 +145,22 @@ class Responder:
             if position == 0:
                 self._advance(now_ns)
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
-        self._fresh.append(seq)
+        self._unsacked.append(seq)
         self._unreported += 1
         trigger = new(
             _Trigger,
             (seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE),
         )
         if (
-            self._unreported >= self._patience
+            self._unreported >= self._packets_until_sack
             or ecn
             or packet.retransmitted
             or packet.ack_request
             or size == 0
         ):
             self._triggers.append(trigger)
-            self._since_early = (self._since_early + 1) % _EARLY_EVERY
-            self._patience = self._config.sack_packets - (self._since_early == 0)
+            self._since_early = (self._since_early + 1) % _EARLY_PERIOD
+            self._packets_until_sack = self._config.sack_packets - (self._since_early == 0)
             self._unreported = 0
             self._deadline_ns = NEVER
         else:
@@ -199,7 +199,7 @@ class Responder:
         self._outbox.append(self._sack(trigger, first, ev, probe_id=probe.probe_id))
 
     def transmit(self, now_ns: int) -> deque[Sack | Nack]:
-        """Return the queue of what is to be sent now; the caller pops what it sends."""
+        """Return the queue of packets to send now; the caller pops what it sends."""
         if self._deadline_ns <= now_ns and self._newest is not None:
             self._triggers.append(self._newest)
             self._unreported = 0
@@ -227,26 +227,26 @@ class Responder:
         return completions
 
     def _report(self, now_ns: int) -> None:
-        """Queue SACKs that tell of every packet received since the last ones.
+        """Queue SACKs that report every packet received since the last SACKs.
 
-        Each bitmap ends at the newest packet it has to report, so that in steady flow a packet is
-        reported by many SACKs and losing one costs nothing. What is still unknown to the peer after
-        that (the one SACK for a filled hole was lost) is told by a sweep that walks through the
-        window from cack, one bitmap with every other SACK, while the window exceeds one bitmap.
+        Each bitmap ends at the newest packet that it has to report. In steady flow many SACKs thus
+        report a packet, and losing one of them does no harm. A packet may still be unknown to the
+        peer, if the only SACK for a filled hole was lost. Therefore, while the window is longer
+        than a bitmap, a sweep walks through it from cack, one bitmap with every second SACK.
         """
         first = self._cack + 1
         starts: list[int] = []
         covered_from = NEVER
-        for seq in sorted(self._fresh, reverse=True):
+        for seq in sorted(self._unsacked, reverse=True):
             if seq < first:
                 break
             if seq < covered_from:
                 covered_from = max(first, seq - SACK_BITMAP_BITS + 1)
                 starts.append(covered_from)
-        self._fresh.clear()
+        self._unsacked.clear()
         self._sacks += 1
         extent = self._received.bit_length()
-        if extent > SACK_BITMAP_BITS and self._sacks % _SWEEP_EVERY == 0:
+        if extent > SACK_BITMAP_BITS and self._sacks % _SWEEP_PERIOD == 0:
             self._sweep += SACK_BITMAP_BITS
             if self._sweep >= extent:
                 self._sweep = 0

@@ -1,8 +1,8 @@
 """States of a queue pair: InfiniBand's, as the verbs API knows them (IBTA; OCP MRC API).
 
-RESET: as new; nothing is sent, arrivals are dropped. INIT: the same, configured. RTR: the peer's
-WRITEs are taken in and answered, nothing may be posted. RTS: both ways. ERROR: what was posted is
-flushed, arrivals are dropped. Up one step at a time; to ERROR or RESET from anywhere.
+RESET: new; nothing is sent, arrivals are dropped. INIT: the same, configured. RTR: WRITEs of the
+peer are taken in and answered, nothing may be posted. RTS: WRITEs both ways. ERROR: posted WRITEs
+are flushed, arrivals are dropped. Each state leads to the next one, and to ERROR and RESET.
 """
 
 from enum import StrEnum

@@ -39,7 +39,7 @@ def test_without_proof_everything_is_mirrored() -> None:
 
 def test_every_other_sack_takes_the_planes_reverse_ev() -> None:
     bench = Bench()
-    bench.paths.proved(17, RTT_NS, 0)
+    bench.paths.record_proof(17, RTT_NS, 0)
     assert bench.paths.evs() == {1: 17}
     assert sorted(bench.sacks(9, 0)) == [9, 9, 17, 17]
     assert bench.paths.for_nack(9, 0) == 17
@@ -48,7 +48,7 @@ def test_every_other_sack_takes_the_planes_reverse_ev() -> None:
 
 def test_a_proof_grows_old() -> None:
     bench = Bench()
-    bench.paths.proved(17, RTT_NS, 0)
+    bench.paths.record_proof(17, RTT_NS, 0)
     assert bench.paths.for_nack(9, 4 * RTT_NS) == 17
     assert bench.paths.for_nack(9, 4 * RTT_NS + 1) == 9
 
@@ -68,7 +68,7 @@ def _condemn(engine: EvEngine) -> None:
 )
 def test_an_ev_out_of_use_is_no_reverse_ev(put_out_of_use: Callable[[EvEngine], None]) -> None:
     bench = Bench()
-    bench.paths.proved(17, RTT_NS, 0)
+    bench.paths.record_proof(17, RTT_NS, 0)
     assert bench.paths.for_nack(9, 0) == 17
     put_out_of_use(bench.engine)
     assert bench.paths.for_nack(9, 0) == 9
@@ -77,16 +77,16 @@ def test_an_ev_out_of_use_is_no_reverse_ev(put_out_of_use: Callable[[EvEngine], 
 
 def test_a_slow_path_does_not_become_a_reverse_path() -> None:
     bench = Bench()
-    bench.paths.proved(8, RTT_NS, 0)
-    bench.paths.proved(17, RTT_NS + RTT_NS // 8 + 1, 0)
+    bench.paths.record_proof(8, RTT_NS, 0)
+    bench.paths.record_proof(17, RTT_NS + RTT_NS // 8 + 1, 0)
     assert bench.paths.evs() == {0: 8}
-    bench.paths.proved(17, RTT_NS + RTT_NS // 8, 0)
+    bench.paths.record_proof(17, RTT_NS + RTT_NS // 8, 0)
     assert bench.paths.evs() == {0: 8, 1: 17}
 
 
 def test_unknown_evs_are_mirrored_and_prove_nothing() -> None:
     bench = Bench()
-    bench.paths.proved(99, RTT_NS, 0)
+    bench.paths.record_proof(99, RTT_NS, 0)
     assert bench.paths.evs() == {}
     assert bench.paths.for_nack(99, 0) == 99
 
@@ -97,7 +97,7 @@ def test_while_data_comes_in_and_none_goes_out_one_ev_is_probed_an_rtt() -> None
     probes: list[tuple[int, int]] = []
     for now_ns in range(0, 20 * RTT_NS, RTT_NS // 10):
         if now_ns < 10 * RTT_NS:
-            bench.paths.data_came(now_ns)
+            bench.paths.data_arrived(now_ns)
         probe = bench.paths.due_probe(now_ns, outbound=False)
         probes += [probe] if probe is not None else []
     assert 10 <= len(probes) <= 12
@@ -109,23 +109,23 @@ def test_while_data_comes_in_and_none_goes_out_one_ev_is_probed_an_rtt() -> None
 def test_while_data_goes_out_nothing_is_probed() -> None:
     bench = Bench()
     for now_ns in range(0, 5 * RTT_NS, RTT_NS // 10):
-        bench.paths.data_came(now_ns)
+        bench.paths.data_arrived(now_ns)
         assert bench.paths.due_probe(now_ns, outbound=True) is None
 
 
 def test_a_blind_sprayer_mirrors_everything_and_probes_nothing() -> None:
     bench = Bench(adaptive=False)
-    bench.paths.proved(17, RTT_NS, 0)
+    bench.paths.record_proof(17, RTT_NS, 0)
     assert bench.paths.evs() == {}
     assert bench.sacks(9, 0) == [9, 9, 9, 9]
-    bench.paths.data_came(0)
+    bench.paths.data_arrived(0)
     assert bench.paths.deadline_ns == NEVER
     assert bench.paths.due_probe(RTT_NS, outbound=False) is None
 
 
 def test_an_answered_probe_makes_the_reverse_ev_and_only_once() -> None:
     bench = Bench()
-    bench.paths.data_came(0)
+    bench.paths.data_arrived(0)
     probe = bench.paths.due_probe(0, outbound=False)
     assert probe is not None
     ev, probe_id = probe

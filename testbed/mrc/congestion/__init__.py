@@ -1,1 +1,1 @@
-"""Congestion control: how many bytes may be in flight, and the RTT it goes by."""
+"""Congestion control: how many bytes may be in flight, and the RTT that it measures."""

@@ -1,34 +1,35 @@
 """NSCC: a congestion window on ECN and queueing delay, clocked by SACKs.
 
-Parameters have the names of the OCP MRC API; MRC's defaults are not public, so `CcProfile.derive`
-begins with those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
+Parameters have the names of the OCP MRC API. MRC's defaults are not public, so `CcProfile.derive`
+starts from those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
 
 - no ECN, delay below target: proportional increase, and fast increase while there is no queue;
 - no ECN, delay at target or above: fair (additive) increase;
 - ECN, delay at target or above: multiplicative decrease, at most once per base RTT;
 - ECN, delay below target: no change, the spray reacts;
-- quick adapt: after a loss, a trim or an extreme delay, and if little was achieved in the last
-  RTT, the window becomes what was achieved; what was in flight then is not held against it, nor
-  does it ask for another (where uet-htsim looks at ECN, a delay above target tells congestion too).
+- quick adapt: after a loss, a trim or an extreme delay, and if little was acknowledged in the last
+  RTT, the window becomes what was acknowledged; packets that were in flight then neither shrink it
+  further nor start another quick adapt (where uet-htsim looks at ECN, here a delay above target
+  counts as congestion too).
 
-MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never shows as ECN:
-delay alone must bound its queue and share it. So these rules are ours, the first two after Swift
-(Kumar et al., SIGCOMM 2020):
+MRC switches do not mark on the last hop (MRC paper, section 2), so an incast never causes ECN
+marks: delay alone must bound its queue and share it fairly. Therefore these rules are ours, the
+first two after Swift (Kumar et al., SIGCOMM 2020):
 
-- no ECN, *average* delay above target: the multiplicative decrease of the ECN rule. In between
-  (the sample is high, the average not yet) the window holds; fair increase is left to the time
-  before the average has risen above half of the target.
-- The target grows as the window shrinks (`flow_scale`). Of flows that see the same queue the small
-  ones grow and the large ones shrink, until windows are equal; otherwise only `eta` evens them out,
-  over hundreds of round trips.
-- The average remembers one window of packets, where that is less than uet-htsim's 80: a small
-  window would answer to a queue that is long gone.
-- A packet sent before a decrease asks for no other: once per base RTT is too often while the queue
-  makes round trips longer.
-- Round trips of retransmissions are not heard (the caller gives none): they go before the queue.
+- no ECN, *average* delay above target: the multiplicative decrease of the ECN rule. If the sample
+  is above the target and the average is not, the window stays; it grows by fair increase only while
+  the average is below half of the target.
+- The target grows as the window shrinks (`flow_scale`). Of flows that see the same queue, those
+  with small windows grow and those with large ones shrink, until they are equal; otherwise only
+  `eta` makes them equal, over hundreds of round trips.
+- The average covers one window of packets, if that is less than uet-htsim's 80: with a small window
+  it would otherwise follow a queue that is long gone.
+- A packet sent before a decrease causes no further decrease: once per base RTT is too often while
+  the queue makes round trips longer.
+- Round trips of retransmissions are not used (the caller gives none): they overtake the queue.
 
-With trimming, congestion trims and a packet lost whole tells of a broken path, which the EVs answer
-to; so only without trimming does such a loss shrink the window by what was lost.
+With trimming, congestion shows as trims, and the loss of a whole packet as a sign of a broken path,
+to which the EVs react; so only without trimming does such a loss shrink the window by its size.
 """
 
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ _REFERENCE_BDP: Final = 150_000
 _REFERENCE_RTT_NS: Final = 12_000
 _LONG_AGO_NS: Final = 1 << 62
 _NO_QUEUE_SHIFT: Final = 3
-"""A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but an idle path here
-has the serialisation of a few hops in it."""
+"""A delay below base RTT / 8 counts as no queue: uet-htsim has 1 us of 12, but the delay of an idle
+path here includes the serialisation of a few hops."""
 
 _SMALL_WINDOW: Final = 32
 """Windows of 1/32 of the largest, and smaller ones, get all of the target's `flow_scale`."""
@@ -152,14 +153,14 @@ class CcProfile:
 
 
 class Nscc:
-    """The window of one queue pair. It begins at its maximum, as uet-htsim's does."""
+    """The window of one queue pair. It begins at its maximum, as in uet-htsim."""
 
     def __init__(self, profile: CcProfile) -> None:
         self.profile = profile
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew, with the largest window."""
+        """Start again, with the largest window."""
         self.average_delay_ns = 0.0
         self._window = float(self.profile.max_cwnd)
         self._increase = 0.0
@@ -183,7 +184,7 @@ class Nscc:
 
     @property
     def target_ns(self) -> float:
-        """The delay to keep: more for a smaller window, as 1 / sqrt(window), as Swift does."""
+        """The target delay: longer for a smaller window, by 1 / sqrt(window) as in Swift."""
         profile = self.profile
         smallness = (sqrt(profile.max_cwnd / self._window) - 1) / (sqrt(_SMALL_WINDOW) - 1)
         return profile.target_delay * (1 + profile.flow_scale * min(smallness, 1))
@@ -236,10 +237,10 @@ class Nscc:
             self._bound(self._window - lost)
 
     def on_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Heed the responder: give up `penalty` / 128 of the window, as long as it says so.
+        """Reduce the window by `penalty` / 128, as long as the responder asks for it.
 
-        A penalised window does not grow. With `restore` it is at least what it was when the penalty
-        began. What the fields mean in detail is not public.
+        A reduced window does not grow. With `restore` it is at least what it was when the penalty
+        began. The exact meaning of the fields is not public.
         """
         if penalty and not self._penalty:
             self._before_penalty = self._window
@@ -249,7 +250,7 @@ class Nscc:
             self._before_penalty = 0.0
 
     def _average(self, delay_ns: int, acked: int) -> None:
-        """Weigh a sample with the packets it stands for, as one sample a packet would."""
+        """Average a sample, with the weight of as many samples as it acknowledges packets."""
         profile = self.profile
         packets = max(1.0, acked / profile.mss)
         alpha = max(profile.delay_alpha, min(profile.mss / self._window, 0.5))

@@ -17,14 +17,14 @@ class CongestionControl(Protocol):
         """Take in a loss of `lost` bytes."""
 
     def reset(self) -> None:
-        """Begin anew: the queue pair has been reset."""
+        """Start again: the queue pair has been reset."""
 
     def on_penalty(self, penalty: int, *, restore: bool) -> None:
-        """Take in what the responder asks in a SACK: `rcv_cwnd_pen` (0-127), `restore_cwnd`."""
+        """Take in the fields `rcv_cwnd_pen` (0-127) and `restore_cwnd` of a SACK."""
 
 
 class FixedWindow:
-    """A window that never changes: for fabrics whose load is known, and for tests."""
+    """A window that never changes, for fabrics of known load and for tests."""
 
     def __init__(self, window: int) -> None:
         if window <= 0:

@@ -1,4 +1,4 @@
-"""Which EVs a queue pair has, and how they are treated (MRC paper, section 2; numbers: ours)."""
+"""The EVs of a queue pair and the parameters of its engine (MRC paper, section 2; values: ours)."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class EvEntry:
-    """One EV: its plane, the path it takes (EVs with equal `path_key` share it), its first role."""
+    """One EV: its plane, its path (EVs with equal `path_key` share it), its first role."""
 
     ev: int
     plane: int
@@ -16,16 +16,16 @@ class EvEntry:
 
 @dataclass(frozen=True, slots=True)
 class EvProfile:
-    """The EVs of a queue pair and how they are treated. Intervals are in smoothed RTTs.
+    """The EVs of a queue pair and the parameters of its EV engine. Intervals are in smoothed RTTs.
 
     A condemned EV returns after `probe_successes` answers in a row, doubled (to at most
     `max_probe_successes`) for each time that it was condemned within `forgiveness` of its return.
-    One on a grey path returns after `grey_probe_successes`: 48 answers in a row leave a path that
-    loses 3 / 48 of the round trips, 3% each way, one chance in twenty (the rule of three).
+    An EV on a grey path returns after `grey_probe_successes`: a path that loses 3 / 48 of the round
+    trips, 3% each way, answers 48 probes in a row with a probability of 5% (the rule of three).
     A condemned EV is probed every `probe_interval`, a backup every `backup_probe_interval`; an
-    answer counts if it comes within `probe_timeout`. A loss condemns no EV where fewer than
-    `ev_min_active` (a name of the OCP MRC API) would carry data without it, nor more than
-    `max_condemned_share` of them within one RTT.
+    answer counts if it arrives within `probe_timeout`. A loss condemns no EV if fewer than
+    `ev_min_active` EVs (a name of the OCP MRC API) would then carry data, or if more than
+    `max_condemned_share` of the EVs would be condemned within one RTT.
 
     Raises:
         ValueError: no active EV, an EV twice, or a number out of its range.
@@ -41,7 +41,7 @@ class EvProfile:
     probe_timeout: float = 1.5
     ev_min_active: int = 1
     adaptive: bool = True
-    """Without it packets are sprayed blindly: nothing that is learnt of a path changes its use."""
+    """If false, packets are sprayed blindly: nothing learnt about a path changes its use."""
     max_condemned_share: float = 0.5
 
     def __post_init__(self) -> None:

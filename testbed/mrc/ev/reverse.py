@@ -1,19 +1,19 @@
 """Which EV a SACK or NACK travels on: the reverse paths of one queue pair.
 
-Each plane has one *reverse EV*, known to work towards the peer: the last one of the plane on which
-data of ours was acknowledged or a probe of ours answered. While data comes in and none goes out,
-one EV picked at random is probed each RTT, and becomes its plane's reverse EV when it answers (MRC
-paper, section 2).
+Each plane has one *reverse EV*, which is known to reach the peer: the last one of the plane on
+which own data was acknowledged or an own probe answered. While data arrives and none is sent, one
+EV chosen at random is probed each RTT, and becomes the reverse EV of its plane when the probe is
+answered (MRC paper, section 2).
 
-A path may die at any time, and the packet that a SACK answers has just proved its own path (a
-carrier is the same both ways here). So, and this is ours, every other SACK mirrors the EV of that
-packet, an answer to a reliability probe always does, and a reverse EV without fresh proof is not
-used: overlapping SACKs then survive the death of either. Nor does an EV become a reverse EV whose
-round trip is an eighth of the base RTT longer than that of another plane's: its SACKs would make
-packets look late.
+The rest is ours. A path may die at any time, while the packet that a SACK answers has just shown
+that its own path works (a carrier takes the same path both ways here). So every second SACK travels
+on the EV of that packet, an answer to a reliability probe always does, and a reverse EV without a
+recent proof is not used. Overlapping SACKs then survive the death of either path. An EV does not
+become a reverse EV if its round trip exceeds that of another plane's reverse EV by an eighth of the
+base RTT: its SACKs would make packets look late.
 
-A blind sprayer has no reverse EVs, as nothing that is learnt of a path changes its use: it probes
-none, and each of its SACKs goes back on the EV of the packet that it answers.
+A blind sprayer has no reverse EVs and probes none, as nothing that is learnt about a path changes
+its use: each of its SACKs travels on the EV of the packet that it answers.
 """
 
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.states import EvState
 
 _FRESH_RTTS: Final = 2
-"""A proof holds for so many smoothed RTTs times planes: at one probe an RTT, each plane's turn has
-then come with a probability of 86%. Ours."""
+"""A proof is valid for so many smoothed RTTs times planes: with one random probe an RTT, each plane
+is probed in that time with a probability of 86%. Ours."""
 
 _SLOWER_SHIFT: Final = 3
 """An eighth of the base RTT. Ours."""
 
 _PROBES_KEPT: Final = 8
-"""Of those under way: one an RTT is sent, so an answer to an older one is RTTs late. Ours."""
+"""So many unanswered probes are remembered: one an RTT is sent, older answers are useless. Ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class ReversePaths:
         """Return the reverse EV of each plane that has one."""
         return {plane: proof.ev for plane, proof in self._proofs.items()}
 
-    def proved(self, ev: int, rtt_ns: int, now_ns: int) -> None:
-        """A packet of ours on `ev` has reached the peer and was answered after `rtt_ns`."""
+    def record_proof(self, ev: int, rtt_ns: int, now_ns: int) -> None:
+        """Note that a packet sent on `ev` reached the peer and was answered after `rtt_ns`."""
         if ev not in self._engine or not self._engine.adaptive:
             return
         slower_ns = self._rtt.base_ns >> _SLOWER_SHIFT
@@ -72,10 +72,10 @@ class ReversePaths:
             self._proofs[self._engine[ev].plane] = _Proof(ev, rtt_ns, now_ns)
 
     def probe_answered(self, ev: int, probe_id: int, now_ns: int) -> None:
-        """Take in the answer to a probe; one to somebody else's changes nothing."""
+        """Take in the answer to a probe; answers to probes of the EV engine are ignored."""
         sent_ns = self._probes.pop(probe_id, None)
         if sent_ns is not None:
-            self.proved(ev, now_ns - sent_ns, now_ns)
+            self.record_proof(ev, now_ns - sent_ns, now_ns)
 
     def _is_fresh(self, proof: _Proof, now_ns: int) -> bool:
         return now_ns - proof.time_ns <= _FRESH_RTTS * self._planes * self._rtt.smoothed_ns
@@ -95,8 +95,8 @@ class ReversePaths:
         bad = self._engine[proof.ev].state is EvState.ASSUMED_BAD
         return mirrored if bad or not self._engine.usable(proof.ev) else proof.ev
 
-    def data_came(self, now_ns: int) -> None:
-        """Data has come in: inbound is active for an RTT."""
+    def data_arrived(self, now_ns: int) -> None:
+        """Note that data has arrived: the inbound direction is active for an RTT."""
         self._inbound_until_ns = now_ns + self._rtt.smoothed_ns
         if self._probe_at_ns == NEVER and self._engine.adaptive:
             self._probe_at_ns = now_ns
@@ -107,7 +107,7 @@ class ReversePaths:
         return self._probe_at_ns
 
     def due_probe(self, now_ns: int, *, outbound: bool) -> tuple[int, int] | None:
-        """Return (EV, probe id) of the probe to send now, if any; `outbound`: data goes out."""
+        """Return (EV, probe id) of the probe to send now, if any; `outbound`: data is in flight."""
         if now_ns < self._probe_at_ns:
             return None
         if now_ns > self._inbound_until_ns:

@@ -1,1 +1,1 @@
-"""Loss recovery: what was sent, what is lost, what is sent again and when."""
+"""Loss recovery: what was sent, what is lost, and what is sent again when."""

@@ -2,21 +2,22 @@
 
 After RACK-TLP (RFC 8985), since MRC's own rule is not public:
 
-- *By time*: a transmission is lost when one sent after it, on whatever path, has been delivered and
-  it is older than the RTT plus a reorder window. The window follows the lateness seen on the paths
-  of this queue pair, from a quarter of the base RTT up to 1.75 base RTTs or one smoothed RTT.
+- *By time*: a transmission is lost when one sent after it, on any path, has been delivered and it
+  is older than the RTT plus a reorder window. The window follows the lateness seen on the paths of
+  this queue pair; it is at least a quarter of the base RTT and at most 1.75 base RTTs or one
+  smoothed RTT.
 - *By order*: packets of one EV and one traffic class (first transmissions, retransmissions) stay
-  nearly in order. When a later one has been delivered, a grace remains: an eighth of the base RTT,
-  for the few that a kernel reorders and for a SACK that overtook the one reporting this packet;
-  more, for a while, when that proved too short.
-- *By EV*: once an EV has been condemned by time, what else is in flight on it is judged likewise,
-  but with a window from an eighth of the base RTT up.
+  nearly in order. When a later one has been delivered, a grace period remains: an eighth of the
+  base RTT, for the few packets that a kernel reorders and for a SACK that overtook the one
+  reporting this packet; it is longer for a while after it proved too short.
+- *By EV*: once an EV has been condemned by time, the other packets in flight on it are judged by
+  time too, but with a window of at least an eighth of the base RTT.
 
-After a trim at the last hop nothing is judged by time for a while: an incast delays every packet,
-and those that wait there are overtaken by class, not by path.
+For a while after a trim at the last hop no packet is judged by time: an incast delays every packet,
+and packets of another class, not of another path, overtake those that wait there.
 
-Nothing is judged on arrival, only in `lost()`, which runs when the I/O layer has handed over all
-that has arrived; so a process that stalls does not see losses that did not happen.
+Losses are judged only in `lost()`, never on arrival. It runs when the I/O layer has handed over all
+arrivals, so a process that was stopped for a while does not see losses that did not happen.
 """
 
 from collections import deque
@@ -36,19 +37,19 @@ _GRACE_SHIFT: Final = 3
 """An eighth of the base RTT. Ours."""
 
 _SPREAD_MARGIN_SHIFT: Final = 4
-"""Beyond half as much again as the lateness seen: queues grow while it is being learnt."""
+"""Added to 1.5 times the lateness seen: queues grow while the lateness is measured."""
 
 _MEMORY_RTTS: Final = 4
 """Lateness and disorder are remembered for one to two times so many smoothed RTTs. Ours."""
 
 _MOST_SPREAD_RTTS: Final = 1.75
-"""What a full last hop adds to one plane's round trips and not to another's (1.5 BDP), and a bit:
-no mark evens the planes' last hops out, as none is set there."""
+"""What a full last hop adds to the round trips of one plane and not of another (1.5 BDP), and some
+margin: last hops set no ECN marks, which would even the planes out."""
 
 _INCAST_RTTS: Final = 12
-"""In an incast the last hop's queue of 1.5 BDP stands still while retransmissions, which go first,
-fill 1.5 BDP of their own: 7:1 was seen to delay a packet by 10 base RTTs. Ours to choose. It costs
-time only where a path dies during an incast."""
+"""In an incast the last hop's queue of 1.5 BDP waits while retransmissions, which have priority,
+fill 1.5 BDP of their own: a packet of a 7:1 incast was delayed by 10 base RTTs. Ours. The longer
+wait matters only where a path dies during an incast."""
 
 
 class LossReason(StrEnum):
@@ -61,7 +62,7 @@ class LossReason(StrEnum):
 
 
 class WindowedMaximum:
-    """The largest of the values (0 or more) seen lately, between one and two windows back."""
+    """The largest value (0 or more) of the last one to two windows."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -69,7 +70,7 @@ class WindowedMaximum:
         self._since_ns = 0
 
     def update(self, value: int, now_ns: int, window_ns: int) -> None:
-        """Take in a value seen now, with windows of `window_ns`."""
+        """Take in a value measured now; a window lasts `window_ns`."""
         if now_ns - self._since_ns > window_ns:
             self.value = self._current
             self._current = 0
@@ -85,8 +86,8 @@ class LossDetector:
     def __init__(self, rtt: RttEstimator) -> None:
         self._rtt = rtt
         self._in_order: deque[Transmission] = deque()
-        # By EV: of first transmissions, of retransmissions. Lists, since an empty deque takes 760
-        # bytes: the lanes of 256 EVs would push what each packet needs out of the CPU's cache.
+        # For first transmissions and for retransmissions, by EV. Lists, since an empty deque takes
+        # 760 bytes: the lanes of 256 EVs would displace other data from the CPU's cache.
         self._lanes: tuple[dict[int, list[Transmission]], ...] = ({}, {})
         self._suspects: list[tuple[int, int, Transmission]] = []
         self._newest_order = -1
@@ -97,7 +98,7 @@ class LossDetector:
 
     @property
     def reorder_window_ns(self) -> int:
-        """How much later than others a packet may be before it is taken for lost."""
+        """How much longer than the RTT a packet may take before it is taken for lost."""
         return self._window_ns(_REORDER_SHIFT)
 
     def _window_ns(self, least_shift: int) -> int:
@@ -120,7 +121,7 @@ class LossDetector:
         lane.append(transmission)
 
     def delivered(self, transmissions: Sequence[Transmission], now_ns: int) -> None:
-        """Take in what one SACK newly acknowledges; the caller has marked them `done`."""
+        """Take in the transmissions that one SACK newly acknowledges, already marked `done`."""
         oldest_ns = now_ns
         grace_ns = self._grace_ns()
         for transmission in transmissions:
@@ -139,30 +140,30 @@ class LossDetector:
             del lane[:done]
             if lane and lane[0].order < transmission.order:
                 self._suspect(lane, transmission.order, now_ns + grace_ns)
-        self._saw_lateness(now_ns - oldest_ns - self._rtt.smoothed_ns, now_ns)
+        self._record_lateness(now_ns - oldest_ns - self._rtt.smoothed_ns, now_ns)
 
     def too_early(self, transmission: Transmission, now_ns: int) -> bool:
-        """Whether an acknowledgement now must be for the transmission before this one."""
+        """Whether this is too early for the answer, so that it is for the transmission before."""
         return now_ns - transmission.sent_ns < self._rtt.minimum_ns * 3 // 4
 
     def probe_answered(self, order: int, sent_ns: int, now_ns: int) -> None:
-        """A reliability probe came back: what was sent before it should have been reported."""
+        """Take in the answer to a reliability probe: packets sent before it should be reported."""
         if order > self._newest_order:
             self._newest_order = order
             self._newest_rtt_ns = now_ns - sent_ns
 
     def came_late(self, transmission: Transmission, now_ns: int) -> None:
-        """A transmission taken for lost had only been late: widen the reorder window."""
-        self._saw_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
+        """Widen the reorder window: a transmission taken for lost was only late."""
+        self._record_lateness(now_ns - transmission.sent_ns - self._rtt.smoothed_ns, now_ns)
         if transmission.suspected:
             self._disorder.update(2 * self._grace_ns(), now_ns, self._memory_ns())
 
     def met_incast(self, now_ns: int) -> None:
-        """A packet was trimmed at the last hop: others wait there, behind all that goes first."""
+        """Suspend judging by time: a trim at the last hop shows that packets wait there."""
         self._incast_until_ns = now_ns + _INCAST_RTTS * self._rtt.base_ns
 
     def fell_silent(self, ev_value: int) -> None:
-        """The EV was condemned for silence: judge what else is in flight on it sooner."""
+        """Judge the packets in flight on an EV earlier: it has been condemned for silence."""
         patience_ns = self._patience_ns() + self._window_ns(_GRACE_SHIFT)
         for lanes in self._lanes:
             for transmission in lanes.get(ev_value, ()):
@@ -211,7 +212,7 @@ class LossDetector:
 
     @property
     def deadline_ns(self) -> int:
-        """When `lost` may have something to say, or `NEVER`."""
+        """When `lost` may find a loss, or `NEVER`."""
         deadline_ns = NEVER
         oldest = self.oldest()
         if oldest is not None and oldest.order < self._newest_order:
@@ -224,7 +225,7 @@ class LossDetector:
         return deadline_ns
 
     def _late_ns(self, transmission: Transmission) -> int:
-        """Return when a transmission is late, whatever has come of later ones."""
+        """Return when a transmission is late."""
         patience_ns = self._patience_ns() + self.reorder_window_ns
         if transmission.sent_ns < self._incast_until_ns:
             patience_ns = max(patience_ns, _INCAST_RTTS * self._rtt.base_ns)
@@ -241,7 +242,7 @@ class LossDetector:
                 transmission.suspected = True
                 heappush(self._suspects, (deadline_ns, transmission.order, transmission))
 
-    def _saw_lateness(self, lateness_ns: int, now_ns: int) -> None:
+    def _record_lateness(self, lateness_ns: int, now_ns: int) -> None:
         self._spread.update(lateness_ns, now_ns, self._memory_ns())
 
     def _memory_ns(self) -> int:

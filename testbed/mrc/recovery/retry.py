@@ -1,19 +1,20 @@
-"""What to do about silence: tail probes, then timeouts that grow, then giving up.
+"""What to do when the peer is silent: tail probes, then growing timeouts, then failure.
 
-The ladder restarts with every progress: bytes newly acknowledged, or a trim, since the packet may
-not meet another. Its first rungs are reliability probes, due when a packet of ordinary delay would
-have been judged (RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport).
-Then come timeouts, growing linearly, then doubling (MRC's structure; its ACK timeout is a constant,
-ours derives from the measured RTT), and in the end the QP fails. Probes go on between the timeouts,
-so that the end of an outage is noticed when it comes.
+These steps are a ladder, which restarts with every progress: bytes newly acknowledged, or a trim.
+The first rungs are reliability probes, due when a packet of normal delay would have been judged
+(RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport). Then come
+timeouts, growing linearly, then doubling (MRC's structure; its ACK timeout is a constant, ours
+derives from the measured RTT), and in the end the QP fails. Probes continue between the timeouts,
+so that the end of an outage is noticed at once.
 
-An answer without progress does not restart it: where all data dies and control packets pass, such
-as on a link that full packets do not fit, retries are spent as well. But a rung that ends while the
-peer answers takes nothing for lost, since loss detection then knows more than the clock.
+An answer without progress does not restart the ladder: where data is lost and control packets pass,
+for example on a link with too small an MTU, the retries are used up as well. But if the peer
+answered during a rung, its end takes no packet for lost: loss detection then knows more than the
+clock.
 
-It is climbed, too, where data waits and no EV may carry any: all are condemned and the peer is
-dead, or every port is down, or all EVs are denied. What is posted ends, one way or the other. A
-first packet that can be sent after all starts it anew.
+The ladder is climbed too when data waits and no EV may carry it: all EVs are condemned or denied,
+or every port is down. So each posted message completes or fails. The first packet that can be sent
+restarts the ladder.
 """
 
 from enum import Enum
@@ -30,7 +31,7 @@ _TAIL_MARGIN_SHIFT: Final = 3
 
 
 class Remedy(Enum):
-    """What silence calls for."""
+    """What to do when a rung of the ladder ends."""
 
     PROBE = "send a reliability probe"
     TIMEOUT = "take everything in flight for lost"
@@ -41,7 +42,7 @@ class RetryTimer:
     """The ladder of one queue pair. Times in ns.
 
     Attributes:
-        starving: whether it runs because nothing can be sent, rather than for what is outstanding.
+        starving: whether the ladder is climbed because data waits and no EV may carry it.
     """
 
     def __init__(
@@ -65,28 +66,28 @@ class RetryTimer:
         return max(0, self._rung - self._probes)
 
     def sent(self, now_ns: int, *, was_idle: bool) -> None:
-        """A data packet was sent; `was_idle` if nothing was outstanding before it."""
+        """Note that a data packet was sent; `was_idle`: nothing was outstanding before it."""
         if was_idle:
             self.restart(now_ns)
         if not self._answered or self._rung < self._probes:
             self._sent_ns = now_ns
 
     def starve(self, now_ns: int) -> None:
-        """Data waits, nothing is outstanding and no EV may carry it: climb until one may."""
+        """Climb the ladder while data waits, nothing is outstanding and no EV may carry data."""
         if not self.starving:
             self.restart(now_ns)
             self._sent_ns = now_ns
             self.starving = True
 
     def restart(self, now_ns: int) -> None:
-        """The peer has had something new: back to the first rung."""
+        """Return to the first rung: the peer has received something new."""
         self._rung = 0
         self._progress_ns = now_ns
         self._answered = False
         self.starving = False
 
     def answered(self, now_ns: int) -> None:
-        """The peer has answered, and has had nothing new: stay on the rung, put a probe off."""
+        """Stay on the rung and postpone a probe: the peer answered, but received nothing new."""
         if self._rung < self._probes:
             self._progress_ns = now_ns
         self._answered = True
@@ -101,7 +102,7 @@ class RetryTimer:
         return min(self._climb_ns(), self._probed_ns + patience_ns)
 
     def expire(self, now_ns: int) -> Remedy:
-        """The deadline has passed: return the remedy, and climb a rung if its time is up."""
+        """Return what to do, as the deadline has passed; climb a rung if its time is over."""
         self._probed_ns = now_ns
         if self._rung >= self._probes and now_ns < self._climb_ns():
             return Remedy.PROBE

@@ -1,13 +1,13 @@
-"""One sending of a data packet, as requester, loss detection and NIC know it."""
+"""One transmission of a data packet, shared by requester, loss detection and NIC."""
 
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 
 
 class Transmission:
-    """One sending of one data packet.
+    """One transmission of one data packet.
 
-    `order` counts what the queue pair sends; `previous` is the transmission that this one repeats;
+    `order` counts the transmissions of the queue pair; `previous` is the one that this one repeats;
     `done` says that it is no longer in flight: acknowledged or taken for lost.
 
     The I/O layer reports with `set_port_wait` how long the packet waits for the NIC's port. The

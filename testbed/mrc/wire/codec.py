@@ -4,10 +4,10 @@ An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. Layout
 as independent implementers describe them; what they leave open is decided here:
 
 - *EV halves* (`EV_LABEL_MASK`): the inner flow label repeats the outer one, so that a receiver that
-  sees only the inner packet still knows the EV.
-- *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0. Every WRITE of ours has one, and
-  one without is refused: its timestamp is what tells transmissions of a packet apart.
-- What follows the BTH of other packets than WRITEs: `control.py`.
+  sees only the inner packet can read the EV.
+- *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0. It is required in every WRITE:
+  its timestamp distinguishes the transmissions of a packet.
+- The extension headers of control packets are in `control.py`.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
 and hop limit masked, the UDP header with the checksum masked, the BTH with byte 4 masked, and all
@@ -53,7 +53,7 @@ from testbed.mrc.wire.packets import (
 )
 
 TRIMMED_BYTES: Final = BASE_BYTES + METH_BYTES + TSETH_BYTES
-"""What a trimming switch keeps of a WRITE: everything up to and including METH and TSETH."""
+"""The part of a WRITE that a trimming switch keeps: up to and including METH and TSETH."""
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH_BYTES
 
 _BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
@@ -127,8 +127,8 @@ def encode_write(
 ) -> tuple[bytes, bytes]:
     """Return the header of a WRITE packet and its trailer (padding and iCRC).
 
-    The arguments are the fields of `Write` and the DSCP of the inner header, which repeats the
-    outer one. The immediate goes with the opcodes that have one, and with no other.
+    The arguments are the fields of `Write`, and the DSCP of the inner header, which repeats that
+    of the outer one. An immediate is given exactly for the opcodes that have one.
     """
     size = len(payload)
     pad = -size & 3
@@ -225,14 +225,14 @@ def encode_base(
 
 
 def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
-    """Return the packet that these bytes (an inner packet, whole) are.
+    """Decode the bytes of an inner packet.
 
     `trimmed` says that it arrived in one of the trimmed classes: then only the headers that
-    trimming keeps are read, and no iCRC vouches for them. A `Write` keeps a view of `packet` as its
-    payload: place it before the buffer is used again.
+    trimming keeps are read, and no iCRC covers them. The payload of a `Write` is a view of
+    `packet`: place it before the buffer is used again.
 
     Raises:
-        DecodeError: it is not one, or it was corrupted on the way.
+        DecodeError: the bytes are not a packet of MRC, or were corrupted on the way.
     """
     total = len(packet)
     if total < BASE_BYTES:

@@ -1,6 +1,7 @@
-"""What crosses the border between the core and the I/O layer.
+"""The values that pass between the core and the I/O layer.
 
-Named tuples, as what is made for each packet: to make a frozen dataclass takes three times longer.
+They are named tuples, since one is made for each packet: a frozen dataclass takes three times
+longer to make.
 """
 
 from typing import Final, NamedTuple
@@ -9,7 +10,7 @@ from testbed.mrc.constants import ECT0
 from testbed.mrc.recovery.transmission import Transmission
 
 new: Final = tuple.__new__
-"""`new(T, fields)` makes a named tuple of all its fields in half the time that `T(...)` takes."""
+"""`new(T, fields)` makes a named tuple in half the time of `T(*fields)`."""
 
 
 class Datagram(NamedTuple):
@@ -42,17 +43,17 @@ class Datagram(NamedTuple):
 
 
 class Outbound(NamedTuple):
-    """A datagram and the NIC address of the peer that it is for."""
+    """A datagram and the NIC address of the peer to send it to."""
 
     peer: bytes
     datagram: Datagram
 
 
 class Arrival(NamedTuple):
-    """How a packet came: the outer header's ECN field, its DSCP, and the time in ns.
+    """How a packet arrived: ECN field and DSCP of the outer header, and the time in ns.
 
-    The time is the packet's own, not that of its being handed over, and never before one that the
-    core was given before.
+    The time is when the packet arrived at the NIC, not when it is handed to the core. It never
+    decreases from one arrival to the next.
     """
 
     ecn: int

@@ -1,4 +1,4 @@
-"""The packets of MRC as values, and why bytes may be none of them."""
+"""The packets of MRC as values, and the reasons why bytes are refused."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -12,7 +12,7 @@ Buffer = bytes | bytearray | memoryview
 class Write(NamedTuple):
     """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
 
-    `immediate` (32 bits) is there in the last packet of a WRITE with immediate, and only there.
+    Only the last packet of a WRITE with immediate has an `immediate` (32 bits).
     """
 
     source: bytes
@@ -35,7 +35,7 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Header:
-    """What most packets begin with; `ev` is the EV that they travel on."""
+    """The first fields of most packets; `ev` is the EV that the packet travels on."""
 
     source: bytes
     destination: bytes
@@ -45,7 +45,7 @@ class _Header:
 
 @dataclass(frozen=True, slots=True)
 class TrimmedWrite(_Header):
-    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, not evidence."""
+    """What a trimming switch left of a WRITE. No iCRC covers it: a hint, no evidence."""
 
     psn: int
     msn: int
@@ -56,7 +56,7 @@ class TrimmedWrite(_Header):
 class Ack(_Header):
     """Transport acknowledgement: `psn` and all before it have arrived.
 
-    `msn` (24 bits here) counts the messages completed. It reflects no EV.
+    `msn` (24 bits here) counts the messages completed. An ACK reflects no EV.
     """
 
     psn: int
@@ -151,7 +151,7 @@ class DecodeReason(Enum):
 
 
 class DecodeError(Exception):
-    """These bytes are not a packet that may be acted on."""
+    """Bytes that are not a valid packet; `reason` says why."""
 
     def __init__(self, reason: DecodeReason) -> None:
         super().__init__(reason.value)

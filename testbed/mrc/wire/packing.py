@@ -1,4 +1,4 @@
-"""From a transmission to the datagram that carries it."""
+"""Encodes a transmission as a datagram."""
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import ECT0, Opcode

@@ -1,8 +1,8 @@
 """Sequence numbers: 24-bit PSNs and 16-bit MSNs on the wire, unwrapped integers inside.
 
-Inside the core a packet is known by its `seq`, a PSN that never wraps; `wrap` and `unwrap` stand at
-the border. Unwrapping is right as long as both ends differ by less than half the number space,
-which the responder window (at most 255 x 128 PSNs) guarantees.
+Inside the core a packet is identified by its `seq`, a PSN that never wraps; `wrap_*` and `unwrap_*`
+convert. Unwrapping is correct while both ends differ by less than half the number space, which the
+responder window (at most 255 x 128 PSNs) guarantees.
 """
 
 from typing import Final
