@@ -1,7 +1,7 @@
-"""RoCEv2 reliable connections as a sans-IO core: what MRC's paper compares MRC with.
+"""RoCEv2 reliable connections as a sans-IO core: the baseline of the MRC paper.
 
-One path for a queue pair, packets taken in order only, go-back-N, DCQCN. RDMA WRITE only, as in
-MRC. Docs: docs/baselines.md.
+A queue pair uses one path and accepts packets in order only; go-back-N, DCQCN. RDMA WRITE only, as
+in MRC. Docs: docs/baselines.md.
 """
 
 from testbed.baselines.roce.config import RoceConfig, RoceCounters

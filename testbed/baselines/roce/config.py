@@ -1,4 +1,4 @@
-"""How one end of a RoCE queue pair is set up."""
+"""The configuration of one end of a RoCE queue pair, and its counters."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -8,14 +8,14 @@ from testbed.mrc import DscpClasses
 
 ACK_TIMEOUT_NS: Final = 4_096 << 6
 """Local ACK timeout in real time: 4.096 us x 2^t with t = 6, 262 us. Ours to choose: it is MRC's
-own example of a timeout. NICs are commonly set to t = 14 and more (67 ms), which no run here would
-live to see end; a longer one makes RoCE look worse."""
+own example of a timeout. NICs are commonly set to t = 14 and more (67 ms), which is longer than any
+run here; a longer timeout makes RoCE look worse."""
 
 RETRY_COUNT: Final = 7
 """Timeouts in a row before the queue pair fails: the most that three bits hold (IBTA)."""
 
 ACK_PACKETS: Final = 8
-"""An acknowledgement is asked for every so many packets and at the end of a message. Ours; as often
+"""An acknowledgement is requested every so many packets and at the end of a message. Ours; as often
 as MRC's SACKs."""
 
 
@@ -23,7 +23,7 @@ as MRC's SACKs."""
 class RoceConfig:
     """The parameters of a queue pair. Both ends agree on `mtu` and the first PSNs.
 
-    Addresses are the inner IPv6 addresses, 16 bytes each. `ev` is the path that everything goes by,
+    Addresses are the inner IPv6 addresses, 16 bytes each. `ev` is the path of all packets
     until `RoceQp.reroute`. `mtu` is in payload bytes, times are as they run, dilated.
 
     Raises:
@@ -69,7 +69,7 @@ class RoceConfig:
 
 @dataclass(slots=True)
 class RoceCounters:
-    """What a queue pair has done so far, in packets unless the name says bytes."""
+    """Counts since the queue pair was set up, in packets unless the name says bytes."""
 
     data_sent: int = 0
     retransmitted: int = 0
@@ -102,7 +102,7 @@ REFUSALS: Final = (
     "duplicates",
     "refused",
 )
-"""The counters of what a queue pair did not act on. Go-back-N itself makes the most of them."""
+"""The counters of packets that were not acted on. Most are caused by go-back-N itself."""
 
 
 @dataclass(slots=True)

@@ -6,8 +6,8 @@ most one CNP in an interval; the *reaction point* (the sender) cuts its rate wit
 it by a timer and by a byte counter: fast recovery towards the rate before the cut, then additive,
 then hyper increase of that target.
 
-What is timed in the paper is dilated here as everything is; rates and their steps scale with the
-port's rate, as the paper's are for 40 Gb/s.
+Times are dilated like all others; rates and their steps scale with the rate of the port, as the
+paper's are for 40 Gb/s.
 """
 
 from dataclasses import dataclass
@@ -79,8 +79,7 @@ class DcqcnProfile:
 class Dcqcn:
     """The reaction point of one queue pair: how fast it may send.
 
-    It begins at line rate. Timers run only in the arithmetic: call `advance` before asking, no
-    wake-up is needed for them.
+    It begins at line rate. Timers need no wake-up: call `advance` before reading the rate.
 
     Attributes:
         rate_bps: the current rate, R_C.

@@ -1,4 +1,4 @@
-"""From bytes to the queue pair that they are for; what is for none is dropped and counted."""
+"""The demultiplexer: it decodes arrivals and hands them to their queue pair."""
 
 from collections import Counter
 from typing import Final
@@ -13,15 +13,15 @@ _UNKNOWN_QP: Final = "unknown_qp"
 
 
 class Demux:
-    """The queue pairs of one endpoint, found by what a packet says; as `mrc.Demux`."""
+    """The queue pairs of one endpoint, looked up by QPN; like `mrc.Demux`."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin without queue pairs."""
         self._by_qpn: dict[int, RoceQp] = {}
         self._dropped: Counter[str] = Counter()
 
     def add(self, qp: RoceQp) -> None:
-        """Let a queue pair be found.
+        """Add a queue pair.
 
         Raises:
             ValueError: its number is taken.

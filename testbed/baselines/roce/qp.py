@@ -1,4 +1,4 @@
-"""The RoCE queue pair: the face of `mrc.QueuePair`, so that whatever drives one drives the other.
+"""The RoCE queue pair, with the methods of `mrc.QueuePair`.
 
 Nothing here reads a clock or touches a socket. All times are ns of one monotonic clock.
 """
@@ -63,7 +63,7 @@ class RoceQp:
         self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:
-        """Take in a packet addressed to this QP (`packet.qpn`), as it came at `arrival.rx_ns`."""
+        """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`."""
         if packet.source != self.config.peer_address:
             self.counters.not_a_peer += 1
         elif packet.destination != self.config.local_address:
@@ -94,7 +94,7 @@ class RoceQp:
     def next_deadline(self) -> int | None:
         """Return when to call `transmit` even if nothing arrives; None if never.
 
-        A time that has passed (0, for one) means that something waits to be sent now.
+        A time in the past, such as 0, means that something waits to be sent now.
         """
         if self.failed:
             return None
@@ -112,7 +112,7 @@ class RoceQp:
         return self._responder.take_receive_completions()
 
     def events(self) -> list[Event]:
-        """Return what happened since the last call, for observers."""
+        """Return the events since the last call, for observers."""
         events = self._events[:]
         self._events.clear()
         return events
@@ -127,15 +127,15 @@ class RoceQp:
         return QpSample(self.congestion.window, self._requester.flight, self.rtt.smoothed_ns)
 
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:
-        """Go by another path from now on: the fabric's routing has converged.
+        """Use another path from now on: the routing of the fabric has converged.
 
-        What a routing protocol and ECMP would do unseen by the NIC; nothing is resent for it.
+        A routing protocol and ECMP would do this unseen by the NIC; nothing is sent again for it.
         """
         path, good = self._path, EvState.GOOD
         if ev == path.ev:
             return
-        for one, one_plane, active in ((path.ev, path.plane, False), (ev, plane, True)):
+        for value, its_plane, active in ((path.ev, path.plane, False), (ev, plane, True)):
             self._events.append(
-                EvChanged(one, one_plane, good, good, "routing converged", active, now_ns)
+                EvChanged(value, its_plane, good, good, "routing converged", active, now_ns)
             )
         path.ev, path.plane = ev, plane

@@ -1,4 +1,4 @@
-"""The requester half of a RoCE queue pair: sends in order, goes back to what was lost."""
+"""The requester half of a RoCE queue pair: sends in order, with go-back-N after a loss."""
 
 from dataclasses import dataclass
 
@@ -152,7 +152,7 @@ class Requester:
         return self._queue.has_more and self._next - self._oldest < PSN_WINDOW
 
     def on_time(self, now_ns: int) -> None:
-        """Judge whether the acknowledgement is overdue."""
+        """Go back or fail if the acknowledgement is overdue."""
         if self.failed or now_ns < self._timeout_ns:
             return
         self._counters.timeouts += 1

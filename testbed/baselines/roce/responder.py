@@ -1,4 +1,4 @@
-"""The responder half of a RoCE queue pair: takes WRITEs in order, and only in order."""
+"""The responder half of a RoCE queue pair: it accepts packets in order only."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -41,13 +41,13 @@ class Responder:
         self._expected = config.peer_first_psn
         self._incoming: _Incoming | None = None
         self._delivered = 0
-        self._gap_told = False
+        self._gap_reported = False
         self._next_cnp_ns = 0
         self._receive_completions: list[ReceiveCompletion] = []
         self.outbox: deque[Ack | Cnp] = deque()
 
     def on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
-        """Place a WRITE packet if it is its turn."""
+        """Place a WRITE packet if it is the expected one."""
         counters = self._counters
         counters.data_received += 1
         if ecn:
@@ -55,8 +55,8 @@ class Responder:
         seq = unwrap_psn(packet.psn, self._expected)
         if seq > self._expected:
             counters.out_of_order += 1
-            if not self._gap_told:
-                self._gap_told = True
+            if not self._gap_reported:
+                self._gap_reported = True
                 self._refuse(Nak.PSN_SEQUENCE_ERROR)
             return
         if seq < self._expected:
@@ -69,7 +69,7 @@ class Responder:
             counters.refused += 1
             self._refuse(refused)
             return
-        self._gap_told = False
+        self._gap_reported = False
         self._expected = seq + 1
         if packet.opcode in LASTS:
             self._deliver(packet, now_ns)
@@ -77,7 +77,7 @@ class Responder:
             self._acknowledge()
 
     def _take(self, packet: Write, seq: int, now_ns: int) -> Nak | None:
-        """Place a packet's payload behind what came before; returns why not, if it may not be."""
+        """Place the payload of the next packet; return the reason if it must be refused."""
         incoming = self._incoming
         if (packet.opcode in FIRSTS) != (incoming is None):
             return Nak.INVALID_REQUEST
@@ -114,7 +114,7 @@ class Responder:
         return completions
 
     def _notify(self, now_ns: int) -> None:
-        """Be DCQCN's notification point: tell the sender of a mark, once in an interval."""
+        """Send a CNP for an ECN mark, at most one in an interval (DCQCN's notification point)."""
         if now_ns < self._next_cnp_ns:
             return
         self._next_cnp_ns = now_ns + self._config.cnp_interval_ns

@@ -1,8 +1,8 @@
 """RoCEv2 packets of a reliable connection as values, and their bytes.
 
 IPv6 / UDP / BTH / extension headers / payload / iCRC, as MRC's inner packets are, and with the same
-iCRC (IBTA annex A17). Unlike there a RETH stands only in the first packet of a WRITE: what follows
-belongs behind it, so that packets are of use only in order.
+iCRC (IBTA annex A17). Unlike in MRC only the first packet of a WRITE has a RETH: the payload of the
+others follows it, so that packets can be placed only in order.
 
 RoCEv2 puts a hash of the queue pair into the UDP source port, and switches hash it into a path. The
 fabric here has no ECMP: the EV names the path, in the flow label's low 16 bits and in the source
@@ -118,7 +118,7 @@ Packet = Write | Ack | Cnp
 
 
 def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
-    """Return what goes before the payload and what goes behind it (padding and iCRC)."""
+    """Return the header of a packet and its trailer (padding and iCRC)."""
     becn = psn = flags = 0
     payload: Buffer = b""
     extension = b""
@@ -155,7 +155,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
 
 
 def _checked(packet: Buffer) -> tuple[Any, ...]:
-    """Return the fields of the headers that every packet begins with, once they are consistent."""
+    """Check the headers that every packet begins with; return their fields."""
     total = len(packet)
     if total < BASE.size + ICRC_BYTES:
         raise DecodeError(DecodeReason.TRUNCATED)
@@ -175,12 +175,12 @@ def _checked(packet: Buffer) -> tuple[Any, ...]:
 
 
 def decode(packet: Buffer) -> Packet:
-    """Return the packet that these bytes are, from the IPv6 header on.
+    """Decode the bytes of a packet, from the IPv6 header on.
 
     A `Write` keeps a view of `packet` as its payload: place it before the buffer is used again.
 
     Raises:
-        DecodeError: they are not one, or it was corrupted on the way.
+        DecodeError: the bytes are not a RoCE packet, or were corrupted on the way.
     """
     fields = _checked(packet)
     word, _, _, _, source, destination, source_port = fields[:7]
