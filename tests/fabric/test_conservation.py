@@ -103,29 +103,31 @@ def broken(packet: bytes) -> bool:
 def _compare(
     topology: Topology, model: LinkModel, got: Counter[str], sent: int, sink: Node
 ) -> None:
-    found = model.all_counts()
+    accounts = model.all_counts()
     total: Counter[str] = Counter()
-    for one in found.values():
-        full = one.full + one.full_priority
-        total.update(full=full, lost=one.lost, blackholed=one.blackholed, trimmed=one.trimmed)
-        total.update(marked=one.marked, corrupted=one.corrupted, dropped=one.dropped)
-        assert one.offered == one.packets + one.dropped, "each link is a closed account"
+    for account in accounts.values():
+        full = account.full + account.full_priority
+        total.update(
+            full=full, lost=account.lost, blackholed=account.blackholed, trimmed=account.trimmed
+        )
+        total.update(marked=account.marked, corrupted=account.corrupted, dropped=account.dropped)
+        assert account.offered == account.packets + account.dropped, "each link is a closed account"
     assert (
         sent
         == got["whole"] + got["trimmed"] + total["full"] + total["lost"] + (total["blackholed"])
     )
     assert total["dropped"] == total["full"] + total["lost"] + total["blackholed"]
     for name, switch in topology.nodes.items():
-        came = sum(n.packets for way, n in found.items() if way.endswith(f">{name}"))
-        went = sum(n.offered for way, n in found.items() if way.startswith(f"{name}>"))
+        came = sum(n.packets for way, n in accounts.items() if way.endswith(f">{name}"))
+        went = sum(n.offered for way, n in accounts.items() if way.startswith(f"{name}>"))
         if switch in topology.switches:
             assert came == went, f"{name} passed on all that came"
-    assert sent == sum(n.offered for way, n in found.items() if way.startswith("h"))
-    arrived = sum(n.packets for way, n in found.items() if way.endswith(f">{sink.name}"))
+    assert sent == sum(n.offered for way, n in accounts.items() if way.startswith("h"))
+    arrived = sum(n.packets for way, n in accounts.items() if way.endswith(f">{sink.name}"))
     assert arrived == got["whole"] + got["trimmed"]
-    assert found["p0_t0_0>p0_t1_0"].lost == total["lost"] > 0
-    assert found["p1_t0_0>p1_t1_0"].blackholed == total["blackholed"] > 0
-    assert found["p0_t0_0>p0_t1_1"].corrupted == total["corrupted"] > 0
+    assert accounts["p0_t0_0>p0_t1_0"].lost == total["lost"] > 0
+    assert accounts["p1_t0_0>p1_t1_0"].blackholed == total["blackholed"] > 0
+    assert accounts["p0_t0_0>p0_t1_1"].corrupted == total["corrupted"] > 0
     # A trimmed packet has lost its iCRC, and a mark it may have got before is still counted.
     assert 0 < got["broken"] <= total["corrupted"]
     assert 0 < got["trimmed"] <= total["trimmed"]

@@ -18,20 +18,20 @@ pytestmark = pytest.mark.root
 
 def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) -> None:
     """Ten packets on one path: ten on its four directions and three SIDs."""
-    one, other = tiny.hosts
+    src, dst = tiny.hosts
     way = ("h0>p1_t0_0", "p1_t0_0>p1_t1_0", "p1_t1_0>p1_t0_1", "p1_t0_1>h1")
 
     def act() -> tuple[dict[str, tuple[int, int]], dict[str, int]]:
         with Fabric(tiny) as fabric:
             counters = fabric.counters()
-            data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(1000))
-            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+            data, to = encapsulated(tiny, src, dst, Path(1, 0), bytes(1000))
+            with raw_socket(src, socket.IPPROTO_RAW) as sender:
                 for _ in range(10):
                     sender.sendto(data, (to, 0))
             assert until(lambda: counters.directions()[way[-1]].packets == 10)
-            found = counters.directions()
+            counts = counters.directions()
             return (
-                {name: (v.packets, v.bytes) for name, v in found.items() if v.packets},
+                {name: (v.packets, v.bytes) for name, v in counts.items() if v.packets},
                 {node.name: v.packets for node, v in counters.sids().items() if v.packets},
             )
 

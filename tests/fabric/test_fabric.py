@@ -233,7 +233,7 @@ def test_verify_detects_a_plain_end_and_a_route_that_does_not_count(
         ("SEG6_LOCAL_FLV_LCBLOCK_BITS", 32),
         ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", 16),
     ]
-    counters = [(f"SEG6_LOCAL_CNT_{one}", 0) for one in ("PACKETS", "BYTES", "ERRORS")]
+    counters = [(f"SEG6_LOCAL_CNT_{counter}", 0) for counter in ("PACKETS", "BYTES", "ERRORS")]
     encap: list[tuple[str, object]] = [("SEG6_LOCAL_ACTION", SEG6_LOCAL_ACTION_END)]
     encap += [("SEG6_LOCAL_FLAVORS", {"attrs": flavour})] if flavours else []
     encap += [("SEG6_LOCAL_COUNTERS", {"attrs": counters})] if counted else []

@@ -25,21 +25,21 @@ def test_a_blackhole_swallows_both_ways_and_carrier_stays(
     tiny: Topology, link: str, path: Path
 ) -> None:
     """Silently: carrier up, drops counted on both directions; other paths go on; healing heals."""
-    one, other = tiny.hosts
+    src, dst = tiny.hosts
 
     def act() -> None:
         with Fabric(tiny) as fabric:
             control = LinkControl(tiny, fabric.namespaces)
-            assert arrives(tiny, one, other, path)
+            assert arrives(tiny, src, dst, path)
             set_blackhole(control, link, on=True)
-            assert not arrives(tiny, one, other, path)
-            assert not arrives(tiny, other, one, path)
+            assert not arrives(tiny, src, dst, path)
+            assert not arrives(tiny, dst, src, path)
             assert control.carrier(link) == (True, True)
-            assert [control.tally(one)["dropped"] for one in directions_of(link)] == [1, 1]
-            assert arrives(tiny, one, other, Path(0, 0))
+            assert [control.tally(way)["dropped"] for way in directions_of(link)] == [1, 1]
+            assert arrives(tiny, src, dst, Path(0, 0))
             set_blackhole(control, link, on=False)
-            assert arrives(tiny, one, other, path)
-            assert arrives(tiny, other, one, path)
+            assert arrives(tiny, src, dst, path)
+            assert arrives(tiny, dst, src, path)
             fabric.verify()
             fabric.sweep()
 
@@ -48,7 +48,7 @@ def test_a_blackhole_swallows_both_ways_and_carrier_stays(
 
 def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
     """Of a second's worth of packets some have left; all others are lost, as they leave."""
-    one, other = tiny.hosts
+    src, dst = tiny.hosts
     count = 300
 
     def act() -> None:
@@ -56,8 +56,8 @@ def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
             counters = fabric.counters()
             control = LinkControl(tiny, fabric.namespaces)
             control.open(NIC_LINK)
-            data, to = encapsulated(tiny, one, other, Path(1, 0), bytes(4000))
-            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+            data, to = encapsulated(tiny, src, dst, Path(1, 0), bytes(4000))
+            with raw_socket(src, socket.IPPROTO_RAW) as sender:
                 for _ in range(count):
                     sender.sendto(data, (to, 0))
             set_blackhole(control, NIC_LINK, on=True)
@@ -78,19 +78,19 @@ def test_a_cut_takes_carrier_at_both_ends_and_restoring_brings_routes_back(
     tiny: Topology, link: str, path: Path
 ) -> None:
     """Every time, not only the first, and without harm to the switch's other ports."""
-    one, other = tiny.hosts
+    src, dst = tiny.hosts
 
     def act() -> None:
         with Fabric(tiny) as fabric:
             control = LinkControl(tiny, fabric.namespaces)
             for _ in range(3):
                 assert control.carrier(link) == (True, True)
-                assert arrives(tiny, one, other, path)
+                assert arrives(tiny, src, dst, path)
                 control.cut(link)
                 assert control.carrier(link) == (False, False)
-                assert not arrives(tiny, one, other, path, wait_s=0.1)
-                assert not arrives(tiny, other, one, path, wait_s=0.1)
-                assert arrives(tiny, one, other, Path(0, 0))
+                assert not arrives(tiny, src, dst, path, wait_s=0.1)
+                assert not arrives(tiny, dst, src, path, wait_s=0.1)
+                assert arrives(tiny, src, dst, Path(0, 0))
                 control.restore(link)
             fabric.verify()
             fabric.sweep()
@@ -100,7 +100,7 @@ def test_a_cut_takes_carrier_at_both_ends_and_restoring_brings_routes_back(
 
 def test_no_cut_takes_more_than_its_own_link(tiny: Topology) -> None:
     """Each link in turn: exactly the paths over it are lost."""
-    one, other = tiny.hosts
+    src, dst = tiny.hosts
     ways = [Path(plane, t1) for plane in range(2) for t1 in range(2)]
 
     def act() -> dict[str, list[int]]:
@@ -112,7 +112,7 @@ def test_no_cut_takes_more_than_its_own_link(tiny: Topology) -> None:
                 lost[link] = [
                     number
                     for number, way in enumerate(ways)
-                    if not arrives(tiny, one, other, way, wait_s=0.05)
+                    if not arrives(tiny, src, dst, way, wait_s=0.05)
                 ]
                 control.restore(link)
         return lost

@@ -42,17 +42,17 @@ def _has_the_link_model() -> None:
 
 def lost(topology: Topology, ppm: int, count: int, seed: int) -> tuple[set[int], int]:
     """Which of so many packets a lossy link loses, and how many it says that it lost."""
-    one, other = topology.hosts
+    src, dst = topology.hosts
 
     def act() -> tuple[set[int], int]:
-        stream = Stream(topology, one, other)
+        stream = Stream(topology, src, dst)
         with (
             Fabric(topology, seed=seed) as fabric,
-            Receiver(other) as receiver,
+            Receiver(dst) as receiver,
         ):
             control = LinkControl(topology, fabric.namespaces)
             control.impair(NIC, Impairment(loss=ppm / PPM))
-            send(one, [stream.packet(psn, DSCP.trimmable, 64) for psn in range(count)])
+            send(src, [stream.packet(psn, DSCP.trimmable, 64) for psn in range(count)])
             arrived = {psn_of(arrival.packet) for arrival in receiver.arrivals()}
             assert fabric.link_model is not None
             counts = fabric.link_model.counts(NIC)
@@ -75,16 +75,16 @@ def test_random_loss_has_its_rate_and_repeats_with_the_seed(tiny: Topology) -> N
 
 def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
     """Behind the outer header, anywhere; a third of the packets, the others arrive intact."""
-    one, other = tiny.hosts
-    stream, count = Stream(tiny, one, other), 600
+    src, dst = tiny.hosts
+    stream, count = Stream(tiny, src, dst), 600
     sent = [stream.packet(psn, DSCP.trimmable, 400) for psn in range(count)]
 
     def act() -> None:
-        with Fabric(tiny) as fabric, Receiver(other) as receiver:
+        with Fabric(tiny) as fabric, Receiver(dst) as receiver:
             control = LinkControl(tiny, fabric.namespaces)
             control.impair(NIC, Impairment(corrupt=1 / 3))
             places = []
-            with raw_socket(one, socket.IPPROTO_RAW) as sender:
+            with raw_socket(src, socket.IPPROTO_RAW) as sender:
                 for data, to in sent:
                     sender.sendto(data, to)
                     arrival = next(receiver.arrivals())
@@ -111,20 +111,20 @@ def test_corruption_flips_one_bit_and_the_icrc_tells(tiny: Topology) -> None:
 
 def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
     """All packets of one EV, of all that use the link; then of another; then some of them."""
-    one, other = tiny.hosts
-    stream = Stream(tiny, one, other)
+    src, dst = tiny.hosts
+    stream = Stream(tiny, src, dst)
     through, around = ev_for_path(Path(0, 1)), ev_for_path(Path(0, 0))
     evs = [through, around, through | 1 << 12, through | 5 << 16]
 
     def arrived(receiver: Receiver) -> list[int]:
         send(
-            one,
+            src,
             [stream.packet(psn, DSCP.trimmable, 64, evs[psn % 4]) for psn in range(80)],
         )
         return sorted(psn_of(arrival.packet) for arrival in receiver.arrivals())
 
     def act() -> None:
-        with Fabric(tiny) as fabric, Receiver(other) as receiver:
+        with Fabric(tiny) as fabric, Receiver(dst) as receiver:
             control = LinkControl(tiny, fabric.namespaces)
             control.impair(UP, Impairment(path_loss=1.0, path_bits=through))
             # The fourth has the same path bits: more entropy is not in the flow label.
@@ -145,14 +145,14 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
 
 def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: Topology) -> None:
     """Under traffic: a process that only entered the sandbox swallows, and lets pass again."""
-    one, other = tiny.hosts
-    stream = Stream(tiny, one, other)
+    src, dst = tiny.hosts
+    stream = Stream(tiny, src, dst)
     data = stream.packet(0, DSCP.trimmable, 64)
     go, went = os.pipe(), os.pipe()
 
     def keep_sending() -> None:
         end = time.monotonic() + 1.5
-        with raw_socket(one, socket.IPPROTO_RAW) as sender:
+        with raw_socket(src, socket.IPPROTO_RAW) as sender:
             while time.monotonic() < end:
                 sender.sendto(*data)
                 time.sleep(0.0002)
@@ -198,8 +198,8 @@ def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: T
 
 def test_a_cut_empties_the_queue_that_the_model_keeps(tiny: Topology) -> None:
     """After restoring, the port's backlog begins at nothing, as the kernel's queue does."""
-    one, other = tiny.hosts
-    data = Stream(tiny, one, other).packet(0, DSCP.trimmable, 4096)
+    src, dst = tiny.hosts
+    data = Stream(tiny, src, dst).packet(0, DSCP.trimmable, 4096)
 
     def act() -> None:
         with Fabric(tiny) as fabric:
@@ -207,7 +207,7 @@ def test_a_cut_empties_the_queue_that_the_model_keeps(tiny: Topology) -> None:
             model = fabric.link_model
             assert model is not None
             nic = model.index(NIC)
-            send(one, [data] * 100)
+            send(src, [data] * 100)
             assert model.backlog_bytes()[nic] > 50 * tiny.wire_bytes
             control.cut(NIC_LINK)
             control.restore(NIC_LINK)

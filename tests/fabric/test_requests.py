@@ -15,8 +15,8 @@ from testbed.fabric.netlink.messages import (
 from testbed.fabric.netlink.requests import Interface, Template
 from testbed.fabric.netlink.socket import Request
 
-ONE = Interface("p0_t0_0-u1", 1001, "02:00:00:00:10:01", 7)
-OTHER = Interface("p0_t1_1-d0", 2002, "02:00:00:00:20:02", 1234)
+FIRST = Interface("p0_t0_0-u1", 1001, "02:00:00:00:10:01", 7)
+SECOND = Interface("p0_t1_1-d0", 2002, "02:00:00:00:20:02", 1234)
 
 
 def decoded(message: type[Any], request: Request) -> Any:
@@ -43,16 +43,16 @@ def test_what_does_not_fit_is_refused(values: tuple[bytes, ...]) -> None:
         Template(b"<AA>", b"AA").filled(*values)
 
 
-@pytest.mark.parametrize(("one", "other"), [(ONE, OTHER), (OTHER, ONE)])
-def test_a_veth_pair_has_its_own_ends(one: Interface, other: Interface) -> None:
-    message = decoded(LinkMessage, requests.new_veth(one, other, 4500))
+@pytest.mark.parametrize(("first", "second"), [(FIRST, SECOND), (SECOND, FIRST)])
+def test_a_veth_pair_has_its_own_ends(first: Interface, second: Interface) -> None:
+    message = decoded(LinkMessage, requests.new_veth(first, second, 4500))
     peer = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_DATA", "VETH_INFO_PEER")
     assert message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") == "veth"
-    for end, wanted in ((message, one), (peer, other)):
-        assert end["index"] == wanted.ifindex
-        assert end.get_attr("IFLA_IFNAME") == wanted.name
-        assert end.get_attr("IFLA_ADDRESS") == wanted.mac
-        assert end.get_attr("IFLA_NET_NS_FD") == wanted.netns
+    for end, expected in ((message, first), (peer, second)):
+        assert end["index"] == expected.ifindex
+        assert end.get_attr("IFLA_IFNAME") == expected.name
+        assert end.get_attr("IFLA_ADDRESS") == expected.mac
+        assert end.get_attr("IFLA_NET_NS_FD") == expected.netns
         assert end.get_attr("IFLA_MTU") == 4500
 
 

@@ -55,10 +55,10 @@ def test_entries_of_a_port_are_what_goes_by_it() -> None:
     layout = Layout(topology)
     switch = topology.t0(0, 0)
     tables = routes.expected(layout, switch)
-    found = [routes.of_ports(tables, [near]) for near, _, _ in topology.adjacency[switch]]
-    assert [len(one.routes) for one in found] == [1, 1, 1]
-    assert [len(one.neighbours) for one in found] == [1, 1, 1]
-    (left,) = tables.routes - frozenset.union(*(one.routes for one in found))
+    by_port = [routes.of_ports(tables, [near]) for near, _, _ in topology.adjacency[switch]]
+    assert [len(entries.routes) for entries in by_port] == [1, 1, 1]
+    assert [len(entries.neighbours) for entries in by_port] == [1, 1, 1]
+    (left,) = tables.routes - frozenset.union(*(entries.routes for entries in by_port))
     assert left.action == routes.UN
 
 
