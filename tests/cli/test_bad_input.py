@@ -22,16 +22,16 @@ timeline:
 """
 
 
-def _refused(call: Call, text: str | bytes, *told: str) -> None:
-    """Both `validate` and `run` say all of `told` on stderr and leave nothing."""
+def _refused(call: Call, text: str | bytes, *messages: str) -> None:
+    """Both `validate` and `run` say all of `messages` on stderr and leave nothing."""
     raw = text if isinstance(text, bytes) else text.encode()
     Path("bad.yaml").write_bytes(raw)
     for command in ("validate", "run"):
         called = call(command, "bad.yaml")
         assert called.status == 2, called.err
         assert called.out == ""
-        for one in told:
-            assert one in called.err
+        for message in messages:
+            assert message in called.err
         assert called.err.startswith("error: bad.yaml")
         assert "Traceback" not in called.err
         assert "pydantic" not in called.err
@@ -45,7 +45,7 @@ def test_the_right_file_is_right(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("right", "wrong", "told"),
+    ("right", "wrong", "messages"),
     [
         # keys
         (
@@ -367,13 +367,13 @@ def test_the_right_file_is_right(call: Call) -> None:
         ),
     ],
 )
-def test_wrong_values(call: Call, right: str, wrong: str, told: list[str]) -> None:
+def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -> None:
     assert right in RIGHT
-    _refused(call, RIGHT.replace(right, wrong, 1), *told)
+    _refused(call, RIGHT.replace(right, wrong, 1), *messages)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [
         ("", ["bad.yaml: found an empty file, expected a mapping of keys to values"]),
         ("# nothing\n", ["found an empty file"]),
@@ -402,8 +402,8 @@ def test_wrong_values(call: Call, right: str, wrong: str, told: list[str]) -> No
         ("name: 0b_\n", ["bad.yaml:1: name: found 0b_, expected a number that YAML can read"]),
     ],
 )
-def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, told: list[str]) -> None:
-    _refused(call, text, *told)
+def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[str]) -> None:
+    _refused(call, text, *messages)
 
 
 def test_all_problems_are_told_at_once(call: Call) -> None:
@@ -428,7 +428,7 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "messages"),
     [
         (["run", "link-falure"], ["scenario: found link-falure", "did you mean link-failure?"]),
         (["run", "clos-tiny"], ["clos-tiny is a topology"]),
@@ -455,13 +455,13 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["fault", "inject", ".", "cut", "p0", "for=1s", "for=2s"], ["found for=2s", "for once"]),
     ],
 )
-def test_wrong_arguments(call: Call, arguments: list[str], told: list[str]) -> None:
+def test_wrong_arguments(call: Call, arguments: list[str], messages: list[str]) -> None:
     Path("sub").mkdir()
     Path("here").write_text(RIGHT)
     called = call(*arguments)
     assert called.status == 2, called.err
-    for one in told:
-        assert one in called.err
+    for message in messages:
+        assert message in called.err
     assert "Traceback" not in called.err
     assert sorted(path.name for path in Path().iterdir()) == ["here", "sub"]
 
@@ -519,13 +519,13 @@ WORKLOADS = [
 ]
 
 
-@pytest.mark.parametrize(("workload", "told"), WORKLOADS)
-def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
-    _refused(call, f"name: x\ntopology: clos-4plane\nworkload: {workload}\n", *told)
+@pytest.mark.parametrize(("workload", "messages"), WORKLOADS)
+def test_wrong_workloads(call: Call, workload: str, messages: list[str]) -> None:
+    _refused(call, f"name: x\ntopology: clos-4plane\nworkload: {workload}\n", *messages)
 
 
 @pytest.mark.parametrize(
-    ("matrix", "told"),
+    ("matrix", "messages"),
     [
         ("", ["bad.cm: expected a line Nodes with the number of", "a line Connections with"]),
         (
@@ -567,14 +567,14 @@ def test_wrong_workloads(call: Call, workload: str, told: list[str]) -> None:
         ("\N{GREEK SMALL LETTER ALPHA}", ["a byte that is not ASCII at offset 0"]),
     ],
 )
-def test_wrong_connection_matrices(call: Call, matrix: str, told: list[str]) -> None:
+def test_wrong_connection_matrices(call: Call, matrix: str, messages: list[str]) -> None:
     Path("bad.cm").write_text(matrix)
     workload = "{kind: connections, matrix: bad.cm}"
     Path("x.yaml").write_text(f"name: x\ntopology: clos-4plane\nworkload: {workload}\n")
     called = call("run", "x.yaml")
     assert called.status == 2, called.err
-    for one in told:
-        assert one in called.err
+    for message in messages:
+        assert message in called.err
 
 
 @pytest.mark.usefixtures("call")

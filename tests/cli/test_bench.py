@@ -50,8 +50,8 @@ def test_what_cannot_be_measured_is_told_and_is_no_success(
     assert done.status == ExitStatus.FAILED
     assert "not measured" in done.out
     assert "theirs / ours: not measured, no mnexec: apt install mininet" in done.out
-    told = json.loads(call("bench", "up", "--json").out)
-    assert [one["holds"] for one in told] == [True, False]
+    message = json.loads(call("bench", "up", "--json").out)
+    assert [one["holds"] for one in message] == [True, False]
     figures.remove(missing)
     assert call("bench", "up").status == ExitStatus.AS_EXPECTED
 

@@ -96,14 +96,14 @@ def test_validate_tells_problems_as_json(call: Call) -> None:
     Path("x.yaml").write_text("planes: 9\n")
     called = call("validate", "x.yaml", "--json")
     assert called.status == 2
-    told = json.loads(called.out)
-    assert (told["kind"], told["valid"]) == ("topology", False)
+    result = json.loads(called.out)
+    assert (result["kind"], result["valid"]) == ("topology", False)
     assert {
         "where": "x.yaml:1: planes",
         "found": "9",
         "expected": "at most 8 (planes, and ports of each NIC)",
         "remedy": "",
-    } in told["problems"]
+    } in result["problems"]
 
 
 def test_paths_between_racks(call: Call) -> None:
@@ -311,7 +311,7 @@ def test_a_scenario_changes_keys_of_a_topology(
 
 
 @pytest.mark.parametrize(
-    ("base", "changes", "told"),
+    ("base", "changes", "message"),
     [
         ("clos-4plan", "planes: 2", "x.yaml:2: topology.base: found clos-4plan, expected one of"),
         ("clos-4plane", "plane: 2", "x.yaml:2: topology.plane: found the unknown key plane"),
@@ -320,8 +320,8 @@ def test_a_scenario_changes_keys_of_a_topology(
         ("./none.yaml", "planes: 9", "topology.base: found none.yaml, which does not exist"),
     ],
 )
-def test_what_is_wrong_with_it_is_told(call: Call, base: str, changes: str, told: str) -> None:
+def test_what_is_wrong_with_it_is_told(call: Call, base: str, changes: str, message: str) -> None:
     Path("x.yaml").write_text(CHANGED % (base, changes))
     called = call("validate", "x.yaml")
     assert called.status == 2
-    assert told in called.err
+    assert message in called.err

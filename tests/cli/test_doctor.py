@@ -114,8 +114,8 @@ def test_what_is_hidden_is_missing_with_a_remedy_and_takes_nothing_else_with_it(
     assert (status, able) == (0, True)
     for name, words in missing.items():
         assert not found[name]["ok"]
-        for key, told in words.items():
-            assert told in found[name][key]
+        for key, message in words.items():
+            assert message in found[name][key]
     before, now = ({name for name, one in of.items() if not one["ok"]} for of in (here[1], found))
     assert now - before - {"timers", "memory"} == set(missing) - before
     assert before - now <= {"timers", "memory"}

@@ -46,8 +46,8 @@ def _interrupted_while_it_is_loaded(*command: str) -> tuple[int, str, str]:
             if "typer" in line:
                 break
         loading.send_signal(signal.SIGINT)
-        told = [line for line in loading.stderr if not line.startswith("import time:")]
-        return loading.wait(), loading.stdout.read(), "".join(told)
+        err = [line for line in loading.stderr if not line.startswith("import time:")]
+        return loading.wait(), loading.stdout.read(), "".join(err)
 
 
 def test_ctrl_c_while_the_command_line_is_loaded_ends_it_without_a_word() -> None:
@@ -57,9 +57,9 @@ def test_ctrl_c_while_the_command_line_is_loaded_ends_it_without_a_word() -> Non
 def test_ctrl_c_that_is_ignored_stays_so() -> None:
     """As behind nohup, or in a shell's background."""
     ignoring = ("/bin/sh", "-c", "trap '' INT; exec \"$@\"", "sh")
-    status, said, told = _interrupted_while_it_is_loaded(*ignoring, *LOADED)
-    assert (status, told) == (0, "")
-    assert "carrier address" in said
+    status, out, err = _interrupted_while_it_is_loaded(*ignoring, *LOADED)
+    assert (status, err) == (0, "")
+    assert "carrier address" in out
 
 
 @pytest.mark.root
@@ -78,7 +78,7 @@ def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> Non
                 break
         processes = _marked(mark)
         run.send_signal(number)
-        told = run.stderr.read()
+        err = run.stderr.read()
         status = run.wait()
     assert len(processes) >= 4, "the command, the sandbox's first process, two endpoints"
     (directory,) = (path for path in tmp_path.glob("results/*/*") if not path.is_symlink())
@@ -86,6 +86,6 @@ def test_nothing_of_a_run_is_left(tmp_path: Path, number: signal.Signals) -> Non
         assert status == -number
     else:
         assert status == 128 + number
-        assert told.startswith(f"error: interrupted by {number.name}; kept so far")
-        assert str(directory.relative_to(tmp_path)) in told
+        assert err.startswith(f"error: interrupted by {number.name}; kept so far")
+        assert str(directory.relative_to(tmp_path)) in err
     wait_until(lambda: not _marked(mark), "the processes of the run end", within_s=20)

@@ -6,7 +6,7 @@ from .conftest import Call
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("clos-tiny", "--size", "0"), "--size: found 0, expected a whole number from 1"),
         (("clos-tiny", "--src", "h0"), "--dst"),
@@ -16,7 +16,7 @@ from .conftest import Call
     ],
 )
 def test_wrong_options_are_told_before_anything_is_built(
-    call: Call, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], told: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     def build(*_: object) -> int:
         raise AssertionError("it was built")
@@ -24,4 +24,4 @@ def test_wrong_options_are_told_before_anything_is_built(
     monkeypatch.setattr("testbed.perftest.pair.measure", build)
     called = call("write-bw", *arguments)
     assert called.status == 2
-    assert told in called.err
+    assert message in called.err

@@ -164,7 +164,7 @@ def test_without_figures_a_run_says_how_to_come_to_them(
 
 
 @pytest.mark.parametrize(
-    ("changes", "status", "told"),
+    ("changes", "status", "message"),
     [
         ({}, 0, "nothing lost"),
         ({"verdict": "degraded", "reasons": ("busy",)}, 0, "verdict: degraded\n  busy"),
@@ -197,12 +197,12 @@ def test_without_figures_a_run_says_how_to_come_to_them(
     ],
 )
 def test_the_exit_status_says_what_a_run_came_to(
-    call: Call, play: Play, changes: dict[str, Any], status: int, told: str
+    call: Call, play: Play, changes: dict[str, Any], status: int, message: str
 ) -> None:
     play(summary=_summary(**changes))
     called = call("run", "link-failure")
     assert called.status == status
-    assert told in called.out
+    assert message in called.out
     (directory,) = _run_directories()
     assert call("report", str(directory)).status == status
     assert call("report", "results/link-failure").status == status
@@ -211,13 +211,13 @@ def test_the_exit_status_says_what_a_run_came_to(
 def test_json_is_all_that_stdout_holds(call: Call, play: Play) -> None:
     play()
     called = call("run", "link-failure", "--json", "--seed", "5", "--results", "out/here")
-    told = json.loads(called.out)
-    assert told["exit_status"] == called.status == 0
-    assert Path(told["run"]).is_dir()
-    assert told["run"].startswith("out/here/link-failure/")
-    assert told["run"].endswith("-5")
-    assert Summary.model_validate(told["summary"]) == _summary()
-    assert json.loads(call("report", told["run"], "--json").out) == told["summary"]
+    result = json.loads(called.out)
+    assert result["exit_status"] == called.status == 0
+    assert Path(result["run"]).is_dir()
+    assert result["run"].startswith("out/here/link-failure/")
+    assert result["run"].endswith("-5")
+    assert Summary.model_validate(result["summary"]) == _summary()
+    assert json.loads(call("report", result["run"], "--json").out) == result["summary"]
 
 
 def test_the_experiment_gets_the_scenario_with_the_seed_of_the_command_line(

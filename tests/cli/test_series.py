@@ -76,8 +76,8 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     report = (tmp_path / "here/report.html").read_text()
     assert f"<td>{', '.join(map(str, seeds))}</td>" in report
 
-    told = _refused(call, "--repeat", "4", "--seed", "5")
-    assert "--into: found here, expected the series that it holds (different here: se" in told
+    message = _refused(call, "--repeat", "4", "--seed", "5")
+    assert "--into: found here, expected the series that it holds (different here: se" in message
 
 
 def test_a_series_that_is_killed_leaves_no_process_and_no_half_run(tmp_path: Path) -> None:
@@ -110,9 +110,9 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
         scenario = json.loads((tmp_path / "here" / one["run"] / "manifest.json").read_text())
         assert scenario["scenario"]["transport"]["evs"] == one["case"]["transport.evs"]
 
-    told = json.loads(call("compare", "here", "--json").out)
-    assert told["groups"] == ["transport.evs=2", "transport.evs=4"]
-    (goodput,) = (row for row in told["rows"] if row["name"] == "goodput of all flows")
+    message = json.loads(call("compare", "here", "--json").out)
+    assert message["groups"] == ["transport.evs=2", "transport.evs=4"]
+    (goodput,) = (row for row in message["rows"] if row["name"] == "goodput of all flows")
     values, differences = zip(*(cell.values() for cell in goodput["cells"]), strict=True)
     assert all(one["low"] <= one["median"] <= one["high"] for one in values)
     assert [one["count"] for one in values] == [2, 2]
@@ -145,7 +145,7 @@ def _runs(directory: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--set", "transport.evz=4"), "--set: transport.evz: found the unknown key evz"),
         (("--set", "transport.evs=none"), "--set: transport.evs: found none, expected a whole"),
@@ -161,14 +161,14 @@ def _runs(directory: Path) -> list[Path]:
     ],
 )
 def test_wrong_options_are_told_before_anything_is_run(
-    call: Call, options: tuple[str, ...], told: str
+    call: Call, options: tuple[str, ...], message: str
 ) -> None:
     Path("tiny.yaml").write_text(TINY)
     Path("full").mkdir()
     Path("full/file").touch()
     called = call("simulate", "tiny.yaml", *options)
     assert called.status == 2
-    assert told in called.err
+    assert message in called.err
     assert sorted(path.name for path in Path().iterdir()) == ["full", "tiny.yaml"]
 
 

@@ -227,7 +227,7 @@ def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (("--pcap", "h0--p9_t0_0"), "--pcap: found h0--p9_t0_0, expected a link of clos-tiny"),
         (
@@ -237,8 +237,8 @@ def test_without_tun_devices_the_prompt_says_that_there_is_no_delay() -> None:
     ],
 )
 def test_what_cannot_be_captured_is_told_at_once(
-    call: Call, arguments: tuple[str, ...], told: str
+    call: Call, arguments: tuple[str, ...], message: str
 ) -> None:
     called = call("shell", "clos-tiny", *arguments)
     assert called.status == 2
-    assert told in called.err
+    assert message in called.err

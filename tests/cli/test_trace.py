@@ -49,7 +49,7 @@ def test_the_walk_of_a_path_and_of_its_ev(call: Call) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (("--path", "p0"), "--path: found p0, expected a path from h0 to h1, such as p0/t1_0"),
         (("--ev", "4294967296"), "--ev: found 4294967296, expected a number of 32 bits"),
@@ -58,10 +58,10 @@ def test_the_walk_of_a_path_and_of_its_ev(call: Call) -> None:
         (("--ev", "1", "--path", "p0/t1_0"), "--ev: found 1, expected only one of --ev and --path"),
     ],
 )
-def test_what_names_no_path(call: Call, options: tuple[str, ...], told: str) -> None:
+def test_what_names_no_path(call: Call, options: tuple[str, ...], message: str) -> None:
     called = call("trace", "clos-tiny", "h0", "h1", *options)
     assert called.status == 2
-    assert told in called.err
+    assert message in called.err
 
 
 def test_hosts_that_are_none(call: Call) -> None:
@@ -92,7 +92,7 @@ def test_a_packet_that_does_as_the_model_says(call: Call, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("found", "message"),
     [
         (LiveTrace(SEEN, delivered=False), "h1 did not receive the packet"),
         (LiveTrace(SEEN[:3], delivered=True), "in the model, not captured: p1_t0_1-d0 to"),
@@ -109,11 +109,11 @@ def test_a_packet_that_does_as_the_model_says(call: Call, monkeypatch: pytest.Mo
     ],
 )
 def test_a_packet_that_does_otherwise_fails(
-    call: Call, monkeypatch: pytest.MonkeyPatch, found: LiveTrace, told: str
+    call: Call, monkeypatch: pytest.MonkeyPatch, found: LiveTrace, message: str
 ) -> None:
     status, _, err = live(call, monkeypatch, found)
     assert status == 1
-    assert told in err
+    assert message in err
     status, out, _ = live(call, monkeypatch, found, "--json")
     assert status == 1
     assert json.loads(out)["live"]["as_expected"] is False
@@ -142,10 +142,10 @@ hosts_per_t0: 2
 def test_a_real_packet(call: Call, ends: tuple[str, str], options: tuple[str, ...]) -> None:
     Path("racks.yaml").write_text(RACKS)
     called = call("trace", "racks.yaml", *ends, *options, "--live", "--json")
-    told = json.loads(called.out)
+    result = json.loads(called.out)
     assert (called.status, called.err) == (0, "")
-    assert told["live"]["delivered"] is True
-    assert [seen["destination"] for seen in told["live"]["seen"]] == [
-        hop["leaves"] for hop in told["hops"][:-1]
+    assert result["live"]["delivered"] is True
+    assert [seen["destination"] for seen in result["live"]["seen"]] == [
+        hop["leaves"] for hop in result["hops"][:-1]
     ]
-    assert {seen["flow_label"] for seen in told["live"]["seen"]} == {told["ev"] & 0xFFFF}
+    assert {seen["flow_label"] for seen in result["live"]["seen"]} == {result["ev"] & 0xFFFF}

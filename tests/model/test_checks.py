@@ -40,7 +40,7 @@ def _scenario(
     )
 
 
-def _told(scenario: Scenario) -> dict[str, str]:
+def _remarks(scenario: Scenario) -> dict[str, str]:
     return {remark.where: remark.what for remark in remarks(scenario)}
 
 
@@ -155,47 +155,51 @@ def test_losses_on_two_paths_may_not_meet_even_by_chance() -> None:
 def test_healing_at_the_very_end_is_possible_but_leaves_no_room() -> None:
     scenario = _scenario(_fault(lasting="6 s"))
     assert problems(scenario) == ()
-    assert "after healing" in _told(scenario)["timeline[0].for"]
+    assert "after healing" in _remarks(scenario)["timeline[0].for"]
 
 
 def test_a_fault_at_the_start_leaves_nothing_to_compare_with() -> None:
-    assert "10 RTTs (1.308 s)" in _told(_scenario(_fault(at="1.3 s")))["timeline[0].at"]
-    assert "timeline[0].at" not in _told(_scenario(_fault(at="1.4 s")))
+    assert "10 RTTs (1.308 s)" in _remarks(_scenario(_fault(at="1.3 s")))["timeline[0].at"]
+    assert "timeline[0].at" not in _remarks(_scenario(_fault(at="1.4 s")))
 
 
 def test_a_fault_on_no_path_is_remarked() -> None:
-    told = _told(_scenario(_fault("h1--p0_t0_0"), _fault("p0_t0_1--p0_t1_3")))
-    assert set(told) == {"timeline[0].target"}
-    assert "no EV of any flow" in told["timeline[0].target"]
+    messages = _remarks(_scenario(_fault("h1--p0_t0_0"), _fault("p0_t0_1--p0_t1_3")))
+    assert set(messages) == {"timeline[0].target"}
+    assert "no EV of any flow" in messages["timeline[0].target"]
 
 
 def test_a_fault_on_an_unused_path_of_a_flow_with_few_evs_is_remarked() -> None:
     faults = [_fault(f"p0_t0_0--p0_t1_{j}") for j in range(4)]
-    told = _told(_scenario(*faults, transport={"evs": 4}, bidirectional=False))
-    assert len(told) == 3, "one EV a plane: three of the plane's four links are not used"
+    messages = _remarks(_scenario(*faults, transport={"evs": 4}, bidirectional=False))
+    assert len(messages) == 3, "one EV a plane: three of the plane's four links are not used"
 
 
 def test_the_last_path_is_remarked_when_it_goes() -> None:
     first, second = _fault("p0_t0_0--p0_t1_0"), _fault("p0_t0_1--p0_t1_1", at="5 s", lasting="1 s")
     pairs = [["h0", "h1"]]
-    told = _told(_scenario(first, second, topology=ONE, pairs=pairs))
-    assert set(told) == {"timeline[1]"}
-    assert "h0 -> h1, h1 -> h0" in told["timeline[1]"]
+    messages = _remarks(_scenario(first, second, topology=ONE, pairs=pairs))
+    assert set(messages) == {"timeline[1]"}
+    assert "h0 -> h1, h1 -> h0" in messages["timeline[1]"]
     later = _fault("p0_t0_1--p0_t1_1", at="7.5 s", lasting="1 s")
-    assert _told(_scenario(first, later, topology=ONE, pairs=pairs)) == {}
-    told = _told(_scenario(_fault("h0--p0_t0_0"), topology=ONE, pairs=pairs))
-    assert "takes the last path at 4 s" in told["timeline[0]"]
+    assert _remarks(_scenario(first, later, topology=ONE, pairs=pairs)) == {}
+    messages = _remarks(_scenario(_fault("h0--p0_t0_0"), topology=ONE, pairs=pairs))
+    assert "takes the last path at 4 s" in messages["timeline[0]"]
 
 
 def test_evs_that_share_paths_are_remarked() -> None:
-    assert "h0 -> h4 (32 EVs, 16 paths)" in _told(_scenario(transport={"evs": 32}))["transport.evs"]
-    local = _told(_scenario(pairs=[["h0", "h1"]], transport={"evs": 16}))["transport.evs"]
+    assert (
+        "h0 -> h4 (32 EVs, 16 paths)" in _remarks(_scenario(transport={"evs": 32}))["transport.evs"]
+    )
+    local = _remarks(_scenario(pairs=[["h0", "h1"]], transport={"evs": 16}))["transport.evs"]
     assert "h0 -> h1 (16 EVs, 4 paths)" in local
 
 
 def test_a_number_of_evs_that_planes_cannot_share_is_remarked() -> None:
-    assert "12 EVs for 4 planes, not 15" in _told(_scenario(transport={"evs": 15}))["transport.evs"]
-    assert "4 EVs for 4 planes, not 1" in _told(_scenario(transport={"evs": 1}))["transport.evs"]
+    assert (
+        "12 EVs for 4 planes, not 15" in _remarks(_scenario(transport={"evs": 15}))["transport.evs"]
+    )
+    assert "4 EVs for 4 planes, not 1" in _remarks(_scenario(transport={"evs": 1}))["transport.evs"]
 
 
 def test_a_rotation_longer_than_a_base_rtt_is_remarked() -> None:
@@ -210,9 +214,9 @@ def test_a_rotation_longer_than_a_base_rtt_is_remarked() -> None:
 
 
 def test_messages_too_long_to_complete_are_remarked() -> None:
-    told = _told(_scenario(message_size="8 MiB"))
-    assert "fewer than 10 messages complete in 10 s" in told["workload.message_size"]
-    assert _told(_scenario(message_size="4 MiB")) == {}
+    messages = _remarks(_scenario(message_size="8 MiB"))
+    assert "fewer than 10 messages complete in 10 s" in messages["workload.message_size"]
+    assert _remarks(_scenario(message_size="4 MiB")) == {}
 
 
 def test_memory_of_messages() -> None:
@@ -243,19 +247,19 @@ def test_names_are_suggested_only_where_they_are_similar() -> None:
 
 
 def test_odd_fabrics_have_no_remarks_either() -> None:
-    assert _told(_scenario(topology=ODD, pairs=[["h0", "h5"]])) == {}
+    assert _remarks(_scenario(topology=ODD, pairs=[["h0", "h5"]])) == {}
 
 
 def test_a_fault_that_only_backups_would_feel_is_remarked() -> None:
     def told_of(link: int) -> dict[str, str]:
         fault = _fault(f"p0_t0_0--p0_t1_{link}")
-        return _told(_scenario(fault, bidirectional=False, transport={"backups": 0.25}))
+        return _remarks(_scenario(fault, bidirectional=False, transport={"backups": 0.25}))
 
     (index,) = {j for j in range(4) if "timeline[0].target" in told_of(j)}
-    told = told_of(index)
-    assert "only backup EVs" in told["timeline[0].target"]
+    messages = told_of(index)
+    assert "only backup EVs" in messages["timeline[0].target"]
 
 
 def test_a_workload_too_shallow_to_fill_the_fabric_is_remarked() -> None:
-    assert "workload.depth" in _told(_scenario(message_size="256 KiB", depth=3))
-    assert "workload.depth" not in _told(_scenario(message_size="256 KiB", depth=4))
+    assert "workload.depth" in _remarks(_scenario(message_size="256 KiB", depth=3))
+    assert "workload.depth" not in _remarks(_scenario(message_size="256 KiB", depth=4))

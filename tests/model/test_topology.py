@@ -160,7 +160,7 @@ def test_a_rate_below_one_bit_per_second_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"dilation": 9e7}, r"1\.111 kbit/s takes 64\.9 s\): a dilation of 4587000 at most, or"),
         (
@@ -174,10 +174,10 @@ def test_a_rate_below_one_bit_per_second_is_refused() -> None:
     ],
 )
 def test_what_no_kernel_can_make_is_refused_with_what_it_can(
-    changes: dict[str, Any], told: str
+    changes: dict[str, Any], message: str
 ) -> None:
     data = {"name": "x", "planes": 1, "t0_per_plane": 2, "t1_per_plane": 2, "hosts_per_t0": 1}
-    with pytest.raises(ValidationError, match=told):
+    with pytest.raises(ValidationError, match=message):
         Topology.model_validate(data | changes)
 
 
