@@ -5,7 +5,6 @@ a window of packets under way that nothing drops, so that what is measured is CP
 kernel for both, and of the transport for the queue pair.
 """
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -208,14 +207,10 @@ def _packet(topology: Topology, src: Node, dst: Node, inner: bytes) -> bytes:
 
 @contextmanager
 def _started(host: Node, command: list[object], packet: bytes) -> Iterator[subprocess.Popen[bytes]]:
-    fd = namespaces.open_netns(host.name)
-    try:
-        with namespaces.entered(fd):
-            process = subprocess.Popen(  # noqa: S603 - what we have built
-                [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-            )
-    finally:
-        os.close(fd)
+    with namespaces.entered_by_name(host.name):
+        process = subprocess.Popen(  # noqa: S603 - what we have built
+            [str(word) for word in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
     with process:
         assert process.stdin is not None  # noqa: S101 - a pipe, as asked for
         process.stdin.write(packet)

@@ -50,12 +50,12 @@ POLL_SHARE = 0.02
 costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
 
 CALIBRATION = 5
-"""Counts up when what is measured changes its meaning."""
+"""The version of the measurement; it increases when the meaning of a value changes."""
 
 _DILATION_STEP = 100
 
 _TIMES = 10
-"""Shares are told in percent up to so many times the whole."""
+"""From this share on, it is shown as a multiple instead of in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ def _further_queue_pairs(scenario: Scenario) -> dict["Node", int]:
     for flow in flows_of(scenario):
         ends[flow.src].add((flow.dst, flow.lane))
         ends[flow.dst].add((flow.src, flow.lane))
-    return {host: len(own) - 1 for host, own in ends.items()}
+    return {host: len(peers) - 1 for host, peers in ends.items()}
 
 
 def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | None:
@@ -170,11 +170,11 @@ def kept() -> Capacity | None:
 def keep(capacity: Capacity) -> Path:
     """Keep it in the user's cache: the caller's, where sudo runs this."""
     place = _place()
-    new = [one for one in (place.parent, *place.parent.parents) if not one.exists()]
+    new = [path for path in (place.parent, *place.parent.parents) if not path.exists()]
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(json.dumps(asdict(capacity)))
-    for one in (place, *new):
-        give_to_user(one)
+    for path in (place, *new):
+        give_to_user(path)
     return place
 
 

@@ -50,7 +50,7 @@ def diagnose() -> list[Finding]:
     return [
         *examine((*capabilities.required(), *capabilities.optional(), ryu)),
         *_open_vswitch(),
-        *(_tool(*one) for one in _TOOLS),
+        *(_tool(*tool) for tool in _TOOLS),
         _cores(),
         _memory(),
         _clock(),
@@ -61,16 +61,16 @@ def diagnose() -> list[Finding]:
 def _open_vswitch() -> Iterator[Finding]:
     for datapath, name, general, needed_for in _DATAPATHS:
         if os.geteuid() != 0:
-            found = availability.Availability(None, "not tried: it needs root", "run as root")
+            result = availability.Availability(None, "not tried: it needs root", "run as root")
         else:
-            found = availability.available((datapath,))
-        ok = found.datapath == datapath
+            result = availability.available((datapath,))
+        ok = result.datapath == datapath
         if ok:
             detail, remedy = "", ""
-        elif "not installed" in found.reason or os.geteuid() != 0:
-            detail, remedy = found.reason, found.remedy
+        elif "not installed" in result.reason or os.geteuid() != 0:
+            detail, remedy = result.reason, result.remedy
         else:
-            detail, remedy = found.remedy, general  # ovs-vswitchd's own words
+            detail, remedy = result.remedy, general  # ovs-vswitchd's own words
         yield Finding(name, ok, detail, needed_for, remedy, required=False)
 
 
@@ -117,7 +117,7 @@ def _timers() -> Finding:
 
 
 def timer_overshoot_ns() -> int:
-    """How much later than asked for a sleep of a millisecond ends, in ns."""
-    asked = time.monotonic_ns() + _TIMER_NS
+    """By how much a sleep of a millisecond ends late, in ns."""
+    planned_ns = time.monotonic_ns() + _TIMER_NS
     time.sleep(_TIMER_NS / 1e9)
-    return time.monotonic_ns() - asked
+    return time.monotonic_ns() - planned_ns

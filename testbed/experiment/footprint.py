@@ -65,11 +65,11 @@ def require_room(scenario: Scenario) -> None:
         MachineError: it does not; says what would.
     """
     endpoints = len({host for src, dst, _ in scenario.flows for host in (src, dst)})
-    left = available_processes() - OTHER_PROCESSES
-    if endpoints > left:
+    spare = available_processes() - OTHER_PROCESSES
+    if endpoints > spare:
         raise MachineError(
-            f"{endpoints} hosts that send or receive are as many processes, {left} more may run",
-            f"{max(left, 0)} such hosts would fit, or a higher limit (pids.max of the cgroup, "
+            f"{endpoints} hosts that send or receive are as many processes, {spare} more may run",
+            f"{max(spare, 0)} such hosts would fit, or a higher limit (pids.max of the cgroup, "
             "kernel.threads-max, kernel.pid_max)",
         )
     messages, available = buffer_bytes(scenario), available_memory()

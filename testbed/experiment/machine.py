@@ -24,7 +24,7 @@ ALL_CPUS = "cpu"
 class MachineSampler:
     """Appends a line a second about the whole machine to health.jsonl.
 
-    Drops are told as counted from its making on, so that those of the first second show as well.
+    Drops are counted from the creation of the sampler, so those of the first second show as well.
     """
 
     def __init__(self, path: Path, now_ns: int, drops: Mapping[str, int]) -> None:
@@ -36,7 +36,7 @@ class MachineSampler:
         self._timer_late_ns = 0
 
     def timer_late(self, late_ns: int) -> None:
-        """Take note of how much later than asked for a sleep ended."""
+        """Note by how much a sleep ended later than planned."""
         self._timer_late_ns = max(self._timer_late_ns, late_ns)
 
     @property
@@ -50,7 +50,7 @@ class MachineSampler:
         Args:
             now_ns: the time.
             drops: the same cumulative counters as at the beginning.
-            pids: the processes whose resident memory is looked at, by name.
+            pids: the processes whose resident memory is sampled, by name.
         """
         cpus = cpu_ticks()
         spent = {
@@ -82,24 +82,24 @@ class MachineSampler:
 
 
 def resident(pids: Mapping[str, int]) -> dict[str, int]:
-    """Resident memory of processes in bytes; of those that have ended nothing."""
-    found = {}
+    """Resident memory of processes in bytes, by name; without those that have ended."""
+    memory = {}
     for name, pid in pids.items():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             if pages:  # a zombie has none
-                found[name] = pages * os.sysconf("SC_PAGE_SIZE")
-    return found
+                memory[name] = pages * os.sysconf("SC_PAGE_SIZE")
+    return memory
 
 
 def cpu_ticks() -> dict[str, list[int]]:
-    """Time since boot by what it was spent on, in ticks, of `cpu` (all of them), `cpu0`..."""
-    found = {}
+    """Ticks since boot for each column of /proc/stat, of `cpu` (all CPUs), `cpu0`..."""
+    ticks = {}
     for line in Path("/proc/stat").read_text().splitlines():
         name, *fields = line.split()
         if name.startswith(ALL_CPUS):
-            found[name] = [int(field) for field in fields[:_COLUMNS]]
-    return found
+            ticks[name] = [int(field) for field in fields[:_COLUMNS]]
+    return ticks
 
 
 def _busy_share(ticks: Sequence[int]) -> float:

@@ -35,13 +35,13 @@ class QueueSampler:
         self._waited = waits
         if not len(rows):
             return
-        found = self._model.records[rows]
-        dropped = found["full_packets"] + found["full_priority_packets"]
+        records = self._model.records[rows]
+        dropped = records["full_packets"] + records["full_priority_packets"]
         for row, backlog, marked, trimmed, lost in zip(
             rows.tolist(),
             waiting[rows].tolist(),
-            found["marked_packets"].tolist(),
-            found["trimmed_packets"].tolist(),
+            records["marked_packets"].tolist(),
+            records["trimmed_packets"].tolist(),
             dropped.tolist(),
             strict=True,
         ):

@@ -1,9 +1,9 @@
-"""Keep idle CPUs awake while a run lasts: one that sleeps comes late.
+"""Keep idle CPUs awake while a run lasts: a CPU that sleeps reacts late.
 
-To leave a sleep state takes a CPU up to some hundred microseconds. A virtual one that sleeps gives
-its place to others of the host, and may wait for milliseconds until it gets it back (steal). Asked
-through `/dev/cpu_dma_latency` (the kernel's admin-guide/pm/cpuidle.rst) for no latency at all, idle
-CPUs poll instead, for as long as the file is open: what ends this process ends that, too.
+A CPU takes up to some hundred microseconds to leave a sleep state. A virtual CPU that sleeps gives
+its place to others of the host, and may wait for milliseconds until it gets it back (steal time).
+A process that requests no latency through `/dev/cpu_dma_latency` (the kernel's
+admin-guide/pm/cpuidle.rst) has idle CPUs poll instead, for as long as it keeps the file open.
 """
 
 import os
@@ -18,9 +18,9 @@ _NO_LATENCY_US = struct.pack("=i", 0)
 
 @contextmanager
 def cpus_awake() -> Iterator[str | None]:
-    """Keep them awake, where that is possible: a run elsewhere is as good as its CPUs wake up.
+    """Keep idle CPUs awake during a block, where that is possible.
 
-    Yields why it is not, as in many containers; None where it is.
+    Yields the reason why it is not, as in many containers; None where it is.
     """
     missing = None
     with ExitStack() as stack:

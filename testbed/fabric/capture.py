@@ -10,7 +10,6 @@ tshark, Wireshark and tcpdump read.
 
 import ctypes
 import mmap
-import os
 import select
 import socket
 import struct
@@ -84,13 +83,9 @@ class PortCapture(Closeable):
             frames: size of the ring in frames; further frames are lost and counted.
         """
         self._frames = frames
-        netns = namespaces.open_netns(port.node.name)
-        try:
-            with namespaces.entered(netns):
-                kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
-                self._socket = socket.socket(socket.AF_PACKET, kind, 0)
-        finally:
-            os.close(netns)
+        with namespaces.entered_by_name(port.node.name):
+            kind = socket.SOCK_RAW | socket.SOCK_CLOEXEC
+            self._socket = socket.socket(socket.AF_PACKET, kind, 0)
         self._socket.setsockopt(SOL_PACKET, PACKET_VERSION, TPACKET_V2)
         block = _FRAME_BYTES * _BLOCK_FRAMES
         ring = _RING.pack(block, frames // _BLOCK_FRAMES, _FRAME_BYTES, frames)

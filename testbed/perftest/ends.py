@@ -1,4 +1,4 @@
-"""The two ends of a measurement: one is called and does what it is told, the other calls."""
+"""The two ends of a measurement: the caller decides what is measured, the other end follows."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -53,13 +53,13 @@ class _End:
         sender = _CALLED if self.peer.calls else _CALLER
         for number in range(self.parameters.qps):
             start = number * self.slot
-            found = self.memory.buffer[start : start + size]
-            if found != self.payload(sender, number, size):
+            received = self.memory.buffer[start : start + size]
+            if received != self.payload(sender, number, size):
                 raise RunFailedError(f"message of {size} bytes: what arrived is not what was sent")
 
 
 def call(device: Device, server: Node, port: int, parameters: Parameters) -> Rows:
-    """Measure to the program that listens on a host.
+    """Measure the path to the program that listens on a host.
 
     Raises:
         RunFailedError: a WRITE failed, or something else arrived than was sent.
@@ -71,7 +71,7 @@ def call(device: Device, server: Node, port: int, parameters: Parameters) -> Row
 
 
 def serve(device: Device, port: int) -> tuple[Parameters, Rows]:
-    """Wait for a call and do what it asks for; returns what this end has measured.
+    """Wait for a caller and follow it; return its parameters and what this end has measured.
 
     Raises:
         RunFailedError: a WRITE failed, or something else arrived than was sent.
@@ -104,17 +104,17 @@ def _check(entries: Sequence[WorkCompletion]) -> None:
 
 
 def _bandwidth(end: _End, size: int) -> Bandwidth:
-    """One size: both ends agree on the start, and on the end.
+    """Measure the bandwidth of one message size, beginning and ending together with the peer.
 
-    The rate of both directions, where both send; that of the caller's, where only it does.
+    Returns the sum of both directions where both ends send, otherwise the caller's direction.
     """
     end.peer.exchange({"size": size})
     sends = end.peer.calls or end.parameters.bidirectional
-    own = _send_all(end, size) if sends else None
-    told = end.peer.exchange({"measured": None if own is None else asdict(own)})["measured"]
-    if told is not None:
+    sent = _send_all(end, size) if sends else None
+    of_peer = end.peer.exchange({"measured": sent and asdict(sent)})["measured"]
+    if of_peer is not None:
         end.check(size)
-    rows = [row for row in (own, told and Bandwidth(**told)) if row]
+    rows = [row for row in (sent, of_peer and Bandwidth(**of_peer)) if row]
     return rows[0] if len(rows) == 1 else rows[0].both(rows[1])
 
 
@@ -122,7 +122,7 @@ def _send_all(end: _End, size: int) -> Bandwidth:
     sender = _CALLER if end.peer.calls else _CALLED
     parameters, remote = end.parameters, end.remote
     payloads = [end.payload(sender, number, size) for number in range(parameters.qps)]
-    left = [parameters.iters] * parameters.qps
+    unsent = [parameters.iters] * parameters.qps
     outstanding = [0] * parameters.qps
     number_of = {qp.qp_num: number for number, qp in enumerate(end.qps)}
     posted_ns: list[int] = []
@@ -136,8 +136,8 @@ def _send_all(end: _End, size: int) -> Bandwidth:
             outstanding[number_of[entry.qp_num]] -= 1
             completed_ns.append(now)
         for number, qp in enumerate(end.qps):
-            while left[number] and outstanding[number] < parameters.tx_depth:
-                left[number] -= 1
+            while unsent[number] and outstanding[number] < parameters.tx_depth:
+                unsent[number] -= 1
                 outstanding[number] += 1
                 va = remote.va + number * end.slot
                 qp.post_write(len(posted_ns), payloads[number], va, remote.rkey)
@@ -152,10 +152,10 @@ def _send_all(end: _End, size: int) -> Bandwidth:
 
 
 def _latency(end: _End, size: int) -> Latency:
-    """One size: the message goes to and fro; returns half of each round trip.
+    """Measure the latency of one message size: half of each round trip of a ping-pong.
 
-    Each end waits for the immediate. perftest's looks at the last byte of its memory, which tells
-    nothing here: packets are placed as they come, in any order.
+    Each end waits for the immediate. perftest watches the last byte of its memory instead, but MRC
+    places packets in any order, so that the last byte may arrive first.
     """
     end.peer.exchange({"size": size})
     sender = _CALLER if end.peer.calls else _CALLED
@@ -188,5 +188,5 @@ def _latency(end: _End, size: int) -> Latency:
     end.peer.work(step)
     end.check(size)
     row = Latency.of(size, posted_ns) if end.peer.calls else None
-    told = end.peer.exchange({"measured": row and asdict(row)})["measured"]
-    return row or Latency(**told)
+    of_peer = end.peer.exchange({"measured": row and asdict(row)})["measured"]
+    return row or Latency(**of_peer)

@@ -42,7 +42,7 @@ def _bandwidth(
     as_json: options.Json = False,
     port: Port = PORT,
 ) -> None:
-    """RDMA WRITEs one after another: bandwidth. The end that listens does what it is told."""
+    """RDMA WRITEs one after another: bandwidth. The end that listens follows the caller."""
     sizes = options.sizes(size, all_sizes=all_sizes)
     parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
     _run(server, port, parameters, Show(report_gbits, as_json))
@@ -56,7 +56,7 @@ def _latency(
     as_json: options.Json = False,
     port: Port = PORT,
 ) -> None:
-    """An RDMA WRITE to and fro: half its round trip. The end that listens does what it is told."""
+    """An RDMA WRITE to and fro: half its round trip. The end that listens follows the caller."""
     sizes = options.sizes(size, all_sizes=all_sizes)
     _run(server, port, Parameters(Tool.LATENCY, sizes, iters), Show(as_json=as_json))
 
@@ -71,14 +71,14 @@ def _run(server: str | None, port: int, parameters: Parameters, show: Show) -> N
         topology, src = device.topology, device.host
         dst = host_called(topology, server)
         if not show.as_json:
-            _say(heading(parameters, topology, src, dst))
+            _print(heading(parameters, topology, src, dst))
         rows = call(device, dst, port, parameters)
-        _say(show.text(rows, topology, src, dst))
+        _print(show.text(rows, topology, src, dst))
         if remark := lateness(device.late, device.arrived):
             sys.stderr.write(f"warning: {remark}\n")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -72,10 +72,12 @@ class Parameters:
         return (*common, "--qp", str(self.qps), "--tx-depth", str(self.tx_depth), *both)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the other end is told."""
+        """The parameters as they are sent to the other end."""
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> Self:
-        """Return what the other end was told."""
-        return cls(**{**told, "tool": Tool(told["tool"]), "sizes": tuple(told["sizes"])})
+    def from_dict(cls, received: dict[str, Any]) -> Self:
+        """The parameters that the other end has sent."""
+        return cls(
+            **{**received, "tool": Tool(received["tool"]), "sizes": tuple(received["sizes"])}
+        )

@@ -18,7 +18,7 @@ from testbed.model.units import NS_PER_S
 from testbed.perftest.parameters import Parameters
 
 BEARABLE = 0.02
-"""So many packets may be seen late. Ours."""
+"""The share of packets that may be seen late without a warning. Our own choice."""
 
 _MIB = 1 << 20
 _LINE = "-" * 139
@@ -154,8 +154,8 @@ class Show:
     def text(self, rows: Rows, topology: Topology, src: Node, dst: Node) -> str:
         """Return the rows between two hosts as text; JSON holds emulated figures."""
         if self.as_json:
-            told = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
-            return json.dumps({**told, "rows": [asdict(row) for row in rows]})
+            pair = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
+            return json.dumps({**pair, "rows": [asdict(row) for row in rows]})
         latencies = [row for row in rows if isinstance(row, Latency)]
         if latencies:
             return _latency_table(latencies, topology.dilation)

@@ -49,7 +49,7 @@ def decode(encoded: Any) -> Any:
 
 def encode_error(error: TestbedError) -> dict[str, Any]:
     """Turn an error, with its attributes, into what `json` can write."""
-    classes = [one.__name__ for one in type(error).__mro__ if issubclass(one, TestbedError)]
+    classes = [base.__name__ for base in type(error).__mro__ if issubclass(base, TestbedError)]
     return {
         "classes": classes,
         "arguments": encode(list(error.args)),
@@ -62,7 +62,7 @@ def decode_error(encoded: dict[str, Any]) -> TestbedError:
 
     The error is of its own class where this process has loaded it, otherwise of the nearest base.
     """
-    loaded = {one.__name__: one for one in _classes(TestbedError)}
+    loaded = {kind.__name__: kind for kind in _classes(TestbedError)}
     kind = next(loaded[name] for name in encoded["classes"] if name in loaded)
     error = kind.__new__(kind, *decode(encoded["arguments"]))
     vars(error).update(decode(encoded["attributes"]))

@@ -73,17 +73,22 @@ def mount_private_filesystems() -> None:
 
 
 @contextmanager
+def _returning() -> Iterator[None]:
+    """At the end of a block, return to the network namespace of its beginning."""
+    here = os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield
+    finally:
+        setns(here, CLONE_NEWNET)
+        os.close(here)
+
+
+@contextmanager
 def entered(fd: int) -> Iterator[None]:
     """Be in the network namespace behind a descriptor for the duration of a block."""
-    own = os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _returning():
         setns(fd, CLONE_NEWNET)
-        try:
-            yield
-        finally:
-            setns(own, CLONE_NEWNET)
-    finally:
-        os.close(own)
+        yield
 
 
 def open_netns(name: str) -> int:
@@ -113,15 +118,9 @@ def enter_netns(name: str) -> None:
 
 def create_netns(name: str) -> int:
     """Make a named network namespace and return a descriptor of it."""
-    own = os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with _returning():
         unshare(CLONE_NEWNET)
-        try:
-            place = NETNS_DIR / name
-            place.touch()
-            mount(OWN_NETNS, str(place), "", MS_BIND)
-            return os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
-        finally:
-            setns(own, CLONE_NEWNET)
-    finally:
-        os.close(own)
+        place = NETNS_DIR / name
+        place.touch()
+        mount(OWN_NETNS, str(place), "", MS_BIND)
+        return os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)

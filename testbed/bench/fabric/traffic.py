@@ -59,12 +59,8 @@ def receiver(node: Node) -> socket.socket:
 
 
 def _raw_socket(node: Node, protocol: int) -> socket.socket:
-    fd = namespaces.open_netns(node.name)
-    try:
-        with namespaces.entered(fd):
-            return socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
-    finally:
-        os.close(fd)
+    with namespaces.entered_by_name(node.name):
+        return socket.socket(socket.AF_INET6, socket.SOCK_RAW, protocol)
 
 
 @contextmanager
