@@ -316,7 +316,7 @@ def test_of_two_faults_on_a_link_the_other_goes_on(tmp_path: Path) -> None:
         seen = [(), (False, False), (True, False), (True, True), (False, True)]
         assert min(tried[states] for states in seen) > 5, tried
 
-    run_in_sandbox(inside, timeout_s=60)
+    run_in_sandbox(inside, timeout_s=WATCHDOG_S)
 
 
 def _is_in_force(record: dict[str, Any], t_ns: int) -> bool | None:
@@ -372,7 +372,7 @@ def test_every_kind_on_endpoints(tmp_path: Path) -> None:
                 assert not [t for t in ticks if record["effective_ns"] < t < healing_ns]
         assert max(ran["h0"]) > both["healed_ns"]
 
-    run_in_sandbox(inside, timeout_s=60)
+    run_in_sandbox(inside, timeout_s=WATCHDOG_S)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
 from testbed.sandbox.processes import Child, spawn
+from tests.waiting import WATCHDOG_S
 
 from .packets import in_node, raw_socket
 
@@ -120,7 +121,7 @@ class Receiver:
             yield Arrival(packet, struct.unpack("@i", ancillary[0][2])[0])
 
 
-def until(condition: Callable[[], bool], timeout_s: float = 5) -> bool:
+def until(condition: Callable[[], bool], timeout_s: float = WATCHDOG_S) -> bool:
     """Wait for something; say whether it came."""
     deadline = time.monotonic() + timeout_s
     while not condition():

@@ -1,7 +1,6 @@
 """What the machine lacks is named, with a remedy."""
 
 import os
-import time
 
 import pytest
 
@@ -12,11 +11,9 @@ from testbed.model.errors import ExitStatus, MachineError
 
 
 @pytest.mark.root
-def test_this_machine_can_build_a_fabric_and_says_so_quickly() -> None:
-    """Where the other tests run, nothing is missing (measured: 20 ms)."""
-    start = time.perf_counter()
+def test_this_machine_can_build_a_fabric() -> None:
+    """Where the other tests run, nothing is missing."""
     capabilities.require()
-    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.root

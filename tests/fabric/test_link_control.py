@@ -1,7 +1,6 @@
 """Faults on links: what stops, what goes on, what is said, and what comes back."""
 
 import socket
-import time
 
 import pytest
 
@@ -11,6 +10,7 @@ from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.names import directions_of
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
+from tests.waiting import wait_until
 
 from .packets import arrives, encapsulated, raw_socket, set_blackhole
 
@@ -63,9 +63,8 @@ def test_a_blackhole_loses_what_waits_and_counts_it(tiny: Topology) -> None:
             set_blackhole(control, NIC_LINK, on=True)
             left = counters.directions()["h0>p1_t0_0"].packets
             assert 0 < left < count
-            deadline = time.monotonic() + 3
-            while (dropped := control.tally("h0>p1_t0_0")["dropped"]) < count - left:
-                assert time.monotonic() < deadline
+            wait_until(lambda: control.tally("h0>p1_t0_0")["dropped"] >= count - left)
+            dropped = control.tally("h0>p1_t0_0")["dropped"]
             after = counters.directions()["h0>p1_t0_0"]
             assert after.packets == left
             assert after.dropped == dropped == count - left
@@ -143,24 +142,3 @@ def test_doing_it_twice_changes_nothing_more(tiny: Topology) -> None:
             fabric.sweep()
 
     run_in_sandbox(act)
-
-
-def test_faults_take_milliseconds(tiny: Topology) -> None:
-    """Once the sockets are open; generous bounds for a busy machine."""
-
-    def act() -> tuple[float, float]:
-        with Fabric(tiny) as fabric:
-            control = LinkControl(tiny, fabric.namespaces)
-            control.open(LINK)
-            start = time.perf_counter()
-            set_blackhole(control, LINK, on=True)
-            swapped = time.perf_counter() - start
-            set_blackhole(control, LINK, on=False)
-            start = time.perf_counter()
-            control.cut(LINK)
-            control.restore(LINK)
-            return swapped, time.perf_counter() - start
-
-    swapped, cut_and_restored = run_in_sandbox(act)
-    assert swapped < 0.05
-    assert cut_and_restored < 0.25

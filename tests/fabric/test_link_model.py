@@ -27,6 +27,7 @@ from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES, decode
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.sandbox import run_in_sandbox
+from tests.waiting import WATCHDOG_S
 
 from .flood import Receiver, Stream, in_background, psn_of, send, until
 from .packets import arrives, encapsulated, raw_socket, set_blackhole
@@ -138,7 +139,7 @@ def test_every_one_of_100000_packets_is_accounted_for(
 
     # A CPU that stands still for a tenth of a second lets the kernel's receive queue run over, and
     # one that does for a quarter the queue that is paced: the model's own, a fluid, drains on.
-    kept = any(run_in_sandbox(act, timeout_s=120) for _ in range(3))
+    kept = any(run_in_sandbox(act, timeout_s=WATCHDOG_S) for _ in range(3))
     assert kept, "the machine itself dropped packets, three times of three"
     record_property("packets", 2 * count)
 
