@@ -60,6 +60,7 @@ def _module(file: Path) -> str:
 
 MODULES = {_module(file): file for file in ROOT.rglob("*.py")}
 MOST_MODULES = 17
+MOST_LINES = 400
 
 
 def imported(file: Path) -> Iterator[str]:
@@ -103,6 +104,12 @@ def test_processes_are_forked_in_one_place() -> None:
         callers = [module for module, file in MODULES.items() if f"os.{function}(" in _text(file)]
         assert len(callers) == 1
         assert callers[0].startswith("testbed.sandbox")
+
+
+def test_no_file_is_longer_than_a_reader_takes_in() -> None:
+    """One that outgrows a sitting is two ideas."""
+    lengths = {module: len(_text(file).splitlines()) for module, file in MODULES.items()}
+    assert not {module: length for module, length in lengths.items() if length > MOST_LINES}
 
 
 def test_no_folder_has_more_modules_than_a_reader_surveys() -> None:
