@@ -1,7 +1,9 @@
 """The parts of the bench can be listed and chosen; what is none of them is refused."""
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -72,3 +74,19 @@ def test_a_part_that_cannot_be_measured_takes_no_other_with_it(
     assert "ours up" in done.out
     assert "one queue pair: not measured, no C compiler" in done.out
     assert "apt-get install gcc" in done.out
+
+
+def test_a_part_is_added_by_a_module_and_a_row(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/architecture.md says: a function named like the part, and its row in PARTS."""
+    module = ModuleType("testbed.bench.heart_beat")
+    vars(module)["heart_beat"] = lambda setting: [
+        at_most("beats", "1/s", [1.1] * setting.repeats, 2)
+    ]
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    row = Part("how fast it beats", "heart_beat", most_repeats=3, root=False)
+    monkeypatch.setattr(parts, "PARTS", {**PARTS, "heart-beat": row})
+    assert "heart-beat   how fast it beats" in call("bench", "--list").out
+    done = call("bench", "heart-beat", "--json")
+    assert done.status == ExitStatus.AS_EXPECTED
+    (figure,) = json.loads(done.out)
+    assert (figure["part"], figure["median"], len(figure["samples"])) == ("heart-beat", 1.1, 3)
