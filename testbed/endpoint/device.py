@@ -22,7 +22,6 @@ from testbed.endpoint.event_loop import EventLoop
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
 from testbed.host.mrc_config import ev_entries, port_attributes
-from testbed.host.rounds import Load
 from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import host_of_nic
@@ -42,7 +41,7 @@ LATE_RTTS = 0.02
 """An arrival is late if the program sees it this many base RTTs after it was due. Ours."""
 
 
-class _VerbsLoad(Load):
+class _VerbsLoad:
     """The queue pairs of a verbs context, on a NIC."""
 
     def __init__(self, context: Context, nic: Nic) -> None:

@@ -1,30 +1,35 @@
 """The rounds of a host: when its queue pairs send, and when they do so next."""
 
+from typing import Protocol
+
 from testbed.host.port_scheduler import PortScheduler
 from testbed.mrc import NEVER, Arrival
 
 
-class Load:
-    """The queue pairs of one host, as its rounds drive them."""
+class Load(Protocol):
+    """The queue pairs of one host, as its rounds drive them.
+
+    A protocol, not a base class: this module may be compiled, and what implements it may not.
+    """
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet, whatever it is."""
-        raise NotImplementedError
+        ...
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """Act on the loss or the return of the carrier of this host's port in a plane."""
-        raise NotImplementedError
+        ...
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due, at most `room` full data packets; returns the room that is left."""
-        raise NotImplementedError
+        ...
 
     def deadline_ns(self, now_ns: int, *, full: bool) -> int:
         """When `transmit` must be called even if nothing arrives; `NEVER` if not at all.
 
         With `full` ports, data that could be sent at once does not count.
         """
-        raise NotImplementedError
+        ...
 
 
 class Rounds:

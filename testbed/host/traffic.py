@@ -12,7 +12,6 @@ from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
-from testbed.host.rounds import Load
 from testbed.model.fabric.addressing import Path, directions_of_path, nic_address, path_of_ev
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
@@ -66,7 +65,7 @@ class Connection:
     planes: dict[int, int] = field(default_factory=dict)
 
 
-class Traffic(Load):
+class Traffic:
     """One host's queue pairs, what is posted to them, and what is recorded about them.
 
     Attributes:
