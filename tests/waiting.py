@@ -6,7 +6,7 @@ from collections.abc import Callable
 WATCHDOG_S = 900.0
 """What takes longer hangs. A machine may be 15 times slower than a laptop."""
 
-_POLL_S = 0.01
+_POLL_S = 0.001
 
 
 def wait_until(

@@ -21,8 +21,8 @@ from testbed.model.errors import RunFailedError
 from testbed.model.faults.kinds import Fault
 from tests.controller.test_plan import FABRIC_LINK, TINY, fault, struck
 from tests.controller.traffic import LinkTraffic
-from tests.fabric.flood import until
 from tests.sandbox import run_in_sandbox
+from tests.waiting import wait_until
 
 MS = 1_000_000
 AFTER_NS = 100 * MS
@@ -69,7 +69,7 @@ class Running:
     def await_traffic(self, since_ns: int) -> None:
         """Wait for what `assert_silence` wants to see arrive after a fault has healed."""
         enough_ns = since_ns + AFTER_NS
-        assert until(lambda: min(times[-1] for times in self.traffic.sent) > enough_ns)
+        wait_until(lambda: min(times[-1] for times in self.traffic.sent) > enough_ns)
 
     def faults(self) -> list[dict[str, Any]]:
         """Read what `faults.jsonl` says now."""
@@ -188,7 +188,7 @@ def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
             run.controller.kill()
             since = time.monotonic_ns()
             end = since + 60_000 * MS
-            assert until(lambda: min(run.traffic.arrived_between(since, end)) > 300)
+            wait_until(lambda: min(run.traffic.arrived_between(since, end)) > 300)
         assert run.traffic.lost_between(since, end) == (0, 0)
         with pytest.raises(RunFailedError, match="killed by signal 9"):
             run.controller.stop()

@@ -2,7 +2,6 @@
 
 import socket
 import struct
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
 from testbed.sandbox.processes import Child, spawn
-from tests.waiting import WATCHDOG_S
 
 from .packets import in_node, raw_socket
 
@@ -119,13 +117,3 @@ class Receiver:
             except TimeoutError:
                 return
             yield Arrival(packet, struct.unpack("@i", ancillary[0][2])[0])
-
-
-def until(condition: Callable[[], bool], timeout_s: float = WATCHDOG_S) -> bool:
-    """Wait for something; say whether it came."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.001)
-    return True

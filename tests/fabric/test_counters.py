@@ -9,8 +9,8 @@ from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path
 from testbed.model.fabric.topology import Topology
 from tests.sandbox import run_in_sandbox
+from tests.waiting import wait_until
 
-from .flood import until
 from .packets import encapsulated, raw_socket
 
 pytestmark = pytest.mark.root
@@ -28,7 +28,7 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
             with raw_socket(src, socket.IPPROTO_RAW) as sender:
                 for _ in range(10):
                     sender.sendto(data, (to, 0))
-            assert until(lambda: counters.directions()[way[-1]].packets == 10)
+            wait_until(lambda: counters.directions()[way[-1]].packets == 10)
             counts = counters.directions()
             return (
                 {name: (v.packets, v.bytes) for name, v in counts.items() if v.packets},

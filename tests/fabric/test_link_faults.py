@@ -18,8 +18,9 @@ from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.packets import DecodeError
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
+from tests.waiting import wait_until
 
-from .flood import Receiver, Stream, in_background, psn_of, send, until
+from .flood import Receiver, Stream, in_background, psn_of, send
 from .packets import raw_socket, set_blackhole
 
 pytestmark = pytest.mark.root
@@ -174,7 +175,7 @@ def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: T
             arrived = model.records["packets"]
             swallowed = model.records["blackholed_packets"]
             with in_background(keep_sending, fault_process):
-                assert until(lambda: bool(arrived[way] > 50))
+                wait_until(lambda: bool(arrived[way] > 50))
                 os.write(go[1], b".")
                 os.read(went[0], 1)
                 time.sleep(0.001)
@@ -189,7 +190,7 @@ def test_a_change_from_another_process_takes_effect_within_a_millisecond(tiny: T
                 time.sleep(0.2)
                 assert swallowed[way] == gone
                 assert arrived[way] > before
-            assert until(
+            wait_until(
                 lambda: bool(arrived[way] + swallowed[way] == model.records["offered_packets"][way])
             )
 

@@ -27,9 +27,9 @@ from testbed.mrc.constants import ECN_CE, DscpClasses
 from testbed.mrc.wire.codec import TRIMMED_BYTES, decode
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.sandbox import run_in_sandbox
-from tests.waiting import WATCHDOG_S
+from tests.waiting import WATCHDOG_S, wait_until
 
-from .flood import Receiver, Stream, in_background, psn_of, send, until
+from .flood import Receiver, Stream, in_background, psn_of, send
 from .packets import arrives, encapsulated, raw_socket, set_blackhole
 
 DSCP = DscpClasses()
@@ -259,10 +259,10 @@ def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
                 topology.hosts[0],
                 [stream.packet(psn, DSCP.no_trim, 4096) for psn in range(count)],
             )
-            assert until(lambda: bool(model.records["offered_packets"][out] == count))
+            wait_until(lambda: bool(model.records["offered_packets"][out] == count))
             no_udp, to = encapsulated(topology, topology.hosts[0], sink, Path(0, None), bytes(4100))
             send(topology.hosts[0], [(no_udp, (to, 0))])
-            assert until(lambda: bool(model.records["offered_packets"][out] == count + 1))
+            wait_until(lambda: bool(model.records["offered_packets"][out] == count + 1))
             counts = model.counts("p0_t0_0>h1")
             assert counts.trimmed == 0
             fits = topology.bdp_bytes // topology.wire_bytes
@@ -366,8 +366,8 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
             rate = (int(model.records["bytes"][nic]) - carried) * 8 / took
             assert rate == pytest.approx(1_000_000, abs=2 * 8 * tiny.wire_bytes)
             control.impair("h0>p0_t0_0", HEALTHY)
-            assert until(lambda: bool(model.records["packets"][nic] == 100))
-            assert until(lambda: not model.backlog_bytes().any())
+            wait_until(lambda: bool(model.records["packets"][nic] == 100))
+            wait_until(lambda: not model.backlog_bytes().any())
 
     run_in_sandbox(act)
 
