@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from testbed.campaign.budget import RetryPolicy, TimeBudget
 from testbed.campaign.job import FORMS, STOP_IF_LATE, Executor, Form, Record
@@ -19,6 +19,7 @@ _REPORT_S = 1.0
 """How often progress is reported."""
 
 
+@dataclass
 class Engine:
     """Makes runs by an executor.
 
@@ -28,30 +29,20 @@ class Engine:
     the time is over before it is made again, it is made once more, to its end.
 
     Attributes:
+        store: where runs are found when they are made.
+        executor: makes them.
+        progress: called with what is being done, and the share done.
+        policy: which are made again.
+        on_end: called as runs end.
         failures: why runs were not finished, by the keys of their jobs.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        executor: Executor,
-        progress: Progress,
-        policy: RetryPolicy | None = None,
-        on_end: OnEnd = lambda _planned, _record: None,
-    ) -> None:
-        """Make runs into a store.
-
-        Args:
-            store: where they are found when they are made.
-            executor: makes them.
-            progress: called with what is being done, and the share done.
-            policy: which are made again.
-            on_end: called as runs end.
-        """
-        self.failures: dict[str, str] = {}
-        self._store, self._executor, self._progress = store, executor, progress
-        self._policy = policy or RetryPolicy()
-        self._on_end = on_end
+    store: Store
+    executor: Executor
+    progress: Progress
+    policy: RetryPolicy = field(default_factory=RetryPolicy)
+    on_end: OnEnd = lambda _planned, _record: None
+    failures: dict[str, str] = field(default_factory=dict, init=False)
 
     def execute(
         self, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun] = (), made_before: int = 0
@@ -63,7 +54,7 @@ class Engine:
             retry: emulated runs that were made before, and may be made again.
             made_before: how many runs of the campaign are there already, for the progress.
         """
-        self._store.clean(runs)
+        self.store.clean(runs)
         for form in FORMS:
             self._execute_form(
                 form,
@@ -75,7 +66,7 @@ class Engine:
     def _execute_form(
         self, form: Form, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun], made_before: int
     ) -> None:
-        policy = self._policy
+        policy = self.policy
         factors = policy.factors if form == "emulated" else policy.factors[:1]
         until = time.monotonic() + policy.seconds
         batch, candidates = list(runs), {run.job.key: run for run in (*runs, *retry)}
@@ -83,7 +74,7 @@ class Engine:
         for attempt, factor in enumerate(factors):
             if attempt:
                 seconds = until - time.monotonic()
-                batch = policy.choose([*candidates.values()], seconds, factor, self._store)
+                batch = policy.choose([*candidates.values()], seconds, factor, self.store)
             if not batch:
                 if attempt:
                     break
@@ -99,7 +90,7 @@ class Engine:
         missing = [
             run
             for run in candidates.values()
-            if run.job.key in cut_short and self._store.best(run) is None
+            if run.job.key in cut_short and self.store.best(run) is None
         ]
         if missing:
             dict(self._make(missing, TimeBudget(missing, until, None), f"{form}, to the end, run"))
@@ -108,15 +99,15 @@ class Engine:
         self, runs: Sequence[PlannedRun], budget: TimeBudget, what: str, made_before: int = 0
     ) -> Iterator[tuple[str, bool]]:
         """Make each of some runs of one form; yield its key, and whether it may be made again."""
-        slots = self._executor.slots(runs[0].job.form)
-        progress = CampaignProgress(runs, slots, self._progress, what, made_before)
+        slots = self.executor.slots(runs[0].job.form)
+        progress = CampaignProgress(runs, slots, self.progress, what, made_before)
         pending: dict[Future[Record], tuple[PlannedRun, bool]] = {}
         waiting = iter(runs)
         try:
             while True:
                 while len(pending) < slots and (planned := next(waiting, None)) is not None:
                     progress.note_start(planned)
-                    stop_if_late = self._policy.stop_if_late and budget.allows_retry(planned)
+                    stop_if_late = self.policy.stop_if_late and budget.allows_retry(planned)
                     pending[self._submit(planned, stop_if_late=stop_if_late)] = (
                         planned,
                         stop_if_late,
@@ -129,7 +120,7 @@ class Engine:
                     planned, stop_if_late = pending.pop(future)
                     record = future.result()
                     self._note_end(planned, record)
-                    retry = self._policy.may_improve(planned, record, self._store)
+                    retry = self.policy.may_improve(planned, record, self.store)
                     budget.note_end(planned, record, retry=retry, stop_if_late=stop_if_late)
                     progress.note_end(planned, len(budget.cut_short))
                     yield planned.job.key, retry
@@ -139,21 +130,21 @@ class Engine:
 
     def _submit(self, planned: PlannedRun, *, stop_if_late: bool) -> Future[Record]:
         options = (*planned.job.options, *([STOP_IF_LATE] if stop_if_late else []))
-        return self._executor.submit(replace(planned.job, options=options))
+        return self.executor.submit(replace(planned.job, options=options))
 
     def _stop(self, under_way: Sequence[PlannedRun]) -> None:
         """End the runs that are under way; keep those that were finished meanwhile."""
-        self._executor.stop()
-        self._store.clean(under_way)
+        self.executor.stop()
+        self.store.clean(under_way)
         for planned in under_way:
-            if (record := self._store.record(planned)) is not None:
+            if (record := self.store.record(planned)) is not None:
                 self._note_end(planned, record)
 
     def _note_end(self, planned: PlannedRun, record: Record) -> None:
         self.failures.pop(planned.job.key, None)
         if record.failure:
             self.failures[planned.job.key] = record.failure
-        self._on_end(planned, record)
+        self.on_end(planned, record)
 
 
 def estimate_s(runs: Sequence[PlannedRun], executor: Executor) -> dict[Form, float]:

@@ -9,9 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import yaml
@@ -51,7 +50,7 @@ class LocalExecutor:
         self._directory = directory
         self._running: set[subprocess.Popen[str]] = set()
         self._stopped = False
-        self._threads: set[Thread] = set()
+        self._threads = ThreadPoolExecutor()
 
     def slots(self, form: Form) -> int:
         """How many jobs of a form it makes at a time."""
@@ -59,11 +58,7 @@ class LocalExecutor:
 
     def submit(self, job: Job) -> Future[Record]:
         """Start a job."""
-        future = Future[Record]()
-        thread = Thread(target=self._fulfil, args=(job, future))
-        self._threads = {other for other in self._threads if other.is_alive()} | {thread}
-        thread.start()
-        return future
+        return self._threads.submit(self._run, job)
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
@@ -72,14 +67,7 @@ class LocalExecutor:
             process.send_signal(signal.SIGTERM)
         for process in tuple(self._running):
             _stop(process)
-        for thread in self._threads:
-            thread.join()
-
-    def _fulfil(self, job: Job, future: Future[Record]) -> None:
-        try:
-            future.set_result(self._run(job))
-        except Exception as error:  # noqa: BLE001 - raised where the result is taken
-            future.set_exception(error)
+        self._threads.shutdown()
 
     def _run(self, job: Job) -> Record:
         file = self._directory / job.file

@@ -3,40 +3,36 @@
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from testbed.campaign.plan import PlannedRun
 from testbed.model.progress import Progress
 
 
+@dataclass
 class CampaignProgress:
-    """Reports the progress of some runs of one form, with an estimate of the time left."""
+    """Reports the progress of some runs of one form, with an estimate of the time left.
 
-    def __init__(
-        self,
-        runs: Sequence[PlannedRun],
-        slots: int,
-        progress: Progress,
-        what: str,
-        made_before: int = 0,
-    ) -> None:
-        """Begin.
+    Attributes:
+        runs: those that are to be made.
+        slots: how many are made at a time.
+        progress: called with the run that was started last, and the share of time passed.
+        what: what they are called: `simulated run`.
+        made_before: how many others of the campaign are there already; they are counted.
+    """
 
-        Args:
-            runs: those that are to be made.
-            slots: how many are made at a time.
-            progress: called with the run that was started last, and the share of time passed.
-            what: what they are called: `simulated run`.
-            made_before: how many others of the campaign are there already; they are counted.
-        """
-        self._progress, self._what = progress, what
-        self._started = made_before
-        self._count = made_before + len(runs)
-        self._expected_s = sum(run.expected_s() for run in runs)
-        self._slots = slots
-        self._done_s = 0.0
-        self._cut_short = 0
-        self._text = ""
-        self._began = self._last_end = time.monotonic()
+    runs: Sequence[PlannedRun]
+    slots: int
+    progress: Progress
+    what: str
+    made_before: int = 0
+    _started: int = 0
+    _done_s: float = 0.0
+    _cut_short: int = 0
+    _text: str = ""
+    _began: float = field(default_factory=time.monotonic)
+    _last_end: float = 0.0
 
     def note_start(self, planned: PlannedRun) -> None:
         """Take note of a run that is started."""
@@ -44,7 +40,8 @@ class CampaignProgress:
         state = f"about {in_words(self._left_s())} left"
         if self._cut_short:
             state += f"; {self._cut_short} ended early, too late"
-        self._text = f"{self._what} {self._started}/{self._count} ({state}): {planned.job.name}"
+        number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
+        self._text = f"{self.what} {number}/{count} ({state}): {planned.job.name}"
         self.report()
 
     def note_end(self, planned: PlannedRun, cut_short: int) -> None:
@@ -56,14 +53,18 @@ class CampaignProgress:
     def report(self) -> None:
         """Report how far it is."""
         left_s, passed_s = self._left_s(), time.monotonic() - self._began
-        self._progress(self._text, passed_s / (passed_s + left_s + 1e-9))
+        self.progress(self._text, passed_s / (passed_s + left_s + 1e-9))
+
+    @cached_property
+    def _expected_s(self) -> float:
+        return sum(run.expected_s() for run in self.runs)
 
     def _left_s(self) -> float:
         return max(self._total_s() - (time.monotonic() - self._began), 0.0)
 
     def _total_s(self) -> float:
         """How long all of it takes: as estimated first, then more and more at the pace so far."""
-        share, estimate_s = self._done_s / self._expected_s, self._expected_s / self._slots
+        share, estimate_s = self._done_s / self._expected_s, self._expected_s / self.slots
         if not share:
             return estimate_s
         pace_s = (self._last_end - self._began) / share

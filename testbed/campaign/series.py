@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.job import Record
 from testbed.campaign.plan import PlannedRun, planned_run
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
 from testbed.results.analysis.comparison import Group, group_of
 from testbed.results.run_directory import RunDirectory, find_run
@@ -160,11 +160,10 @@ def load_series(directory: Path) -> Series:
     try:
         return Series.model_validate_json(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError([Problem(str(file), "", f"a series ({error.strerror})")]) from None
+        raise InputError.of(str(file), "", f"a series ({error.strerror})") from None
     except ValidationError as error:
-        raise InputError(
-            [Problem(str(file), "", f"a series ({error.errors()[0]['msg']})")]
-        ) from None
+        message = error.errors()[0]["msg"]
+        raise InputError.of(str(file), "", f"a series ({message})") from None
 
 
 def groups_of(places: Sequence[Path]) -> tuple[Group, ...]:
@@ -196,5 +195,5 @@ def _cases(directory: Path, prefix: str) -> list[Group]:
         if runs:
             groups.append(group_of(f"{prefix}{label(case)}", runs))
     if not groups:
-        raise InputError([Problem(str(directory), "", "a series with a run that has ended")])
+        raise InputError.of(str(directory), "", "a series with a run that has ended")
     return groups

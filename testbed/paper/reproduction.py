@@ -37,7 +37,7 @@ def reproduce(
     Returns:
         What became of the figures, in each of their forms.
     """
-    engine = Engine(plan.store, executor, progress, policy)
+    engine = Engine(plan.store, executor, progress, policy or RetryPolicy())
     engine.execute(plan.due)
     directory = plan.store.directory
     outcome_stores = {form: OutcomeStore(directory / "figures", form) for form in FORMS}

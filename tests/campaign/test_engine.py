@@ -69,7 +69,9 @@ def _execute(
     """Execute runs; returns the failures and the progress."""
     reports: list[tuple[str, float]] = []
     store = Store(directory)
-    engine = Engine(store, executor, lambda *report: reports.append(report), policy)
+    engine = Engine(
+        store, executor, lambda *report: reports.append(report), policy or RetryPolicy()
+    )
     engine.execute(runs)
     assert all(0 <= share <= 1 for _, share in reports)
     return engine.failures, [text for text, _ in reports]
