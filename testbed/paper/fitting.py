@@ -31,9 +31,6 @@ allowed."""
 FACTORS = (1.0, 1.5, 2.0, 3.0, 4.0)
 """The possible factors: few, so that a machine that is measured again gets the same runs."""
 
-MAX_PACKET_HOPS = 20e6
-"""Packet-hops of all simulated runs of a figure together, with one seed, at most."""
-
 
 def factor_for(scenario: Scenario, machine: Machine, least: float = 1.0) -> float:
     """The factor by which a scenario is slowed down; the largest factor if none is enough.

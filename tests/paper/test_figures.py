@@ -21,7 +21,6 @@ from testbed.paper.checks import Check, ahead, at_least, at_most
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.scale import SHARING
 from testbed.paper.figure import PaperFigure, Variant
-from testbed.paper.fitting import MAX_PACKET_HOPS
 from testbed.paper.outcome import CheckOutcome, FigureRun, Outcome, OutcomeStore
 from testbed.paper.planning import PAPER_SCENARIOS, forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
@@ -329,6 +328,10 @@ def test_the_lossy_ev_is_one_that_carries_data(seed: int) -> None:
     assert fault.path in {ev.path.name for ev in of_plane if ev.active}
     assert sum(ev.active for ev in of_plane) == 2
     assert not all(ev.active for ev in of_plane), "a backup stands by"
+
+
+MAX_PACKET_HOPS = 20e6
+"""Packet-hops of all simulated runs of a figure together, with one seed, at most."""
 
 
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))

@@ -35,7 +35,6 @@ MAX_USIDS = 6
 """Most uSIDs that one destination address carries behind the block."""
 
 PLANE_SHIFT = 9
-INDEX_MASK = (1 << PLANE_SHIFT) - 1
 
 NIC_PREFIX = IPv6Network("fd4d:5243::/32")
 """Prefix of the NICs' own addresses: inner source and destination of every packet."""
@@ -165,32 +164,6 @@ def carrier_usids(topology: Topology, src: Node, dst: Node, path: Path) -> tuple
 def carrier(topology: Topology, src: Node, dst: Node, path: Path) -> IPv6Address:
     """The outer destination address of a packet on a path."""
     return address(*carrier_usids(topology, src, dst, path))
-
-
-def path_of_carrier(topology: Topology, carrier: IPv6Address) -> tuple[Node, Path]:
-    """The destination host and the path of a carrier.
-
-    Raises:
-        ValueError: it is no carrier of this fabric.
-    """
-    words = int(carrier).to_bytes(16, "big")
-    usids = [int.from_bytes(words[i : i + 2], "big") for i in range(4, 16, 2)]
-    while usids and not usids[-1]:
-        usids.pop()
-    roles = [usid >> 12 for usid in usids]
-    planes = {usid >> PLANE_SHIFT & EV_PLANE_MASK for usid in usids}
-    index = [usid & INDEX_MASK for usid in usids]
-    over_t1 = roles == [Role.T0, Role.T1, Role.T0, Role.NIC]
-    in_block = int(carrier) >> 128 - BLOCK_BITS == LOCATOR_BLOCK
-    if not in_block or len(planes) != 1 or not (over_t1 or roles == [Role.T0, Role.NIC]):
-        raise ValueError(f"{carrier} is not a carrier address of a {topology.name} fabric")
-    path = Path(planes.pop(), index[1] if over_t1 else None)
-    dst = topology.host(index[-2] * topology.hosts_per_t0 + index[-1])
-    if path.plane >= topology.planes or (path.t1 or 0) >= topology.t1_per_plane:
-        raise ValueError(f"{carrier} leads through a switch that {topology.name} does not have")
-    if index[-1] >= topology.hosts_per_t0 or index[-2] >= topology.t0_per_plane:
-        raise ValueError(f"{carrier} leads to a host that {topology.name} does not have")
-    return dst, path
 
 
 def address_via(topology: Topology, nodes: Sequence[Node], plane: int) -> IPv6Address:
