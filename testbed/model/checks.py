@@ -12,9 +12,8 @@ from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
-from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
+from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import NS_PER_S, show_duration, show_size
@@ -41,12 +40,9 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
 def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
     rtt_ns = scenario.topology.propagation_rtt_ns
     if scenario.duration < rtt_ns:
-        yield Problem(
-            "duration",
-            show_duration(scenario.duration),
-            f"a round trip of {scenario.topology.name}, {show_duration(rtt_ns)}, or more",
-            "a longer duration, or a smaller dilation",
-        )
+        expected = f"a round trip of {scenario.topology.name}, {show_duration(rtt_ns)}, or more"
+        remedy = "a longer duration, or a smaller dilation"
+        yield Problem("duration", show_duration(scenario.duration), expected, remedy)
 
 
 # --- what may not be meant --------------------------------------------------------------------
@@ -54,11 +50,8 @@ def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
 
 def remarks(scenario: Scenario) -> tuple[Remark, ...]:
     """What the author of a valid scenario may not intend."""
-    return (
-        *_transport_remarks(scenario),
-        *_workload_remarks(scenario),
-        *fault_remarks(scenario),
-    )
+    transport, workload = _transport_remarks(scenario), _workload_remarks(scenario)
+    return (*transport, *workload, *fault_remarks(scenario))
 
 
 def buffer_bytes(scenario: Scenario) -> int:
@@ -66,10 +59,6 @@ def buffer_bytes(scenario: Scenario) -> int:
     flows = scenario.flows
     hosts = {host for src, dst, _ in flows for host in (src, dst)}
     return scenario.longest_bytes * (len(flows) * (scenario.workload.depth + 2) + len(hosts))
-
-
-def _host(topology: Topology, name: str) -> Node:
-    return topology.host(int(name.removeprefix("h")))
 
 
 def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
@@ -90,20 +79,23 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     topology = scenario.topology
     flows_from = Counter(src for src, _, _ in scenario.flows)
     uneven, sharing, slow = "", [], []
-    for src, dst, _ in scenario.flows:
-        a, b = _host(topology, src), _host(topology, dst)
-        count, path_count = ev_count(topology, a, b, transport.evs), len(paths(topology, a, b))
+    for flow in flows_of(scenario):
+        src, dst = flow.src, flow.dst
+        count, path_count = (
+            ev_count(topology, src, dst, transport.evs),
+            len(paths(topology, src, dst)),
+        )
         if transport.evs not in (None, count):
             uneven = f"{count} EVs for {topology.planes} planes, not {transport.evs}"
         if count > path_count:
-            sharing.append(f"{src} -> {dst} ({count} EVs, {path_count} paths)")
+            sharing.append(f"{src.name} -> {dst.name} ({count} EVs, {path_count} paths)")
         per_plane = count // topology.planes
-        backups = backups_per_plane(topology, a, b, per_plane, transport.spare)
+        backups = backups_per_plane(topology, src, dst, per_plane, transport.spare)
         active = topology.planes * (per_plane - backups)
-        rate_bps = topology.planes * topology.port_rate_bps / flows_from[src]
+        rate_bps = topology.planes * topology.port_rate_bps / flows_from[src.name]
         rotation_ns = active * topology.wire_bytes * 8 * NS_PER_S / rate_bps
         if rotation_ns > topology.propagation_rtt_ns:
-            slow.append(f"{src} -> {dst} ({active} EVs in {show_duration(rotation_ns)})")
+            slow.append(f"{src.name} -> {dst.name} ({active} EVs in {show_duration(rotation_ns)})")
     if uneven:
         yield Remark("transport.evs", f"each plane gets the same number: {uneven}")
     if sharing:
@@ -122,15 +114,9 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
 
 
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
-    match scenario.workload:
-        case WriteBw() | Permutation() | Incast():
-            yield from _message_remarks(scenario, scenario.workload)
-
-
-def _message_remarks(
-    scenario: Scenario, workload: WriteBw | Permutation | Incast
-) -> Iterator[Remark]:
-    topology = scenario.topology
+    topology, workload = scenario.topology, scenario.workload
+    if not isinstance(workload, WriteBw | Permutation | Incast):
+        return
     rate_bps = topology.planes * topology.port_rate_bps
     message_ns = workload.message_size * 8 * NS_PER_S / rate_bps
     if message_ns * MIN_MESSAGES > scenario.duration:

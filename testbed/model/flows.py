@@ -31,8 +31,13 @@ class Flow:
 
 def flows_of(scenario: Scenario) -> tuple[Flow, ...]:
     """The flows of a scenario, numbered in order."""
-    nodes = scenario.topology.nodes
-    return tuple(Flow(i, nodes[a], nodes[b], lane) for i, (a, b, lane) in enumerate(scenario.flows))
+    ends = ((_host(scenario, src), _host(scenario, dst), lane) for src, dst, lane in scenario.flows)
+    return tuple(Flow(number, *end) for number, end in enumerate(ends))
+
+
+def _host(scenario: Scenario, name: str) -> Node:
+    """The host of a name; nothing builds the whole fabric for it."""
+    return scenario.topology.host(int(name.removeprefix("h")))
 
 
 def links_crossed(topology: Topology, flow: Flow) -> int:

@@ -88,10 +88,7 @@ def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
             continue
         key = (min(pair), max(pair)) if workload.bidirectional else pair
         if key in seen:
-            yield Problem(
-                where,
-                f"{pair[0]} and {pair[1]} a second time",
-                f"each pair once (the first is {seen[key]})",
-                "remove one of the two",
-            )
+            found = f"{pair[0]} and {pair[1]} a second time"
+            expected = f"each pair once (the first is {seen[key]})"
+            yield Problem(where, found, expected, "remove one of the two")
         seen.setdefault(key, where)

@@ -9,14 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
-from testbed.model.fabric.addressing import Path, directions_of_path, links_of_path, path_named
-from testbed.model.fabric.names import (
-    direction_named,
-    ends_remedy,
-    link_of,
-    node_named,
-    searchable,
-)
+from testbed.model.fabric.addressing import Path, directions_of_path, path_named
+from testbed.model.fabric.names import direction_named, ends_remedy, link_of, node_named, searchable
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
 from testbed.model.faults.kinds import (
@@ -31,6 +25,7 @@ from testbed.model.faults.kinds import (
 )
 from testbed.model.faults.schedule import repetitions
 from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, target_directions
+from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce, Tcp
 from testbed.model.units import NS_PER_S, show_duration, show_rate, shown_at_least, shown_at_most
@@ -76,22 +71,16 @@ def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
         return
     available = len(expand_groups(topology, fault.target))
     if fault.choose is not None and fault.choose > available:
-        yield Problem(
-            f"{where}.choose",
-            str(fault.choose),
-            f"at most {available}, the number of targets",
-            "choose fewer, or a target that stands for more (docs/faults.md)",
-        )
+        expected = f"at most {available}, the number of targets"
+        remedy = "choose fewer, or a target that stands for more (docs/faults.md)"
+        yield Problem(f"{where}.choose", str(fault.choose), expected, remedy)
     if isinstance(fault, EvLoss):
         path = path_named(fault.path)
         if path is None or path.plane >= topology.planes or (path.t1 or 0) >= topology.t1_per_plane:
             last = Path(topology.planes - 1, topology.t1_per_plane - 1)
-            yield Problem(
-                f"{where}.path",
-                fault.path,
-                f"a path of {topology.name}, from {Path(0, 0).name} to {last.name}",
-                "testbed paths TOPOLOGY SRC DST names them",
-            )
+            expected = f"a path of {topology.name}, from {Path(0, 0).name} to {last.name}"
+            remedy = "testbed paths TOPOLOGY SRC DST names them"
+            yield Problem(f"{where}.path", fault.path, expected, remedy)
 
 
 def _unknown_target(topology: Topology, fault: Fault, where: str, i: int) -> Problem | None:
@@ -143,52 +132,40 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
     wait = show_duration(LONGEST_WAIT_NS)
     if isinstance(fault, Delay) and fault.extra * topology.dilation > LONGEST_WAIT_NS:
         longest = shown_at_most(LONGEST_WAIT_NS / topology.dilation)
-        yield Problem(
-            f"{where}.extra",
-            show_duration(fault.extra),
-            f"at most {wait} when slowed down by the dilation, {topology.dilation:.10g}",
-            f"{show_duration(longest)} at most" if longest >= 1 else "a smaller dilation",
-        )
+        expected = f"at most {wait} when slowed down by the dilation, {topology.dilation:.10g}"
+        remedy = f"{show_duration(longest)} at most" if longest >= 1 else "a smaller dilation"
+        yield Problem(f"{where}.extra", show_duration(fault.extra), expected, remedy)
     if isinstance(fault, Degrade):
         links = _links_struck(topology, fault)
         slowest_bps = min(topology.rate_bps(topology.links[name]) for name in links)
         largest = LINK_MTU + ETHERNET_HEADER
         least = shown_at_least(largest * 8 * NS_PER_S / LONGEST_WAIT_NS / slowest_bps)
         if fault.factor < least:
-            yield Problem(
-                f"{where}.factor",
-                f"{fault.factor:g}",
+            expected = (
                 f"a rate at which a packet of {largest} bytes is sent within {wait}, "
-                f"so that HTB can pace it (the link has {show_rate(slowest_bps)})",
-                f"{least:.4g} or more" if least < 1 else "a smaller dilation",
+                f"so that HTB can pace it (the link has {show_rate(slowest_bps)})"
             )
+            remedy = f"{least:.4g} or more" if least < 1 else "a smaller dilation"
+            yield Problem(f"{where}.factor", f"{fault.factor:g}", expected, remedy)
 
 
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
     if fault.at >= end:
-        yield Problem(
-            f"{where}.at",
-            show_duration(fault.at),
-            f"a time within the run, before {show_duration(end)}",
-            "an earlier time, or a longer duration",
-        )
+        expected = f"a time within the run, before {show_duration(end)}"
+        remedy = "an earlier time, or a longer duration"
+        yield Problem(f"{where}.at", show_duration(fault.at), expected, remedy)
     elif not isinstance(fault, TemporaryFault):
         return
     elif fault.heals_at > end:
-        yield Problem(
-            f"{where}.for",
-            f"{show_duration(fault.for_)} from {show_duration(fault.at)} on",
-            f"healing within the run, by {show_duration(end)}",
-            f"{show_duration(end - fault.at)} at most, or a longer duration",
-        )
+        found = f"{show_duration(fault.for_)} from {show_duration(fault.at)} on"
+        expected = f"healing within the run, by {show_duration(end)}"
+        remedy = f"{show_duration(end - fault.at)} at most, or a longer duration"
+        yield Problem(f"{where}.for", found, expected, remedy)
     elif (fitting := _fitting(fault, end)) < len(fault.start_times(end)):
-        yield Problem(
-            f"{where}.times",
-            str(fault.times),
-            f"only repetitions that heal within the run, by {show_duration(end)}",
-            f"{fitting} at most, or a longer duration",
-        )
+        expected = f"only repetitions that heal within the run, by {show_duration(end)}"
+        remedy = f"{fitting} at most, or a longer duration"
+        yield Problem(f"{where}.times", str(fault.times), expected, remedy)
 
 
 def _fitting(fault: TemporaryFault, end: int) -> int:
@@ -220,12 +197,10 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
                 if add_up or (first, second) in reported:
                     continue
                 reported.add((first, second))
-                yield Problem(
-                    f"timeline[{second}].at",
-                    show_duration(at),
-                    f"a time after timeline[{first}] is over at {place}, {show_duration(end)}",
-                    f"one {kind} of a place at a time; faults of different kinds add up",
-                )
+                over = f"timeline[{first}] is over at {place}, {show_duration(end)}"
+                remedy = f"one {kind} of a place at a time; faults of different kinds add up"
+                where = f"timeline[{second}].at"
+                yield Problem(where, show_duration(at), f"a time after {over}", remedy)
             active.append((until, second))
 
 
@@ -241,15 +216,19 @@ def _add_up(first: Fault, second: Fault) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _FlowPath:
-    """One path of a flow: its links and directions, and whether an active EV takes it."""
+    """One path of a flow: the directions that it takes, and whether an active EV takes it."""
 
-    links: frozenset[str]
     directions: frozenset[str]
     active: bool
 
+    @property
+    def links(self) -> frozenset[str]:
+        """The links that it crosses."""
+        return frozenset(map(link_of, self.directions))
 
-_FlowPaths = Mapping[tuple[str, str, int], tuple[_FlowPath, ...]]
-"""The distinct paths of the EVs of every flow (source, destination, lane)."""
+
+_FlowPaths = Mapping[Flow, tuple[_FlowPath, ...]]
+"""The distinct paths of the EVs of every flow."""
 
 
 def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
@@ -262,18 +241,14 @@ def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
 
 
 def _flow_paths(scenario: Scenario) -> _FlowPaths:
-    topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
-    paths: dict[tuple[str, str, int], tuple[_FlowPath, ...]] = {}
-    for src, dst, lane in scenario.flows:
-        a, b = (topology.host(int(name.removeprefix("h"))) for name in (src, dst))
-        evs = transport.choose_evs(topology, a, b, lane=lane, seed=seed)
+    topology, transport = scenario.topology, scenario.transport
+    paths: dict[Flow, tuple[_FlowPath, ...]] = {}
+    for flow in flows_of(scenario):
+        ends = topology, flow.src, flow.dst
+        evs = transport.choose_evs(*ends, lane=flow.lane, seed=scenario.seed)
         active = {ev.path for ev in evs if ev.active}
-        paths[src, dst, lane] = tuple(
-            _FlowPath(
-                frozenset(link.name for link in links_of_path(topology, a, b, path)),
-                frozenset(directions_of_path(topology, a, b, path)),
-                path in active,
-            )
+        paths[flow] = tuple(
+            _FlowPath(frozenset(directions_of_path(*ends, path)), path in active)
             for path in dict.fromkeys(ev.path for ev in evs)
         )
     return paths
@@ -284,17 +259,13 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
     needed = f"{ROOM_RTTS} RTTs ({show_duration(room)})"
     for i, fault in enumerate(scenario.timeline):
         if fault.at < room:
-            yield Remark(
-                f"timeline[{i}].at",
-                f"leaves less than {needed} before the fault to see what is normal",
-            )
+            what = f"leaves less than {needed} before the fault to see what is normal"
+            yield Remark(f"timeline[{i}].at", what)
         if not isinstance(fault, TemporaryFault):
             continue
         if scenario.duration - (fault.start_times(scenario.duration)[-1] + fault.for_) < room:
-            yield Remark(
-                f"timeline[{i}].for",
-                f"leaves less than {needed} after healing to see the recovery",
-            )
+            what = f"leaves less than {needed} after healing to see the recovery"
+            yield Remark(f"timeline[{i}].for", what)
 
 
 def _target_remarks(scenario: Scenario, paths: Sequence[_FlowPath]) -> Iterator[Remark]:
@@ -308,11 +279,8 @@ def _target_remarks(scenario: Scenario, paths: Sequence[_FlowPath]) -> Iterator[
         if links and not links & used:
             yield Remark(where, f"no EV of any flow goes over {name}: no effect")
         elif links and not links & active:
-            yield Remark(
-                where,
-                f"only backup EVs go over {name} with seed {scenario.seed}: no data is "
-                "lost, and there is no detection to measure",
-            )
+            backups = f"only backup EVs go over {name} with seed {scenario.seed}"
+            yield Remark(where, f"{backups}: no data is lost, and there is no detection to measure")
 
 
 def _links_struck(topology: Topology, fault: Fault) -> frozenset[str]:
@@ -345,8 +313,8 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
                 for place in other.places
             )
             severed = [
-                f"{src} -> {dst}"
-                for (src, dst, _), of_flow in paths.items()
+                f"{flow.src.name} -> {flow.dst.name}"
+                for flow, of_flow in paths.items()
                 if all(path.directions & dead for path in of_flow)
                 and any(path.directions & frozenset(fault.places) for path in of_flow)
             ]
