@@ -62,29 +62,15 @@ def _of(scope: str) -> Any:
     return Field(default_factory=dict, description=SCOPES[scope].description)
 
 
-_Bounds = dict[
-    str,
-    Annotated[
-        Bound,
-        BeforeValidator(_exactly),
-        WithJsonSchema(
-            {
-                "anyOf": [
-                    {"type": "number"},
-                    {
-                        "type": "object",
-                        "properties": {
-                            "at_least": {"type": "number"},
-                            "at_most": {"type": "number"},
-                        },
-                        "minProperties": 1,
-                        "additionalProperties": False,
-                    },
-                ]
-            }
-        ),
-    ],
-]
+_NUMBER = {"type": "number"}
+_MAPPING = {
+    "type": "object",
+    "properties": {"at_least": _NUMBER, "at_most": _NUMBER},
+    "minProperties": 1,
+    "additionalProperties": False,
+}
+_SCHEMA = WithJsonSchema({"anyOf": [_NUMBER, _MAPPING]})
+_Bounds = dict[str, Annotated[Bound, BeforeValidator(_exactly), _SCHEMA]]
 
 
 class Expect(Part):

@@ -10,7 +10,7 @@ A workload is a class here, which declares its keys and who sends to whom, and a
 """
 
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -40,13 +40,7 @@ BufferSize = Annotated[
     Field(description="of each host's buffer, as in nccl-tests"),
 ]
 Slices = Annotated[
-    int,
-    Field(
-        ge=1,
-        le=16,
-        strict=True,
-        description="slices of a chunk, sent one after another",
-    ),
+    int, Field(ge=1, le=16, strict=True, description="slices of a chunk, sent one after another")
 ]
 
 PIECE = parse_size("1 MiB")
@@ -59,14 +53,11 @@ _DEFAULT_DEPTH = 4
 class _BackToBack(Part):
     """A workload of WRITEs of one size without a pause."""
 
+    continuous: ClassVar[bool] = True
+
     kind: str
     message_size: MessageSize = _ONE_MIB
     depth: Depth = _DEFAULT_DEPTH
-
-    @property
-    def continuous(self) -> bool:
-        """True."""
-        return True
 
     def longest_bytes(self, _topology: Topology, _lanes: int) -> int:
         """The size of all messages."""
@@ -128,6 +119,8 @@ class Incast(_BackToBack):
 class _InStep(Part):
     """A collective: hosts that have a buffer each and wait for one another, in a ring."""
 
+    continuous: ClassVar[bool] = False
+
     kind: str
     hosts: Members | None = None
     size: BufferSize = _ONE_MIB
@@ -149,11 +142,6 @@ class _InStep(Part):
     def depth(self) -> int:
         """One: a host waits for each message."""
         return 1
-
-    @property
-    def continuous(self) -> bool:
-        """False: a host waits for others."""
-        return False
 
 
 class SendRecv(_InStep):
@@ -230,20 +218,14 @@ class Connection(Part):
 class Connections(Part):
     """The transfers of a connection matrix, in the format of htsim."""
 
+    continuous: ClassVar[bool] = False
+    depth: ClassVar[int] = _DEFAULT_DEPTH
+    """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
+
     kind: Literal["connections"] = "connections"
     matrix: tuple[Connection, ...] = Field(
         min_length=1, description="file of a connection matrix, or its transfers"
     )
-
-    @property
-    def depth(self) -> int:
-        """The number of pieces of a transfer longer than `PIECE` that are outstanding."""
-        return _DEFAULT_DEPTH
-
-    @property
-    def continuous(self) -> bool:
-        """False: transfers begin and end."""
-        return False
 
     def directions(self, _topology: Topology) -> tuple[tuple[str, str], ...]:
         """In order of first mention."""

@@ -7,6 +7,7 @@ the transport's behaviour, are the same as at full speed.
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import product
 from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
@@ -295,14 +296,16 @@ class Topology(Part):
     @cached_property
     def links(self) -> dict[str, Link]:
         """All links by name: NIC links first, then T0-T1 links plane by plane."""
-        return {link.name: link for link in self._links()}
+        return {link.name: link for link in (*self.nic_links(), *self.fabric_links())}
 
-    def _links(self) -> Iterator[Link]:
-        for host in self.hosts:
-            yield from (self.nic_link(host, plane) for plane in range(self.planes))
-        for plane in range(self.planes):
-            for t0 in range(self.t0_per_plane):
-                yield from (self.fabric_link(plane, t0, t1) for t1 in range(self.t1_per_plane))
+    def nic_links(self) -> Iterator[Link]:
+        """All links between a NIC and a T0, host by host."""
+        return (self.nic_link(host, plane) for host in self.hosts for plane in range(self.planes))
+
+    def fabric_links(self) -> Iterator[Link]:
+        """All links between a T0 and a T1, plane by plane."""
+        places = product(range(self.planes), range(self.t0_per_plane), range(self.t1_per_plane))
+        return (self.fabric_link(*place) for place in places)
 
     def nic_link(self, host: Node, plane: int) -> Link:
         """The link between a host and its T0 of a plane."""

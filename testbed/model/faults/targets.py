@@ -25,20 +25,9 @@ _PLANE = re.compile(r"p([0-9])", re.ASCII)
 _PORTS = re.compile(r"(p\d_t[01]_\d+)-([ud])(\d{1,3})(?:\.\.(\d{1,3}))?", re.ASCII)
 
 
-def _nic_links(topology: Topology) -> Iterator[str]:
-    return (topology.nic_link(h, p).name for h in topology.hosts for p in range(topology.planes))
-
-
-def _fabric_links(topology: Topology) -> Iterator[str]:
-    for plane in range(topology.planes):
-        for t0 in range(topology.t0_per_plane):
-            for t1 in range(topology.t1_per_plane):
-                yield topology.fabric_link(plane, t0, t1).name
-
-
 GROUPS: Mapping[str, Callable[[Topology], Iterator[str]]] = {
-    "ports": _nic_links,
-    "links": _fabric_links,
+    "ports": lambda topology: (link.name for link in topology.nic_links()),
+    "links": lambda topology: (link.name for link in topology.fabric_links()),
     "t0": lambda topology: (s.name for s in topology.switches if s.tier is Tier.T0),
     "t1": lambda topology: (s.name for s in topology.switches if s.tier is Tier.T1),
     "planes": lambda topology: (f"p{plane}" for plane in range(topology.planes)),
