@@ -71,5 +71,5 @@ setup: ## install what is missing: system packages (root), .venv; the others do 
 
 .PHONY: clean
 clean: slow ## remove .venv, .setup and caches; results stay
-	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis testbed/fabric/link_model/bpf/*.bpf.o
+	rm -rf .venv .setup .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find testbed tests -name __pycache__ -prune -exec rm -rf {} +

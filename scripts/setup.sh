@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prepares this machine for the testbed: system packages (apt), the link model's BPF program, and .venv
-# from uv.lock.
+# Prepares this machine for the testbed: system packages (apt) and .venv from uv.lock; builds the link
+# model's BPF program if its sources have changed.
 # Each call checks what is there and does only what is missing; with nothing to do it takes 0.1 s.
 #   PYTHON=/path/to/python3   the interpreter for .venv
 # Exit status 3: this machine cannot be prepared; the message says what is missing.
@@ -17,9 +17,6 @@ no_link_model="links have a rate and a queue that drops its tail, no ECN, trimmi
 optional=(
   "openvswitch-switch|has ovs-vswitchd ovsdb-server|every fault goes through the link itself, none through OpenFlow"
   "iputils-ping|has ping|there is no ping and no pingall at the prompt of testbed shell"
-  "clang|has clang|$no_link_model"
-  "libbpf-dev|has_header bpf/bpf_helpers.h|$no_link_model"
-  "linux-libc-dev|has_header linux/bpf.h|$no_link_model"
   "libbpf1|has_libbpf|$no_link_model"
 )
 stays_off=" openvswitch-switch " # packages whose service must not start at boot if setup installs them
@@ -165,16 +162,22 @@ install_packages() {
 
 # ---- the link model ----------------------------------------------------------------------------
 
+# The object comes with the project; it is built only after a change of its sources.
 build_link_model() {
-  local sources=testbed/fabric/link_model/bpf object=testbed/fabric/link_model/bpf/linkmodel.bpf.o
-  if [[ $object -nt $sources/linkmodel.bpf.c && $object -nt $sources/linkmodel.h ]]; then return; fi
-  if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then return; fi # reported above
+  local sources=testbed/fabric/link_model/bpf
+  if (cd "$sources" && sha256sum --check --status linkmodel.sha256); then return; fi
+  if ! has clang || ! has_header bpf/bpf_helpers.h || ! has_header linux/bpf.h; then
+    say "the sources of the link model have changed, and building it needs clang, libbpf-dev and" \
+      "linux-libc-dev: until then $no_link_model"
+    return
+  fi
   say "building the link model"
-  if clang -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -I"/usr/include/$(uname -m)-linux-gnu" \
+  if clang -target bpf -mcpu=v3 -O2 -g -fdebug-compilation-dir=. -Wall -Wextra \
+    -I"/usr/include/$(uname -m)-linux-gnu" \
     -c "$sources/linkmodel.bpf.c" -o "$state/linkmodel.bpf.o"; then
-    mv "$state/linkmodel.bpf.o" "$object"
+    mv "$state/linkmodel.bpf.o" "$sources"
+    (cd "$sources" && sha256sum linkmodel.bpf.c linkmodel.h linkmodel.bpf.o >linkmodel.sha256)
   else
-    rm -f "$object" # it is older than the sources
     say "clang could not build the link model: $no_link_model"
   fi
 }

@@ -26,7 +26,6 @@ _TIMER_TRIES = 50
 _TIMER_NS = 1_000_000
 
 _TOOLS = (
-    ("clang", "apt install clang libbpf-dev", "building the link model (not running it)"),
     ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`"),
     ("ping", "apt install iputils-ping", "ping and pingall in `testbed shell`"),
 )

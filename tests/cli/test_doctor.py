@@ -84,9 +84,8 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
             {f"Open vSwitch, {one} datapath": NO_SWITCH for one in ("kernel", "user-space")},
         ),
         (
-            [*_place("clang"), *_place("ping"), TUN_DEVICE],
+            [*_place("ping"), TUN_DEVICE],
             {
-                "clang": {"remedy": "install clang", "needed_for": "building"},
                 "ping": {"remedy": "iputils-ping"},
                 "Open vSwitch, user-space datapath": {
                     "needed_for": "faults through OpenFlow",
@@ -100,7 +99,7 @@ NO_MODEL = {"needed_for": "ECN", "remedy": "make setup"}
         ),
         (BUILT, {"link model": NO_MODEL}),
     ],
-    ids=["Open vSwitch", "clang, ping and TUN devices", "the link model"],
+    ids=["Open vSwitch", "ping and TUN devices", "the link model"],
 )
 def test_what_is_hidden_is_missing_with_a_remedy_and_takes_nothing_else_with_it(
     here: tuple[int, dict[str, dict[str, Any]], bool],

@@ -13,6 +13,7 @@ from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox
 
 ROOT = Path(__file__).parents[2]
+BPF = link_model.SOURCES.relative_to(ROOT)
 DEFINED = """
 source <(sed '/^install_packages$/,$d' "$0")  # all that it defines, without doing it
 """
@@ -28,12 +29,11 @@ CLANG = {
 
 
 def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
-    """Build the link model of a copy, newer than its object, with a compiler of our own."""
-    bpf = tree / "testbed/fabric/link_model/bpf"
+    """Build the link model of a copy whose sources have changed, with a compiler of our own."""
     shutil.copytree(ROOT / "scripts", tree / "scripts")
-    shutil.copytree(ROOT / "testbed/fabric/link_model/bpf", bpf)
-    (bpf / link_model.OBJECT.name).write_text("stale\n")
-    os.utime(bpf / link_model.OBJECT.name, (0, 0))
+    shutil.copytree(link_model.SOURCES, tree / BPF)
+    with (tree / BPF / link_model.HEADER.name).open("a") as header:
+        header.write("/* changed */\n")
     (tree / "bin").mkdir()
     (tree / "bin/clang").write_text(CLANG[clang])
     (tree / "bin/clang").chmod(0o755)
@@ -42,18 +42,42 @@ def _setup(tree: Path, clang: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
 
 
-def test_a_build_that_fails_leaves_no_object_of_other_sources(tmp_path: Path) -> None:
+def _object(tree: Path) -> bytes:
+    return (tree / BPF / link_model.OBJECT.name).read_bytes()
+
+
+def test_a_build_that_fails_is_told_and_tried_again(tmp_path: Path) -> None:
+    """The old object stays, and is refused: it is of other sources."""
     done = _setup(tmp_path, "fails")
     assert "clang could not build the link model: links have a rate" in done.stderr
-    assert not (tmp_path / "testbed/fabric/link_model/bpf" / link_model.OBJECT.name).exists()
+    assert _object(tmp_path) == link_model.OBJECT.read_bytes()
+    assert not _is_current(tmp_path)
 
 
 def test_a_build_that_works_replaces_it(tmp_path: Path) -> None:
     done = _setup(tmp_path, "works")
     assert "could not" not in done.stderr
-    assert (
-        tmp_path / "testbed/fabric/link_model/bpf" / link_model.OBJECT.name
-    ).read_text() == "new\n"
+    assert _object(tmp_path) == b"new\n"
+    assert _is_current(tmp_path)
+
+
+def _is_current(tree: Path) -> bool:
+    command = ["sha256sum", "--check", "--status", link_model.SUMS.name]
+    return subprocess.run(command, cwd=tree / BPF, check=False).returncode == 0
+
+
+def test_what_ships_is_built_from_the_sources_that_ship() -> None:
+    """So that nobody who installs needs clang."""
+    command = ["sha256sum", "--check", "--strict", link_model.SUMS.name]
+    subprocess.run(command, cwd=link_model.SOURCES, check=True)
+
+
+def test_an_object_of_other_sources_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _setup(tmp_path, "fails")
+    monkeypatch.setattr(link_model, "SOURCES", tmp_path / BPF)
+    assert "built from other sources" in str(link_model.missing())
 
 
 @pytest.mark.parametrize(("listed", "status"), [("libbpf.so.1 (libc6)", 0), ("libc.so.6", 1)])

@@ -33,7 +33,6 @@ def _library() -> CDLL:
         ("bpf_object__find_map_by_name", c_void_p, c_void_p, c_char_p),
         ("bpf_object__find_program_by_name", c_void_p, c_void_p, c_char_p),
         ("bpf_map__set_max_entries", c_int, c_void_p, c_uint32),
-        ("bpf_map__value_size", c_uint32, c_void_p),
         ("bpf_map__fd", c_int, c_void_p),
         ("bpf_program__fd", c_int, c_void_p),
         ("bpf_obj_pin", c_int, c_int, c_char_p),
@@ -99,11 +98,6 @@ class BpfObject(Closeable):
         """Set how many entries a map has; to be called before `load`."""
         if _library().bpf_map__set_max_entries(self._map(name), entries):
             raise self._error(f"resize the map {name}")
-
-    def value_size(self, name: str) -> int:
-        """Size of a map's values in bytes."""
-        size: int = _library().bpf_map__value_size(self._map(name))
-        return size
 
     def load(self) -> None:
         """Have the kernel verify and load the programs.

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self
 
@@ -39,6 +40,9 @@ from testbed.sandbox import namespaces
 SOURCES = Path(__file__).parent / "bpf"
 HEADER = SOURCES / "linkmodel.h"
 OBJECT = SOURCES / "linkmodel.bpf.o"
+SUMS = SOURCES / "linkmodel.sha256"
+"""What sha256sum wrote of the object and the sources that it was built from."""
+
 BPF_DIRECTORY = Path("/run/bpf")
 """Mount point of the sandbox's own BPF file system."""
 
@@ -49,7 +53,7 @@ READ_TRIES = 5
 """Reading all ports takes some microseconds; if it takes longer, another program had the CPU."""
 
 BUILD_REMEDY = (
-    "make setup, with clang, libbpf-dev and linux-libc-dev installed, builds it; "
+    "in a checkout, make setup builds it, with clang, libbpf-dev and linux-libc-dev installed; "
     "until then links have their rate and drop the tail of a full queue, no more"
 )
 
@@ -283,18 +287,24 @@ def missing() -> MachineError | None:
         return error
 
 
+def _has_other_sources() -> bool:
+    """Whether the object or a source is not as it was when the object was built."""
+    sums = (line.split() for line in SUMS.read_text().splitlines())
+    return any(sha256((SOURCES / name).read_bytes()).hexdigest() != digest for digest, name in sums)
+
+
 @contextlib.contextmanager
 def _loaded(directions: int) -> Iterator[BpfObject]:
     if not OBJECT.exists():
         raise MachineError("the link model is not built", BUILD_REMEDY)
+    if _has_other_sources():
+        raise MachineError("the link model is built from other sources", BUILD_REMEDY)
     try:
         programs = BpfObject(OBJECT)
     except OSError as error:
         remedy = "install libbpf1 (Debian, Ubuntu) or libbpf (Fedora)"
         raise MachineError(f"the link model cannot be read: {error}", remedy) from error
     with programs:
-        if programs.value_size("directions") != direction_type().itemsize:
-            raise MachineError("the link model is built from other sources", BUILD_REMEDY)
         try:
             programs.resize_map("directions", FIRST_IFINDEX + directions)
             programs.load()
