@@ -11,8 +11,9 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from itertools import starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
+from testbed.model.closeable import Closeable
 from testbed.model.run_files.layout import table_file
 
 if TYPE_CHECKING:
@@ -171,24 +172,13 @@ QUEUES = Table(
 The counters are cumulative; `dropped` counts the drops of the full queue.
 """
 
-TABLES = (
-    ARRIVALS,
-    TRANSMISSIONS,
-    LOSSES,
-    EV_EVENTS,
-    QP,
-    COMPLETIONS,
-    OPERATIONS,
-    LINKS,
-    QUEUES,
-    PROBES,
-    FINDINGS,
-)
+TABLES = tuple(declared for declared in vars().values() if isinstance(declared, Table))
+"""Every table above."""
 
 MAX_WORDS = 1 << 16
 
 
-class Recorder:
+class Recorder(Closeable):
     """Appends a process's rows of one table to a raw file.
 
     The vocabulary of `WORD` columns goes into a file beside it, one word a line, each before the
@@ -261,14 +251,6 @@ class Recorder:
             self.flush()
             self._file.close()
 
-    def __enter__(self) -> Self:
-        """Return the recorder itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close."""
-        self.close()
-
 
 def raw_path(directory: Path, process: str, table: Table) -> Path:
     """Where a process records a table: `<directory>/<process>.<table>.bin`."""
@@ -309,11 +291,7 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
     if table is LOSSES:
         frame = (
             frame.group_by("flow", "seq", "sent_t", maintain_order=True)
-            .agg(
-                pl.col("t").min(),
-                pl.col("plane", "ev").first(),
-                pl.col("spurious").any(),
-            )
+            .agg(pl.col("t").min(), pl.col("plane", "ev").first(), pl.col("spurious").any())
             .select(list(table.columns))
         )
     return frame.sort("t", maintain_order=True)

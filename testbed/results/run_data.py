@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 from pydantic import ValidationError
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.fabric.addressing import Path as FabricPath
 from testbed.model.fabric.addressing import directions_of_path, path_of_ev
 from testbed.model.fabric.topology import Topology
@@ -111,14 +111,13 @@ def load_run(directory: Path) -> RunData:
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
-        problem = Problem(f"{directory}: {error.title}.{place}", str(first["input"]), first["msg"])
-        raise InputError([problem]) from error
+        where = f"{directory}: {error.title}.{place}"
+        raise InputError.of(where, str(first["input"]), first["msg"]) from error
     places = {d for link in scenario.topology.links.values() for d in link.directions}
     places |= {*scenario.topology.nodes, CONTROLLER}
     unknown = [place for fault in faults for place in fault.places if place not in places]
     if unknown:
-        problem = Problem(f"{directory / FAULTS}", unknown[0], "a place of the run's topology")
-        raise InputError([problem])
+        raise InputError.of(str(directory / FAULTS), unknown[0], "a place of the run's topology")
     return RunData(
         directory=directory,
         scenario=scenario,
@@ -134,7 +133,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError([Problem(str(path), "", f"a file of a run ({error.strerror})")]) from error
+        raise InputError.of(str(path), "", f"a file of a run ({error.strerror})") from error
 
 
 def _lines(path: Path) -> list[str]:
@@ -146,5 +145,5 @@ def _lines(path: Path) -> list[str]:
 def _table(directory: Path, name: str) -> pl.DataFrame:
     path = directory / table_file(name)
     if not path.is_file():
-        raise InputError([Problem(str(path), "", "a table of the run")])
+        raise InputError.of(str(path), "", "a table of the run")
     return pl.read_parquet(path).sort("t", maintain_order=True)

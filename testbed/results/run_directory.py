@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
 
 LATEST = "latest"
@@ -42,10 +42,8 @@ class RunDirectory:
             (results / scenario).mkdir(parents=True, exist_ok=True)
             path = _make_unique(results / scenario, stem)
         except OSError as error:
-            problem = Problem(
-                "--results", str(results), f"a directory to write to ({error.strerror})"
-            )
-            raise InputError([problem]) from error
+            expected = f"a directory to write to ({error.strerror})"
+            raise InputError.of("--results", str(results), expected) from error
         run = cls(path)
         run.figures.mkdir()
         run.logs.mkdir()
@@ -134,16 +132,9 @@ def find_run(given: Path) -> RunDirectory:
     for path in (given, given / LATEST):
         if (path / RUN).is_file():
             return RunDirectory(path.resolve())
-    raise InputError(
-        [
-            Problem(
-                "RUN",
-                str(given),
-                f"the directory of a run (it would hold {RUN})",
-                f"each run prints its directory at its end; such as results/link-failure/{LATEST}",
-            )
-        ]
-    )
+    expected = f"the directory of a run (it would hold {RUN})"
+    remedy = f"each run prints its directory at its end; such as results/link-failure/{LATEST}"
+    raise InputError.of("RUN", str(given), expected, remedy)
 
 
 @contextmanager

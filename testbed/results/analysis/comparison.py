@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
 from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Value
@@ -62,7 +62,7 @@ def group_of(name: str, runs: Sequence[Path]) -> Group:
         file = run / SUMMARY
         if not file.is_file():
             remedy = f"testbed report {run}"
-            raise InputError([Problem(str(file), "", "the summary of a finished run", remedy)])
+            raise InputError.of(str(file), "", "the summary of a finished run", remedy)
         summaries.append(Summary.model_validate_json(file.read_text(encoding="utf-8")))
     return Group(name, tuple(runs), tuple(summaries))
 
