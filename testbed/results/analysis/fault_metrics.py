@@ -124,7 +124,7 @@ class FaultMetrics:
     def __init__(
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
     ) -> None:
-        """Select the records on the EVs that the fault concerns."""
+        """Select the records on the EVs that the fault concerns, and count them."""
         self.data, self.flow, self.during, self.until = data, flow, during, until
         rtt_s, start, end = data.base_rtt_s, during.start, during.end
         self._spans = {
@@ -136,30 +136,28 @@ class FaultMetrics:
         concerned = pl.col("ev").is_in(list(self._spans))
         self._sent_into = flow.transmissions.filter(concerned)
         self._losses = flow.losses.filter(concerned)
-        self._lost = self._losses.filter(
+        self._exposed = self._sent_into.filter(pl.col("t").is_between(during.earliest, end))
+        self._detected = detected = min(self._departures.values(), default=np.inf)
+        lost = self._losses.filter(
             pl.col("sent_t").is_between(start - rtt_s, end) & ~pl.col("spurious")
         )
-        self._sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
-        self._exposed = self._sent_into.filter(pl.col("t").is_between(during.earliest, end))
-        self._detected = min(self._departures.values(), default=np.inf)
+        sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+
+        self.evs_active = sum(
+            was_active(spans, during.earliest, end) for spans in self._spans.values()
+        )
+        self.evs_detected = len(self._departures)
+        self.affected = self.evs_active > 0
+        self.stall = longest_gap(flow.delivery.advances, start, end, during.run_end)
+        self.placement_gap = longest_gap(flow.delivery.times, start, end, during.run_end)
+        self.surviving_fraction = flow.attainable.at(start) / flow.flow.attainable_bps
+        self.packets_exposed = self._exposed.height
+        self.packets_lost = lost.height
+        self.packets_sent = sent.height
+        self.packets_sent_after_detection = sent.filter(pl.col("t") >= detected).height
+        self.packets_lost_after_detection = lost.filter(pl.col("sent_t") >= detected).height
 
     # --- EVs ----------------------------------------------------------------------------------
-
-    @cached_property
-    def evs_active(self) -> int:
-        """EVs that were active at any time from the fault's earliest possible effect on."""
-        earliest, end = self.during.earliest, self.during.end
-        return sum(was_active(spans, earliest, end) for spans in self._spans.values())
-
-    @property
-    def evs_detected(self) -> int:
-        """EVs that left the active set."""
-        return len(self._departures)
-
-    @property
-    def affected(self) -> bool:
-        """Whether a concerned EV was active."""
-        return self.evs_active > 0
 
     @property
     def detection(self) -> float | None:
@@ -207,19 +205,6 @@ class FaultMetrics:
 
     # --- delivery -----------------------------------------------------------------------------
 
-    @property
-    def stall(self) -> float:
-        """The longest gap in the in-order delivered point."""
-        return self._longest_gap(self.flow.delivery.advances)
-
-    @property
-    def placement_gap(self) -> float:
-        """The longest gap without a newly placed byte."""
-        return self._longest_gap(self.flow.delivery.times)
-
-    def _longest_gap(self, moments: Floats) -> float:
-        return longest_gap(moments, self.during.start, self.during.end, self.during.run_end)
-
     @cached_property
     def recovery(self) -> float | None:
         """Until goodput was back (see `recovery`)."""
@@ -252,42 +237,10 @@ class FaultMetrics:
         return (end - start) - float(placed[1] - placed[0]) * 8 / rate_bps
 
     @property
-    def surviving_fraction(self) -> float:
-        """The share of its attainable rate that the flow kept."""
-        return self.flow.attainable.at(self.during.start) / self.flow.flow.attainable_bps
-
-    # --- packets ------------------------------------------------------------------------------
-
-    @property
     def exposure(self) -> float | None:
         """Until the last data packet was sent into the fault."""
         last = self._exposed.filter(pl.col("t") >= self.during.start)["t"].max()
         return last - self.during.start if isinstance(last, float) else None
-
-    @property
-    def packets_exposed(self) -> int:
-        """Data packets sent into the fault."""
-        return self._exposed.height
-
-    @property
-    def packets_lost(self) -> int:
-        """Transmissions that the fault lost."""
-        return self._lost.height
-
-    @property
-    def packets_sent(self) -> int:
-        """Data packets sent on any EV."""
-        return self._sent.height
-
-    @property
-    def packets_sent_after_detection(self) -> int:
-        """Data packets sent on any EV after the detection."""
-        return self._sent.filter(pl.col("t") >= self._detected).height
-
-    @property
-    def packets_lost_after_detection(self) -> int:
-        """Transmissions that the fault lost after the detection."""
-        return self._lost.filter(pl.col("sent_t") >= self._detected).height
 
 
 def recovery(

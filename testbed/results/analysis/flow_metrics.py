@@ -1,13 +1,12 @@
 """What is measured of a flow over the whole run."""
 
-from functools import cached_property
 from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
 
 from testbed.model.summary import EvSummary, FlowSummary, Latency
-from testbed.results.analysis.delivery import Reordering, message_latencies, reordering
+from testbed.results.analysis.delivery import message_latencies, reordering
 from testbed.results.analysis.estimates import Percentiles
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.run_data import RunData
@@ -26,16 +25,22 @@ class FlowMetrics:
         """Select the arrivals of the steady window."""
         self.data, self.tables, self.flow = data, tables, tables.flow
         self._arrivals = data.table("arrivals", self.flow.flow)
-        self.window_s = self._steady_window()
-        start, end = self.window_s
+        start, end = self._steady_window()
         self.steady = self._arrivals.filter((pl.col("t") > start) & (pl.col("t") <= end))
         self.bps_of_byte = 8 / (end - start) if end > start else 0.0  # a fault from the start on
         """Bits per second for each byte that was placed in the steady window."""
 
+        delivery, order = tables.delivery, reordering(self._arrivals)
+        self.goodput_bps = delivery.goodput_bps(start, end)
+        self.goodput_run_bps = delivery.goodput_bps(0.0, run_end(data))
         self.attainable_bps = self.flow.attainable_bps
+        self.attainable_fraction = self.goodput_bps / self.attainable_bps
         self.packets_sent = self.flow.packets_sent
         self.packets_lost = self.flow.packets_lost
         self.packets_retransmitted = self.flow.packets_retransmitted
+        self.packets_spurious = tables.losses.filter("spurious").height
+        self.packets_reordered = order.reordered
+        self.reorder_depth_max = order.depth_max
 
     def _steady_window(self) -> tuple[float, float]:
         """The fault-free time after warming up, in seconds of the run."""
@@ -48,26 +53,6 @@ class FlowMetrics:
         if killed and isinstance(last, float):
             end = min(end, last)  # what it received in its last moments it could not write down
         return start, end
-
-    @cached_property
-    def goodput_bps(self) -> float:
-        """Payload placed in the steady window, per second."""
-        return self.tables.delivery.goodput_bps(*self.window_s)
-
-    @property
-    def goodput_run_bps(self) -> float:
-        """Payload placed in the whole run, per second."""
-        return self.tables.delivery.goodput_bps(0.0, run_end(self.data))
-
-    @property
-    def attainable_fraction(self) -> float:
-        """Goodput over what the fabric allows."""
-        return self.goodput_bps / self.attainable_bps
-
-    @property
-    def packets_spurious(self) -> int:
-        """Transmissions declared lost that had arrived."""
-        return self.tables.losses.filter("spurious").height
 
     @property
     def packets_lost_elsewhere(self) -> int:
@@ -82,20 +67,6 @@ class FlowMetrics:
             during = pl.col("sent_t").is_between(start - data.base_rtt_s, end)
             lost = lost.filter(~(pl.col("ev").is_in(evs) & during))
         return lost.height
-
-    @cached_property
-    def _reordering(self) -> Reordering:
-        return reordering(self._arrivals)
-
-    @property
-    def packets_reordered(self) -> int:
-        """First transmissions that were overtaken on their own path."""
-        return self._reordering.reordered
-
-    @property
-    def reorder_depth_max(self) -> int:
-        """The most PSNs by which one was late, over all paths."""
-        return self._reordering.depth_max
 
     @property
     def goodput_by_plane_bps(self) -> dict[int, float]:
