@@ -3,14 +3,13 @@
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
 from testbed.model.fabric.nodes import Link, Node, Tier
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_rate
-from testbed.results.report.figures.style import GREY, PLANES, PNG_DPI, YELLOW, style
+from testbed.results.report.figures.style import GREY, PLANES, YELLOW, style, write
 
 HEIGHT = {Tier.HOST: 0.0, Tier.T0: 1.5, Tier.T1: 3.0}
 SWITCH_PITCH = 1.0
@@ -38,7 +37,6 @@ def draw(topology: Topology, file: Path) -> None:
         right = max(x for x, _ in places.values())
         width = min(max((right + 1.6) * _INCHES, _MIN_WIDTH_IN), _MAX_WIDTH_IN)
         figure = Figure(figsize=(width, 4.6), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         axes.set_axis_off()
         axes.set_xlim(-0.9, right + 0.9)
@@ -51,17 +49,12 @@ def draw(topology: Topology, file: Path) -> None:
         _draw_planes(axes, topology, places)
         _draw_racks(axes, topology, places)
         axes.set_title(_title(topology))
-        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(topology, file))
+        write(figure, file, topology.name)
 
 
 def _colour(plane: int) -> str:
     """The plane's colour as in every figure, but for yellow, which lines are too thin for."""
     return _DARK_YELLOW if PLANES[plane] == YELLOW else PLANES[plane]
-
-
-def _metadata(topology: Topology, file: Path) -> dict[str, str | None]:
-    """Nothing that differs from one drawing to the next of the same fabric."""
-    return {"Title": topology.name} | ({"Date": None} if file.suffix == ".svg" else {})
 
 
 def _title(topology: Topology) -> str:

@@ -6,26 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 from testbed.drawings.dialogue import REQUESTER, RTT_NS, Crossing, Fate, Trace
 from testbed.mrc import EvChanged, EvState
 from testbed.mrc.ev.states import TRANSITIONS, EvAction
-from testbed.results.report.figures.style import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PNG_DPI,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    style,
-)
+from testbed.results.report.figures import style
 
-_EVS = (BLUE, SKY, VERMILLION, GREEN, ORANGE, PURPLE)
+_EVS = (style.BLUE, style.SKY, style.VERMILLION, style.GREEN, style.ORANGE, style.PURPLE)
 """The colour of each EV; vermillion is `BAD_EV`."""
 
 _IN_PER_RTT = 3.0
@@ -33,7 +22,6 @@ _LINE_RTT = 0.046
 """Height of a line of text."""
 
 _SMALL, _FONT = 6.2, 7.0
-_METADATA = {"Date": None}
 
 _PLACES = {
     EvState.GOOD: (0.0, 0.0),
@@ -53,14 +41,13 @@ def draw_sequence(trace: Trace, title: str, file: Path) -> None:
         OSError: the file cannot be written.
     """
     last_rtt = max(crossing.arrives_ns for crossing in trace.crossings) / RTT_NS
-    with style():
+    with style.style():
         figure = Figure(figsize=(7.6, 0.8 + _IN_PER_RTT * last_rtt), layout="constrained")
-        FigureCanvasAgg(figure)
         axes = figure.add_subplot()
         axes.set_xlim(-1.22, 1.68)
         axes.set_ylim(last_rtt + 0.03, -0.09)
         for place, name in ((0, "requester"), (1, "responder")):
-            axes.plot([place, place], [-0.02, last_rtt], color=GREY, linewidth=1)
+            axes.plot([place, place], [-0.02, last_rtt], color=style.GREY, linewidth=1)
             axes.text(place, -0.045, name, ha="center", va="bottom", fontweight="bold")
         for crossing in trace.crossings:
             _draw_crossing(axes, crossing)
@@ -71,7 +58,7 @@ def draw_sequence(trace: Trace, title: str, file: Path) -> None:
         for side in ("top", "right", "bottom"):
             axes.spines[side].set_visible(False)
         axes.set_title(title)
-        figure.savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+        style.write(figure, file, title)
 
 
 def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
@@ -145,7 +132,7 @@ def _note(axes: Axes, changes: Iterable[EvChanged]) -> None:
             ha="right",
             va="center",
             fontsize=_SMALL,
-            bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": GREY},
+            bbox={"boxstyle": "round,pad=0.25", "facecolor": "white", "edgecolor": style.GREY},
         )
         free += _LINE_RTT
 
@@ -159,8 +146,8 @@ def draw_states(file: Path) -> None:
     Raises:
         OSError: the file cannot be written.
     """
-    with style():
-        states_figure().savefig(file, dpi=PNG_DPI, metadata=_metadata(file))
+    with style.style():
+        style.write(states_figure(), file, "States of an EV")
 
 
 def arrows() -> dict[tuple[EvState, EvState], list[str]]:
@@ -175,7 +162,6 @@ def arrows() -> dict[tuple[EvState, EvState], list[str]]:
 def states_figure() -> Figure:
     """Return the figure of `draw_states`; call it within `style()`."""
     figure = Figure(figsize=(7.6, 3.55), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.set_axis_off()
     axes.set_xlim(-3.0, 7.6)
@@ -187,8 +173,8 @@ def states_figure() -> Figure:
             2 * _HALF_WIDTH,
             2 * _HALF_HEIGHT,
             boxstyle="round,pad=0.08",
-            facecolor=GREEN if state is EvState.GOOD else "white",
-            edgecolor=GREY,
+            facecolor=style.GREEN if state is EvState.GOOD else "white",
+            edgecolor=style.GREY,
         )
         axes.add_patch(box)
         colour = "white" if state is EvState.GOOD else "black"
@@ -220,7 +206,7 @@ def _draw_transition(
             ha="right",
             va="center",
             fontsize=_FONT,
-            color=GREY,
+            color=style.GREY,
         )
         return
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
@@ -232,7 +218,7 @@ def _draw_transition(
         (x1 + dx, y1 + dy),
         arrowstyle="-|>",
         mutation_scale=10,
-        color=VERMILLION if new is not EvState.GOOD else GREEN,
+        color=style.VERMILLION if new is not EvState.GOOD else style.GREEN,
         patchA=boxes[old],
         patchB=boxes[new],
         shrinkA=2,
@@ -259,7 +245,3 @@ def _draw_transition(
         fontsize=_FONT,
         bbox={"facecolor": "white", "edgecolor": "none", "pad": 1} if diagonal else None,
     )
-
-
-def _metadata(file: Path) -> dict[str, None]:
-    return _METADATA if file.suffix == ".svg" else {}

@@ -13,21 +13,10 @@ from testbed.results.analysis.comparison import Group, Row
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.estimates import interval_meaning
 from testbed.results.records import ARRIVALS
-from testbed.results.report.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PNG_DPI,
-    PURPLE,
-    SKY,
-    Drawing,
-    new_figure,
-    style,
-)
+from testbed.results.report.figures import style
+from testbed.results.report.figures.style import Drawing
 
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, SKY, BLACK, GREY)
+COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK, style.GREY)
 """The groups' colours, in order; further groups all have the last."""
 
 BEFORE_RTTS, AFTER_RTTS = 5.0, 25.0
@@ -40,7 +29,7 @@ PANELS_A_ROW = 3
 
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
     """Draw both figures into a directory."""
-    with style():
+    with style.style():
         return _goodput(groups, directory), _figures(groups, rows, directory)
 
 
@@ -49,13 +38,12 @@ def _colour(index: int) -> str:
 
 
 def _save(figure: Figure, directory: Path, stem: str) -> None:
-    metadata = {"Date": None, "Title": stem, "Creator": "mrc-testbed"}
-    figure.savefig(directory / f"{stem}.svg", metadata=metadata)
-    figure.savefig(directory / f"{stem}.png", dpi=PNG_DPI)
+    for suffix in ("svg", "png"):
+        style.write(figure, directory / f"{stem}.{suffix}", stem)
 
 
 def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
-    figure = new_figure(3.0)
+    figure = style.new_figure(3.0)
     axes = figure.subplots()
     with_faults = False
     for i, group in enumerate(groups):
@@ -67,7 +55,7 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
         axes.plot(times, middle, color=_colour(i), label=group.name)
         if len(curves) > 1:
             axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
-    axes.axhline(100, color=GREY, linewidth=0.7, linestyle="--")
+    axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
     origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
@@ -103,7 +91,7 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
 def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
     shown = [row for row in rows if _differs(row)][:MAX_PANELS]
     lines = max(-(-len(shown) // PANELS_A_ROW), 1)
-    figure = new_figure(0.6 + lines * (0.7 + 0.16 * len(groups)))
+    figure = style.new_figure(0.6 + lines * (0.7 + 0.16 * len(groups)))
     grid = figure.subplots(lines, PANELS_A_ROW, squeeze=False, sharey=True)
     for axes, row in zip(grid.flat, shown, strict=False):
         for i, cell in enumerate(row.cells):
@@ -114,7 +102,7 @@ def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> D
         axes.set_title(row.name, fontsize=7)
         axes.set_xlabel(row.unit or " ")
         axes.margins(x=0.2, y=0.2)
-    for axes in list(grid.flat)[len(shown) :]:
+    for axes in grid.flat[len(shown) :]:
         axes.set_axis_off()
     grid[0][0].set_yticks(range(len(groups)), [group.name for group in groups])
     grid[0][0].invert_yaxis()

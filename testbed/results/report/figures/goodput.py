@@ -58,11 +58,11 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
             effect = next(f for f in fault.flows if f.flow == flow.flow.flow)
             _around_fault(grid[row][1], data, flow, fault, effect, row == 0)
             grid[row][1].set_title(f"around {fault_rows.origin(summary)}")
-            style.real_rate_axis(grid[row][1], summary.dilation, "real-equivalent (Gbit/s)")
+            style.real_rate_axis(grid[row][1], summary.dilation)
             if last:
                 grid[row][1].set_xlabel("time from the fault (ms)")
         else:
-            style.real_rate_axis(grid[row][0], summary.dilation, "real-equivalent (Gbit/s)")
+            style.real_rate_axis(grid[row][0], summary.dilation)
     top = max(flow.flow.attainable_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()

@@ -10,7 +10,6 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from numpy.typing import ArrayLike
@@ -83,13 +82,32 @@ def style() -> Iterator[None]:
 def new_figure(height_in: float) -> Figure:
     """An empty figure of the common width."""
     layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.05)
-    figure = Figure(figsize=(WIDTH_IN, height_in), layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
+    return Figure(figsize=(WIDTH_IN, height_in), layout=layout)
+
+
+def write(figure: Figure, file: Path, title: str) -> None:
+    """Write a figure in the format of the file's suffix; equal figures give equal files.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if file.suffix == ".svg":
+        metadata = {"Date": None, "Title": title, "Creator": "mrc-testbed"}
+        figure.savefig(file, metadata=metadata)
+    else:
+        figure.savefig(file, dpi=PNG_DPI)
 
 
 def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
     """Write a run's figure as SVG and PNG, marked if the run is simulated or not trusted."""
+    _mark(figure, summary)
+    directory.mkdir(exist_ok=True)
+    write(figure, directory / f"{stem}.png", stem)
+    figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
+    write(figure, directory / f"{stem}.svg", stem)
+
+
+def _mark(figure: Figure, summary: Summary) -> None:
     kind = "simulated run" if summary.simulated else "run"
     if summary.verdict != "trusted":
         reason = f": {summary.reasons[0]}" if summary.reasons else ""
@@ -102,11 +120,6 @@ def save(figure: Figure, directory: Path, stem: str, summary: Summary) -> None:
         )
     elif summary.simulated:
         figure.suptitle(kind, fontsize=7.5, fontstyle="italic", color=GREY)
-    directory.mkdir(exist_ok=True)
-    metadata = {"Date": None, "Title": stem, "Creator": "mrc-testbed"}
-    figure.savefig(directory / f"{stem}.png", dpi=PNG_DPI)
-    figure.set_layout_engine("none")  # laid out once: it takes as long as drawing
-    figure.savefig(directory / f"{stem}.svg", metadata=metadata)
 
 
 def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
@@ -181,12 +194,12 @@ def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
     top.tick_params(colors=GREY, labelsize=7)
 
 
-def real_rate_axis(axes: Axes, dilation: float, label: str) -> None:
+def real_rate_axis(axes: Axes, dilation: float) -> None:
     """Add a right axis in real-equivalent Gbit/s to one in emulated Mbit/s."""
     factor = dilation / 1e3
     right = axes.secondary_yaxis("right", functions=_scale(0.0, 1 / factor))
     right.spines["right"].set_visible(True)
-    right.set_ylabel(label, color=GREY, fontsize=7.5)
+    right.set_ylabel("real-equivalent (Gbit/s)", color=GREY, fontsize=7.5)
     right.tick_params(colors=GREY, labelsize=7)
 
 
