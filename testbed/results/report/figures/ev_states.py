@@ -1,9 +1,9 @@
 """The states of a flow's EVs over time: a row for each EV, grouped by plane."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from testbed.model.summary import FaultSummary, Summary
@@ -17,20 +17,14 @@ MAX_ROWS = 64
 """Most rows; of more EVs those that ever changed are shown first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Look:
-    label: str
-    colour: str
-    edge: str
-    hatch: str
-
-
-_ACTIVE = _Look("GOOD, active", style.BLUE, style.BLUE, "")
-_STANDBY = _Look("GOOD, standing by", "#e3eef6", "#9dbfd8", "")
-_SKIP = _Look("SKIP", style.YELLOW, "#8a8100", "....")
-_BAD = _Look("ASSUMED_BAD", "white", style.VERMILLION, "//////")
-_DENIED = _Look("DENIED", style.BLACK, style.BLACK, "")
-_LOOKS = (_ACTIVE, _STANDBY, _SKIP, _BAD, _DENIED)
+_LOOKS: dict[str, dict[str, Any]] = {
+    "GOOD, active": {"facecolor": style.BLUE, "edgecolor": style.BLUE, "hatch": ""},
+    "GOOD, standing by": {"facecolor": "#e3eef6", "edgecolor": "#9dbfd8", "hatch": ""},
+    "SKIP": {"facecolor": style.YELLOW, "edgecolor": "#8a8100", "hatch": "...."},
+    "ASSUMED_BAD": {"facecolor": "white", "edgecolor": style.VERMILLION, "hatch": "//////"},
+    "DENIED": {"facecolor": style.BLACK, "edgecolor": style.BLACK, "hatch": ""},
+}
+"""How bars of each state look, and of both roles of GOOD."""
 
 
 def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
@@ -49,42 +43,35 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     else:
         figure = style.new_figure(body)
         axes = figure.subplots()
-    labels, through = [], []
-    for row, ev in enumerate(evs):
-        for span in flow.spans[ev]:
-            _bar(axes, row, span)
-        path = data.path_of(flow.flow, ev)
-        entropy = f" #{ev >> 16}" if ev >> 16 else ""
-        crossing = any(data.crosses(flow.flow, ev, fault.places) for fault in faults)
-        labels.append(f"{path.name}{entropy}")
-        through.append(crossing)
-    for row in range(1, len(evs)):
-        planes = [data.path_of(flow.flow, evs[i]).plane for i in (row - 1, row)]
-        if planes[0] != planes[1]:
-            axes.axhline(row - 0.5, color=style.GREY, linewidth=0.6)
+    shown = [(row, s) for row, ev in enumerate(evs) for s in flow.spans[ev] if s.end > 0]
+    for row, span in shown:
+        look = _LOOKS[_state(span)]
+        style.bar(axes, row, max(span.start, 0), span.end, height=0.76, linewidth=0.4, **look)
+    paths = [data.path_of(flow.flow, ev) for ev in evs]
+    for row, (path, below) in enumerate(pairwise(paths)):
+        if path.plane != below.plane:
+            axes.axhline(row + 0.5, color=style.GREY, linewidth=0.6)
+    entropies = [f" #{ev >> 16}" if ev >> 16 else "" for ev in evs]
+    labels = [f"{path.name}{entropy}" for path, entropy in zip(paths, entropies, strict=True)]
+    places = {place for fault in faults for place in fault.places}
+    through = [data.crosses(flow.flow, ev, places) for ev in evs]
     dense = height < 0.15  # noqa: PLR2004 - of the two heights
     style.label_paths(axes, labels, through, fontsize=5.5 if dense else 7)
     changes = [] if many else _changes(faults, end)
     rows = style.label_rows(changes, 0.009 * end)
     for (t, label), row in zip(changes, rows, strict=True):
-        _mark(axes, t, label, -1 - row)
+        axes.axvline(t, color=style.VERMILLION, linewidth=1, linestyle=(0, (3, 1.5)), zorder=5)
+        beside: dict[str, Any] = {"xytext": (3, 0), "va": "center", "zorder": 6}
+        style.note(axes, label, (t, -1 - row), style.VERMILLION, **beside)
     axes.set_xlim(0, end)
     axes.set_ylim(len(evs) - 0.5, -0.6 - len(set(rows)))
-    zero = faults[0].effective_s or 0.0 if faults else 0.0
-    style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
+    fault_rows.rtt_axis(axes, data, summary)
     axes.set_xlabel("time from the start of the run (s)")
     axes.set_ylabel("path (plane / T1)")
     axes.spines["top"].set_visible(False)
-    used = {_look(s) for ev in evs for s in flow.spans[ev] if s.end > 0}
-    figure.legend(
-        handles=[
-            Patch(facecolor=x.colour, edgecolor=x.edge, hatch=x.hatch, label=x.label)
-            for x in _LOOKS
-            if x in used
-        ],
-        loc="outside lower center",
-        ncols=5,
-    )
+    used = {_state(span) for _, span in shown}
+    handles = [Patch(label=state, **look) for state, look in _LOOKS.items() if state in used]
+    figure.legend(handles=handles, loc="outside lower center", ncols=5)
     stem = f"ev_states_flow{flow.flow.flow}"
     style.save(figure, data.figures, stem, summary)
     return Drawing(stem, f"EV states, {flow.flow.name}", _caption(flow, evs))
@@ -122,25 +109,6 @@ def _rows(data: RunData, flow: FlowTables) -> list[int]:
     return sorted(evs, key=place)
 
 
-def _look(span: Span) -> _Look:
-    match span.state:
-        case "GOOD":
-            return _ACTIVE if span.active else _STANDBY
-        case "SKIP":
-            return _SKIP
-        case "DENIED":
-            return _DENIED
-    return _BAD
-
-
-def _bar(axes: Axes, row: int, span: Span) -> None:
-    if span.end <= 0:
-        return
-    look = _look(span)
-    colours = {"facecolor": look.colour, "edgecolor": look.edge, "hatch": look.hatch}
-    style.bar(axes, row, max(span.start, 0), span.end, height=0.76, linewidth=0.4, **colours)
-
-
-def _mark(axes: Axes, t: float, label: str, row: float) -> None:
-    axes.axvline(t, color=style.VERMILLION, linewidth=1, linestyle=(0, (3, 1.5)), zorder=5)
-    style.note(axes, label, (t, row), style.VERMILLION, xytext=(3, 0), va="center", zorder=6)
+def _state(span: Span) -> str:
+    role = ", active" if span.active else ", standing by"
+    return span.state + (role if span.state == "GOOD" else "")

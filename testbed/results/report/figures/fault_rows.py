@@ -1,11 +1,14 @@
 """When faults were in force, on axes of their own: for figures with too many faults to name."""
 
+from collections import defaultdict
 from collections.abc import Sequence
+from math import inf
 
 from matplotlib.axes import Axes
 
 from testbed.model.summary import FaultSummary, Summary
 from testbed.results.report.figures import style
+from testbed.results.run_data import RunData
 
 MAX_NAMED = 2
 """Most faults that a figure names; if there are more, they have rows of their own above it."""
@@ -29,6 +32,11 @@ def too_late(summary: Summary) -> list[FaultSummary]:
     return [f for f in summary.faults if f.effective_s is not None and not f.flows]
 
 
+def in_force(fault: FaultSummary, end: float = inf) -> tuple[float, float]:
+    """When a fault took effect, and when it was healed, or `end`; in seconds of the run."""
+    return fault.effective_s or 0.0, end if fault.healed_s is None else fault.healed_s
+
+
 def name(fault: FaultSummary) -> str:
     """The name of a fault in figures: `cut p0_t0_0--p0_t1_1`, with the first of many targets."""
     first, *others = fault.target.split(", ")
@@ -41,6 +49,12 @@ def origin(summary: Summary) -> str:
     return ("the start", "the fault")[count] if count <= 1 else "the first fault"
 
 
+def rtt_axis(axes: Axes, data: RunData, summary: Summary) -> None:
+    """Add a top axis in base RTTs from the first fault, or from the start, to one in seconds."""
+    zero = next((in_force(fault)[0] for fault in measured(summary)), 0.0)
+    style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {origin(summary)}")
+
+
 def rows(summary: Summary) -> list[Row]:
     """A row for each fault, or kind of many faults; none if the figure names all faults."""
     faults = measured(summary)
@@ -48,9 +62,10 @@ def rows(summary: Summary) -> list[Row]:
         return []
     if len(faults) <= MAX_ROWS:
         return [(name(fault), [fault]) for fault in faults]
-    kinds = list(dict.fromkeys(fault.kind for fault in faults))
-    by_kind = [(kind, [fault for fault in faults if fault.kind == kind]) for kind in kinds]
-    return [(f"{kind}, {_times(len(group))}", group) for kind, group in by_kind]
+    by_kind = defaultdict[str, list[FaultSummary]](list)
+    for fault in faults:
+        by_kind[fault.kind].append(fault)
+    return [(f"{kind}, {_times(len(group))}", group) for kind, group in by_kind.items()]
 
 
 def _times(count: int) -> str:
@@ -66,10 +81,9 @@ def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:
     """Draw the rows: a bar for each fault, from its effect to its healing or the end."""
     for row, (_, faults) in enumerate(shown):
         for fault in faults:
-            start = fault.effective_s or 0.0
-            until = end if fault.healed_s is None else min(fault.healed_s, end)
+            start, until = in_force(fault, end)
             colours = {"facecolor": style.VERMILLION, "edgecolor": "white", "alpha": 0.75}
-            style.bar(axes, row, start, until, height=0.72, linewidth=0.3, **colours)
+            style.bar(axes, row, start, min(until, end), height=0.72, linewidth=0.3, **colours)
     axes.set_xlim(0, end)
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.set_yticks(range(len(shown)), [label for label, _ in shown], fontsize=6.5)
@@ -82,8 +96,8 @@ def shade(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
     """Shade the times in which at least one of many faults was in force."""
     until = 0.0
     for fault in faults:
-        healed = end if fault.healed_s is None else fault.healed_s
-        start = max(fault.effective_s or 0.0, until)
+        effective, healed = in_force(fault, end)
+        start = max(effective, until)
         if healed > start:
             axes.axvspan(start, healed, color=style.VERMILLION, alpha=0.07, linewidth=0, zorder=0)
         until = max(until, healed)

@@ -1,6 +1,7 @@
 """Goodput over time: the whole run by plane, and the moments around the first fault."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,14 +34,10 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     heights = [2.25] * len(shown)
     if many:
         heights.insert(0, fault_rows.height_in(many))
+    widths = [1.0] if fault is None else [1.7, 1.0]
     figure = style.new_figure(sum(heights) + 0.8)
-    columns = 1 if fault is None else 2
     grid = figure.subplots(
-        len(heights),
-        columns,
-        squeeze=False,
-        width_ratios=[1] if fault is None else [1.7, 1],
-        height_ratios=heights,
+        len(heights), len(widths), squeeze=False, width_ratios=widths, height_ratios=heights
     )
     if many:
         (above, beside), grid = grid[0], grid[1:]
@@ -49,20 +46,17 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     for axes in grid.flat[1:]:
         axes.sharey(grid[0][0])
         axes.tick_params(labelleft=axes in grid[:, 0])
-    for row, flow in enumerate(shown):
-        last = row == len(shown) - 1
-        _whole_run(grid[row][0], data, flow, summary, row == 0)
-        if last:
-            grid[row][0].set_xlabel("time from the start of the run (s)")
+    fault_rows.rtt_axis(grid[0][0], data, summary)
+    grid[-1][0].set_xlabel("time from the start of the run (s)")
+    if fault is not None:
+        style.rtt_axis(grid[0][1], 0, data.base_rtt_s * 1e3, "base RTTs from the fault")
+        grid[-1][1].set_xlabel("time from the fault (ms)")
+    for panels, flow in zip(grid, shown, strict=True):
+        _whole_run(panels[0], data, flow, summary)
         if fault is not None:
-            effect = next(f for f in fault.flows if f.flow == flow.flow.flow)
-            _around_fault(grid[row][1], data, flow, fault, effect, row == 0)
-            grid[row][1].set_title(f"around {fault_rows.origin(summary)}")
-            style.real_rate_axis(grid[row][1], summary.dilation)
-            if last:
-                grid[row][1].set_xlabel("time from the fault (ms)")
-        else:
-            style.real_rate_axis(grid[row][0], summary.dilation)
+            _around_fault(panels[1], data, flow, fault)
+            panels[1].set_title(f"around {fault_rows.origin(summary)}")
+        style.real_rate_axis(panels[-1], summary.dilation)
     top = max(flow.flow.attainable_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
@@ -104,7 +98,7 @@ def _bin_s(data: RunData) -> float:
     return max(data.run.bin_s, data.base_rtt_s / 2)
 
 
-def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, first: bool) -> None:
+def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary) -> None:
     end = run_end(data)
     width = _bin_s(data)
     edges = np.arange(0, end + width, width)
@@ -115,25 +109,16 @@ def _whole_run(axes: Axes, data: RunData, flow: FlowTables, summary: Summary, fi
         times, weights = of_plane["t"].to_numpy(), of_plane["bytes"].to_numpy()
         placed, _ = np.histogram(times, edges, weights=weights)
         above = base + placed * 8 / width / 1e6
-        axes.stairs(
-            above,
-            edges,
-            baseline=base,
-            fill=True,
-            color=style.PLANES[plane],
-            edgecolor="white",
-            linewidth=0.25,
-            label=f"plane {plane}",
-        )
+        look: dict[str, Any] = {
+            "color": style.PLANES[plane],
+            "edgecolor": "white",
+            "linewidth": 0.25,
+        }
+        axes.stairs(above, edges, baseline=base, fill=True, label=f"plane {plane}", **look)
         base = above
     moments = np.linspace(0, end, 2000)
-    rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
-    axes.plot(moments, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
-    faults = fault_rows.measured(summary)
-    _faults(axes, faults, end)
-    zero = faults[0].effective_s or 0.0 if faults else 0.0
-    if first:
-        style.rtt_axis(axes, zero, data.base_rtt_s, f"base RTTs from {fault_rows.origin(summary)}")
+    _attainable(axes, flow, moments, moments)
+    _faults(axes, fault_rows.measured(summary), end)
     axes.spines["top"].set_visible(False)
     axes.set_title(flow.flow.name)
     axes.set_ylabel("goodput (Mbit/s)")
@@ -147,38 +132,32 @@ def _faults(axes: Axes, faults: Sequence[FaultSummary], end: float) -> None:
         return
     labels = [(fault.effective_s or 0.0, fault_rows.name(fault)) for fault in faults]
     rows = style.label_rows(labels, 0.0145 * end)
-    for fault, (start, label), row in zip(faults, labels, rows, strict=True):
-        style.shade(axes, start, end if fault.healed_s is None else fault.healed_s, label, row)
+    for fault, (_, label), row in zip(faults, labels, rows, strict=True):
+        style.shade(axes, *fault_rows.in_force(fault, end), label, row)
 
 
-def _around_fault(
-    axes: Axes,
-    data: RunData,
-    flow: FlowTables,
-    fault: FaultSummary,
-    effect: FlowFault,
-    first: bool,
-) -> None:
-    start = fault.effective_s or 0.0
+def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSummary) -> None:
+    effect = next(effect for effect in fault.flows if effect.flow == flow.flow.flow)
+    start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
     begin, end = zoom(fault.detection_last, fault.recovery, fault.stall)
     moments = np.linspace(start + begin * rtt, start + end * rtt, 800)
     moments = moments[moments <= run_end(data)]
-    width = ZOOM_WINDOW_RTTS * rtt
-    rate = _sliding(flow, moments, width)
+    rate = _sliding(flow, moments, ZOOM_WINDOW_RTTS * rtt)
     x = (moments - start) * 1e3
     axes.fill_between(x, rate / 1e6, color=style.LIGHT, linewidth=0, alpha=0.7)
     axes.plot(x, rate / 1e6, color=style.BLACK, linewidth=1.1)
-    allowed = np.array([flow.attainable.at(t) for t in moments]) / 1e6
-    axes.plot(x, allowed, color=style.BLACK, linestyle=(0, (4, 2)))
-    healed = np.inf if fault.healed_s is None else fault.healed_s
+    _attainable(axes, flow, moments, x)
     style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
     if effect.affected:  # or the marks would be those of a chance dip
         marks(axes, effect, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
     axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
-    if first:
-        style.rtt_axis(axes, 0, rtt * 1e3, "base RTTs from the fault")
+
+
+def _attainable(axes: Axes, flow: FlowTables, moments: Floats, x: Floats) -> None:
+    rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
+    axes.plot(x, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
 
 
 def zoom(*times: Time | None) -> tuple[float, float]:
@@ -196,23 +175,16 @@ def marks(axes: Axes, effect: FlowFault, *, height: float, step: float) -> None:
     if effect.evs_detected > 1:
         times.append((effect.detection_last, "last EV out", style.BLUE))
     times.append((effect.recovery, "goodput back", style.GREEN))
+    begin, end = axes.get_xlim()
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "center", "zorder": 4}
     for time, label, colour in times:
-        if time is None or time.ms == 0 or time.ms > axes.get_xlim()[1]:
+        if time is None or time.ms == 0 or time.ms > end:
             continue
         axes.axvline(time.ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
-        begin, end = axes.get_xlim()
         late = (time.ms - begin) / (end - begin) > LABELLED_LEFT
-        style.note(
-            axes,
-            f"{label}\n{time.ms:.0f} ms, {time.rtt:.1f} RTT",
-            (time.ms, height),
-            colour,
-            xycoords=("data", "axes fraction"),
-            xytext=(-4 if late else 4, 0),
-            ha="right" if late else "left",
-            va="center",
-            zorder=4,
-        )
+        side, offset = ("right", -4) if late else ("left", 4)
+        text = f"{label}\n{time.ms:.0f} ms, {time.rtt:.1f} RTT"
+        style.note(axes, text, (time.ms, height), colour, ha=side, xytext=(offset, 0), **place)
         height -= step
 
 

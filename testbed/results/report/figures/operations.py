@@ -23,8 +23,7 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
         line = "" if kind.kind == "transfer" else "-"  # transfers of a matrix go side by side
         over_time.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
         for fault in fault_rows.measured(summary):
-            healed = data.run.duration_s if fault.healed_s is None else fault.healed_s
-            style.shade(over_time, fault.effective_s or 0.0, healed)
+            style.shade(over_time, *fault_rows.in_force(fault, data.run.duration_s))
         over_time.set_xlim(0, data.run.duration_s)
         over_time.set_ylim(0, ms.max() * 1.15)
         over_time.set_ylabel(f"{kind.kind} (ms)")
