@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from typing import Any
 
-import numpy as np
 import polars as pl
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -26,18 +25,16 @@ def draw(
     data: RunData, flow: FlowTables, fault: FaultSummary, effect: FlowFault, summary: Summary
 ) -> Drawing:
     """Draw `failover_fault<n>`: one flow, from shortly before a fault until it is over."""
-    start = fault.effective_s or 0.0
+    start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
     begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last, effect.stall))
     evs = _rows(data, flow, fault.places)
     figure = style.new_figure(4.3 + 0.24 * len(evs))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 0.35 + 0.24 * len(evs)])
-    packets = _packets(data, flow, begin, end)
-    limits = ((begin - start) * 1e3, (end - start) * 1e3)
+    packets = _packets(data, flow, begin, end, start)
     for axes in (upper, lower):
-        axes.set_xlim(*limits)
-        healed = np.inf if fault.healed_s is None else (fault.healed_s - start) * 1e3
-        style.shade(axes, 0, min(healed, limits[1]))
+        axes.set_xlim((begin - start) * 1e3, (end - start) * 1e3)
+        style.shade(axes, 0, (min(healed, end) - start) * 1e3)
         axes.spines["top"].set_visible(False)
     _sequence(upper, data, flow, packets, start)
     marks(upper, effect, height=0.93, step=0.12)
@@ -85,8 +82,10 @@ def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]
     return sorted(chosen, key=lambda ev: (paths[ev].plane, paths[ev].t1 or 0, ev))
 
 
-def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.DataFrame:
-    """The transmissions of a time, with what became of each.
+def _packets(
+    data: RunData, flow: FlowTables, begin: float, end: float, start: float
+) -> pl.DataFrame:
+    """The transmissions of a time, with what became of each; times in ms from `start`.
 
     Columns beside those of the table: `placed_t`, when its packet was first placed; `lost`, whether
     the transmission was lost; `next_t`, when the same packet was sent again.
@@ -111,54 +110,48 @@ def _packets(data: RunData, flow: FlowTables, begin: float, end: float) -> pl.Da
             check_sortedness=False,
         )
         .join(placed, on="seq", how="left")
-        .with_columns(pl.col("lost").fill_null(value=False))
+        .with_columns(
+            pl.col("lost").fill_null(value=False), (pl.col("t", "placed_t", "next_t") - start) * 1e3
+        )
     )
 
 
 def _sequence(
     axes: Axes, data: RunData, flow: FlowTables, packets: pl.DataFrame, start: float
 ) -> None:
-    first = packets.filter((pl.col("t") >= start) & ~pl.col("retransmitted"))["seq"].min()
+    first = packets.filter((pl.col("t") >= 0) & ~pl.col("retransmitted"))["seq"].min()
     zero = first if isinstance(first, int) else 0
-    dots: dict[str, Any] = {"linestyle": "none", "rasterized": packets.height > RASTER_ABOVE}
+    packets = packets.with_columns(pl.col("seq") - zero)
+    fine, lost, resent = _fates(packets)
 
-    def ms(times: pl.Series) -> pl.Series:
-        return (times - start) * 1e3
+    def dots(shown: pl.DataFrame, time: str, marker: str, **look: Any) -> None:
+        axes.plot(shown[time], shown["seq"], marker, linestyle="none", **look)
 
-    fine = packets.filter(~pl.col("lost") & ~pl.col("retransmitted"))
-    axes.plot(ms(fine["t"]), fine["seq"] - zero, ".", ms=1.6, color=style.GREY, **dots)
-    axes.plot(ms(fine["placed_t"]), fine["seq"] - zero, ".", ms=1.6, color=style.SKY, **dots)
+    many = packets.height > RASTER_ABOVE
+    dots(fine, "t", ".", ms=1.6, color=style.GREY, rasterized=many)
+    dots(fine, "placed_t", ".", ms=1.6, color=style.SKY, rasterized=many)
     seqs, times = delivered_point(data.table("arrivals", flow.flow.flow))
     axes.step((times - start) * 1e3, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
-    lost = packets.filter("lost")
     faint = min(0.8, 20 / max(lost.height, 1))
-    for t, again, seq in lost.select("t", "next_t", "seq").iter_rows():
-        if again is not None:
-            line = [(t - start) * 1e3, (again - start) * 1e3]
-            axes.plot(line, [seq - zero] * 2, color=style.VERMILLION, linewidth=0.5, alpha=faint)
-    resent = packets.filter("retransmitted")
-    for t, placed, seq in resent.filter(~pl.col("lost")).select("t", "placed_t", "seq").iter_rows():
-        if placed is not None and placed > t:
-            line = [(t - start) * 1e3, (placed - start) * 1e3]
-            axes.plot(line, [seq - zero] * 2, color=style.PURPLE, linewidth=0.5, alpha=faint)
-    axes.plot(
-        ms(lost["t"]), lost["seq"] - zero, "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4
-    )
-    axes.plot(
-        ms(resent["t"]),
-        resent["seq"] - zero,
-        "^",
-        ms=3.6,
-        color=style.PURPLE,
-        mec="white",
-        mew=0.3,
-        zorder=4,
-    )
-    axes.plot(ms(resent["placed_t"]), resent["seq"] - zero, ".", ms=3, color=style.BLUE, zorder=4)
+    again = packets.filter("retransmitted")
+    lines = (lost, "next_t", style.VERMILLION), (resent, "placed_t", style.PURPLE)
+    for shown, until, colour in lines:
+        for t, later, seq in shown.select("t", until, "seq").iter_rows():
+            if later is not None and later > t:
+                axes.plot([t, later], [seq, seq], color=colour, linewidth=0.5, alpha=faint)
+    dots(lost, "t", "x", ms=4, mew=1.1, color=style.VERMILLION, zorder=4)
+    dots(again, "t", "^", ms=3.6, color=style.PURPLE, mec="white", mew=0.3, zorder=4)
+    dots(again, "placed_t", ".", ms=3, color=style.BLUE, zorder=4)
     if packets["seq"].n_unique() > 1:
         seqs = packets["seq"].to_numpy()
-        axes.set_ylim(int(seqs.min()) - zero, int(seqs.max()) - zero)
+        axes.set_ylim(int(seqs.min()), int(seqs.max()))
     axes.set_ylabel("PSN, from the first one\nsent after the fault")
+
+
+def _fates(packets: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Packets that arrived and were sent once, that were lost, that arrived and were sent again."""
+    lost, arrived = packets.filter("lost"), packets.filter(~pl.col("lost"))
+    return arrived.filter(~pl.col("retransmitted")), lost, arrived.filter("retransmitted")
 
 
 def _rotation(
@@ -170,24 +163,22 @@ def _rotation(
     fault: FaultSummary,
 ) -> None:
     start = fault.effective_s or 0.0
+    looks = (
+        ("|", 6, 0.9, style.GREY),
+        ("x", 4.5, 1.2, style.VERMILLION),
+        ("^", 4, 0.3, style.PURPLE),
+    )
     for row, ev in enumerate(evs):
         for span in flow.spans[ev]:
             if span.active:
                 times_ms = ((t - start) * 1e3 for t in (span.start, span.end))
                 style.bar(axes, row, *times_ms, facecolor=style.SKY, alpha=0.28, linewidth=0)
-        of_ev = packets.filter(pl.col("ev") == ev).with_columns(x=(pl.col("t") - start) * 1e3)
-        for chosen, marker, size, edge, colour in (
-            (of_ev.filter(~pl.col("lost") & ~pl.col("retransmitted")), "|", 6, 0.9, style.GREY),
-            (of_ev.filter("lost"), "x", 4.5, 1.2, style.VERMILLION),
-            (of_ev.filter(~pl.col("lost") & pl.col("retransmitted")), "^", 4, 0.3, style.PURPLE),
-        ):
-            axes.plot(chosen["x"], [row] * chosen.height, marker, ms=size, mew=edge, color=colour)
-    style.label_paths(
-        axes,
-        [data.path_of(flow.flow, ev).name for ev in evs],
-        [data.crosses(flow.flow, ev, fault.places) for ev in evs],
-        fontsize=7,
-    )
+        of_ev = _fates(packets.filter(pl.col("ev") == ev))
+        for sent, (marker, size, edge, colour) in zip(of_ev, looks, strict=True):
+            axes.plot(sent["t"], [row] * sent.height, marker, ms=size, mew=edge, color=colour)
+    names = [data.path_of(flow.flow, ev).name for ev in evs]
+    crossing = [data.crosses(flow.flow, ev, fault.places) for ev in evs]
+    style.label_paths(axes, names, crossing, fontsize=7)
     axes.set_ylim(len(evs) - 0.4, -0.6)
     axes.set_ylabel("EV's path")
 

@@ -37,32 +37,23 @@ def draw(data: RunData, summary: Summary) -> Drawing:
     _draw_accusations(axes, raised, place)
     _draw_losses(axes, lost, place)
     _draw_faults(axes, data, place, end)
-    axes.set_yticks(range(len(rows)), rows)
-    for tick in axes.get_yticklabels():
-        tick.set_fontsize(6)
+    axes.set_yticks(range(len(rows)), rows, fontsize=6)
     axes.set_xlim(0, end)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xlabel("time from the start of the run (s)")
     axes.tick_params(axis="y", length=0)
     for row in range(1, len(rows)):
         axes.axhline(row - 0.5, color=style.LIGHT, linewidth=0.3, zorder=0)
-    scale = figure.colorbar(
-        ScalarMappable(norm=_SCALE, cmap=_LOSS),
-        ax=axes,
-        label="estimated loss of the accused",
-        pad=0.01,
-        fraction=0.03,
-    )
+    loss = ScalarMappable(norm=_SCALE, cmap=_LOSS)
+    label = "estimated loss of the accused"
+    scale = figure.colorbar(loss, ax=axes, label=label, pad=0.01, fraction=0.03)
     scale.ax.tick_params(labelsize=7)
-    figure.legend(
-        handles=[
-            Patch(facecolor="none", edgecolor=style.BLACK, label="fault in force"),
-            Patch(facecolor=style.ORANGE, edgecolor="none", label="accused"),
-            Patch(facecolor=style.BLUE, edgecolor="none", label="a lost probe crossed it"),
-        ],
-        loc="outside lower center",
-        ncols=3,
-    )
+    handles = [
+        Patch(facecolor="none", edgecolor=style.BLACK, label="fault in force"),
+        Patch(facecolor=style.ORANGE, edgecolor="none", label="accused"),
+        Patch(facecolor=style.BLUE, edgecolor="none", label="a lost probe crossed it"),
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
     style.save(figure, data.figures, "link_health", summary)
     return Drawing("link_health", "Health of links, by probes", _caption(data, rows))
 
@@ -97,7 +88,7 @@ def _rows(data: RunData, raised: Sequence[Accusation], lost: pl.DataFrame) -> li
 
 def _draw_accusations(axes: Axes, raised: Sequence[Accusation], place: Mapping[str, int]) -> None:
     for accusation in raised:
-        for link in accusation.links & place.keys():
+        for link in sorted(accusation.links & place.keys()):
             colour = _LOSS(_SCALE(max(accusation.loss, 1e-3)))
             times = accusation.start, accusation.end
             style.bar(axes, place[link], *times, facecolor=colour, linewidth=0, zorder=2)
@@ -115,7 +106,7 @@ def _draw_faults(axes: Axes, data: RunData, place: Mapping[str, int], end: float
         if start is None:
             continue
         until = data.seconds(fault.healed_ns) or end
-        for link in faulty_links(fault) & place.keys():
+        for link in sorted(faulty_links(fault) & place.keys()):
             frame = {"facecolor": "none", "edgecolor": style.BLACK, "linewidth": 0.9}
             style.bar(axes, place[link], start, until, height=0.92, zorder=4, **frame)
 

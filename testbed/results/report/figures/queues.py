@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import polars as pl
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 
 from testbed.model.fabric.nodes import Tier
@@ -38,12 +37,17 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     for row, link in enumerate(shown):
         of_link = samples.filter(pl.col("direction") == link.direction)
         _whole_run(grid[row][0], data, link, of_link)
-        _fullest(grid[row][1], data, link, of_link, first=row == 0)
+        _fullest(grid[row][1], data, link, of_link)
     grid[-1][0].set_xlabel("time from the start of the run (s)")
     grid[-1][1].set_xlabel("time (s)")
-    handles, labels = _legend(list(grid.flat))
-    if labels:
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    style.rtt_axis(grid[0][1], grid[0][1].get_xlim()[0], data.base_rtt_s, "base RTTs")
+    legend = {
+        label: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    if legend:
+        figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=len(legend))
     style.save(figure, data.figures, "queues", summary)
     return Drawing("queues", "Queues of the switches", _caption(data, shown))
 
@@ -82,16 +86,12 @@ def _whole_run(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFra
     axes.set_title(link.direction)
 
 
-def _fullest(
-    axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame, *, first: bool
-) -> None:
+def _fullest(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:
     _queue(axes, data, link, samples)
     peak = samples["t"][int(np.argmax(samples["backlog_bytes"].to_numpy()))]
     start = max(peak - ZOOM_RTTS / 3 * data.base_rtt_s, 0)
     axes.set_xlim(start, start + ZOOM_RTTS * data.base_rtt_s)
     axes.spines["top"].set_visible(False)
-    if first:
-        style.rtt_axis(axes, start, data.base_rtt_s, "base RTTs")
 
 
 def _queue(axes: Axes, data: RunData, link: LinkSummary, samples: pl.DataFrame) -> None:
@@ -116,11 +116,3 @@ def _port(topology: Topology, direction: str) -> tuple[Queue, int]:
         if far.node == receiver and queue is not None:
             return queue, topology.link_bdp_bytes(link)
     raise LookupError(f"{direction} is not the queue of a switch")
-
-
-def _legend(axes: Sequence[Axes]) -> tuple[list[Artist], list[str]]:
-    handles: dict[str, Artist] = {}
-    for panel in axes:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            handles.setdefault(label, handle)
-    return list(handles.values()), list(handles)
