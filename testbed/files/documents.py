@@ -168,9 +168,8 @@ class _Reader:
         self.document.texts[path] = _shown(node)
         self._values += 1
         if self._values > MAX_VALUES or id(node) in self._open:
-            raise yaml.MarkedYAMLError(
-                None, None, "an alias that repeats without end", node.start_mark
-            )
+            problem = "an alias that repeats without end"
+            raise yaml.MarkedYAMLError(None, None, problem, node.start_mark)
         self._open.append(id(node))
         try:
             if isinstance(node, yaml.MappingNode):
@@ -197,14 +196,10 @@ class _Reader:
         for key, _ in node.value:
             name, line = self._name(key), key.start_mark.line + 1
             if key.tag != _MERGE and name in first_lines:
-                self.problems.append(
-                    Problem(
-                        _place(self.document.file, line, key_path(path, name)),
-                        f"the key {name} a second time",
-                        f"it once (the first is on line {first_lines[name]})",
-                        "remove one of the two",
-                    )
-                )
+                where = _place(self.document.file, line, key_path(path, name))
+                found = f"the key {name} a second time"
+                expected = f"it once (the first is on line {first_lines[name]})"
+                self.problems.append(Problem(where, found, expected, "remove one of the two"))
             first_lines.setdefault(name, line)
 
     @staticmethod
@@ -217,14 +212,9 @@ class _Reader:
         try:
             return self._loader.construct_object(node)
         except ValueError:  # such as 0x without digits
-            self.problems.append(
-                Problem(
-                    self.document.where(path),
-                    self.document.texts[path],
-                    "a number that YAML can read",
-                    f'write text in quotes: "{node.value}"',
-                )
-            )
+            where, found = self.document.where(path), self.document.texts[path]
+            remedy = f'write text in quotes: "{node.value}"'
+            self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
             return None
 
 

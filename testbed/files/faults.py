@@ -2,11 +2,9 @@
 
 import json
 
-from pydantic import ValidationError
-
 from testbed.files.documents import REQUEST, parse_document
-from testbed.files.validation import validation_problems
-from testbed.model.errors import InputError, Problem
+from testbed.files.validation import validated
+from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
@@ -43,16 +41,12 @@ def load_fault(text: str, topology: Topology) -> Fault:
     if isinstance(entry, dict):
         ends_itself = entry.get("kind") == "kill" or "count" in entry
         entry = {"at": "0 s", **({} if ends_itself else {"for": DEFAULT_LENGTH}), **entry}
-    try:
-        fault = _Request.model_validate({"fault": entry}).fault
-    except ValidationError as error:
-        raise InputError([*validation_problems(document, _Request, error)]) from None
+    fault = validated(_Request, {"fault": entry}, document).fault
     problems = [*single_fault_problems(topology, fault, "fault")]
     repeats = isinstance(fault, TemporaryFault) and fault.every is not None
     if fault.at or repeats:
         where = "fault.at" if fault.at else "fault.every"
         expected = "no such key: a fault injected by hand begins now, once"
         problems.append(Problem(where, document.texts[where], expected))
-    if problems:
-        raise InputError([document.located(problem) for problem in problems])
+    raise_any(map(document.located, problems))
     return fault

@@ -15,7 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, raise_any
 
 _PS_PER_NS = 1000
 _HEADER = re.compile(r"(Nodes|Connections)\s+(\d+)", re.ASCII)
@@ -65,8 +65,7 @@ def read_matrix(file: Path) -> list[dict[str, Any]]:
         found = f"Connections {counts['Connections']}"
         expected = f"the number of transfers, {len(transfers)}"
         problems.append(Problem(str(file), found, expected))
-    if problems:
-        raise InputError(problems)
+    raise_any(problems)
     return transfers
 
 

@@ -5,15 +5,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from pydantic import ValidationError
-
 from testbed.files.catalog import find_scenario, relative_to_here
 from testbed.files.documents import Document, read_document, with_value
 from testbed.files.matrices import read_matrix
 from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
-from testbed.files.validation import validation_problems
+from testbed.files.validation import validated
 from testbed.model.checks import problems
-from testbed.model.errors import InputError, Problem
+from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.scenario import Scenario
 
@@ -97,16 +95,10 @@ def _scenario(
     Raises:
         InputError: with the problems of its topology, if any, and those of all other keys.
     """
-    try:
-        scenario = Scenario.model_validate({**data, "topology": with_dilation(data["topology"])})
-    except ValidationError as error:
-        wrong = validation_problems(document, Scenario, error)
-        raise InputError([*topology_problems, *wrong]) from None
-    if topology_problems:
-        raise InputError(topology_problems)
-    misfits = problems(scenario)
-    if misfits:
-        raise InputError([document.located(problem) for problem in misfits])
+    data = {**data, "topology": with_dilation(data["topology"])}
+    scenario = validated(Scenario, data, document, topology_problems)
+    raise_any(topology_problems)
+    raise_any(map(document.located, problems(scenario)))
     return scenario
 
 

@@ -3,11 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from testbed.files.catalog import find_topology
 from testbed.files.documents import Document, read_document
-from testbed.files.validation import validation_problems
+from testbed.files.validation import validated
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import AUTO, NOMINAL_DILATION, Topology
 
@@ -27,10 +25,7 @@ def load_topology(name_or_path: str) -> Topology:
 
 
 def _topology(document: Document) -> Topology:
-    try:
-        return Topology.model_validate(with_dilation(document.data))
-    except ValidationError as error:
-        raise InputError([*validation_problems(document, Topology, error)]) from None
+    return validated(Topology, with_dilation(document.data), document)
 
 
 def is_auto(topology: object) -> bool:

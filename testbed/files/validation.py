@@ -1,16 +1,16 @@
 """What pydantic finds wrong with a document, as problems that name file, line and key path."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import reduce
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from testbed.files.documents import Document, key_path
-from testbed.model.errors import Problem, RefusedValueError, did_you_mean, similar_word
+from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, similar_word
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.part import kinds_of
 
@@ -42,7 +42,30 @@ _EXPECTED_BOUNDS = {
 """The same for errors that carry a limit."""
 
 
-def validation_problems(
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def validated(
+    model: type[_Model], data: object, document: Document, others: Iterable[Problem] = ()
+) -> _Model:
+    """Data as a model.
+
+    Args:
+        model: the model.
+        data: the data, which are from the document.
+        document: for messages.
+        others: problems that the error should name beside its own.
+
+    Raises:
+        InputError: the data are not valid as this model.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise InputError([*others, *_problems(document, model, error)]) from None
+
+
+def _problems(
     document: Document, model: type[BaseModel], error: ValidationError
 ) -> Iterator[Problem]:
     """The problems of a document that is not valid as this model."""

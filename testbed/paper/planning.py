@@ -10,7 +10,7 @@ from testbed.campaign.store import Store
 from testbed.files.catalog import SCENARIOS
 from testbed.files.documents import read_document
 from testbed.files.scenarios import scenario_of
-from testbed.model.errors import InputError, Problem, did_you_mean
+from testbed.model.errors import InputError, did_you_mean
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.fitting import Machine, factor_for
 from testbed.paper.registry import FIGURES
@@ -30,7 +30,7 @@ def select_figures(numbers: Sequence[str], *, large: bool = False) -> tuple[Pape
     unknown = [number for number in numbers if number not in names]
     if unknown:
         expected = f"one of {', '.join(names)}"
-        raise InputError([Problem("FIG", unknown[0], expected, did_you_mean(unknown[0], names))])
+        raise InputError.of("FIG", unknown[0], expected, did_you_mean(unknown[0], names))
     if not numbers:
         return tuple(figure for figure in FIGURES if large or not figure.large)
     return tuple(figure for figure in FIGURES if {*figure.names} & {*numbers})
@@ -124,7 +124,7 @@ def plan(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         expected = f"a directory to write to ({error.strerror})"
-        raise InputError([Problem("--results", str(directory), expected)]) from error
+        raise InputError.of("--results", str(directory), expected) from error
     store = Store(directory)
     all_runs: dict[tuple[Form, str, int], PlannedRun] = {}
     by_figure: dict[tuple[str, Form], list[PlannedRun]] = {}
