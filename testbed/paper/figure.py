@@ -37,8 +37,8 @@ class Variant:
             is late now and then would spoil it.
         carries: the share of the packets its flows may send that they were counted to send, rounded
             up: the estimated time of its simulation follows from it.
-        only_simulated: why it cannot be emulated; empty if it can.
-        only_emulated: why it cannot be simulated; empty if it can.
+        excluded: the forms in which it is not made, each with the reason: such as that another
+            figure has it emulated, with one seed.
     """
 
     name: str
@@ -49,12 +49,7 @@ class Variant:
     may_stall: bool = False
     slowed: float = 1.0
     carries: float = 1.0
-    only_simulated: str = ""
-    only_emulated: str = ""
-
-    def excluded(self, form: Form) -> str:
-        """Why it cannot be made in a form; empty if it can."""
-        return self.only_simulated if form == "emulated" else self.only_emulated
+    excluded: Mapping[Form, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +88,6 @@ class PaperFigure:
         draw: draws them as the paper does; called within `results.report.figures.style.style()`.
         seeds: with how many seeds its runs are made at least.
         emulated_seeds: with which ones it is emulated instead, unless more are requested.
-        not_emulated: names of runs that are only simulated for it, each with the reason: such as
-            that another figure has them emulated, with one seed.
         measure_seeds: judges the runs of all seeds at once, in place of `measure`: where they
             have to be compared.
         draw_seeds: draws the runs of all seeds at once, in place of `draw`.
@@ -107,7 +100,6 @@ class PaperFigure:
     draw: Callable[[Runs], "Figure"]
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
-    not_emulated: Mapping[str, str] = field(default_factory=dict)
     measure_seeds: Callable[[Sequence[Runs]], tuple[Check, ...]] | None = None
     draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
@@ -118,12 +110,8 @@ class PaperFigure:
         return _texts()[self.number]
 
     def variants_in(self, form: Form) -> tuple[Variant, ...]:
-        """The runs that can be made in a form."""
-        return tuple(variant for variant in self.variants if not self._why_not(variant, form))
-
-    def _why_not(self, variant: Variant, form: Form) -> str:
-        reason = self.not_emulated.get(variant.name, "") if form == "emulated" else ""
-        return variant.excluded(form) or reason
+        """The runs that are made in a form."""
+        return tuple(variant for variant in self.variants if form not in variant.excluded)
 
     def seeds_in(self, form: Form, requested: int) -> Sequence[int]:
         """The seeds that its runs are made with in a form, where so many are requested."""
@@ -133,8 +121,8 @@ class PaperFigure:
         return range(FIRST_SEED, FIRST_SEED + count)
 
     def excluded(self, form: Form) -> tuple[str, ...]:
-        """Why some of its runs cannot be made in a form, each reason once."""
-        reasons = (self._why_not(variant, form) for variant in self.variants)
+        """Why some of its runs are not made in a form, each reason once."""
+        reasons = (variant.excluded.get(form) for variant in self.variants)
         return tuple(dict.fromkeys(filter(None, reasons)))
 
     @property

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import legend_below, limit_line, new_panels
@@ -129,14 +131,14 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
             "timeline": [lossy] if loss else [],
         },
         may_stall=may_stall,
-        only_simulated=_not_emulated(loss, size_mib),
+        excluded=_excluded(loss, size_mib),
     )
 
 
-def _not_emulated(loss: float, size_mib: int) -> str:
+def _excluded(loss: float, size_mib: int) -> dict[Form, str]:
     if size_mib != PAPERS_LEAST_MIB:
-        return _ONE_SIZE
-    return _LITTLE_LOSS if loss == LITTLE_LOSS else ""
+        return {"emulated": _ONE_SIZE}
+    return {"emulated": _LITTLE_LOSS} if loss == LITTLE_LOSS else {}
 
 
 def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
@@ -156,11 +158,14 @@ def _share(runs: Runs, kind: str, sender: Sender, loss: float, size_mib: int) ->
     return bus_gbps(runs[_name(kind, sender, loss, size_mib)]) / PORTS_GBPS
 
 
-def _judged_mib(runs: Runs, kind: str) -> Iterator[int]:
+def _sizes(runs: Runs, kind: str, loss: float) -> list[int]:
+    """The sizes that were run, with a share of loss."""
+    return [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
+
+
+def _judged_mib(runs: Runs, kind: str) -> list[int]:
     """The sizes that are judged, of those that were run."""
-    for size in SIZES_MIB:
-        if size >= PAPERS_LEAST_MIB and _name(kind, MRC, 0.0, size) in runs:
-            yield size
+    return [size for size in _sizes(runs, kind, 0.0) if size >= PAPERS_LEAST_MIB]
 
 
 def _all_reduce(runs: Runs) -> tuple[Check, ...]:
@@ -208,17 +213,10 @@ def _all_to_all(runs: Runs) -> tuple[Check, ...]:
     checks = []
     for size in _judged_mib(runs, "alltoall"):
         mrc, roce_1, roce_16 = (_share(runs, "alltoall", sender, 0.0, size) for sender in SENDERS)
-        better = max(roce_1, roce_16)
+        better, of_more_qps = max(roce_1, roce_16), f"RoCE with 16 QPs over 1 QP, {size} MiB"
         checks += [
             at_least(f"MRC over the better RoCE, {size} MiB", mrc / better, 1.0, "{:.2f}"),
-            between(
-                f"RoCE with 16 QPs over 1 QP, {size} MiB",
-                roce_16 / roce_1,
-                0.85,
-                1.0,
-                "{:.2f}",
-                FEW_FLOWS,
-            ),
+            between(of_more_qps, roce_16 / roce_1, 0.85, 1.0, "{:.2f}", FEW_FLOWS),
         ]
     return tuple(checks)
 
@@ -231,13 +229,9 @@ FEW_FLOWS = (
 """Why more QPs help RoCE's all-to-all here."""
 
 
-def _draw_all_reduce(runs: Runs) -> Figure:
-    losses = [loss for loss in LOSSES if _sizes(runs, "allreduce", loss)]
-    return _draw(runs, "allreduce", losses)
-
-
-def _draw(runs: Runs, kind: str, losses: Sequence[float]) -> Figure:
+def _draw(runs: Runs, kind: str) -> Figure:
     """Draw a panel for each share of loss."""
+    losses = [loss for loss in LOSSES if _sizes(runs, kind, loss)]
     figure, panels = new_panels(2.9, columns=len(losses), sharey=True)
     for axes, loss in zip(panels, losses, strict=True):
         _plot(axes, runs, kind, loss)
@@ -246,10 +240,6 @@ def _draw(runs: Runs, kind: str, losses: Sequence[float]) -> Figure:
     panels[0].set_ylabel("bus bandwidth per host\n(Gb/s, real-equivalent)")
     legend_below(figure, len(SENDERS) + 1, panels[0])
     return figure
-
-
-def _sizes(runs: Runs, kind: str, loss: float) -> list[int]:
-    return [size for size in SIZES_MIB if _name(kind, MRC, loss, size) in runs]
 
 
 def _plot(axes: Axes, runs: Runs, kind: str, loss: float) -> None:
@@ -301,22 +291,10 @@ def _face(sender: Sender, run: Run) -> str:
     return sender.colour if run.summary.operations else "white"
 
 
-def _variants(kind: str, losses: Sequence[float]) -> Iterator[Variant]:
-    for sender, loss, size in product(SENDERS, losses, SIZES_MIB):
-        yield _variant(kind, sender, loss, size)
+_LOSSY = tuple(_variant("allreduce", *each) for each in product(SENDERS, LOSSES, SIZES_MIB))
+_LOSSLESS = tuple(_variant("alltoall", *each) for each in product(SENDERS, (0.0,), SIZES_MIB))
 
-
-COLLECTIVES: tuple[PaperFigure, ...] = (
-    PaperFigure(
-        number="16",
-        variants=tuple(_variants("allreduce", LOSSES)),
-        measure=_all_reduce,
-        draw=_draw_all_reduce,
-    ),
-    PaperFigure(
-        number="17",
-        variants=tuple(_variants("alltoall", LOSSES[:1])),
-        measure=_all_to_all,
-        draw=lambda runs: _draw(runs, "alltoall", LOSSES[:1]),
-    ),
+COLLECTIVES = (
+    PaperFigure("16", _LOSSY, _all_reduce, partial(_draw, kind="allreduce")),
+    PaperFigure("17", _LOSSLESS, _all_to_all, partial(_draw, kind="alltoall")),
 )

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, ahead
 from testbed.paper.experiments.drawing import new_panels
@@ -26,7 +28,9 @@ from testbed.results.report.figures import style
 PAIR = ("h0", "h4")
 """The hosts that write to each other in the scenario."""
 
-_NO_KERNEL = "the kernel's TCP and Multipath TCP run in the kernel's time only"
+_KERNEL: Mapping[Form, str] = {
+    "simulated": "the kernel's TCP and Multipath TCP run in the kernel's time only"
+}
 _MRC = {"kind": "mrc", "backups": 0.25}
 
 
@@ -37,8 +41,7 @@ def dead_link(
     name: str,
     transport: Mapping[str, Any],
     topology: str = "clos-4plane",
-    only_emulated: str = "",
-    only_simulated: str = "",
+    excluded: Mapping[Form, str] = MappingProxyType({}),
 ) -> Variant:
     """The run of a transport that meets the dead link.
 
@@ -46,17 +49,11 @@ def dead_link(
         name: the run's.
         transport: the scenario's key.
         topology: the fabric: of four planes, or of one of the same rate.
-        only_emulated: why it cannot be simulated; empty if it can.
-        only_simulated: why it is not emulated; empty if it is.
+        excluded: the forms in which it is not made, each with the reason.
     """
     changes = {"transport": dict(transport), "topology": topology}
     return Variant(
-        f"dead-link-{name}",
-        "dead-link",
-        changes,
-        with_seed=_dead_link,
-        only_emulated=only_emulated,
-        only_simulated=only_simulated,
+        f"dead-link-{name}", "dead-link", changes, with_seed=_dead_link, excluded=excluded
     )
 
 
@@ -87,13 +84,13 @@ OTHERS = {
         "roce-50us", {"kind": "roce", "convergence": "50 us"}, "clos-1plane-roce"
     ),
     "RoCE, no convergence": dead_link("roce", {"kind": "roce"}, "clos-1plane-roce"),
-    "TCP, cubic": dead_link("tcp", {"kind": "tcp"}, "clos-1plane", only_emulated=_NO_KERNEL),
+    "TCP, cubic": dead_link("tcp", {"kind": "tcp"}, "clos-1plane", _KERNEL),
     "TCP, timeout 100 us at least": dead_link(
-        "tcp-scaled", {"kind": "tcp", "rto_min": RTO_MIN}, "clos-1plane", only_emulated=_NO_KERNEL
+        "tcp-scaled", {"kind": "tcp", "rto_min": RTO_MIN}, "clos-1plane", _KERNEL
     ),
-    "Multipath TCP, cubic": dead_link("mptcp", {"kind": "mptcp"}, only_emulated=_NO_KERNEL),
+    "Multipath TCP, cubic": dead_link("mptcp", {"kind": "mptcp"}, excluded=_KERNEL),
     "Multipath TCP, timeout 100 us at least": dead_link(
-        "mptcp-scaled", {"kind": "mptcp", "rto_min": RTO_MIN}, only_emulated=_NO_KERNEL
+        "mptcp-scaled", {"kind": "mptcp", "rto_min": RTO_MIN}, excluded=_KERNEL
     ),
 }
 """Transports without EV states, by their labels: MRC should be ahead of each."""

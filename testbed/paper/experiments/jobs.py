@@ -128,13 +128,9 @@ def _transceiver(runs: Runs) -> tuple[Check, ...]:
     start, end = us * (fault.effective_s or 0.0), us * (fault.healed_s or 0.0)
     during = [step for step in _steps(run) if step[1] > start and step[0] < end]
     after = [step for step in _steps(run) if step[0] >= end]
+    what = "steps per time during the flaps, over those without"
     return (
-        between(
-            "steps per time during the flaps, over those without",
-            calm / _mean_us(during),
-            0.65,
-            0.95,
-        ),
+        between(what, calm / _mean_us(during), 0.65, 0.95),
         at_least("steps per time right after them", calm / _mean_us(after), 0.95),
         _nothing_failed(run),
         qps_failed(run),
@@ -178,12 +174,8 @@ def _draw_job(runs: Runs) -> Figure:
     return figure
 
 
-JOBS: tuple[PaperFigure, ...] = (
-    PaperFigure(number="4", variants=(UNKNOWN,), measure=_dead_paths, draw=_draw_losses),
-    PaperFigure(
-        number="5", variants=(UNDISTURBED, FABRIC_FLAPS), measure=_constant_flaps, draw=_draw_job
-    ),
-    PaperFigure(
-        number="6-7", variants=(UNDISTURBED, TRANSCEIVER), measure=_transceiver, draw=_draw_job
-    ),
+JOBS = (
+    PaperFigure("4", (UNKNOWN,), _dead_paths, _draw_losses),
+    PaperFigure("5", (UNDISTURBED, FABRIC_FLAPS), _constant_flaps, _draw_job),
+    PaperFigure("6-7", (UNDISTURBED, TRANSCEIVER), _transceiver, _draw_job),
 )

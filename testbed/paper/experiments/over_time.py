@@ -29,17 +29,11 @@ def _silent_t1(run: Run) -> tuple[Check, ...]:
     start, back = fault.effective_s or 0.0, fault.healed_s or 0.0
     dark = start + planned.silent / 1e9
     settle = SETTLE_RTTS * run.data.base_rtt_s
+    silent = least_of_before(run, start + settle, dark)
+    rebooting = least_of_before(run, dark, back + settle)
     return (
-        at_least(
-            "throughput while the T1 is silent, after the dip",
-            least_of_before(run, start + settle, dark),
-            0.97,
-        ),
-        at_least(
-            "throughput from the reboot until 3 RTTs after",
-            least_of_before(run, dark, back + settle),
-            0.97,
-        ),
+        at_least("throughput while the T1 is silent, after the dip", silent, 0.97),
+        at_least("throughput from the reboot until 3 RTTs after", rebooting, 0.97),
         interruption(run),
     )
 

@@ -52,17 +52,14 @@ def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
     flow, detection = run.flows[0], fault.detection
     later = start + AT_ONCE_RTTS * run.data.base_rtt_s
+    detected_rtts = inf if detection is None else detection.rtt
+    what = "until the lossy EV has left the active set"
     active = sum(
         any(span.start <= later < span.end and span.active for span in flow.spans[ev])
         for ev in _evs_of_plane(run, flow, 0)
     )
     return (
-        at_most(
-            "until the lossy EV has left the active set",
-            inf if detection is None else detection.rtt,
-            AT_ONCE_RTTS,
-            "{:.1f} RTT",
-        ),
+        at_most(what, detected_rtts, AT_ONCE_RTTS, "{:.1f} RTT"),
         between("EVs of its plane that are active then", active, 2, 2, "{:.0f}"),
         at_least("share of line rate while the EV loses", share([flow], start, end), 0.97),
     )
@@ -155,31 +152,20 @@ def slower_rate(run: Run) -> float:
 
 def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> float:
     sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
-    on = [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 == t1]
-    return sent.filter(pl.col("ev").is_in(on)).height / sent.height
+    return sent.filter(pl.col("ev").is_in(_evs_over(run, flow, t1))).height / sent.height
+
+
+def _evs_over(run: Run, flow: FlowTables, *t1s: int) -> list[int]:
+    return [ev for ev in flow.spans if run.data.path_of(flow.flow, ev).t1 in t1s]
 
 
 def _draw_shared(runs: Runs) -> Figure:
     run = runs[SHARED.name]
-    return _draw_with_evs(
-        run,
-        [
-            (
-                flow,
-                [
-                    ev
-                    for ev in flow.spans
-                    if run.data.path_of(flow.flow, ev).t1 in (2 * i, SHARED_T1)
-                ],
-            )
-            for i, flow in enumerate(run.flows)
-        ],
-        2,
-        4,
-    )
+    drawn = [(flow, _evs_over(run, flow, 2 * i, SHARED_T1)) for i, flow in enumerate(run.flows)]
+    return _draw_with_evs(run, drawn, 2, 4)
 
 
-PATHS: tuple[PaperFigure, ...] = (
-    PaperFigure(number="12-13", variants=(LOSSY,), measure=_lossy_ev, draw=_draw_lossy),
-    PaperFigure(number="14", variants=(SHARED, UNMOVED), measure=_same_ev, draw=_draw_shared),
+PATHS = (
+    PaperFigure("12-13", (LOSSY,), _lossy_ev, _draw_lossy),
+    PaperFigure("14", (SHARED, UNMOVED), _same_ev, _draw_shared),
 )

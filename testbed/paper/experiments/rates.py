@@ -58,24 +58,14 @@ def _bandwidth_gbps(runs: Runs, place: str) -> float:
 
 
 def _measure_writes(runs: Runs) -> tuple[Check, ...]:
-    latencies = (
-        between(
-            f"latency of 2 B, {where}",
-            _latency_us(runs, place),
-            0.95 * PAPER_US[place],
-            1.1 * PAPER_US[place],
-            "{:.2f} us",
+    latencies, bandwidths = [], []
+    for place, where in PLACES.items():
+        us, share = _latency_us(runs, place), _bandwidth_gbps(runs, place) / NIC_GBPS
+        low, high = 0.95 * PAPER_US[place], 1.1 * PAPER_US[place]
+        latencies.append(between(f"latency of 2 B, {where}", us, low, high, "{:.2f} us"))
+        bandwidths.append(
+            at_least(f"bandwidth at 32 KiB, {where}, of the ports' rate", share, 0.95)
         )
-        for place, where in PLACES.items()
-    )
-    bandwidths = (
-        at_least(
-            f"bandwidth at 32 KiB, {where}, of the ports' rate",
-            _bandwidth_gbps(runs, place) / NIC_GBPS,
-            0.95,
-        )
-        for place, where in PLACES.items()
-    )
     return (*latencies, *bandwidths)
 
 
@@ -160,29 +150,15 @@ def _draw_permutation(runs: Runs) -> Figure:
     return figure
 
 
+_ROCE = {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}}
 _PERMUTATIONS = (
     Variant("permutation-mrc", "full-permutation"),
-    Variant(
-        "permutation-roce",
-        "full-permutation",
-        {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}},
-    ),
+    Variant("permutation-roce", "full-permutation", _ROCE),
 )
 
-TABLE = PaperFigure(
-    "5.2.1",
-    tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES),
-    measure=_measure_writes,
-    draw=_draw_writes,
-)
+_WRITES = tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES)
+_SEND_RECEIVE = Variant("send-receive", "send-receive")
 
-SEND_RECEIVE = PaperFigure(
-    "15",
-    (Variant("send-receive", "send-receive"),),
-    measure=_measure_send_receive,
-    draw=_draw_send_receive,
-)
-
-PERMUTATION = PaperFigure(
-    "permutation", _PERMUTATIONS, measure=_measure_permutation, draw=_draw_permutation
-)
+TABLE = PaperFigure("5.2.1", _WRITES, _measure_writes, _draw_writes)
+SEND_RECEIVE = PaperFigure("15", (_SEND_RECEIVE,), _measure_send_receive, _draw_send_receive)
+PERMUTATION = PaperFigure("permutation", _PERMUTATIONS, _measure_permutation, _draw_permutation)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, between
 from testbed.paper.experiments.drawing import (
@@ -30,7 +31,9 @@ from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 
-_TOO_LARGE = "so many hosts are far beyond what a machine emulates"
+_TOO_LARGE: Mapping[Form, str] = {
+    "emulated": "so many hosts are far beyond what a machine emulates"
+}
 
 _RACKS, _HOSTS_PER_RACK = 8, 8
 _RING = [
@@ -71,7 +74,7 @@ def _all_reduce(
         "workload": {"kind": "allreduce", "hosts": _RING, "size": SIZE, "slices": SLICES},
         "duration": f"{seconds} s",
     }
-    return Variant(name, "collective", changes, only_simulated=_TOO_LARGE, carries=carries)
+    return Variant(name, "collective", changes, excluded=_TOO_LARGE, carries=carries)
 
 
 _ALL_REDUCES = (
@@ -116,7 +119,7 @@ def _draw_all_reduce(runs: Runs) -> Figure:
 
 # --- 512 hosts ----------------------------------------------------------------------------------
 
-MANY = Variant("t1-death-512", "t1-death-512", only_simulated=_TOO_LARGE)
+MANY = Variant("t1-death-512", "t1-death-512", excluded=_TOO_LARGE)
 
 
 def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -166,13 +169,7 @@ def _draw_many(runs: Runs) -> Figure:
     return figure
 
 
-SCALE: tuple[PaperFigure, ...] = (
-    PaperFigure(
-        number="16x64",
-        variants=_ALL_REDUCES,
-        measure=_judge_all_reduce,
-        draw=_draw_all_reduce,
-        large=True,
-    ),
-    PaperFigure(number="scale", variants=(MANY,), measure=_judge_many, draw=_draw_many, large=True),
+SCALE = (
+    PaperFigure("16x64", _ALL_REDUCES, _judge_all_reduce, _draw_all_reduce, large=True),
+    PaperFigure("scale", (MANY,), _judge_many, _draw_many, large=True),
 )
