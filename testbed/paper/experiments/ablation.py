@@ -12,17 +12,8 @@ from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.model.fabric.topology import NOMINAL_DILATION
 from testbed.paper.checks import Check, ahead, not_behind, relative
+from testbed.paper.experiments import failover
 from testbed.paper.experiments.drawing import legend_below, new_panels
-from testbed.paper.experiments.failover import (
-    BLIND,
-    DEFICIT,
-    GO_BACK,
-    MRC,
-    STALL,
-    dead_link,
-    deficit,
-    stall,
-)
 from testbed.paper.experiments.paths import SHARED, UNMOVED, slower_rate
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.estimates import estimate
@@ -94,18 +85,18 @@ def _incast(what: str, changes: Mapping[str, Any]) -> Variant:
 TRIALS = (
     Trial(
         "a dead link",
-        MRC,
+        failover.MRC,
         {
-            "blind spraying": BLIND,
-            "go-back-N": GO_BACK,
-            "no backups": dead_link(
+            "blind spraying": failover.BLIND,
+            "go-back-N": failover.GO_BACK,
+            "no backups": failover.dead_link(
                 "no-backups",
                 {"kind": "mrc", "evs": 12, "backups": 0.0},
                 excluded=_HALF_AN_HOUR,
             ),
         },
-        {STALL: stall, DEFICIT: deficit},
-        {"blind spraying": DEFICIT, "go-back-N": DEFICIT},
+        {failover.STALL: failover.stall, failover.DEFICIT: failover.deficit},
+        {"blind spraying": failover.DEFICIT, "go-back-N": failover.DEFICIT},
     ),
     Trial(
         "two flows on an EV",

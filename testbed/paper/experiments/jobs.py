@@ -7,15 +7,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.drawing import (
-    AVERAGED_RTTS,
-    DASHED,
-    TIME_LABEL,
-    legend_below,
-    new_panels,
-    shade_faults,
-    time_axes,
-)
+from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import only, qps_failed, sliding, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
@@ -61,7 +53,7 @@ def _losses(flow: FlowTables, start: float, end: float) -> int:
 
 def _draw_losses(runs: Runs) -> Figure:
     run = only(runs)
-    figure, (axes,) = new_panels(2.9)
+    figure, (axes,) = drawing.new_panels(2.9)
     us, rtt = us_per_s(run), run.data.base_rtt_s
     width = _LOSS_BIN_RTTS * rtt
     edges = np.arange(0, run_end(run.data) + width, width)
@@ -76,12 +68,12 @@ def _draw_losses(runs: Runs) -> Figure:
         0,
         us * STARTUP_RTTS * rtt,
         color=style.GREY,
-        linestyle=DASHED,
+        linestyle=drawing.DASHED,
         label="the paper: fewer",
     )
-    time_axes(axes, run)
+    drawing.time_axes(axes, run)
     axes.set_ylabel(f"losses per QP in {_LOSS_BIN_RTTS:g} RTTs")
-    legend_below(figure, 4)
+    drawing.legend_below(figure, 4)
     return figure
 
 
@@ -144,7 +136,7 @@ def _nothing_failed(run: Run) -> Check:
 
 def _draw_job(runs: Runs) -> Figure:
     """Throughput of the job over time, and the time of each step, beside the undisturbed ones."""
-    figure, (upper, lower) = new_panels(4.2, 2, sharex=True, height_ratios=[1.6, 1])
+    figure, (upper, lower) = drawing.new_panels(4.2, 2, sharex=True, height_ratios=[1.6, 1])
     peaks, lengths = [], []
     for name, run in runs.items():
         disturbed = name != UNDISTURBED.name
@@ -152,7 +144,7 @@ def _draw_job(runs: Runs) -> Figure:
         label = "with faults" if disturbed else "undisturbed"
         us, rtt = us_per_s(run), run.data.base_rtt_s
         moments = np.arange(0, run_end(run.data), rtt / 2)
-        total = sliding(run, run.flows, moments, 4 * AVERAGED_RTTS * rtt)
+        total = sliding(run, run.flows, moments, 4 * drawing.AVERAGED_RTTS * rtt)
         per_host = total / len(run.data.topology.hosts)
         peaks.append(float(per_host.max()))
         upper.plot(us * moments, per_host, color=colour, label=label)
@@ -162,15 +154,15 @@ def _draw_job(runs: Runs) -> Figure:
             lengths.append(until - start)
         if run.summary.faults:
             for axes in (upper, lower):
-                shade_faults(axes, run, named=False)
-            time_axes(upper, run)
+                drawing.shade_faults(axes, run, named=False)
+            drawing.time_axes(upper, run)
     upper.set_xlabel("")
     upper.set_ylabel("throughput per host\n(Gb/s, real-equivalent)")
     lower.set_ylabel("time of the step\n(us, real-equivalent)")
     upper.set_ylim(0, 1.2 * max(peaks))
     lower.set_ylim(0, 1.25 * max(lengths))
-    lower.set_xlabel(TIME_LABEL)
-    legend_below(figure, 2, upper)
+    lower.set_xlabel(drawing.TIME_LABEL)
+    drawing.legend_below(figure, 2, upper)
     return figure
 
 

@@ -7,17 +7,8 @@ import numpy as np
 from testbed.campaign.store import Run
 from testbed.model.faults.kinds import Flap, Reboot
 from testbed.paper.checks import Check, at_least, between
+from testbed.paper.experiments import throughput
 from testbed.paper.experiments.drawing import draw_flows
-from testbed.paper.experiments.throughput import (
-    SETTLE_RTTS,
-    during_and_after,
-    interruption,
-    last_healed_s,
-    least_of_before,
-    only,
-    phases,
-    share,
-)
 from testbed.paper.experiments.uplinks import SLOW_UPLINKS, follows
 from testbed.paper.figure import PaperFigure, Variant
 
@@ -28,18 +19,18 @@ def _silent_t1(run: Run) -> tuple[Check, ...]:
         raise TypeError(planned)
     start, back = fault.effective_s or 0.0, fault.healed_s or 0.0
     dark = start + planned.silent / 1e9
-    settle = SETTLE_RTTS * run.data.base_rtt_s
-    silent = least_of_before(run, start + settle, dark)
-    rebooting = least_of_before(run, dark, back + settle)
+    settle = throughput.SETTLE_RTTS * run.data.base_rtt_s
+    silent = throughput.least_of_before(run, start + settle, dark)
+    rebooting = throughput.least_of_before(run, dark, back + settle)
     return (
         at_least("throughput while the T1 is silent, after the dip", silent, 0.97),
         at_least("throughput from the reboot until 3 RTTs after", rebooting, 0.97),
-        interruption(run),
+        throughput.interruption(run),
     )
 
 
 def _t0_down(run: Run) -> tuple[Check, ...]:
-    during, after = during_and_after(run)
+    during, after = throughput.during_and_after(run)
     planes = run.data.topology.planes
     remaining = (planes - 1) / planes
     what = f"throughput without the T0 ({planes - 1} of {planes} planes are {remaining:.1%})"
@@ -50,7 +41,7 @@ def _t0_down(run: Run) -> tuple[Check, ...]:
 
 
 def _t1_down(run: Run) -> tuple[Check, ...]:
-    during, after = during_and_after(run)
+    during, after = throughput.during_and_after(run)
     return (
         at_least("throughput without the T1", during, 0.98),
         at_least("throughput when it is back", after, 0.98),
@@ -58,16 +49,18 @@ def _t1_down(run: Run) -> tuple[Check, ...]:
 
 
 def _links_in_turn(run: Run) -> tuple[Check, ...]:
-    least = min(share([flow], *phase) for flow in run.flows for phase in phases(run))
+    least = min(
+        throughput.share([flow], *phase) for flow in run.flows for phase in throughput.phases(run)
+    )
     return (
         at_least("share of what the remaining links allow, the least of any step", least, 0.9),
-        at_least("throughput when all links are back", during_and_after(run)[1], 0.95),
-        interruption(run),
+        at_least("throughput when all links are back", throughput.during_and_after(run)[1], 0.95),
+        throughput.interruption(run),
     )
 
 
 def _half_flaps(run: Run) -> tuple[Check, ...]:
-    during, after = during_and_after(run)
+    during, after = throughput.during_and_after(run)
     return (
         between("throughput while half of the links flap", during, 0.42, 0.58),
         at_least("the least of any flap's, of their mean", _steadiness(run), 0.8, "{:.0%}"),
@@ -80,17 +73,17 @@ def _steadiness(run: Run) -> float:
     (fault,), (planned,) = run.summary.faults, run.data.scenario.timeline
     if not isinstance(planned, Flap):
         raise TypeError(planned)
-    start = (fault.effective_s or 0.0) + SETTLE_RTTS * run.data.base_rtt_s
-    edges = np.arange(start, last_healed_s(run), planned.period / 1e9)
+    start = (fault.effective_s or 0.0) + throughput.SETTLE_RTTS * run.data.base_rtt_s
+    edges = np.arange(start, throughput.last_healed_s(run), planned.period / 1e9)
     placed = [np.diff(flow.delivery.bytes_until(edges)) for flow in run.flows]
     return min(float(periods.min() / periods.mean()) for periods in placed)
 
 
 def _hardly_affected(run: Run) -> tuple[Check, ...]:
-    during, _ = during_and_after(run, settle_rtts=0.0)
+    during, _ = throughput.during_and_after(run, settle_rtts=0.0)
     return (
         at_least("throughput from the first failure to the last healing", during, 0.95),
-        interruption(run),
+        throughput.interruption(run),
     )
 
 
@@ -105,8 +98,8 @@ def _figure(
     return PaperFigure(
         number,
         (Variant(scenario, scenario),),
-        lambda runs: measure(only(runs)),
-        lambda runs: draw_flows(only(runs), together=together),
+        lambda runs: measure(throughput.only(runs)),
+        lambda runs: draw_flows(throughput.only(runs), together=together),
     )
 
 

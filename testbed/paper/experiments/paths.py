@@ -11,15 +11,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.drawing import (
-    COLOURS,
-    RATE_LABEL,
-    TIME_LABEL,
-    legend_below,
-    new_panels,
-    plot_flows,
-    shade_faults,
-)
+from testbed.paper.experiments import drawing
 from testbed.paper.experiments.throughput import gbps, only, share, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
@@ -82,14 +74,14 @@ def _draw_with_evs(
 
     `step` is how many colours further the EVs of the next flow begin, after those of the flows.
     """
-    figure, (upper, lower) = new_panels(4.4, 2, sharex=True)
-    plot_flows(upper, run, [flow for flow, _ in flows])
+    figure, (upper, lower) = drawing.new_panels(4.4, 2, sharex=True)
+    drawing.plot_flows(upper, run, [flow for flow, _ in flows])
     upper.set_xlabel("")
-    upper.set_ylabel(RATE_LABEL)
+    upper.set_ylabel(drawing.RATE_LABEL)
     for i, (flow, evs) in enumerate(flows):
-        _plot_evs(lower, run, flow, evs, COLOURS[len(flows) + step * i :])
-    shade_faults(lower, run, named=False)
-    legend_below(figure, columns)
+        _plot_evs(lower, run, flow, evs, drawing.COLOURS[len(flows) + step * i :])
+    drawing.shade_faults(lower, run, named=False)
+    drawing.legend_below(figure, columns)
     return figure
 
 
@@ -110,7 +102,7 @@ def _plot_evs(
         sent_gbps = gbps(run, 1.0) * (until - since) * 8 / width
         axes.plot(us_per_s(run) * moments, sent_gbps, color=colour, label=name)
     axes.set_ylabel("sent on the EV\n(Gb/s, real-equivalent)")
-    axes.set_xlabel(TIME_LABEL)
+    axes.set_xlabel(drawing.TIME_LABEL)
     axes.set_ylim(bottom=0)
 
 

@@ -9,24 +9,7 @@ from matplotlib.figure import Figure
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, between
-from testbed.paper.experiments.drawing import (
-    DASHED,
-    RATE_LABEL,
-    legend_below,
-    limit_line,
-    new_panels,
-    shade_faults,
-    time_axes,
-)
-from testbed.paper.experiments.throughput import (
-    PORTS_GBPS,
-    SETTLE_RTTS,
-    bus_gbps,
-    gbps,
-    only,
-    sliding,
-    us_per_s,
-)
+from testbed.paper.experiments import drawing, throughput
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
@@ -86,7 +69,7 @@ _ALL_REDUCES = (
 
 
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
-    mrc, roce_16, roce_1 = (bus_gbps(runs[name]) for name in _LABELS)
+    mrc, roce_16, roce_1 = (throughput.bus_gbps(runs[name]) for name in _LABELS)
     return (
         at_least("MRC over RoCE with 16 QPs", mrc / roce_16, 1.0, "{:.2f}"),
         at_least("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, 1.0, "{:.2f}"),
@@ -103,16 +86,16 @@ FULLEST_LINK = (
 
 
 def _draw_all_reduce(runs: Runs) -> Figure:
-    figure, (axes,) = new_panels(2.0)
+    figure, (axes,) = drawing.new_panels(2.0)
     names = [*_LABELS][::-1]
     bars = axes.barh(
         [_LABELS[name] for name in names],
-        [bus_gbps(runs[name]) for name in names],
+        [throughput.bus_gbps(runs[name]) for name in names],
         color=[style.ORANGE, style.VERMILLION, style.BLUE],
         height=0.6,
     )
     axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
-    axes.axvline(PORTS_GBPS, color=style.BLACK, linestyle=DASHED)
+    axes.axvline(throughput.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
     return figure
 
@@ -126,14 +109,17 @@ def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """What each flow placed per second before the fault and some round trips after it."""
     (fault,) = run.summary.faults
     start, rtt = fault.effective_s or 0.0, run.data.base_rtt_s
-    before, after = (start - 2 * rtt, start), (start + SETTLE_RTTS * rtt, run_end(run.data))
+    before, after = (
+        (start - 2 * rtt, start),
+        (start + throughput.SETTLE_RTTS * rtt, run_end(run.data)),
+    )
     rates = [[flow.delivery.goodput_bps(*span) for span in (before, after)] for flow in run.flows]
     steady, later = np.array(rates).T
     return steady, later
 
 
 def _judge_many(runs: Runs) -> tuple[Check, ...]:
-    run = only(runs)
+    run = throughput.only(runs)
     steady, later = _goodput(run)
     links = np.array([flow.flow.attainable_bps for flow in run.flows])
     return (
@@ -150,22 +136,22 @@ def _judge_many(runs: Runs) -> tuple[Check, ...]:
 
 
 def _draw_many(runs: Runs) -> Figure:
-    run = only(runs)
-    figure, (axes,) = new_panels(2.6)
+    run = throughput.only(runs)
+    figure, (axes,) = drawing.new_panels(2.6)
     rtt, end = run.data.base_rtt_s, run_end(run.data)
     moments = np.arange(0, end, rtt / 8)
-    rates = np.array([sliding(run, [flow], moments, rtt) for flow in run.flows])
+    rates = np.array([throughput.sliding(run, [flow], moments, rtt) for flow in run.flows])
     low, middle, high = np.quantile(rates, (0.01, 0.5, 0.99), axis=0)
-    x = us_per_s(run) * moments
+    x = throughput.us_per_s(run) * moments
     axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
     axes.plot(x, middle, color=style.BLUE, label="the median flow")
-    attainable = gbps(run, run.flows[0].flow.attainable_bps)
-    limit_line(axes, attainable, "attainable")
-    shade_faults(axes, run)
+    attainable = throughput.gbps(run, run.flows[0].flow.attainable_bps)
+    drawing.limit_line(axes, attainable, "attainable")
+    drawing.shade_faults(axes, run)
     axes.set_ylim(0, 1.2 * attainable)
-    time_axes(axes, run)
-    axes.set_ylabel(RATE_LABEL)
-    legend_below(figure, 4)
+    drawing.time_axes(axes, run)
+    axes.set_ylabel(drawing.RATE_LABEL)
+    drawing.legend_below(figure, 4)
     return figure
 
 
