@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from testbed.campaign.job import FIRST_SEED, Form
-from testbed.campaign.store import Runs
 from testbed.paper.checks import Check
 
 if TYPE_CHECKING:
@@ -84,24 +83,21 @@ class PaperFigure:
     Attributes:
         number: how the paper numbers it, and how a user names it: `9a`.
         variants: the runs it needs.
-        measure: judges the runs with one seed.
+        measure: judges the runs with one seed, or with all seeds, each an argument.
         draw: draws them as the paper does; called within `results.report.figures.style.style()`.
+        compares_seeds: whether it is judged and drawn of the runs of all seeds at once.
         seeds: with how many seeds its runs are made at least.
         emulated_seeds: with which ones it is emulated instead, unless more are requested.
-        measure_seeds: judges the runs of all seeds at once, in place of `measure`: where they
-            have to be compared.
-        draw_seeds: draws the runs of all seeds at once, in place of `draw`.
         large: whether it is made only by its number, or with everything (`make figures-full`).
     """
 
     number: str
     variants: tuple[Variant, ...]
-    measure: Callable[[Runs], tuple[Check, ...]]
-    draw: Callable[[Runs], "Figure"]
+    measure: Callable[..., tuple[Check, ...]]
+    draw: Callable[..., "Figure"]
+    compares_seeds: bool = False
     seeds: int = 1
     emulated_seeds: tuple[int, ...] = ()
-    measure_seeds: Callable[[Sequence[Runs]], tuple[Check, ...]] | None = None
-    draw_seeds: Callable[[Sequence[Runs]], "Figure"] | None = None
     large: bool = False
 
     @property

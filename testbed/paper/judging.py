@@ -65,20 +65,18 @@ def _measure(
     by_seed: dict[int, Runs] = {
         seed: {name: run for name, (_, run) in runs.items()} for seed, runs in complete.items()
     }
-    checks_by_seed = [figure.measure(runs) for runs in by_seed.values()]
-    checks = repeated(checks_by_seed)
-    if figure.measure_seeds is not None:
-        checks = figure.measure_seeds([*by_seed.values()])
     drawn, seeds = None, [*by_seed]
+    if figure.compares_seeds:
+        checks = figure.measure(*by_seed.values())
+    else:
+        checks_by_seed = [figure.measure(runs) for runs in by_seed.values()]
+        checks = repeated(checks_by_seed)
+        drawn = seeds[most_typical(checks_by_seed)]
+        seeds = [drawn]
+    summaries = [summary for seed in seeds for summary in _doubted(complete[seed].values())]
+    worst = max(summaries, key=lambda summary: STATES.index(summary.verdict))
     with style():
-        if figure.draw_seeds is not None:
-            drawing = figure.draw_seeds([*by_seed.values()])
-        else:
-            drawn = seeds[most_typical(checks_by_seed)]
-            seeds = [drawn]
-            drawing = figure.draw(by_seed[drawn])
-        summaries = [summary for seed in seeds for summary in _doubted(complete[seed].values())]
-        worst = max(summaries, key=lambda summary: STATES.index(summary.verdict))
+        drawing = figure.draw(*(by_seed[seed] for seed in seeds))
         save(drawing, outcome_store.directory, figure.stem, worst)
     checked = tuple(CheckOutcome.model_validate(check, from_attributes=True) for check in checks)
     return {"checks": checked, "seeds": tuple(complete), "drawn": drawn}

@@ -93,7 +93,7 @@ def checks_of(short: Short, directory: Path) -> list[Check]:
     variants = figure.variants_in("simulated")
     runs = {one.name: _made(one, short.factor, directory) for one in variants}
     with style():
-        _ = figure.draw(runs) if figure.draw_seeds is None else figure.draw_seeds([runs])
+        figure.draw(runs)
     checks = figure.measure(runs)
     assert {*short.without} <= {check.what for check in checks}
     return [check for check in checks if check.what not in short.without]

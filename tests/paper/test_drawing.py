@@ -25,9 +25,8 @@ COSTLY: Mapping[str, Mapping[str, Any]] = {
 @pytest.mark.parametrize("figure", [FAILOVER, ABLATION], ids=lambda figure: str(figure.number))
 def test_the_spread_of_seeds_is_drawn(figure: PaperFigure) -> None:
     usual, costly = (CASES[figure.number].runs(**wrong) for wrong in ({}, COSTLY[figure.number]))
-    assert figure.draw_seeds is not None
     with style():
-        alike, spread = (figure.draw_seeds(seeds) for seeds in ([usual], [usual, costly]))
+        alike, spread = (figure.draw(*seeds) for seeds in ([usual], [usual, costly]))
     assert not _whiskers(alike)
     found = _whiskers(spread)
     assert found

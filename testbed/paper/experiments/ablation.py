@@ -151,32 +151,28 @@ def _comparisons(seeds: Sequence[Runs]) -> Iterator[_Comparison]:
                     yield _Comparison(what, whole, other, saved)
 
 
-def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
+def _measure(*seeds: Runs) -> tuple[Check, ...]:
     """Check that no cost is lower without a mechanism, and the cost that it saves is higher."""
     return tuple(comparison.check for comparison in _comparisons(seeds))
 
 
-def _draw(seeds: Sequence[Runs]) -> Figure:
+def _draw(*seeds: Runs) -> Figure:
     """Draw a line for each comparison: the spread of MRC's cost and of that without, over MRC's."""
     compared = [*_comparisons(seeds)][::-1]
     figure, (axes,) = new_panels(1.0 + 0.24 * len(compared))
     places = range(len(compared))
-    for colour, label in ((style.BLUE, "MRC"), (style.VERMILLION, "without the mechanism")):
-        costs = [
-            estimate(relative(row.whole, row.whole if label == "MRC" else row.other))
-            for row in compared
-        ]
-        for place, cost in zip(places, costs, strict=True):
+    whole = [estimate(relative(row.whole, row.whole)) for row in compared]
+    other = [estimate(relative(row.whole, row.other)) for row in compared]
+    for costs, colour, label in (
+        (whole, style.BLUE, "MRC"),
+        (other, style.VERMILLION, "without the mechanism"),
+    ):
+        for place, cost in enumerate(costs):
             style.whisker(axes, place, cost.low, cost.high)
         axes.plot([cost.median for cost in costs], places, "o", color=colour, ms=5, label=label)
-    for place, cost in enumerate(costs):
-        axes.annotate(
-            f"{cost.median:.2f}",
-            (1, place),
-            xycoords=("axes fraction", "data"),
-            va="center",
-            annotation_clip=False,
-        )
+    beside: Any = {"xycoords": ("axes fraction", "data"), "va": "center", "annotation_clip": False}
+    for place, cost in enumerate(other):
+        axes.annotate(f"{cost.median:.2f}", (1, place), **beside)
     axes.set_yticks(places, [row.what for row in compared])
     axes.set_xscale("log")
     axes.set_xticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
@@ -191,14 +187,11 @@ _TICKS = (0.5, 1, 2, 5, 10, 20)
 
 
 ABLATION = PaperFigure(
-    number="ablation",
-    variants=tuple(
-        variant for trial in TRIALS for variant in (trial.whole, *trial.without.values())
-    ),
-    measure=lambda runs: _measure([runs]),
-    measure_seeds=_measure,
-    draw=lambda runs: _draw([runs]),
-    draw_seeds=_draw,
+    "ablation",
+    tuple(variant for trial in TRIALS for variant in (trial.whole, *trial.without.values())),
+    _measure,
+    _draw,
+    compares_seeds=True,
     seeds=3,
     emulated_seeds=(1, 2, 3),
 )

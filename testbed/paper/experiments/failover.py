@@ -1,6 +1,6 @@
 """A dead link under every transport: how long an application waits, and what is not delivered."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import inf
 from types import MappingProxyType
 from typing import Any
@@ -144,7 +144,7 @@ FEW_TENS_US = 50.0
 """What counts as the "few tens of microseconds" within which the paper bypasses dead paths."""
 
 
-def _measure(seeds: Sequence[Runs]) -> tuple[Check, ...]:
+def _measure(*seeds: Runs) -> tuple[Check, ...]:
     """Check MRC's stall against the paper's words, and compare each transport with MRC."""
     stalls_us = tuple(_stall_us(runs[MRC.name]) for runs in seeds)
     return (
@@ -168,7 +168,7 @@ def _stall_us(run: Run) -> float:
     return inf if fault.stall is None else fault.stall.real_us
 
 
-def _draw(seeds: Sequence[Runs]) -> Figure:
+def _draw(*seeds: Runs) -> Figure:
     """Draw bars with the median of all seeds, and its interval."""
     drawn = {label: variant for label, variant in _DRAWN.items() if variant.name in seeds[0]}
     labels = [*drawn][::-1]
@@ -195,12 +195,11 @@ def _draw(seeds: Sequence[Runs]) -> Figure:
 
 
 FAILOVER = PaperFigure(
-    number="failover",
-    variants=tuple(_DRAWN.values()),
-    measure=lambda runs: _measure([runs]),
-    measure_seeds=_measure,
-    draw=lambda runs: _draw([runs]),
-    draw_seeds=_draw,
+    "failover",
+    tuple(_DRAWN.values()),
+    _measure,
+    _draw,
+    compares_seeds=True,
     seeds=6,
     emulated_seeds=(1, 2, 3),
 )
