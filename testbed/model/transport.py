@@ -40,12 +40,10 @@ class Mrc(Part):
         "more paths than EVs, otherwise none",
     )
     congestion: Literal["fixed", "nscc"] = Field(
-        default="nscc",
-        description="nscc: delay and ECN change the window; fixed: it never changes",
+        default="nscc", description="nscc: delay and ECN change the window; fixed: it never changes"
     )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
-        default=1.5,
-        description="fixed congestion window in BDPs of the host (uet-htsim's maximum)",
+        default=1.5, description="fixed congestion window in BDPs of the host (uet-htsim's maximum)"
     )
     probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=3, description="successful probes in a row after which an EV is used again"

@@ -33,8 +33,7 @@ class Queue(Part):
     """
 
     limit: QueueDepth = Field(
-        default=parse_depth("4 BDP"),
-        description="capacity; further packets are dropped",
+        default=parse_depth("4 BDP"), description="capacity; further packets are dropped"
     )
     ecn: _Ecn = Ecn()
     trim: _Trim = parse_depth("1 BDP")

@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from ipaddress import IPv6Address, IPv6Network
 
-from testbed.model.fabric.addressing import (
-    Path,
-    address,
-    carrier_usids,
-    links_of_path,
-    locator,
-)
+from testbed.model.fabric.addressing import Path, address, carrier_usids, links_of_path, locator
 from testbed.model.fabric.nodes import Node, Port
 from testbed.model.fabric.topology import Topology
 

@@ -90,9 +90,7 @@ TRIALS = (
             "blind spraying": failover.BLIND,
             "go-back-N": failover.GO_BACK,
             "no backups": failover.dead_link(
-                "no-backups",
-                {"kind": "mrc", "evs": 12, "backups": 0.0},
-                excluded=_HALF_AN_HOUR,
+                "no-backups", {"kind": "mrc", "evs": 12, "backups": 0.0}, excluded=_HALF_AN_HOUR
             ),
         },
         {failover.STALL: failover.stall, failover.DEFICIT: failover.deficit},
