@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
-from testbed.paper.checks import Check, at_least, between
+from testbed.paper.checks import Check, at_least
 from testbed.paper.experiments import drawing, throughput
+from testbed.paper.experiments.collectives import MRC, ROCE_1, ROCE_16, Sender, in_order
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
@@ -40,12 +41,6 @@ _PLANES = {"name": "clos-64host", "planes": 4, **_CLOS, "port_rate": "100 Gbit/s
 SHARING = 3
 """Flows of RoCE with 1 QP on the fullest link, with the hash of the first seed."""
 
-_LABELS = {
-    "allreduce-64-mrc": "MRC, 1 QP",
-    "allreduce-64-roce-16": "RoCE, 16 QPs",
-    "allreduce-64-roce-1": "RoCE, 1 QP",
-}
-
 
 def _all_reduce(
     name: str, transport: dict[str, Any], topology: dict[str, Any], seconds: int, carries: float
@@ -68,13 +63,13 @@ _ALL_REDUCES = (
 """Long enough for one all-reduce each."""
 
 
+def _rate(runs: Runs, sender: Sender) -> float:
+    return throughput.bus_gbps(runs[f"allreduce-64-{sender.name}"])
+
+
 def _judge_all_reduce(runs: Runs) -> tuple[Check, ...]:
-    mrc, roce_16, roce_1 = (throughput.bus_gbps(runs[name]) for name in _LABELS)
-    return (
-        at_least("MRC over RoCE with 16 QPs", mrc / roce_16, 1.0, "{:.2f}"),
-        at_least("RoCE with 16 QPs over 1 QP", roce_16 / roce_1, 1.0, "{:.2f}"),
-        between("RoCE with 1 QP, of MRC's rate", roce_1 / mrc, 0.25, 0.65, "{:.0%}", FULLEST_LINK),
-    )
+    mrc, roce_1, roce_16 = (_rate(runs, sender) for sender in (MRC, ROCE_1, ROCE_16))
+    return tuple(in_order(mrc, roce_1, roce_16, FULLEST_LINK))
 
 
 FULLEST_LINK = (
@@ -87,14 +82,9 @@ FULLEST_LINK = (
 
 def _draw_all_reduce(runs: Runs) -> Figure:
     figure, (axes,) = drawing.new_panels(2.0)
-    names = [*_LABELS][::-1]
-    bars = axes.barh(
-        [_LABELS[name] for name in names],
-        [throughput.bus_gbps(runs[name]) for name in names],
-        color=[style.ORANGE, style.VERMILLION, style.BLUE],
-        height=0.6,
-    )
-    axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
+    for sender in (ROCE_1, ROCE_16, MRC):
+        bars = axes.barh(sender.label, _rate(runs, sender), color=sender.colour, height=0.6)
+        axes.bar_label(bars, fmt="%.0f", padding=4, fontsize=7)
     axes.axvline(throughput.PORTS_GBPS, color=style.BLACK, linestyle=drawing.DASHED)
     axes.set_xlabel("bus bandwidth per host (Gb/s, real-equivalent)")
     return figure
