@@ -20,6 +20,7 @@ from testbed.fabric.interfaces import TUN_REMEDY, open_tun
 from testbed.fabric.layout import SID_DEVICE
 from testbed.fabric.link_model import libbpf, link_model, shaping
 from testbed.fabric.netlink import requests
+from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
 from testbed.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.fabric.netlink.requests import Interface
@@ -29,6 +30,9 @@ from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
 from testbed.model.fabric.topology import LINK_MTU
 from testbed.sandbox import namespaces
+
+MPTCP = "MPTCP"
+"""The name of a capability: subflows by every address that a host announces."""
 
 _NODE = "probe"
 _TUN = "probe-tun"
@@ -47,13 +51,18 @@ _NETEM_DELAY_NS = 1_000_000
 _KERNELS = "Ubuntu 24.04, Debian 12 or 13, Fedora 41, or any kernel from 6.1 on with their options"
 
 
-def require() -> None:
+def require(*names: str) -> None:
     """Make sure that a fabric can be built here.
+
+    Args:
+        names: optional capabilities that are needed as well, such as `MPTCP`.
 
     Raises:
         MachineError: it cannot; names the first missing capability and the remedy.
     """
-    for finding in examine(Capabilities().required()):
+    capabilities = Capabilities()
+    optional = [attempt for attempt in capabilities.optional() if attempt.name in names]
+    for finding in examine((*capabilities.required(), *optional)):
         if not finding.ok:
             raise MachineError(f"{finding.name}: {finding.detail}", finding.remedy)
 
@@ -126,9 +135,9 @@ class Capabilities:
                 "the transports tcp and mptcp; propagation delay of ordinary traffic",
             ),
             (
-                "MPTCP",
-                "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP",
-                _mptcp,
+                MPTCP,
+                f"a kernel with CONFIG_MPTCP: {_KERNELS}",
+                self._mptcp,
                 "comparing with MPTCP",
             ),
         )
@@ -222,6 +231,11 @@ class Capabilities:
             finally:
                 os.close(device)
 
+    def _mptcp(self) -> None:
+        with self._node.entered(), GenericNetlink(_NODE) as generic:
+            socket.socket(socket.AF_INET6, socket.SOCK_STREAM, _IPPROTO_MPTCP).close()
+            generic.announce_to_mptcp_peers([IPv6Address("5f00:0:5::")])
+
 
 def _ipv6() -> str | None:
     return None if Path("/proc/sys/net/ipv6").is_dir() else "the kernel has it switched off"
@@ -255,7 +269,3 @@ def _libbpf() -> None:
 def _link_model() -> None:
     if missing := link_model.missing():
         raise missing
-
-
-def _mptcp() -> None:
-    socket.socket(socket.AF_INET6, socket.SOCK_STREAM, _IPPROTO_MPTCP).close()

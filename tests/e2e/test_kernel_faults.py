@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from tests.e2e.conftest import CommandLine
+from tests.machine import skip_without
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
 
@@ -29,6 +30,8 @@ def _run(testbed: CommandLine, transport: str, fault: dict[str, Any]) -> dict[st
 @pytest.mark.parametrize("transport", ["tcp", "mptcp"])
 def test_a_longer_link_is_felt(testbed: CommandLine, transport: str) -> None:
     """Four T0-T1 links a round trip, 5 us each, dilated: no path is as short as it was."""
+    if transport == "mptcp":
+        skip_without("MPTCP")
     fault = {"kind": "delay", "target": "links", "extra": "5 us", "at": "1500 ms", "for": "2 s"}
     summary = _run(testbed, transport, fault)
     qp = pl.read_parquet(Path(summary["run"]) / "qp.parquet")

@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tests.e2e.conftest import UNDRAWN, CommandLine
+from tests.machine import skip_without
 from tests.waiting import WATCHDOG_S
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
@@ -48,6 +49,7 @@ def test_tcp_is_held_up_by_a_dead_path_and_delivers_everything(testbed: CommandL
 
 
 def test_mptcp_has_a_subflow_in_every_plane(testbed: CommandLine) -> None:
+    skip_without("MPTCP")
     fault = {"kind": "blackhole", "target": "p1_t0_0--p1_t1_1", "at": "2 s", "for": "800 ms"}
     summary = _run(testbed, UNDRAWN, transport={"kind": "mptcp"}, timeline=[fault])
     integrity = summary["integrity"]
@@ -61,6 +63,7 @@ def test_mptcp_has_a_subflow_in_every_plane(testbed: CommandLine) -> None:
 
 def test_mptcp_sends_both_ways_without_pausing(testbed: CommandLine) -> None:
     """What is dropped at the edge of a window comes again only by a timer of about a second."""
+    skip_without("MPTCP")
     pair = {"kind": "write_bw", "pairs": [["h0", "h4"]], "message_size": "1 MiB"}
     summary = _run(
         testbed, UNDRAWN, topology="clos-4plane", transport={"kind": "mptcp"}, workload=pair

@@ -36,6 +36,7 @@ from testbed.model.fabric.addressing import (
 from testbed.model.fabric.names import link_of
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
+from tests.machine import skip_without
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, in_node
@@ -43,15 +44,6 @@ from .packets import HEADER, arrives, in_node
 ECHO_REQUEST, ECHO_REPLY = 128, 129
 IPPROTO_MPTCP = 262
 ECT_0 = 2
-
-
-def has_mptcp() -> bool:
-    """Whether this kernel speaks MPTCP."""
-    try:
-        socket.socket(socket.AF_INET6, socket.SOCK_STREAM, IPPROTO_MPTCP).close()
-    except OSError:
-        return False
-    return True
 
 
 @contextmanager
@@ -273,9 +265,9 @@ def test_marks_of_the_fabric_reach_tcp_behind_end_dt6() -> None:
 
 
 @pytest.mark.root
-@pytest.mark.skipif(not has_mptcp(), reason="this kernel has no MPTCP")
 def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
     """Both planes carry a good part of the bytes, and together they are faster than one."""
+    skip_without("MPTCP")
     src, dst = tiny.hosts
     size = 2 << 20
 

@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from testbed.endpoint.kernel.qp import protocol_of
+from testbed.fabric.capabilities import MPTCP, require
 from testbed.fabric.interfaces import TUN_DEVICE, TUN_REMEDY
 from testbed.model.errors import MachineError
 from testbed.model.transport import Mptcp, Tcp, Transport
@@ -22,15 +22,10 @@ def require_stack(transport: Transport) -> None:
         return
     if not os.access(TUN_DEVICE, os.R_OK | os.W_OK):
         raise MachineError(f"there is no {TUN_DEVICE}", TUN_REMEDY)
-    try:
-        probe = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, protocol_of(transport))
-    except OSError as error:
-        raise MachineError(
-            f"this kernel has no MPTCP ({error.strerror})",
-            "sysctl net.mptcp.enabled=1, or a kernel with CONFIG_MPTCP",
-        ) from error
+    if isinstance(transport, Mptcp):
+        require(MPTCP)
     name = transport.congestion
-    with probe:
+    with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
         try:
             probe.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
         except OSError as error:

@@ -14,6 +14,7 @@ from pyroute2.netlink import (
     CTRL_CMD_GETFAMILY,
     GENL_ID_CTRL,
     NETLINK_GENERIC,
+    NLA_F_NESTED,
     ctrlmsg,
     genlmsg,
 )
@@ -41,6 +42,21 @@ class Seg6Message(genlmsg):  # type: ignore[misc] # pyroute2 is untyped
 
     __slots__ = ()
     nla_map = (("SEG6_ATTR_UNSPEC", "none"), ("SEG6_ATTR_DST", "ip6addr"))
+
+
+class MptcpMessage(mptcp_msg):  # type: ignore[misc] # pyroute2 is untyped
+    """A message of the family mptcp_pm, whose address is marked as nested.
+
+    pyroute2 does not mark it, and Linux 6.1 refuses it then.
+    """
+
+    __slots__ = ()
+
+    class pm_addr(mptcp_msg.pm_addr):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+        """An address."""
+
+        __slots__ = ()
+        nla_flags = NLA_F_NESTED
 
 
 class GenericNetlink(Netlink):
@@ -75,7 +91,7 @@ class GenericNetlink(Netlink):
             ("MPTCP_PM_ATTR_RCV_ADD_ADDRS", MPTCP_MAX_SUBFLOWS),
             ("MPTCP_PM_ATTR_SUBFLOWS", MPTCP_MAX_SUBFLOWS),
         ]
-        self._command(mptcp_msg, family, MPTCP_PM_CMD_SET_LIMITS, limits, description)
+        self._command(MptcpMessage, family, MPTCP_PM_CMD_SET_LIMITS, limits, description)
         for address in addresses:
             fields = [
                 ("MPTCP_PM_ADDR_ATTR_FAMILY", socket.AF_INET6),
@@ -83,7 +99,7 @@ class GenericNetlink(Netlink):
                 ("MPTCP_PM_ADDR_ATTR_FLAGS", MPTCP_PM_ADDR_FLAG_SIGNAL),
             ]
             attributes = [("MPTCP_PM_ATTR_ADDR", {"attrs": fields})]
-            self._command(mptcp_msg, family, MPTCP_PM_CMD_ADD_ADDR, attributes, description)
+            self._command(MptcpMessage, family, MPTCP_PM_CMD_ADD_ADDR, attributes, description)
 
     def _family(self, name: str, description: str) -> int:
         attributes = [("CTRL_ATTR_FAMILY_NAME", name)]
