@@ -13,13 +13,9 @@ if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
 
-ScenarioName = Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")]
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="A topology's name or file.")]
 Src = Annotated[str, typer.Argument(metavar="SRC", help="The sending host, such as h0.")]
 Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, such as h4.")]
-Seed = Annotated[
-    int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")
-]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Pcap = Annotated[
     list[str] | None,
@@ -32,11 +28,6 @@ NoFigures = Annotated[
 Results = Annotated[
     Path, typer.Option("--results", metavar="DIR", help="The directory of all results.")
 ]
-Folder = Annotated[
-    str | None,
-    typer.Option("--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."),
-]
-"""The directory within that of `--results` in which the run's directory is made, for campaigns."""
 
 
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.options import TopologyName, hosts_named
+from testbed.command_options import with_options
 from testbed.model.errors import InputError
 from testbed.perftest import options
-from testbed.perftest.parameters import Parameters, Tool
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -17,51 +17,40 @@ Src = Annotated[str | None, typer.Option("--src", metavar="HOST", help="The clie
 Dst = Annotated[str | None, typer.Option("--dst", metavar="HOST", help="The server.")]
 
 
+@with_options(options.bandwidth, "measurement")
 def write_bw(
     topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
-    size: options.BandwidthSize = options.BANDWIDTH_SIZE,
-    iters: options.Iters = options.BANDWIDTH_ITERS,
-    all_sizes: options.All = False,
-    qp: options.Qps = 1,
-    tx_depth: options.TxDepth = options.TX_DEPTH,
-    bidirectional: options.Bidirectional = False,
-    report_gbits: options.ReportGbits = False,
-    as_json: options.Json = False,
+    *,
+    measurement: options.Measurement,
 ) -> None:
     """Measure the bandwidth of WRITEs, as ib_write_bw does (root).
 
     Without --src and --dst it measures between two hosts of a rack and between two racks. The
     program is also in testbed shell: h4 write_bw &, then h0 write_bw h4.
     """
-    sizes = options.sizes(size, all_sizes=all_sizes)
-    parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
-    extra = (*(["--report_gbits"] if report_gbits else []), *(["--json"] if as_json else []))
-    _measure(topology, src, dst, parameters, *extra)
+    _measure(topology, src, dst, measurement)
 
 
+@with_options(options.latency, "measurement")
 def write_lat(
     topology: TopologyName = "clos-4plane",
     src: Src = None,
     dst: Dst = None,
-    size: options.LatencySize = options.LATENCY_SIZE,
-    iters: options.Iters = options.LATENCY_ITERS,
-    all_sizes: options.All = False,
-    as_json: options.Json = False,
+    *,
+    measurement: options.Measurement,
 ) -> None:
     """Measure the latency of a WRITE, as ib_write_lat does (root).
 
     Without --src and --dst it measures between two hosts of a rack and between two racks. The
     program is also in testbed shell: h4 write_lat &, then h0 write_lat h4.
     """
-    sizes = options.sizes(size, all_sizes=all_sizes)
-    parameters = Parameters(Tool.LATENCY, sizes, iters)
-    _measure(topology, src, dst, parameters, *(["--json"] if as_json else []))
+    _measure(topology, src, dst, measurement)
 
 
 def _measure(
-    topology: str, src: str | None, dst: str | None, parameters: Parameters, *extra: str
+    topology: str, src: str | None, dst: str | None, measurement: options.Measurement
 ) -> None:
     from testbed.fabric.capabilities import require
     from testbed.files.topologies import load_topology
@@ -70,7 +59,7 @@ def _measure(
     fabric = load_topology(topology)
     pairs = _pairs(fabric, src, dst)
     require()
-    raise typer.Exit(measure(fabric, pairs, parameters, *extra))
+    raise typer.Exit(measure(fabric, pairs, measurement))
 
 
 def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tuple[Node, Node]]":

@@ -3,26 +3,16 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.options import (
-    Folder,
-    Json,
-    NoFigures,
-    Pcap,
-    Results,
-    ScenarioName,
-    Seed,
-    require_links,
-)
-from testbed.cli.running import checked_scenario, machine_capacity, new_run
+from testbed.cli.options import Json, NoFigures, Pcap, require_links
+from testbed.cli.running import machine_capacity
 from testbed.cli.screen import print_warning
-from testbed.cli.series import Into, Repeat, Set, Sweep, run_series, series_options
-from testbed.cli.summary import end_with
+from testbed.cli.series import RunOptions, make_runs, run_options
+from testbed.command_options import with_options
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
 
@@ -32,16 +22,13 @@ if TYPE_CHECKING:
     from testbed.campaign.series import Settings
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
+    from testbed.results.run_directory import RunDirectory
 
 
+@with_options(run_options, "options")
 def run(
-    name: ScenarioName,
-    results: Results = Path("results"),
-    seed: Seed = None,
-    repeat: Repeat = 1,
-    sweep: Sweep = None,
-    set_: Set = None,
-    into: Into = None,
+    *,
+    options: RunOptions,
     pcap: Pcap = None,
     hold: Annotated[
         bool, typer.Option("--hold", help="Keep the fabric up after the end, until Ctrl-C.")
@@ -60,7 +47,6 @@ def run(
             help="End the run when the machine is too late for it to be trusted; keep nothing.",
         ),
     ] = False,
-    folder: Folder = None,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -71,62 +57,40 @@ def run(
     written. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not met,
     2 wrong input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
-    series, links = series_options(set_, sweep, repeat, into), pcap or []
-    holding = _hold(hold=hold, limit=hold_for, several=series.several)
+    links = pcap or []
+    holding = _hold(hold=hold, limit=hold_for, several=options.several)
 
     def load(case: "Settings") -> "Scenario":
-        return _checked(name, series.settings, case, seed, links, force=force)
+        return _checked(options, case, links, force=force)
 
-    scenario = load({})
-    if series.several:
-        plan = series.plan(scenario, simulated=False)
-        flags = {"--no-figures": no_figures, "--force": force, "--stop-if-late": stop_if_late}
-        options = (*(flag for flag, is_set in flags.items() if is_set), *_pcap_options(links))
-        run_series(plan, into, load, options, results=results, as_json=as_json)
+    def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
+        from testbed.experiment import run_experiment
 
-    from testbed.experiment import run_experiment
-    from testbed.results.analyse import analyse
-
-    with (
-        new_run(scenario, results, folder) as (directory, progress),
-        _ending_hold_by_ctrl_c(holding, progress) as report,
-    ):
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)
-        run_experiment(
-            scenario,
-            directory.path,
-            report,
-            dict.fromkeys(links),
-            holding,
-            stop_if_late=stop_if_late,
-        )
-        report("analysing", 1.0)
-        summary = analyse(directory.path, drawn=not no_figures)
-    end_with(summary, directory, drawn=not no_figures, as_json=as_json)
+        captured = dict.fromkeys(links)
+        with _ending_hold_by_ctrl_c(holding, progress) as report:
+            run_experiment(
+                scenario, directory.path, report, captured, holding, stop_if_late=stop_if_late
+            )
+
+    flags = {"--force": force, "--stop-if-late": stop_if_late}
+    further = [flag for flag, is_set in flags.items() if is_set]
+    further += [option for link in links for option in ("--pcap", link)]
+    make_runs(
+        options, load, record, further, simulated=False, no_figures=no_figures, as_json=as_json
+    )
 
 
-def _pcap_options(links: list[str]) -> list[str]:
-    return [option for link in links for option in ("--pcap", link)]
-
-
-def _checked(
-    name: str,
-    settings: "Settings",
-    swept: "Settings",
-    seed: int | None,
-    pcap: list[str],
-    *,
-    force: bool,
-) -> "Scenario":
+def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: bool) -> "Scenario":
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    scenario = checked_scenario(name, _dilation, settings, swept, seed)
+    scenario = options.scenario(_dilation, swept)
     require_links(scenario.topology, pcap)
     _require_no_pause(scenario)
     require_room(scenario)
-    _require_capacity(name, scenario, force=force)
+    _require_capacity(options.name, scenario, force=force)
     return scenario
 
 

@@ -1,4 +1,4 @@
-"""What the commands that make runs share: loading, the machine's capacity, signals and endings."""
+"""What the commands that make runs share: the machine's capacity, signals and endings."""
 
 import signal
 import traceback
@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from testbed.cli.screen import print_error, print_warning, showing_progress
-from testbed.model.errors import (
-    InputError,
-    LateError,
-    RunFailedError,
-    TestbedError,
-)
+from testbed.model.errors import LateError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED
 
 if TYPE_CHECKING:
-    from testbed.campaign.series import Settings
     from testbed.experiment.capacity import Capacity
-    from testbed.files.scenarios import Dilation
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -36,45 +29,6 @@ class _Stopped(KeyboardInterrupt):
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
-
-
-def require_seed(seed: int) -> None:
-    """Check a seed given on the command line.
-
-    Raises:
-        InputError: it is out of range.
-    """
-    from testbed.model.scenario import MAX_SEED
-
-    if not 0 <= seed <= MAX_SEED:
-        raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")
-
-
-def checked_scenario(
-    name: str, dilation: "Dilation", settings: "Settings", swept: "Settings", seed: int | None
-) -> "Scenario":
-    """Load a scenario with the options of the command line, and print its remarks as warnings.
-
-    Args:
-        name: its name or file.
-        dilation: finds the dilation for `auto`.
-        settings: the values of `--set`.
-        swept: the values of one case of `--sweep`.
-        seed: the value of `--seed`, if any.
-
-    Raises:
-        InputError: there is no such scenario, or it or an option is wrong.
-    """
-    from testbed.files.scenarios import load_scenario
-    from testbed.model.checks import remarks
-
-    scenario = load_scenario(name, dilation, settings, swept)
-    if seed is not None:
-        require_seed(seed)
-        scenario = scenario.model_copy(update={"seed": seed})
-    for remark in remarks(scenario):
-        print_warning(f"{name}: {remark}")
-    return scenario
 
 
 @contextmanager

@@ -1,18 +1,21 @@
 """`write_bw` and `write_lat` in a host of a fabric: `h4 write_bw &`, then `h0 write_bw h4`."""
 
 import gc
+import os
 import sys
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
+from testbed.command_options import Command, with_options
 from testbed.endpoint.device import open_device
 from testbed.endpoint.rendezvous import PORT, host_called
 from testbed.model.errors import TestbedError
 from testbed.perftest import options
 from testbed.perftest.ends import call, serve
-from testbed.perftest.parameters import Parameters, Tool
-from testbed.perftest.results import Show, heading, lateness
+from testbed.perftest.parameters import Parameters, Show
+from testbed.perftest.results import as_text, heading, lateness
 
 Server = Annotated[
     str | None, typer.Argument(help="The host that the other end runs in; none: be that end.")
@@ -30,38 +33,32 @@ def write_lat() -> None:
     _main(_latency)
 
 
+@with_options(options.bandwidth, "measurement")
 def _bandwidth(
-    server: Server = None,
-    size: options.BandwidthSize = options.BANDWIDTH_SIZE,
-    iters: options.Iters = options.BANDWIDTH_ITERS,
-    all_sizes: options.All = False,
-    qp: options.Qps = 1,
-    tx_depth: options.TxDepth = options.TX_DEPTH,
-    bidirectional: options.Bidirectional = False,
-    report_gbits: options.ReportGbits = False,
-    as_json: options.Json = False,
-    port: Port = PORT,
+    server: Server = None, *, measurement: options.Measurement, port: Port = PORT
 ) -> None:
     """RDMA WRITEs one after another: bandwidth. The end that listens follows the caller."""
-    sizes = options.sizes(size, all_sizes=all_sizes)
-    parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
-    _run(server, port, parameters, Show(report_gbits, as_json))
+    _measure(server, *measurement, port)
 
 
-def _latency(
-    server: Server = None,
-    size: options.LatencySize = options.LATENCY_SIZE,
-    iters: options.Iters = options.LATENCY_ITERS,
-    all_sizes: options.All = False,
-    as_json: options.Json = False,
-    port: Port = PORT,
-) -> None:
+@with_options(options.latency, "measurement")
+def _latency(server: Server = None, *, measurement: options.Measurement, port: Port = PORT) -> None:
     """An RDMA WRITE to and fro: half its round trip. The end that listens follows the caller."""
-    sizes = options.sizes(size, all_sizes=all_sizes)
-    _run(server, port, Parameters(Tool.LATENCY, sizes, iters), Show(as_json=as_json))
+    _measure(server, *measurement, port)
 
 
-def _run(server: str | None, port: int, parameters: Parameters, show: Show) -> None:
+def measure(server: str | None, parameters: Parameters, show: Show) -> int:
+    """Measure from the host that this process is in; return the exit status.
+
+    Args:
+        server: the host of the other end; None: be that end.
+        parameters: what is measured; the caller decides.
+        show: how the caller prints it.
+    """
+    return _exit_status(lambda: _measure(server, parameters, show, PORT))
+
+
+def _measure(server: str | None, parameters: Parameters, show: Show, port: int) -> None:
     gc.freeze()
     gc.disable()  # nothing here makes cycles; a collection would stop the device at a bad moment
     with open_device() as device:
@@ -73,7 +70,7 @@ def _run(server: str | None, port: int, parameters: Parameters, show: Show) -> N
         if not show.as_json:
             _print(heading(parameters, topology, src, dst))
         rows = call(device, dst, port, parameters)
-        _print(show.text(rows, topology, src, dst))
+        _print(as_text(rows, show, topology, src, dst))
         if remark := lateness(device.late, device.arrived):
             sys.stderr.write(f"warning: {remark}\n")
 
@@ -83,15 +80,21 @@ def _print(text: str) -> None:
     sys.stdout.flush()
 
 
-def _main(command: options.Command) -> None:
-    """Run a program of one command; every error becomes a message and an exit status."""
+def _main(command: Command) -> None:
+    """Run a program of one command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(command)
+    sys.exit(_exit_status(app))
+
+
+def _exit_status(work: Callable[[], object]) -> int:
+    """Do something; every error becomes a message and an exit status."""
     try:
-        app()
+        work()
     except TestbedError as error:
         sys.stderr.write(f"error: {error}\n")
-        sys.exit(error.exit_status)
+        return error.exit_status
     except (ConnectionError, TimeoutError) as error:
         sys.stderr.write(f"error: {error}\n")
-        sys.exit(1)
+        return 1
+    return os.EX_OK

@@ -1,24 +1,12 @@
-"""perftest's options, where the programs in a host and the commands outside share them."""
+"""perftest's options, which the programs in a host and the commands outside share."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, NamedTuple
 
 import typer
 
-from testbed.perftest.parameters import ALL_SIZES
+from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool
 
-Command = Callable[..., Any]
-
-BANDWIDTH_SIZE = 65_536
-BANDWIDTH_ITERS = 500
-LATENCY_SIZE = 2
-LATENCY_ITERS = 100
-TX_DEPTH = 128
-"""perftest's own defaults, but for the iterations, 5000 and 1000 there: one takes 10,000 times
-longer here."""
-
-BandwidthSize = Annotated[int, typer.Option("--size", "-s", help="Bytes of a message.")]
-LatencySize = Annotated[int, typer.Option("--size", "-s", help="Bytes of a message.")]
+Size = Annotated[int, typer.Option("--size", "-s", help="Bytes of a message.")]
 Iters = Annotated[int, typer.Option("--iters", "-n", help="Messages of each QP and direction.")]
 All = Annotated[bool, typer.Option("--all", "-a", help="Sizes from 2 bytes to 8 MiB.")]
 Qps = Annotated[int, typer.Option("--qp", "-q", help="Queue pairs.")]
@@ -28,6 +16,36 @@ ReportGbits = Annotated[bool, typer.Option("--report_gbits", help="Gbit/s instea
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, a line a pair, for programs.")]
 
 
-def sizes(size: int, *, all_sizes: bool) -> tuple[int, ...]:
-    """The sizes that the options ask for."""
-    return ALL_SIZES if all_sizes else (size,)
+class Measurement(NamedTuple):
+    """What is measured, and how it is printed."""
+
+    parameters: Parameters
+    show: Show
+
+
+def bandwidth(
+    size: Size = 65_536,
+    iters: Iters = 500,
+    all_sizes: All = False,
+    qp: Qps = 1,
+    tx_depth: TxDepth = 128,
+    bidirectional: Bidirectional = False,
+    report_gbits: ReportGbits = False,
+    as_json: Json = False,
+) -> Measurement:
+    """The options of write_bw.
+
+    The defaults are perftest's own, but for the iterations, 5000 there, and 1000 of write_lat: one
+    takes 10,000 times longer here.
+    """
+    sizes = ALL_SIZES if all_sizes else (size,)
+    parameters = Parameters(Tool.BANDWIDTH, sizes, iters, qp, tx_depth, bidirectional)
+    return Measurement(parameters, Show(report_gbits, as_json))
+
+
+def latency(
+    size: Size = 2, iters: Iters = 100, all_sizes: All = False, as_json: Json = False
+) -> Measurement:
+    """The options of write_lat."""
+    sizes = ALL_SIZES if all_sizes else (size,)
+    return Measurement(Parameters(Tool.LATENCY, sizes, iters), Show(as_json=as_json))

@@ -1,53 +1,53 @@
 """Both ends of a measurement, in a fabric that is brought up for it."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.perftest.parameters import Parameters
-from testbed.sandbox.processes import call
+from testbed.perftest import in_host
+from testbed.perftest.options import Measurement
+from testbed.sandbox.namespaces import enter_netns
+from testbed.sandbox.processes import Child, call, spawn
 
 
 def measure(
-    topology: Topology, pairs: Sequence[tuple[Node, Node]], parameters: Parameters, *extra: str
+    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Measurement
 ) -> int:
-    """Build the fabric in a sandbox and run the program in two hosts, one pair after the other.
+    """Build the fabric in a sandbox and measure in two hosts, one pair after the other.
 
     It prints what it finds. Returns the exit status, the first that is not 0.
 
     Args:
         topology: the fabric.
         pairs: who calls and who is called.
-        parameters: what is measured.
-        extra: more options of the program's.
+        measurement: what is measured, and how it is printed.
     """
-    options = (*parameters.as_options(), *extra)
-    return call(lambda: _in_sandbox(topology, pairs, str(parameters.tool), options))
+    return call(lambda: _in_sandbox(topology, pairs, measurement))
 
 
 def _in_sandbox(
-    topology: Topology, pairs: Sequence[tuple[Node, Node]], tool: str, options: Sequence[str]
+    topology: Topology, pairs: Sequence[tuple[Node, Node]], measurement: Measurement
 ) -> int:
-    program = str(Path(sys.executable).with_name(tool))
     with Fabric(topology) as fabric:
         fabric.verify()
         fabric.sweep()
         OrdinaryTraffic(topology, fabric.namespaces).install()
         for src, dst in pairs:
-            caller, called = (fabric.net[node.name].enter_command for node in (src, dst))
-            with subprocess.Popen([*called, program]) as server:  # noqa: S603 - the project's program
-                client = subprocess.run(  # noqa: S603 - the project's program
-                    [*caller, program, dst.name, *options], check=False
-                )
-                if client.returncode:
-                    server.kill()
-                    return client.returncode
-            if server.returncode:
-                return server.returncode
+            with _start(dst, None, measurement) as server:
+                status = _start(src, dst.name, measurement).result() or server.result()
+            if status:
+                return int(status)
     return os.EX_OK
+
+
+def _start(host: Node, server: str | None, measurement: Measurement) -> Child:
+    """Start an end in a host: the caller of a server's host, or the server."""
+
+    def work(_: object) -> int:
+        enter_netns(host.name)
+        return in_host.measure(server, *measurement)
+
+    return spawn(work, title=f"{measurement.parameters.tool} in {host.name}", isolated=False)

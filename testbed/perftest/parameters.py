@@ -62,15 +62,6 @@ class Parameters:
         if problems:
             raise InputError(list(problems))
 
-    def as_options(self) -> tuple[str, ...]:
-        """Return the program's options that ask for this."""
-        sizes = ("--all",) if self.sizes == ALL_SIZES else ("--size", str(self.sizes[0]))
-        common = (*sizes, "--iters", str(self.iters))
-        if self.tool is Tool.LATENCY:
-            return common
-        both = ("--bidirectional",) if self.bidirectional else ()
-        return (*common, "--qp", str(self.qps), "--tx-depth", str(self.tx_depth), *both)
-
     def as_dict(self) -> dict[str, Any]:
         """The parameters as they are sent to the other end."""
         return asdict(self)
@@ -81,3 +72,11 @@ class Parameters:
         return cls(
             **{**received, "tool": Tool(received["tool"]), "sizes": tuple(received["sizes"])}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """How results are printed: perftest's table, in MiB/s or Gbit/s, or JSON."""
+
+    gbits: bool = False
+    as_json: bool = False

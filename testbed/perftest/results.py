@@ -15,7 +15,7 @@ from testbed.endpoint.device import LATE_RTTS
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
-from testbed.perftest.parameters import Parameters
+from testbed.perftest.parameters import Parameters, Show
 
 BEARABLE = 0.02
 """The share of packets that may be seen late without a warning. Our own choice."""
@@ -144,23 +144,16 @@ def lateness(late: int, arrived: int) -> str | None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Show:
-    """How results are printed: perftest's table, in MiB/s or Gbit/s, or JSON."""
-
-    gbits: bool = False
-    as_json: bool = False
-
-    def text(self, rows: Rows, topology: Topology, src: Node, dst: Node) -> str:
-        """Return the rows between two hosts as text; JSON holds emulated figures."""
-        if self.as_json:
-            pair = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
-            return json.dumps({**pair, "rows": [asdict(row) for row in rows]})
-        latencies = [row for row in rows if isinstance(row, Latency)]
-        if latencies:
-            return _latency_table(latencies, topology.dilation)
-        bandwidths = [row for row in rows if isinstance(row, Bandwidth)]
-        return _bandwidth_table(bandwidths, topology.dilation, gbits=self.gbits)
+def as_text(rows: Rows, show: Show, topology: Topology, src: Node, dst: Node) -> str:
+    """Return the rows between two hosts as text; JSON holds emulated figures."""
+    if show.as_json:
+        pair = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
+        return json.dumps({**pair, "rows": [asdict(row) for row in rows]})
+    latencies = [row for row in rows if isinstance(row, Latency)]
+    if latencies:
+        return _latency_table(latencies, topology.dilation)
+    bandwidths = [row for row in rows if isinstance(row, Bandwidth)]
+    return _bandwidth_table(bandwidths, topology.dilation, gbits=show.gbits)
 
 
 def _bandwidth_table(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool) -> str:

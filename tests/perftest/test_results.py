@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from testbed.model.errors import InputError
 from testbed.model.fabric.topology import Topology
-from testbed.perftest.parameters import ALL_SIZES, Parameters, Tool
-from testbed.perftest.results import Bandwidth, Latency, Show, heading, lateness
+from testbed.perftest.parameters import ALL_SIZES, Parameters, Show, Tool
+from testbed.perftest.results import Bandwidth, Latency, as_text, heading, lateness
 
 MS = 1_000_000
 TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
@@ -63,17 +63,17 @@ def test_latency_is_half_the_round_trip() -> None:
 def test_tables_are_of_full_speed() -> None:
     host = TINY.hosts[0], TINY.hosts[1]
     row = Bandwidth(65536, 500, 2 * 65536.0, 65536.0)
-    text = Show().text([row], TINY, *host)
+    text = as_text([row], Show(), TINY, *host)
     assert (
         " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]" in text
     )
     assert text.splitlines()[2].split() == ["65536", "500", "1250.00", "625.00", "0.010000"]
-    gbits = Show(gbits=True).text([row], TINY, *host).splitlines()
+    gbits = as_text([row], Show(gbits=True), TINY, *host).splitlines()
     assert "BW average[Gb/sec]" in gbits[1]
     assert gbits[2].split()[3] == f"{65536 * 8e4 / 1e9:.2f}"
     latency = Latency.of(2, [0, 100 * MS, 200 * MS])
-    assert Show().text([latency], TINY, *host).splitlines()[2].split()[2:4] == ["5.00", "5.00"]
-    told = json.loads(Show(as_json=True).text([latency], TINY, *host))
+    assert as_text([latency], Show(), TINY, *host).splitlines()[2].split()[2:4] == ["5.00", "5.00"]
+    told = json.loads(as_text([latency], Show(as_json=True), TINY, *host))
     assert (told["src"], told["dst"], told["rows"][0]["min_ns"]) == ("h0", "h1", 50 * MS)
     assert "cross-T1" in heading(Parameters(Tool.LATENCY, (2,), 5), TINY, *host)
 
@@ -102,7 +102,3 @@ def test_what_cannot_be_measured_is_refused(fields: dict[str, object], option: s
 def test_parameters_travel_unchanged() -> None:
     parameters = Parameters(Tool.BANDWIDTH, ALL_SIZES, 7, 3, 5, bidirectional=True)
     assert Parameters.from_dict(json.loads(json.dumps(parameters.as_dict()))) == parameters
-    assert parameters.as_options() == (
-        *("--all", "--iters", "7", "--qp", "3", "--tx-depth", "5", "--bidirectional"),
-    )
-    assert Parameters(Tool.LATENCY, (2,), 7).as_options() == ("--size", "2", "--iters", "7")
