@@ -64,15 +64,15 @@ def run(
         return _checked(options, case, links, force=force)
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
-        from testbed.experiment import run_experiment
+        from testbed.experiment import Experiment, run_experiment
 
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)
-        captured = dict.fromkeys(links)
+        experiment = Experiment(
+            scenario, directory.path, dict.fromkeys(links), holding, stop_if_late
+        )
         with _ending_hold_by_ctrl_c(holding, progress) as report:
-            run_experiment(
-                scenario, directory.path, report, captured, holding, stop_if_late=stop_if_late
-            )
+            run_experiment(experiment, report)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from testbed.experiment.capacity import Capacity
+from testbed.experiment.experiment import Experiment
 from testbed.experiment.outside import record_experiment
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
@@ -41,7 +42,7 @@ def calibrate(progress: Callable[[str, float], None]) -> Capacity:
         scenario = _scenario(dilation)
         with tempfile.TemporaryDirectory(prefix="calibration-") as scratch:
             directory = Path(scratch)
-            record_experiment(scenario, directory, progress)
+            record_experiment(Experiment(scenario, directory), progress)
             capacity = _capacity_of(scenario, directory)
         if capacity is not None:
             return capacity

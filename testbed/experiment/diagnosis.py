@@ -57,62 +57,55 @@ def diagnose() -> list[Finding]:
     ]
 
 
+def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> Finding:
+    return Finding(name, ok, detail, needed_for, "" if ok else remedy, required=False)
+
+
 def _open_vswitch() -> Iterator[Finding]:
+    root = os.geteuid() == 0
     for datapath, name, general, needed_for in _DATAPATHS:
-        if os.geteuid() != 0:
-            result = availability.Availability(None, "not tried: it needs root", "run as root")
-        else:
+        result = availability.Availability(None, "not tried: it needs root", "run as root")
+        if root:
             result = availability.available((datapath,))
         ok = result.datapath == datapath
-        if ok:
-            detail, remedy = "", ""
-        elif "not installed" in result.reason or os.geteuid() != 0:
-            detail, remedy = result.reason, result.remedy
-        else:
+        detail, remedy = result.reason, result.remedy
+        if root and "not installed" not in result.reason:
             detail, remedy = result.remedy, general  # ovs-vswitchd's own words
-        yield Finding(name, ok, detail, needed_for, remedy, required=False)
+        yield _optional(name, ok, "" if ok else detail, needed_for, remedy)
 
 
 def _tool(name: str, remedy: str, needed_for: str) -> Finding:
     place = shutil.which(name)
-    detail = place or "not installed"
-    return Finding(
-        name, place is not None, detail, needed_for, "" if place else remedy, required=False
-    )
+    return _optional(name, place is not None, place or "not installed", needed_for, remedy)
 
 
 def _cores() -> Finding:
     cores = len(os.sched_getaffinity(0))
-    ok = cores >= ENOUGH_CORES
-    remedy = "" if ok else "a topology with a larger dilation, or fewer flows"
-    return Finding(
-        "cores", ok, f"{cores} of this machine may be used", "load", remedy, required=False
-    )
+    remedy = "a topology with a larger dilation, or fewer flows"
+    detail = f"{cores} of this machine may be used"
+    return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)
 
 
 def _memory() -> Finding:
     available = available_memory()
-    ok = available >= LEAST_MEMORY
-    remedy = "" if ok else f"free memory until {LEAST_MEMORY >> 30} GiB are available"
+    remedy = f"free memory until {LEAST_MEMORY >> 30} GiB are available"
     detail = f"{available / (1 << 30):.1f} GiB available"
-    return Finding("memory", ok, detail, "the default scenarios", remedy, required=False)
+    return _optional("memory", available >= LEAST_MEMORY, detail, "the default scenarios", remedy)
 
 
 def _clock() -> Finding:
     resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9)
     ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
-    remedy = "" if ok else "a kernel with high-resolution timers"
     detail = f"CLOCK_MONOTONIC counts in steps of {resolution_ns} ns"
-    return Finding("clock", ok, detail, "every timestamp", remedy, required=False)
+    return _optional("clock", ok, detail, "every timestamp", "a kernel with high-resolution timers")
 
 
 def _timers() -> Finding:
     late = sorted(timer_overshoot_ns() for _ in range(_TIMER_TRIES))
     middle = statistics.median(late)
-    ok = middle <= LATE_TIMER_NS
-    remedy = "" if ok else "end other programs, or use a machine whose host is less busy"
+    remedy = "end other programs, or use a machine whose host is less busy"
     detail = f"late by {middle / 1e3:.0f} us in the median, {late[-1] / 1e3:.0f} us at worst"
-    return Finding("timers", ok, detail, "pacing, deadlines", remedy, required=False)
+    return _optional("timers", middle <= LATE_TIMER_NS, detail, "pacing, deadlines", remedy)
 
 
 def timer_overshoot_ns() -> int:

@@ -3,7 +3,7 @@
 import os
 import select
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,8 @@ from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.process import RTT_TIMEOUT_S
 from testbed.experiment import base_rtt
-from testbed.experiment.hold import HELD, Hold
+from testbed.experiment.experiment import Experiment
+from testbed.experiment.hold import HELD
 from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
@@ -58,16 +59,24 @@ QUIET_S = 0.02
 class _Run:
     """What the phases of a run share."""
 
-    scenario: Scenario
-    directory: Path
+    experiment: Experiment
     fabric: Fabric
     controller: ControllerProcess
     switch: OpenVSwitch | None
     progress: Progress
-    hold: Hold | None
     endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
     captures: list[LinkCapture] = field(default_factory=list)
+
+    @property
+    def scenario(self) -> Scenario:
+        """What is run."""
+        return self.experiment.scenario
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self.experiment.directory
 
     @property
     def pids(self) -> dict[str, int]:
@@ -105,37 +114,25 @@ class _Run:
             self.switch.check()
 
 
-def run_in_sandbox(
-    scenario: Scenario,
-    directory: Path,
-    progress: Progress,
-    captured: Collection[str] = (),
-    hold: Hold | None = None,
-    *,
-    openvswitch: bool,
-    stop_if_late: bool = False,
-) -> None:
-    """Run a scenario in an empty sandbox; leave its raw records and `run.json`.
+def run_in_sandbox(experiment: Experiment, progress: Progress, *, openvswitch: bool) -> None:
+    """Make a run in an empty sandbox; leave its raw records and `run.json`.
 
     Args:
-        scenario: what to run.
-        directory: the run directory.
+        experiment: the run.
         progress: called with what the run is doing.
-        captured: names of the links whose packets go to pcap files.
-        hold: how long the run goes on after its timeline; None: it ends with the timeline.
         openvswitch: whether Open vSwitch runs here.
-        stop_if_late: whether the run ends once it cannot be trusted because the machine was late.
 
     Raises:
         LateError: the machine was too late.
         RunFailedError: a process ended, or a fault did not take effect.
     """
+    scenario, directory = experiment.scenario, experiment.directory
     raw = directory / RAW
     raw.mkdir()
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
-        run = _build(scenario, directory, progress, hold, stack, openvswitch=openvswitch)
-        for link in captured:
+        run = _build(experiment, progress, stack, openvswitch=openvswitch)
+        for link in experiment.captured:
             file = directory / PCAPS / f"{link}.pcap"
             run.captures.append(LinkCapture(scenario.topology.links[link], file))
         progress("starting the endpoints", 0.08)
@@ -147,8 +144,7 @@ def run_in_sandbox(
         progress("measuring the base RTT", 0.1)
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
-        monitor = LatenessMonitor(directory, t0_ns, base_rtt_ns) if stop_if_late else None
-        end_ns = _run_timeline(run, t0_ns, monitor)
+        end_ns = _run_timeline(run, t0_ns, base_rtt_ns)
         run.controller.heal_by_hand()
         reports = _drain(run, base_rtt_ns)
         run.controller.stop()
@@ -156,19 +152,13 @@ def run_in_sandbox(
 
 
 def _build(
-    scenario: Scenario,
-    directory: Path,
-    progress: Progress,
-    hold: Hold | None,
-    stack: ExitStack,
-    *,
-    openvswitch: bool,
+    experiment: Experiment, progress: Progress, stack: ExitStack, *, openvswitch: bool
 ) -> _Run:
     """Start the controller, the fabric and the switch; check them packet by packet."""
-    logs = directory / LOGS
+    scenario, logs = experiment.scenario, experiment.directory / LOGS
     faults = scenario.scheduled_faults
     wires = choose_wires(faults, openvswitch=openvswitch)
-    plan = ControllerPlan(scenario.topology, faults, wires, directory)
+    plan = ControllerPlan(scenario.topology, faults, wires, experiment.directory)
     controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
     fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     switch = None
@@ -181,7 +171,7 @@ def _build(
         switch.connect(controller.wait_for("listening")["listening"])
     controller.wait_for("ready")
     fabric.sweep()
-    return _Run(scenario, directory, fabric, controller, switch, progress, hold)
+    return _Run(experiment, fabric, controller, switch, progress)
 
 
 def _measure_base_rtt(run: _Run) -> int:
@@ -209,25 +199,27 @@ def _start_mapper(run: _Run) -> None:
     receive_from_all({"mapper": run.mapper}, "ready", ANSWER_S)
 
 
-def _run_timeline(run: _Run, t0_ns: int, monitor: LatenessMonitor | None) -> int:
+def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     """Have everything start at t0, and sample counters until the end of timeline and hold.
 
     Returns the time at which the senders stopped.
     """
     timeline_end_ns = t0_ns + run.scenario.duration
-    end_ns = timeline_end_ns if run.hold is None else run.hold.until_ns(timeline_end_ns)
+    hold = run.experiment.hold
+    end_ns = timeline_end_ns if hold is None else hold.until_ns(timeline_end_ns)
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     if run.mapper is not None:
         run.mapper.send({"start_ns": t0_ns})
     run.controller.begin(t0_ns, {host: endpoint.pid for host, endpoint in run.endpoints.items()})
     machine = MachineSampler(run.directory / HEALTH, now_ns(), run.unexplained_drops())
+    lateness = LatenessMonitor(run.directory, t0_ns, base_rtt_ns)
     raw, topology = run.directory / RAW, run.scenario.topology
 
     def sample_machine() -> None:
         machine.sample(now_ns(), run.unexplained_drops(), run.pids)
-        if monitor is not None:
-            monitor.check()
+        if run.experiment.stop_if_late:
+            lateness.check()
 
     with ExitStack() as stack:
 
@@ -253,7 +245,7 @@ def _run_timeline(run: _Run, t0_ns: int, monitor: LatenessMonitor | None) -> int
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
             machine.timer_late(_sleep(run, max(min(step_s, LINK_SAMPLE_S, remaining_s), 0)))
-            if run.hold is not None and run.hold.has_ended:
+            if hold is not None and hold.has_ended:
                 run.check_alive()
                 end_ns = now_ns()
                 run.send_to_endpoints({"stop_ns": end_ns})
@@ -292,17 +284,7 @@ def _pass_on_denylist(run: _Run) -> None:
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
     for direction, count in counters.directions().items():
-        links.append(
-            now,
-            link_of(direction),
-            direction,
-            count.packets,
-            count.bytes,
-            count.dropped,
-            count.marked,
-            count.trimmed,
-            count.backlog_bytes,
-        )
+        links.append(now, link_of(direction), direction, *count)
 
 
 def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from testbed.experiment import Experiment
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
@@ -16,7 +17,7 @@ from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integr
 from .conftest import Call
 
 Progress = Callable[[str, float], None]
-Experiment = Callable[[Scenario, Path, Progress], None]
+Records = Callable[[Scenario, Path, Progress], None]
 Play = Callable[..., None]
 
 
@@ -102,12 +103,10 @@ def _records(_: Scenario, directory: Path, progress: Progress) -> None:
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Have a run do what the test says and come to the summary that it says."""
 
-    def play(experiment: Experiment = _records, summary: Summary | None = None) -> None:
+    def play(records: Records = _records, summary: Summary | None = None) -> None:
         monkeypatch.setattr(
             "testbed.experiment.run_experiment",
-            lambda scenario, directory, progress, *_, **_options: experiment(
-                scenario, directory, progress
-            ),
+            lambda run, progress: records(run.scenario, run.directory, progress),
         )
         monkeypatch.setattr(
             "testbed.results.analyse.analyse",
@@ -355,16 +354,9 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
     asked: list[str] = []
     play()
 
-    def run(
-        scenario: Scenario,
-        directory: Path,
-        progress: Progress,
-        captured: list[str],
-        _hold: object,
-        **_options: object,
-    ) -> None:
-        asked.extend(captured)
-        _records(scenario, directory, progress)
+    def run(order: Experiment, progress: Progress) -> None:
+        asked.extend(order.captured)
+        _records(order.scenario, order.directory, progress)
 
     monkeypatch.setattr("testbed.experiment.run_experiment", run)
     wrong = call("run", "link-failure", "--pcap", "p0_t0_0--p0_t1_9")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment import run_experiment
+from testbed.experiment import Experiment, run_experiment
 from testbed.fabric.openvswitch import availability
 from testbed.fabric.openvswitch.availability import Availability
 from testbed.files.scenarios import load_scenario
@@ -128,7 +128,7 @@ def test_without_open_vswitch_the_link_itself_is_acted_on(testbed: CommandLine) 
         directory = testbed.directory / f"run-{slower}"
         directory.mkdir()
         slowed = scenario.at_dilation(slower * scenario.topology.dilation)
-        run_experiment(slowed, directory, lambda _what, _done: None)
+        run_experiment(Experiment(slowed, directory), lambda _what, _done: None)
         summary: dict[str, Any] = analyse(directory, drawn=False).model_dump(mode="json")
         return summary | {"run": directory}
 
@@ -152,7 +152,7 @@ def test_a_run_with_grey_and_dead_links_accounts_for_every_packet(testbed: Comma
     scenario = load_scenario(str(testbed.scenario(duration="4 s", timeline=timeline)))
     run = testbed.directory / "run"
     run.mkdir()
-    run_experiment(scenario, run, lambda _what, _done: None)
+    run_experiment(Experiment(scenario, run), lambda _what, _done: None)
     summary = analyse(run, drawn=False).model_dump(mode="json")
     assert summary["integrity"]["bytes_verified"] == summary["integrity"]["bytes_sent"]
     links = summary["links"]

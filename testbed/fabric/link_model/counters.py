@@ -3,6 +3,7 @@
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS
 from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
@@ -26,9 +27,8 @@ _QDISC_MESSAGE = struct.Struct("=16x4xiII4x")  # header, family and padding, ifi
 _QUEUE_STATS = struct.Struct("=4xII")  # qlen, backlog, drops
 
 
-@dataclass(frozen=True, slots=True)
-class Direction:
-    """What one direction of a link has carried so far.
+class Direction(NamedTuple):
+    """What one direction of a link has carried so far: the columns of the table `links`.
 
     Attributes:
         packets: packets that arrived at the far port; without the link model, packets sent.
