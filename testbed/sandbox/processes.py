@@ -4,6 +4,7 @@ This is the only place that forks. A function runs in the new process; its resul
 progress come back over a channel, as JSON.
 """
 
+import gc
 import os
 import select
 import signal
@@ -316,6 +317,7 @@ class _Task:
 
     def _run(self, parent: int, channel: Channel) -> int:
         """Do the work and send the result or the error; return the exit status."""
+        gc.freeze()  # a collection that walks the parent's objects would copy all their pages
         die_with_parent(parent)
         if self.isolated:
             mount_private_filesystems()
