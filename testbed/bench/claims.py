@@ -47,15 +47,6 @@ class Claim:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Result:
-    """How much the tests of a claim tried, how many failed, and why one was skipped, if any."""
-
-    counted: int
-    failed: int
-    skipped: str
-
-
 def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> list[Figure]:
     """Run the tests of claims, each claim in a process of its own.
 
@@ -72,16 +63,12 @@ def figures(claims: Sequence[Claim], setting: Setting, *, at_once: int = 1) -> l
         raise MachineError(f"no tests beside {ROOT / 'testbed'}", "measure in a checkout")
     with ThreadPoolExecutor(at_once) as pool:
         results = list(pool.map(lambda claim: _run(claim, setting), claims))
-    failed = sum(result.failed for result in results)
-    return [*map(_figure, claims, results), at_most("tests that failed", "", [failed], 0)]
+    figures, failed = zip(*results, strict=True)
+    return [*figures, at_most("tests that failed", "", [sum(failed)], 0)]
 
 
-def _figure(claim: Claim, result: _Result) -> Figure:
-    figure = at_least(claim.what, "", [result.counted], claim.least)
-    return not_measured(figure, result.skipped) if result.skipped else figure
-
-
-def _run(claim: Claim, setting: Setting) -> _Result:
+def _run(claim: Claim, setting: Setting) -> tuple[Figure, int]:
+    """How much the tests of a claim tried, and how many failed."""
     setting.progress(claim.what)
     with TemporaryDirectory() as directory:
         report = Path(directory) / "report.xml"
@@ -97,13 +84,15 @@ def _run(claim: Claim, setting: Setting) -> _Result:
             raise RunFailedError(f"pytest could not test {claim.tests}: {done.stdout}{done.stderr}")
         if done.returncode == _SOME_FAILED:
             setting.progress("\n".join(done.stdout.splitlines()[-_LAST_LINES:]))
-        return _read(report, claim.counted)
+        return _read(report, claim)
 
 
-def _read(report: Path, counted: str) -> _Result:
+def _read(report: Path, claim: Claim) -> tuple[Figure, int]:
     tree = ET.parse(report)  # noqa: S314 - pytest has just written it
     properties = (element.attrib for element in tree.iter("property"))
-    count = sum(int(entry["value"]) for entry in properties if entry["name"] == counted)
-    failed = sum(element.tag in ("failure", "error") for element in tree.iter())
-    skipped = next((element.attrib["message"] for element in tree.iter("skipped")), "")
-    return _Result(count, failed, skipped)
+    count = sum(int(entry["value"]) for entry in properties if entry["name"] == claim.counted)
+    figure = at_least(claim.what, "", [count], claim.least)
+    skipped = next(tree.iter("skipped"), None)
+    if skipped is not None:
+        figure = not_measured(figure, skipped.attrib["message"])
+    return figure, sum(element.tag in ("failure", "error") for element in tree.iter())

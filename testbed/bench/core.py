@@ -5,6 +5,8 @@ A queue pair writes to another one in this process, in rounds that are a round t
 
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from testbed import fast
 from testbed.bench.figure import Figure, no_target
@@ -70,27 +72,23 @@ def packet_ns() -> dict[str, float]:
         placed_ns, known_ns = sent_ns + RTT_NS // 2, sent_ns + RTT_NS
         if number % MESSAGE_ROUNDS == 0:
             sender.post_write(number, payload, VA, RKEY)
-        laps.begin()
-        datagrams = sender.transmit(sent_ns, ROUND)
-        laps.end(REQUESTER)
+        with laps.step(REQUESTER):
+            datagrams = sender.transmit(sent_ns, ROUND)
         on_the_wire = [datagram.join() for datagram in datagrams]  # sendmmsg's work
-        laps.begin()
-        packets = [decode(data) for data in on_the_wire]
-        laps.end(DECODE)
-        laps.begin()
-        arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)
-        for packet in packets:
-            receiver.receive(packet, arrival)
-        receiver.events()
-        laps.end(RESPONDER)
-        laps.begin()
-        for sack in receiver.transmit(placed_ns, 0):
-            answer = demux.receive(sack.join(), Arrival(sack.ecn, sack.dscp, known_ns))
-            if answer is not None:  # to a probe of the path that SACKs take
-                receiver.receive(decode(answer.datagram.join()), arrival)
-        sender.events()
-        sender.poll_cq()
-        laps.end(SACKS)
+        with laps.step(DECODE):
+            packets = [decode(data) for data in on_the_wire]
+        with laps.step(RESPONDER):
+            arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)
+            for packet in packets:
+                receiver.receive(packet, arrival)
+            receiver.events()
+        with laps.step(SACKS):
+            for sack in receiver.transmit(placed_ns, 0):
+                answer = demux.receive(sack.join(), Arrival(sack.ecn, sack.dscp, known_ns))
+                if answer is not None:  # to a probe of the path that SACKs take
+                    receiver.receive(decode(answer.datagram.join()), arrival)
+            sender.events()
+            sender.poll_cq()
     count = sender.counters.data_sent - before
     return {step: laps.spent_ns[step] / count for step in STEPS}
 
@@ -100,13 +98,12 @@ class _Laps:
 
     def __init__(self) -> None:
         self.spent_ns = Counter[str]()
-        self._began_ns = 0
 
-    def begin(self) -> None:
-        self._began_ns = time.thread_time_ns()
-
-    def end(self, step: str) -> None:
-        self.spent_ns[step] += time.thread_time_ns() - self._began_ns
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        began_ns = time.thread_time_ns()
+        yield
+        self.spent_ns[name] += time.thread_time_ns() - began_ns
 
 
 def _queue_pair(side: int) -> QueuePair:

@@ -9,19 +9,20 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from itertools import count
+from functools import partial
 from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
 
 from testbed import fast
-from testbed.bench.fabric.traffic import line
+from testbed.bench.fabric.traffic import detach, line
 from testbed.bench.figure import Figure, at_least, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
-from testbed.experiment.processes import receive_from_all, start_endpoint
+from testbed.experiment.processes import finish, receive_from_all, start_endpoint
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import shaping
 from testbed.host.plan import plan_endpoints
@@ -61,8 +62,7 @@ ANSWER_S = 10.0
 SOURCE = Path(__file__).with_suffix(".c")
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(NamedTuple):
     """What one program reached.
 
     Attributes:
@@ -84,8 +84,7 @@ def packet_rate(setting: Setting) -> list[Figure]:
     """
     with tempfile.TemporaryDirectory() as directory:
         program = build(Path(directory))
-        places = (Path(directory) / str(number) for number in count())
-        rounds = setting.repeat("packet rate", lambda: _measure(program, next(places)))
+        rounds = setting.repeat("packet rate", lambda: _measure(program, Path(directory)))
     c, few, many = zip(*rounds, strict=True)
     built = fast.is_built()
     ratio = [qp.packets_per_s / program.packets_per_s for qp, program in zip(few, c, strict=True)]
@@ -101,11 +100,11 @@ def packet_rate(setting: Setting) -> list[Figure]:
     ]
 
 
-def _figures(who: str, rates: tuple[Rate, ...]) -> list[Figure]:
+def _figures(who: str, rates: Sequence[Rate]) -> list[Figure]:
+    measures = (("packets", "/s"), ("CPU of the sender", "ns"), ("CPU of the receiver", "ns"))
     return [
-        no_target(f"{who}: packets", "/s", [rate.packets_per_s for rate in rates]),
-        no_target(f"{who}: CPU of the sender", "ns", [rate.sender_ns for rate in rates]),
-        no_target(f"{who}: CPU of the receiver", "ns", [rate.receiver_ns for rate in rates]),
+        no_target(f"{who}: {what}", unit, samples)
+        for (what, unit), samples in zip(measures, zip(*rates, strict=True), strict=True)
     ]
 
 
@@ -135,49 +134,29 @@ def _scenario(topology: Topology, evs: int) -> Scenario:
     )
 
 
-def _measure(program: Path, directory: Path) -> tuple[Rate, Rate, Rate]:
-    """Measure each program, then each again in the reverse order.
+def _measure(program: Path, directory: Path) -> list[Rate]:
+    """Measure each program, then each again in the reverse order; the mean of both.
 
     So what drifts meanwhile weighs on all of them alike.
     """
-
-    def measure() -> list[dict[str, float]]:
-        topology = line(20e9, port_rate="10 Tbit/s", dilation=500)  # the ports are never full
-        with Fabric(topology) as fabric:
-            fabric.verify()
-            _unshape(fabric)
-            there = [
-                _measure_c(program, topology),
-                _measure_qp(_scenario(topology, FEW_EVS), directory / "few"),
-                _measure_qp(_scenario(topology, MANY_EVS), directory / "many"),
-            ]
-            back = [
-                _measure_qp(_scenario(topology, MANY_EVS), directory / "many-again"),
-                _measure_qp(_scenario(topology, FEW_EVS), directory / "few-again"),
-                _measure_c(program, topology),
-            ]
-        return [asdict(mean(*both)) for both in zip(there, reversed(back), strict=True)]
-
-    c, few, many = (Rate(**rate) for rate in in_sandbox(measure))
-    return c, few, many
-
-
-def mean(first: Rate, second: Rate) -> Rate:
-    """The mean of two measurements of the same length."""
-    return Rate(
-        (first.packets_per_s + second.packets_per_s) / 2,
-        (first.sender_ns + second.sender_ns) / 2,
-        (first.receiver_ns + second.receiver_ns) / 2,
+    topology = line(20e9, port_rate="10 Tbit/s", dilation=500)  # the ports are never full
+    programs = (
+        partial(_measure_c, program, topology),
+        partial(_measure_qp, _scenario(topology, FEW_EVS), directory),
+        partial(_measure_qp, _scenario(topology, MANY_EVS), directory),
     )
 
-
-def _unshape(fabric: Fabric) -> None:
-    for name, node in fabric.topology.nodes.items():
-        netlink = fabric.namespaces[name].netlink
-        for port, _, _ in fabric.topology.adjacency[node]:
+    def measure() -> list[tuple[Rate, Rate]]:
+        with Fabric(topology) as fabric:
+            fabric.verify()
             if fabric.link_model is not None:
-                netlink.send([shaping.detach_model(port.ifindex)])
-            netlink.send([shaping.detach(port.ifindex)])
+                detach(fabric, shaping.detach_model)
+            detach(fabric, shaping.detach)
+            there = [measure() for measure in programs]
+            back = [measure() for measure in reversed(programs)]
+        return list(zip(there, reversed(back), strict=True))
+
+    return [Rate(*map(fmean, zip(*both, strict=True))) for both in in_sandbox(measure)]
 
 
 def _measure_c(program: Path, topology: Topology) -> Rate:
@@ -218,9 +197,10 @@ def _started(host: Node, command: list[object], packet: bytes) -> Iterator[subpr
         yield process
 
 
-def _measure_qp(scenario: Scenario, directory: Path) -> Rate:
+def _measure_qp(scenario: Scenario, parent: Path) -> Rate:
+    directory = Path(tempfile.mkdtemp(dir=parent))
     raw = directory / RAW
-    raw.mkdir(parents=True)
+    raw.mkdir()
     endpoints = {
         host.name: start_endpoint(plan, directory / f"{host.name}.log")
         for host, plan in plan_endpoints(scenario, raw).items()
@@ -234,11 +214,7 @@ def _measure_qp(scenario: Scenario, directory: Path) -> Rate:
     receive_from_all(endpoints, "drained", SECONDS + ANSWER_S)
     seconds = (now_ns() - begin) / NS_PER_S
     cpu_ns = {host: _cpu_ns(endpoint.pid) - begun_ns[host] for host, endpoint in endpoints.items()}
-    for endpoint in endpoints.values():
-        endpoint.send({"finish": True})
-    reports = receive_from_all(endpoints, "finished", ANSWER_S)
-    for endpoint in endpoints.values():
-        endpoint.wait()
+    reports = finish(endpoints, ANSWER_S)
     src, dst = (host.name for host in scenario.topology.hosts)
     packets = reports[dst]["received"][0]["bytes_verified"] / PAYLOAD_MTU
     return Rate(packets / seconds, cpu_ns[src] / packets, cpu_ns[dst] / packets)

@@ -3,7 +3,6 @@
 import os
 import select
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +18,7 @@ from testbed.experiment.hold import HELD
 from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
+    finish,
     receive_from_all,
     receive_within,
     start_endpoint,
@@ -293,21 +293,11 @@ def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
     run.check_alive()
     run.send_to_endpoints({"killed": sorted(run.controller.killed)})
     receive_within(run.endpoints, "drained", run.scenario.drain_ns(base_rtt_ns) / NS_PER_S)
-    reports = _finish(run.endpoints)
+    reports = finish(run.endpoints, ANSWER_S)
     if run.mapper is not None:
-        _finish({"mapper": run.mapper})
+        finish({"mapper": run.mapper}, ANSWER_S)
     if run.fabric.link_model is not None:
         _wait_until_empty(run.fabric.link_model)
-    return reports
-
-
-def _finish(children: Mapping[str, Child]) -> dict[str, Any]:
-    """Have processes finish; return their reports by name."""
-    for child in children.values():
-        child.send({"finish": True})
-    reports = receive_from_all(children, "finished", ANSWER_S)
-    for child in children.values():
-        child.wait()
     return reports
 
 

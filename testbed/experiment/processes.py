@@ -76,3 +76,17 @@ def receive_within(children: Mapping[str, Child], key: str, timeout_s: float) ->
                     values[waiting[child]] = message[key]
                     deadline = time.monotonic() + timeout_s
     return values
+
+
+def finish(children: Mapping[str, Child], timeout_s: float) -> dict[str, Any]:
+    """Have processes finish; return their reports by name.
+
+    Raises:
+        RunFailedError: a process has ended without a report, or has not sent one in time.
+    """
+    for child in children.values():
+        child.send({"finish": True})
+    reports = receive_from_all(children, "finished", timeout_s)
+    for child in children.values():
+        child.wait()
+    return reports

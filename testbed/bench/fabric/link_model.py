@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from testbed.bench.fabric.traffic import Packet, in_background, line, packet, receiver, sender
+from testbed.bench.fabric.traffic import (
+    Packet,
+    detach,
+    in_background,
+    line,
+    packet,
+    receiver,
+    sender,
+)
 from testbed.bench.figure import Figure, at_most, no_target
 from testbed.bench.setting import Setting, in_sandbox
 from testbed.fabric.fabric import Fabric
@@ -80,9 +88,7 @@ def _stages(topology: Topology, measure: Callable[[Fabric], float]) -> list[floa
         results = [measure(fabric)]
         model.PINNED.unlink()  # what counts from here on is the kernel
         for request in (shaping.detach_model, shaping.detach):
-            for name, node in topology.nodes.items():
-                ports = [port for port, _, _ in topology.adjacency[node]]
-                fabric.namespaces[name].netlink.send(request(port.ifindex) for port in ports)
+            detach(fabric, request)
             results.append(measure(fabric))
     return results
 

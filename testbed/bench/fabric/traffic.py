@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from testbed.endpoint.carriers import Carriers
-from testbed.fabric.netlink.socket import SO_SNDBUFFORCE
+from testbed.fabric.fabric import Fabric
+from testbed.fabric.netlink.socket import SO_SNDBUFFORCE, Request
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import HEADERS, PAYLOAD_MTU, Topology
@@ -75,3 +76,10 @@ def in_background(job: Callable[[], None], cpu: int | None = None) -> Iterator[N
     with spawn(work, title="the load", isolated=False) as process:
         yield
         process.kill()
+
+
+def detach(fabric: Fabric, request: Callable[[int], Request]) -> None:
+    """Take something off every port; `request` asks the kernel for it, given an ifindex."""
+    for name, node in fabric.topology.nodes.items():
+        ports = [port for port, _, _ in fabric.topology.adjacency[node]]
+        fabric.namespaces[name].netlink.send(request(port.ifindex) for port in ports)
