@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from testbed.cli.compare import print_comparison
-from testbed.cli.options import Results
+from testbed.cli.options import Results, writing
 from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, print_warning, showing_progress, stdout
 from testbed.cli.summary import end_with, exit_status
@@ -260,22 +260,16 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     directory = results / plan.scenario / f"{PREFIX}{stamp}" if into is None else into
     if (directory / INDEX).is_file():
         present = load_series(directory).plan
-        different = [
-            name
-            for name in type(plan).model_fields
-            if getattr(present, name) != getattr(plan, name)
-        ]
+        asked = plan.model_dump()
+        different = [name for name, value in present.model_dump().items() if asked[name] != value]
         if different:
             expected = f"the series that it holds (different here: {', '.join(different)})"
             raise InputError.of("--into", str(directory), expected, "another directory")
         return directory
     if directory.is_dir() and any(directory.iterdir()):
         raise InputError.of("--into", str(directory), "an empty directory or a series")
-    try:
+    with writing("--into", directory, "a directory to write to"):
         directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        expected = f"a directory to write to ({error.strerror})"
-        raise InputError.of("--into", str(directory), expected) from None
     give_to_user(directory.parent)
     give_to_user(directory)
     Series(plan=plan).write(directory)

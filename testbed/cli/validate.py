@@ -23,7 +23,6 @@ def validate(
 ) -> None:
     """Check a scenario or a topology, without root."""
     from testbed.files.catalog import find_scenario, find_topology
-    from testbed.files.scenarios import load_scenario
     from testbed.files.topologies import load_topology
     from testbed.model.checks import remarks
 
@@ -31,9 +30,8 @@ def validate(
     warnings: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
-            file, auto = find_scenario(name), _AutoDilation()
-            scenario = load_scenario(name, auto)
-            warnings, facts = remarks(scenario), _scenario_facts(scenario) | auto.facts
+            file, (scenario, facts) = find_scenario(name), _scenario(name)
+            warnings = remarks(scenario)
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -68,24 +66,25 @@ def _kind(name: str) -> str:
     return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
 
 
-class _AutoDilation:
-    """Finds the dilation for `auto` as a run does, and the text that explains it."""
+def _scenario(name: str) -> "tuple[Scenario, dict[str, Any]]":
+    """A scenario and its facts; it finds the dilation for `auto` as a run does."""
+    from testbed.experiment.capacity import kept
+    from testbed.files.scenarios import load_scenario, nominal
 
-    def __init__(self) -> None:
-        self.facts: dict[str, str] = {}
+    auto = {}
 
-    def __call__(self, scenario: "Scenario") -> float:
-        from testbed.experiment.capacity import kept
-        from testbed.files.scenarios import nominal
-
+    def dilation(scenario: "Scenario") -> float:
         capacity = kept()
-        if capacity is None:
-            dilation = nominal(scenario)
-            self.facts["dilation"] = f"auto, chosen by the first run; {dilation:g} is assumed above"
-        else:
-            dilation = capacity.fitting_dilation(scenario)
-            self.facts["dilation"] = f"auto, {dilation:g} on this machine"
-        return dilation
+        found = nominal(scenario) if capacity is None else capacity.fitting_dilation(scenario)
+        auto["dilation"] = (
+            f"auto, chosen by the first run; {found:g} is assumed above"
+            if capacity is None
+            else f"auto, {found:g} on this machine"
+        )
+        return found
+
+    scenario = load_scenario(name, dilation)
+    return scenario, _scenario_facts(scenario) | auto
 
 
 def _load(scenario: "Scenario") -> str:

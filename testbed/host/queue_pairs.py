@@ -29,20 +29,11 @@ from testbed.mrc import (
     QueuePair,
     ReceiveCompletion,
 )
+from testbed.workloads.messages import Poster
 
 
-class ReliableQp(Protocol):
+class ReliableQp(Poster, Protocol):
     """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns."""
-
-    def post_write(
-        self,
-        wr_id: int,
-        payload: memoryview,
-        remote_va: int,
-        rkey: int,
-        immediate: int | None = None,
-    ) -> None:
-        """Queue an RDMA WRITE, with 32 bits of immediate data or without."""
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """What to send now, at most `limit` data packets."""

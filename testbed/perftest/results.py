@@ -5,7 +5,7 @@ fabric's dilation: that is what compares with a NIC's.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import fmean, median, pstdev
@@ -150,38 +150,33 @@ def as_text(rows: Rows, show: Show, topology: Topology, src: Node, dst: Node) ->
         pair = {"src": src.name, "dst": dst.name, "dilation": topology.dilation}
         return json.dumps({**pair, "rows": [asdict(row) for row in rows]})
     latencies = [row for row in rows if isinstance(row, Latency)]
-    if latencies:
-        return _latency_table(latencies, topology.dilation)
     bandwidths = [row for row in rows if isinstance(row, Bandwidth)]
-    return _bandwidth_table(bandwidths, topology.dilation, gbits=show.gbits)
+    lines = (
+        _latency_lines(latencies, topology.dilation)
+        if latencies
+        else _bandwidth_lines(bandwidths, topology.dilation, gbits=show.gbits)
+    )
+    return "\n".join((_LINE, *lines, _LINE))
 
 
-def _bandwidth_table(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool) -> str:
+def _bandwidth_lines(rows: Sequence[Bandwidth], dilation: float, *, gbits: bool) -> Iterator[str]:
     unit, per_unit = ("Gb/sec", 1e9 / 8) if gbits else ("MB/sec", _MIB)
-    lines = [
-        _LINE,
-        f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]",
-    ]
+    yield f" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]"
     for row in rows:
         average = row.average_bytes_per_s * dilation
         peak = row.peak_bytes_per_s * dilation
-        lines.append(
+        yield (
             f" {row.size:<10} {row.iterations:<14} {peak / per_unit:<18.2f} "
             f"{average / per_unit:<20.2f} {average / row.size / 1e6:.6f}"
         )
-    return "\n".join((*lines, _LINE))
 
 
-def _latency_table(rows: Sequence[Latency], dilation: float) -> str:
-    lines = [
-        _LINE,
-        _LATENCY_COLUMNS,
-    ]
+def _latency_lines(rows: Sequence[Latency], dilation: float) -> Iterator[str]:
+    yield _LATENCY_COLUMNS
+    us = 1e3 * dilation
     for row in rows:
-        us = 1e3 * dilation
-        lines.append(
+        yield (
             f" {row.size:<6} {row.iterations:<14} {row.min_ns / us:<14.2f} "
             f"{row.max_ns / us:<12.2f} {row.typical_ns / us:<18.2f} {row.avg_ns / us:<14.2f} "
             f"{row.stdev_ns / us:<15.2f} {row.p99_ns / us:<22.2f} {row.p999_ns / us:.2f}"
         )
-    return "\n".join((*lines, _LINE))

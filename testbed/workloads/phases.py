@@ -14,15 +14,8 @@ from testbed.workloads.program import Operation, Post, Program
 
 
 @dataclass(frozen=True, slots=True)
-class Compute:
-    """A phase in which a host computes and sends nothing, for `duration_ns`."""
-
-    duration_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """A phase of messages from and to this host, all of one size, each with an immediate.
+class Phase:
+    """Messages from and to this host, all of one size, each with an immediate; or only a time.
 
     Attributes:
         outgoing: the flows from this host.
@@ -32,20 +25,22 @@ class Exchange:
         lead: how many messages may be sent on a flow before any has arrived. Each message that
             arrives on `incoming[i]` allows one more on `outgoing[i]`: in a ring, a host passes on
             what it has received.
+        compute_ns: how long the phase lasts at least: the host computes.
     """
 
-    outgoing: tuple[int, ...]
-    incoming: tuple[int, ...]
-    size: int
+    outgoing: tuple[int, ...] = ()
+    incoming: tuple[int, ...] = ()
+    size: int = 0
     messages: int = 1
     lead: int = 1
+    compute_ns: int = 0
 
 
 class Phases(Program):
     """Repeats a sequence of phases; each round is one operation."""
 
     def __init__(
-        self, phases: Sequence[Compute | Exchange], *, kind: str, size: int, hosts: int, depth: int
+        self, phases: Sequence[Phase], *, kind: str, size: int, hosts: int, depth: int
     ) -> None:
         """Prepare the first round.
 
@@ -95,13 +90,11 @@ class Phases(Program):
     def _enter(self, index: int, now_ns: int) -> None:
         phase = self._phases[index]
         self._index = index
-        self.wake_ns = now_ns + phase.duration_ns if isinstance(phase, Compute) else NEVER
+        self.wake_ns = now_ns + phase.compute_ns if phase.compute_ns else NEVER
         self._changed = True
 
     def _due(self) -> list[Post]:
         phase = self._phases[self._index]
-        if isinstance(phase, Compute):
-            return []
         posts = []
         for i, flow in enumerate(phase.outgoing):
             sent = self._sent[flow]
@@ -117,8 +110,8 @@ class Phases(Program):
 
     def _is_over(self, now_ns: int) -> bool:
         phase = self._phases[self._index]
-        if isinstance(phase, Compute):
-            return now_ns >= self.wake_ns
+        if phase.compute_ns and now_ns < self.wake_ns:
+            return False
         return all(
             self._sent[flow] == phase.messages and not self._outstanding[flow]
             for flow in phase.outgoing
@@ -126,10 +119,9 @@ class Phases(Program):
 
     def _leave(self, now_ns: int) -> None:
         phase = self._phases[self._index]
-        if isinstance(phase, Exchange):
-            self._sent.clear()
-            for flow in phase.incoming:
-                self._received[flow] -= phase.messages
+        self._sent.clear()
+        for flow in phase.incoming:
+            self._received[flow] -= phase.messages
         following = (self._index + 1) % len(self._phases)
         if following == 0:
             start_ns, self._round_start_ns = self._round_start_ns, now_ns

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from testbed.model import workload as model
 from testbed.model.fabric.topology import Topology
-from testbed.workloads.phases import Compute, Exchange, Phases
+from testbed.workloads.phases import Phase, Phases
 from testbed.workloads.program import End, Program
 from testbed.workloads.transfers import Transfer, Transfers, WriteBw
 
@@ -55,7 +55,7 @@ class _Member:
     sends: Sequence[End]
     receives: Sequence[End]
 
-    def phases(self, workload: model.Collective, topology: Topology) -> list[Compute | Exchange]:
+    def phases(self, workload: model.Collective, topology: Topology) -> list[Phase]:
         """The phases of one round of a collective or of training."""
         lanes = 1 + max(end.lane for end in self.sends)
         size = workload.longest_bytes(topology, lanes)
@@ -65,18 +65,18 @@ class _Member:
             case model.AllToAll():
                 outgoing = tuple(end.flow for end in self.sends)
                 incoming = tuple(end.flow for end in self.receives)
-                return [Exchange(outgoing, incoming, size)]
+                return [Phase(outgoing, incoming, size)]
             case model.AllReduce():
                 return [self._all_reduce(workload.slices, size)]
             case model.Training():
                 all_reduce = self._all_reduce(workload.slices, size)
-                return [Compute(workload.compute), all_reduce, *self._barrier()]
+                return [Phase(compute_ns=workload.compute), all_reduce, *self._barrier()]
 
-    def _ring(self, size: int, messages: int = 1, lead: int = 1) -> Exchange:
+    def _ring(self, size: int, messages: int = 1, lead: int = 1) -> Phase:
         """Messages to the next host of the ring, from the one before."""
         place = self.hosts.index(self.host)
         following = self.hosts[(place + 1) % len(self.hosts)]
-        return Exchange(
+        return Phase(
             _flows(following, self.sends),
             _flows(self.hosts[place - 1], self.receives),
             size,
@@ -84,7 +84,7 @@ class _Member:
             lead,
         )
 
-    def _all_reduce(self, slices: int, size: int) -> Exchange:
+    def _all_reduce(self, slices: int, size: int) -> Phase:
         """All-reduce around a ring: each chunk goes around twice, less one hop each time.
 
         The first time it gathers every host's share of the sum, the second time it brings the sum
@@ -92,16 +92,14 @@ class _Member:
         """
         return self._ring(size, messages=2 * (len(self.hosts) - 1) * slices, lead=slices)
 
-    def _barrier(self) -> list[Exchange]:
+    def _barrier(self) -> list[Phase]:
         """One byte from every host to the first; when it has all, one byte back to each."""
         first, *others = self.hosts
         if self.host != first:
-            return [
-                Exchange(_flows(first, self.sends)[:1], _flows(first, self.receives)[:1], size=1)
-            ]
+            return [Phase(_flows(first, self.sends)[:1], _flows(first, self.receives)[:1], size=1)]
         incoming = tuple(_flows(peer, self.receives)[0] for peer in others)
         outgoing = tuple(_flows(peer, self.sends)[0] for peer in others)
-        return [Exchange((), incoming, size=1), Exchange(outgoing, (), size=1)]
+        return [Phase((), incoming, size=1), Phase(outgoing, (), size=1)]
 
 
 def _flows(peer: str, ends: Sequence[End]) -> tuple[int, ...]:
