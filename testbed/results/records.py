@@ -77,8 +77,11 @@ class Table:
         return {name: getattr(pl, kind.polars_type)() for name, kind in self.columns.items()}
 
 
-_PACKET = {"flow": Kind.I32, "plane": Kind.I8, "ev": Kind.U32, "seq": Kind.I64}
-"""The flow, the EV and its plane, and the unwrapped PSN of a packet."""
+_EV = {"flow": Kind.I32, "plane": Kind.I8, "ev": Kind.U32}
+"""The flow, and its EV and the EV's plane."""
+
+_PACKET = {**_EV, "seq": Kind.I64}
+"""The same of a packet, and its unwrapped PSN."""
 
 ARRIVALS = Table("arrivals", **_PACKET, bytes=Kind.I32, retransmitted=Kind.BOOL)
 """A data packet at the receiver: `bytes` newly placed, 0 for a duplicate."""
@@ -94,14 +97,7 @@ again with `spurious` set; in Parquet there is one row for each declaration.
 """
 
 EV_EVENTS = Table(
-    "ev_events",
-    flow=Kind.I32,
-    plane=Kind.I8,
-    ev=Kind.U32,
-    old=Kind.WORD,
-    new=Kind.WORD,
-    active=Kind.BOOL,
-    reason=Kind.WORD,
+    "ev_events", **_EV, old=Kind.WORD, new=Kind.WORD, active=Kind.BOOL, reason=Kind.WORD
 )
 """An EV changes its state, or enters or leaves the active set (`active`: whether it is in it then).
 

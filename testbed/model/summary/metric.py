@@ -108,7 +108,7 @@ class Metric(Generic[T]):
         default: its value where none is given; `REQUIRED` if there has to be one.
     """
 
-    number: Any = float
+    number = TypeAdapter[Any](float)
     """Type of its numbers."""
 
     usual_unit = NUMBER
@@ -188,19 +188,9 @@ class Quantity:
     unit: Unit
     metric: Metric[Any]
 
-    @property
-    def type(self) -> TypeAdapter[Any]:
-        """The type of the number."""
-        return _type(self.metric.number)
-
     def of(self, group: "MetricGroup") -> Value:
         """The number of a group; None where it does not exist."""
         return group.values[self.key]
-
-
-@cache
-def _type(number: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(number)
 
 
 @cache
@@ -218,7 +208,7 @@ def _attribute_docstrings(owner: type) -> dict[str, str]:
 class Count(Metric[int]):
     """A whole number: packets, bytes."""
 
-    number = int
+    number = TypeAdapter[Any](int)
     usual_unit = COUNT
 
 
@@ -229,7 +219,7 @@ class Number(Metric[float]):
 class OptionalNumber(Metric[float | None]):
     """A number that may not exist."""
 
-    number = float | None
+    number = TypeAdapter[Any](float | None)
     usual_default = None
 
 
@@ -268,7 +258,7 @@ class RequiredTime(Times[Time]):
 class OptionalTime(Times[Time | None]):
     """A time that may not exist: it was not measured, or what it ends with never happened."""
 
-    number = float | None
+    number = TypeAdapter[Any](float | None)
     usual_default = None
 
 
@@ -329,7 +319,7 @@ class MetricGroup(BaseModel):
         for quantity in cls.quantities():
             number = given.get(quantity.key, quantity.metric.default)
             try:
-                numbers[quantity.key] = quantity.type.validate_python(number, strict=True)
+                numbers[quantity.key] = quantity.metric.number.validate_python(number, strict=True)
             except ValidationError:
                 wrong.append(quantity.key)
         wrong += given.keys() - numbers.keys() - cls.model_fields.keys()
@@ -354,5 +344,6 @@ class MetricGroup(BaseModel):
         for quantity in cls.quantities():
             unit = f" Unit: {quantity.unit.symbol}." if quantity.unit.symbol else ""
             description = f"{quantity.metric.definition}{unit}"
-            properties[quantity.key] = {**quantity.type.json_schema(), "description": description}
+            number = quantity.metric.number.json_schema()
+            properties[quantity.key] = {**number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}

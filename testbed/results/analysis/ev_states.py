@@ -34,15 +34,6 @@ def ev_spans(events: pl.DataFrame, end: float) -> dict[int, tuple[Span, ...]]:
     return {ev: tuple(spans) for ev, spans in spans_by_ev.items()}
 
 
-def departures(spans: Sequence[Span]) -> list[float]:
-    """When an EV left the active set, in seconds."""
-    return [
-        after.start
-        for before, after in itertools.pairwise(spans)
-        if before.active and not after.active
-    ]
-
-
 def was_active(spans: Sequence[Span], start: float, end: float) -> bool:
     """Whether an EV was in the active set at any time of [start, end), or until `start`."""
     return any(s.active and s.start < end and s.end >= start for s in spans)
@@ -61,9 +52,9 @@ def first_departures(
     spans: Mapping[int, Sequence[Span]], start: float, end: float
 ) -> dict[int, float]:
     """When each EV first left the active set in [start, end]; EVs that did not are not in it."""
-    first = {}
+    first: dict[int, float] = {}
     for ev, spans_of_ev in spans.items():
-        times = [t for t in departures(spans_of_ev) if start <= t <= end]
-        if times:
-            first[ev] = times[0]
+        for before, after in itertools.pairwise(spans_of_ev):
+            if before.active and not after.active and start <= after.start <= end:
+                first.setdefault(ev, after.start)
     return first

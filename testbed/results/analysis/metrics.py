@@ -101,18 +101,14 @@ def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecor
     uncertainty_ns = fault.uncertainty_ns
     # A killed sender notices nothing: its flows are left out.
     surviving = [flow for flow in flows if fault.kind != "kill" or flow.src not in fault.places]
+    same = {key: getattr(fault, key) for key in FaultSummary.model_fields if hasattr(fault, key)}
     return FaultSummary(
-        index=fault.index,
-        kind=fault.kind,
-        target=fault.target,
-        places=fault.places,
-        actuator=fault.actuator,
+        **same,
         requested_s=data.seconds(fault.asked_ns),
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,
         heal_requested_s=data.seconds(fault.heal_asked_ns),
         healed_s=data.seconds(fault.healed_ns),
-        proof=fault.proof,
         flows_affected=sum(flow.affected for flow in flows),
         flows=flows,
         **worst_effect(surviving or flows),

@@ -7,6 +7,7 @@ machine's doing and not the protocol's.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -77,11 +78,7 @@ FINDINGS = frozenset({NOTHING_FINISHED, NOT_DELIVERED})
 """Reasons that show what a transport does, if the machine itself was never late."""
 
 
-_STATES: dict[Level, State] = {
-    Level.TRUSTED: "trusted",
-    Level.DEGRADED: "degraded",
-    Level.INVALID: "invalid",
-}
+_STATES: dict[Level, State] = dict(zip(Level, get_args(State), strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +123,8 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
 
 def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
     mean = mean_busy(samples) or 0.0
-    yield from graded(
-        f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom",
-        mean,
-        CPU_DEGRADED,
-        CPU_INVALID,
-    )
+    sentence = f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
+    yield from graded(sentence, mean, CPU_DEGRADED, CPU_INVALID)
     for name in sorted({name for sample in samples for name in sample.cores}):
         sampled = [(s.cores[name], s.interval_ns) for s in samples if name in s.cores]
         busy_ns = sum(share * interval_ns for share, interval_ns in sampled)
@@ -145,14 +138,12 @@ def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
 
 def _core_shares(samples: Sequence[HealthSample]) -> dict[str, float]:
     """The share of a core that each process used over its samples."""
-    by_process: dict[str, list[HealthSample]] = {}
+    used_ns, lasted_ns = Counter[str](), Counter[str]()
     for sample in samples:
         if sample.cpu_ns is not None:
-            by_process.setdefault(sample.process, []).append(sample)
-    return {
-        process: sum(s.cpu_ns or 0 for s in samples) / sum(s.interval_ns for s in samples)
-        for process, samples in by_process.items()
-    }
+            used_ns[sample.process] += sample.cpu_ns
+            lasted_ns[sample.process] += sample.interval_ns
+    return {process: used_ns[process] / lasted_ns[process] for process in used_ns}
 
 
 def _busy_processes(samples: Sequence[HealthSample]) -> Reasons:
@@ -205,13 +196,8 @@ def _machine_drops(samples: Sequence[HealthSample], packets_sent: int) -> Reason
             counters[sample.process, name] = max(counters[sample.process, name], count)
     for (process, name), dropped in sorted(counters.items()):
         share = dropped / packets_sent if packets_sent else float(dropped > 0)
-        yield from graded(
-            f"{name} of {process} dropped {dropped} packets that no fault explains "
-            f"({share:.2%} of those sent)",
-            share,
-            0,
-            DROPS_INVALID,
-        )
+        packets = f"{dropped} packets that no fault explains ({share:.2%} of those sent)"
+        yield from graded(f"{name} of {process} dropped {packets}", share, 0, DROPS_INVALID)
 
 
 # --- links ------------------------------------------------------------------------------------
@@ -348,12 +334,10 @@ def _uncertain_faults(data: RunData) -> Reasons:
     uncertain = {i: rtts for i, rtts in intervals.items() if rtts > UNCERTAIN_DEGRADED_RTT}
     if uncertain:
         worst, rtts = max(uncertain.items(), key=lambda item: item[1])
-        limit = f"{UNCERTAIN_DEGRADED_RTT:.0%}"
-        others = f", of {len(uncertain) - 1} more to no better than {limit}"
-        yield degraded(
-            f"when fault {worst} took effect is known to {rtts:.0%} of a base RTT only"
-            + (others if len(uncertain) > 1 else "")
-        )
+        sentence = f"when fault {worst} took effect is known to {rtts:.0%} of a base RTT only"
+        if others := len(uncertain) - 1:
+            sentence += f", of {others} more to no better than {UNCERTAIN_DEGRADED_RTT:.0%}"
+        yield degraded(sentence)
 
 
 def _missing_faults(data: RunData) -> Reasons:
@@ -391,7 +375,5 @@ def _early_end(data: RunData) -> Reasons:
         early_s, duration_s = data.run.duration_s - last, data.run.duration_s
         in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
         if early_s > EARLY_END_RTTS * data.base_rtt_s and not in_force:
-            yield (
-                Level.INVALID,
-                f"the last data arrived {early_s:.2f} s before the planned end of {duration_s:g} s",
-            )
+            ended = f"{early_s:.2f} s before the planned end of {duration_s:g} s"
+            yield Level.INVALID, f"the last data arrived {ended}"
