@@ -11,21 +11,7 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 
-from testbed.mrc import (
-    Arrival,
-    Datagram,
-    EndpointRequest,
-    EvChanged,
-    EvEntry,
-    EvProfile,
-    MemoryRegion,
-    MemoryTable,
-    Packet,
-    QpConfig,
-    QueuePair,
-    decode,
-    respond,
-)
+from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.mrc.wire.packets import EndpointResponse, Nack, Sack, Write
@@ -54,7 +40,7 @@ class Fate(Enum):
     TRIMMED = "trimmed"
 
 
-FateOf = Callable[[Datagram, int], Fate]
+FateOf = Callable[[mrc.Datagram, int], Fate]
 """Decides the fate of a packet that is sent at a time in ns."""
 
 
@@ -65,10 +51,8 @@ class Crossing:
     side: int
     sent_ns: int
     arrives_ns: int
-    ev: int
+    datagram: mrc.Datagram
     text: str
-    is_data: bool
-    retransmitted: bool
     fate: Fate
 
 
@@ -77,17 +61,17 @@ class Trace:
     """The packets of both sides, and the changes of the requester's EVs."""
 
     crossings: tuple[Crossing, ...]
-    changes: tuple[EvChanged, ...]
+    changes: tuple[mrc.EvChanged, ...]
 
 
-def ev_profile() -> EvProfile:
+def ev_profile() -> mrc.EvProfile:
     """Return two planes of two active EVs and a backup each."""
     entries = tuple(
-        EvEntry(index * PLANES + plane, plane, (plane, index), index < 2)  # noqa: PLR2004 - two
+        mrc.EvEntry(index * PLANES + plane, plane, (plane, index), index < 2)  # noqa: PLR2004 - two
         for index in range(3)
         for plane in range(PLANES)
     )
-    return EvProfile(entries)
+    return mrc.EvProfile(entries)
 
 
 def converse(fate_of: FateOf, *, packets: int, until_rtt: float) -> Trace:
@@ -105,18 +89,18 @@ class _Dialogue:
     def __init__(self, fate_of: FateOf, packets: int) -> None:
         self._fate_of = fate_of
         self._ties = count()
-        self._agenda: list[tuple[int, int, Callable[[int], None]]] = []
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._qps = tuple(self._open(side, packets * _MTU) for side in (REQUESTER, RESPONDER))
         self._crossings: list[Crossing] = []
-        self._changes: list[EvChanged] = []
+        self._changes: list[mrc.EvChanged] = []
         self._turn_ns = [0, 0]
         self._qps[REQUESTER].post_write(0, memoryview(bytes(packets * _MTU)), 0, _RKEY)
 
     @staticmethod
-    def _open(side: int, size: int) -> QueuePair:
-        memory = MemoryTable()
-        memory.register(MemoryRegion(_RKEY, 0, memoryview(bytearray(size))))
-        config = QpConfig(
+    def _open(side: int, size: int) -> mrc.QueuePair:
+        memory = mrc.MemoryTable()
+        memory.register(mrc.MemoryRegion(_RKEY, 0, memoryview(bytearray(size))))
+        config = mrc.QpConfig(
             qpn=16 + side,
             peer_qpn=17 - side,
             local_address=_ADDRESSES[side],
@@ -127,10 +111,7 @@ class _Dialogue:
             mtu=_MTU,
             sack_packets=4,
         )
-        return QueuePair(config, memory)
-
-    def _at(self, time_ns: int, action: Callable[[int], None]) -> None:
-        heappush(self._agenda, (time_ns, next(self._ties), action))
+        return mrc.QueuePair(config, memory)
 
     def run(self, until_ns: int) -> Trace:
         now_ns = 0
@@ -138,24 +119,24 @@ class _Dialogue:
             for side, qp in enumerate(self._qps):
                 self._send(side, qp, now_ns)
             times = [self._agenda[0][0]] if self._agenda else []
-            for side, qp in enumerate(self._qps):
+            for turn_ns, qp in zip(self._turn_ns, self._qps, strict=True):
                 deadline_ns = qp.next_deadline()
                 if deadline_ns is not None:
-                    times.append(max(deadline_ns, self._turn_ns[side]))
+                    times.append(max(deadline_ns, turn_ns))
             if not times:
                 break
             now_ns = max(now_ns, min(times))
             while self._agenda and self._agenda[0][0] <= now_ns:
-                heappop(self._agenda)[2](now_ns)
+                heappop(self._agenda)[2]()
         return Trace(tuple(self._crossings), tuple(self._changes))
 
-    def _send(self, side: int, qp: QueuePair, now_ns: int) -> None:
+    def _send(self, side: int, qp: mrc.QueuePair, now_ns: int) -> None:
         """Send what is due; after a data packet the side waits for `PACE_NS`."""
         while now_ns >= self._turn_ns[side]:
             datagrams = qp.transmit(now_ns, 1)
             events = qp.events()
             if side == REQUESTER:
-                self._changes += [event for event in events if isinstance(event, EvChanged)]
+                self._changes += [event for event in events if isinstance(event, mrc.EvChanged)]
             if not datagrams:
                 return
             for datagram in datagrams:
@@ -163,40 +144,29 @@ class _Dialogue:
             if any(datagram.is_data for datagram in datagrams):
                 self._turn_ns[side] = now_ns + PACE_NS
 
-    def _launch(self, side: int, datagram: Datagram, now_ns: int) -> None:
+    def _launch(self, side: int, datagram: mrc.Datagram, now_ns: int) -> None:
         fate = self._fate_of(datagram, now_ns)
         data = datagram.join()
-        text = _summary(decode(data))
+        text = _summary(mrc.decode(data))
         arrives_ns = now_ns + RTT_NS // 2
-        self._crossings.append(
-            Crossing(
-                side,
-                now_ns,
-                arrives_ns,
-                datagram.ev,
-                text,
-                datagram.is_data,
-                datagram.retransmitted,
-                fate,
-            )
-        )
-        if fate is Fate.TRIMMED:
-            arrival = Arrival(ECT0, _DSCP.trimmed, arrives_ns)
-            self._at(arrives_ns, partial(self._arrive, 1 - side, data[:TRIMMED_BYTES], arrival))
-        elif fate is not Fate.LOST:
-            arrival = Arrival(ECT0, datagram.dscp, arrives_ns)
-            self._at(arrives_ns, partial(self._arrive, 1 - side, data, arrival))
+        self._crossings.append(Crossing(side, now_ns, arrives_ns, datagram, text, fate))
+        trimmed = fate is Fate.TRIMMED
+        arrival = mrc.Arrival(ECT0, _DSCP.trimmed if trimmed else datagram.dscp, arrives_ns)
+        if fate is not Fate.LOST:
+            rest = data[:TRIMMED_BYTES] if trimmed else data
+            arrive: Callable[[], None] = partial(self._arrive, 1 - side, rest, arrival)
+            heappush(self._agenda, (arrives_ns, next(self._ties), arrive))
 
-    def _arrive(self, side: int, data: bytes, arrival: Arrival, _now_ns: int) -> None:
-        packet = decode(data, trimmed=arrival.dscp == _DSCP.trimmed)
-        if not isinstance(packet, EndpointRequest):
+    def _arrive(self, side: int, data: bytes, arrival: mrc.Arrival) -> None:
+        packet = mrc.decode(data, trimmed=arrival.dscp == _DSCP.trimmed)
+        if not isinstance(packet, mrc.EndpointRequest):
             self._qps[side].receive(packet, arrival)
             return
         if packet.op is EndpointOp.EV_PROBE or self._qps[side].receive(packet, arrival):
-            self._launch(side, respond(packet, _DSCP), arrival.rx_ns)
+            self._launch(side, mrc.respond(packet, _DSCP), arrival.rx_ns)
 
 
-def _summary(packet: Packet) -> str:
+def _summary(packet: mrc.Packet) -> str:
     """Return a packet in few words."""
     match packet:
         case Write():
@@ -205,7 +175,7 @@ def _summary(packet: Packet) -> str:
             text = _sack_summary(packet)
         case Nack():
             text = f"NACK {packet.nack_psn} {NackReason(packet.reason).name}"
-        case EndpointRequest(op=EndpointOp.EV_PROBE):
+        case mrc.EndpointRequest(op=EndpointOp.EV_PROBE):
             text = f"EV probe {packet.ev}"
         case EndpointResponse(op=EndpointOp.EV_PROBE):
             text = f"EV {packet.reflected_ev} answers"
@@ -250,7 +220,7 @@ def trim() -> Trace:
 def path_death() -> Trace:
     """Return a trace in which a path dies, and is back two RTTs later."""
 
-    def decide_fate(datagram: Datagram, now_ns: int) -> Fate:
+    def decide_fate(datagram: mrc.Datagram, now_ns: int) -> Fate:
         dead = datagram.ev == BAD_EV and now_ns < 2 * RTT_NS
         return Fate.LOST if dead else Fate.ARRIVES
 
@@ -260,7 +230,7 @@ def path_death() -> Trace:
 def _third_packet(fate: Fate) -> FateOf:
     """Give the first transmission of the third data packet this fate; all others arrive."""
 
-    def decide_fate(datagram: Datagram, _now_ns: int) -> Fate:
+    def decide_fate(datagram: mrc.Datagram, _now_ns: int) -> Fate:
         hit = datagram.seq == 2 and not datagram.retransmitted  # noqa: PLR2004 - counted from 0
         return fate if hit else Fate.ARRIVES
 

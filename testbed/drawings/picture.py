@@ -1,6 +1,7 @@
 """A fabric as a picture: planes side by side, T1s above T0s above the hosts that join them."""
 
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,6 +25,9 @@ _INCHES = 0.72
 _MIN_WIDTH_IN, _MAX_WIDTH_IN = 6.0, 40.0
 _DARK_YELLOW = "#C2B000"
 _SMALL_FONT, _FONT = 6.0, 7.5
+
+_Places = dict[Node, tuple[float, float]]
+"""The middle of every node."""
 
 
 def draw(topology: Topology, file: Path) -> None:
@@ -69,8 +73,8 @@ def _title(topology: Topology) -> str:
 # --- where things stand -------------------------------------------------------------------------
 
 
-def _places(topology: Topology) -> dict[Node, tuple[float, float]]:
-    """The middle of every node; rows are centred over one another."""
+def _places(topology: Topology) -> _Places:
+    """Where every node is; rows are centred over one another."""
     wide = SWITCH_PITCH * max(topology.t0_per_plane, topology.t1_per_plane)
     places = {}
     for switch in topology.switches:
@@ -90,21 +94,14 @@ def _places(topology: Topology) -> dict[Node, tuple[float, float]]:
 # --- drawing ------------------------------------------------------------------------------------
 
 
-def _draw_link(
-    axes: Axes, topology: Topology, link: Link, places: dict[Node, tuple[float, float]]
-) -> None:
+def _draw_link(axes: Axes, topology: Topology, link: Link, places: _Places) -> None:
     (x0, y0), (x1, y1) = places[link.lower.node], places[link.upper.node]
     if not link.is_fabric:
         x0 += _port_offset(topology, link.plane)
-    axes.plot(
-        (x0, x1),
-        (y0 + _HALF_BOX, y1 - _HALF_BOX),
-        color=_colour(link.plane),
-        linewidth=1.1 if link.is_fabric else 0.9,
-        alpha=0.9 if link.is_fabric else 0.65,
-        solid_capstyle="round",
-        zorder=1,
-    )
+    width, alpha = (1.1, 0.9) if link.is_fabric else (0.9, 0.65)
+    look: dict[str, Any] = {"linewidth": width, "alpha": alpha, "solid_capstyle": "round"}
+    ends = (x0, x1), (y0 + _HALF_BOX, y1 - _HALF_BOX)
+    axes.plot(*ends, color=_colour(link.plane), zorder=1, **look)
 
 
 def _port_offset(topology: Topology, plane: int) -> float:
@@ -117,67 +114,44 @@ def _draw_node(
 ) -> None:
     is_host = node.tier is Tier.HOST
     half = 0.3 if is_host else 0.43
-    box = FancyBboxPatch(
-        (x - half, y - _HALF_BOX),
-        2 * half,
-        2 * _HALF_BOX,
-        boxstyle=f"round,pad=0,rounding_size={0.12 if is_host else 0.03}",
-        facecolor="white",
-        edgecolor=GREY if is_host else _colour(node.plane),
-        linewidth=1.1,
-        zorder=2,
-    )
-    axes.add_patch(box)
-    size = _FONT if unit_in * 2 * half > 0.5 or is_host else _SMALL_FONT  # noqa: PLR2004 - inches
-    axes.text(x, y, node.name, ha="center", va="center_baseline", fontsize=size, zorder=3)
+    corner, size = (x - half, y - _HALF_BOX), (2 * half, 2 * _HALF_BOX)
+    rounding, edge = (0.12, GREY) if is_host else (0.03, _colour(node.plane))
+    look = {"facecolor": "white", "edgecolor": edge, "linewidth": 1.1, "zorder": 2}
+    _draw_box(axes, corner, size, rounding, **look)
+    font = _FONT if unit_in * 2 * half > 0.5 or is_host else _SMALL_FONT  # noqa: PLR2004 - inches
+    axes.text(x, y, node.name, ha="center", va="center_baseline", fontsize=font, zorder=3)
     if is_host:
         for plane in range(topology.planes):
             port = x + _port_offset(topology, plane)
             axes.plot(port, y + _HALF_BOX, "s", markersize=2.6, color=_colour(plane), zorder=3)
 
 
-def _draw_planes(axes: Axes, topology: Topology, places: dict[Node, tuple[float, float]]) -> None:
+def _draw_box(
+    axes: Axes, corner: tuple[float, float], size: tuple[float, float], rounding: float, **look: Any
+) -> None:
+    """Draw a box with round corners, from its lower left corner."""
+    shape = f"round,pad=0,rounding_size={rounding}"
+    axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **look))
+
+
+def _draw_planes(axes: Axes, topology: Topology, places: _Places) -> None:
     for plane in range(topology.planes):
         switches = [node for node in topology.switches if node.plane == plane]
         xs = [places[node][0] for node in switches]
         left, right = min(xs) - 0.6, max(xs) + 0.6
         low, high = HEIGHT[Tier.T0] - 0.38, HEIGHT[Tier.T1] + 0.7
-        axes.add_patch(
-            FancyBboxPatch(
-                (left, low),
-                right - left,
-                high - low,
-                boxstyle="round,pad=0,rounding_size=0.12",
-                facecolor=_colour(plane),
-                edgecolor="none",
-                alpha=0.09,
-                zorder=0,
-            )
-        )
-        axes.text(
-            (left + right) / 2,
-            high - 0.2,
-            f"plane {plane}",
-            ha="center",
-            va="center",
-            fontsize=8.5,
-            fontweight="bold",
-        )
+        look = {"facecolor": _colour(plane), "edgecolor": "none", "alpha": 0.09, "zorder": 0}
+        _draw_box(axes, (left, low), (right - left, high - low), 0.12, **look)
+        middle, font = (left + right) / 2, {"fontsize": 8.5, "fontweight": "bold"}
+        axes.text(middle, high - 0.2, f"plane {plane}", font, ha="center", va="center")
 
 
-def _draw_racks(axes: Axes, topology: Topology, places: dict[Node, tuple[float, float]]) -> None:
+def _draw_racks(axes: Axes, topology: Topology, places: _Places) -> None:
     y = HEIGHT[Tier.HOST] - _HALF_BOX - 0.12
     for rack in range(topology.t0_per_plane):
         first = topology.host(rack * topology.hosts_per_t0)
         last = topology.host((rack + 1) * topology.hosts_per_t0 - 1)
         left, right = places[first][0] - 0.3, places[last][0] + 0.3
         axes.plot((left, right), (y, y), color=GREY, linewidth=1.0)
-        axes.text(
-            (left + right) / 2,
-            y - 0.1,
-            f"rack {rack}",
-            ha="center",
-            va="top",
-            fontsize=7.5,
-            color=GREY,
-        )
+        middle, font = (left + right) / 2, {"fontsize": 7.5, "color": GREY}
+        axes.text(middle, y - 0.1, f"rack {rack}", font, ha="center", va="top")

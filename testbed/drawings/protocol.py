@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,6 +21,9 @@ _LINE_RTT = 0.046
 """Height of a line of text."""
 
 _SMALL, _FONT = 6.2, 7.0
+
+_GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 0.6}
+"""Behind a text on a line."""
 
 _PLACES = {
     EvState.GOOD: (0.0, 0.0),
@@ -55,8 +57,7 @@ def draw_sequence(trace: Trace, title: str, file: Path) -> None:
         _note(axes, trace.changes)
         axes.set_ylabel("base RTTs")
         axes.set_xticks([])
-        for side in ("top", "right", "bottom"):
-            axes.spines[side].set_visible(False)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
         axes.set_title(title)
         style.write(figure, file, title)
 
@@ -64,35 +65,23 @@ def draw_sequence(trace: Trace, title: str, file: Path) -> None:
 def _draw_crossing(axes: Axes, crossing: Crossing) -> None:
     begin, end = (0.0, 1.0) if crossing.side == REQUESTER else (1.0, 0.0)
     sent, arrives = crossing.sent_ns / RTT_NS, crossing.arrives_ns / RTT_NS
-    colour = _EVS[crossing.ev]
-    look: dict[str, Any] = {
-        "color": colour,
-        "linewidth": 1.3 if crossing.is_data else 0.7,
-        "linestyle": "-" if crossing.is_data else "--",
-    }
+    colour = _EVS[crossing.datagram.ev]
+    width, line = (1.3, "-") if crossing.datagram.is_data else (0.7, "--")
     half_x, half_y = (begin + end) / 2, (sent + arrives) / 2
+    if crossing.fate is not Fate.ARRIVES:
+        axes.plot([begin, half_x], [sent, half_y], color=colour, linewidth=width, linestyle=line)
     if crossing.fate is Fate.LOST:
-        axes.plot([begin, half_x], [sent, half_y], **look)
         axes.plot(half_x, half_y, marker="x", color=colour, markersize=6, markeredgewidth=1.8)
         return
     if crossing.fate is Fate.TRIMMED:
-        axes.plot([begin, half_x], [sent, half_y], **look)
         axes.plot(half_x, half_y, marker="|", color=colour, markersize=9, markeredgewidth=2)
-        begin, sent = half_x, half_y
-        look |= {"linestyle": ":", "linewidth": 1.1}
-        axes.text(
-            half_x + 0.03,
-            half_y - 0.012,
-            "trimmed",
-            color=colour,
-            fontsize=_SMALL,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.6},
-            zorder=4,
-        )
+        begin, sent, width, line = half_x, half_y, 1.1, ":"
+        font = {"color": colour, "fontsize": _SMALL, "bbox": _GROUND}
+        axes.text(half_x + 0.03, half_y - 0.012, "trimmed", font, zorder=4)
     arrow = FancyArrowPatch(
         (begin, sent), (end, arrives), arrowstyle="-|>", mutation_scale=6, shrinkA=0, shrinkB=0
     )
-    arrow.set(**look)
+    arrow.set(color=colour, linewidth=width, linestyle=line)
     axes.add_patch(arrow)
 
 
@@ -106,12 +95,14 @@ def _label(axes: Axes, crossings: Iterable[Crossing]) -> None:
         axes.text(
             -0.03 if left else 1.03,
             at,
-            f"{crossing.text} · EV {crossing.ev}" if crossing.is_data else crossing.text,
+            f"{crossing.text} · EV {crossing.datagram.ev}"
+            if crossing.datagram.is_data
+            else crossing.text,
             ha="right" if left else "left",
             va="center",
-            fontsize=_FONT if crossing.is_data else _SMALL,
-            color=_EVS[crossing.ev],
-            fontweight="bold" if crossing.retransmitted else "normal",
+            fontsize=_FONT if crossing.datagram.is_data else _SMALL,
+            color=_EVS[crossing.datagram.ev],
+            fontweight="bold" if crossing.datagram.retransmitted else "normal",
         )
 
 
@@ -199,15 +190,9 @@ def _draw_transition(
     (x0, y0), (x1, y1) = _PLACES[old], _PLACES[new]
     text = "\n".join(events)
     if old is new:
-        axes.text(
-            x0 - _HALF_WIDTH - 0.2,
-            y0,
-            "in and out of\nthe rotation:\n" + text,
-            ha="right",
-            va="center",
-            fontsize=_FONT,
-            color=style.GREY,
-        )
+        text = f"in and out of\nthe rotation:\n{text}"
+        font = {"fontsize": _FONT, "color": style.GREY}
+        axes.text(x0 - _HALF_WIDTH - 0.2, y0, text, font, ha="right", va="center")
         return
     length = ((x1 - x0) ** 2 + (y1 - y0) ** 2) ** 0.5
     # Both ways between two states are side by side: each to the right of its own direction.

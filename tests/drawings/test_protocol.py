@@ -17,11 +17,15 @@ from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 
 
 def repeats(trace: Trace) -> list[tuple[str, int]]:
-    return [(one.text, one.ev) for one in trace.crossings if one.retransmitted]
+    return [
+        (crossing.text, crossing.datagram.ev)
+        for crossing in trace.crossings
+        if crossing.datagram.retransmitted
+    ]
 
 
 def story(trace: Trace) -> list[tuple[int, EvState, EvState, str]]:
-    return [(one.ev, one.old, one.new, one.reason) for one in trace.changes]
+    return [(change.ev, change.old, change.new, change.reason) for change in trace.changes]
 
 
 def test_a_lost_packet_condemns_its_path_and_is_repeated_on_another() -> None:
@@ -34,14 +38,14 @@ def test_a_lost_packet_condemns_its_path_and_is_repeated_on_another() -> None:
         (4, EvState.GOOD, EvState.GOOD, "substitute"),
     ]
     assert trace.crossings[-1].text != "WRITE 2, rtx"
-    assert any(one.text == "SACK cack 19" for one in trace.crossings)
+    assert any(crossing.text == "SACK cack 19" for crossing in trace.crossings)
 
 
 def test_a_trimmed_packet_is_repeated_when_its_nack_comes_and_condemns_nobody() -> None:
     trace = trim()
-    (cut,) = (one for one in trace.crossings if one.fate is Fate.TRIMMED)
-    (nack,) = (one for one in trace.crossings if one.text.startswith("NACK"))
-    (again,) = (one for one in trace.crossings if one.retransmitted)
+    (cut,) = (crossing for crossing in trace.crossings if crossing.fate is Fate.TRIMMED)
+    (nack,) = (crossing for crossing in trace.crossings if crossing.text.startswith("NACK"))
+    (again,) = (crossing for crossing in trace.crossings if crossing.datagram.retransmitted)
     assert nack.sent_ns == cut.arrives_ns
     assert nack.arrives_ns <= again.sent_ns <= nack.arrives_ns + RTT_NS // 8
     assert [new for _, _, new, _ in story(trace)] == [EvState.SKIP, EvState.GOOD]
@@ -49,21 +53,21 @@ def test_a_trimmed_packet_is_repeated_when_its_nack_comes_and_condemns_nobody() 
 
 def test_a_dead_path_is_left_and_returns_after_three_answers() -> None:
     trace = path_death()
-    lost = [one for one in trace.crossings if one.fate is Fate.LOST]
-    assert {one.ev for one in lost} == {BAD_EV}
-    data = [one for one in lost if one.is_data]
+    lost = [crossing for crossing in trace.crossings if crossing.fate is Fate.LOST]
+    assert {crossing.datagram.ev for crossing in lost} == {BAD_EV}
+    data = [crossing for crossing in lost if crossing.datagram.is_data]
     assert len(repeats(trace)) == len(data)
     assert [reason for *_, reason in story(trace)] == [
         *("late", "substitute", "owner returned", "probes answered"),
     ]
     condemned, returned = trace.changes[0].time_ns, trace.changes[-1].time_ns
-    assert all(one.sent_ns < condemned for one in data)
+    assert all(crossing.sent_ns < condemned for crossing in data)
     answers = [
-        one
-        for one in trace.crossings
-        if one.text == f"EV {BAD_EV} answers" and condemned < one.arrives_ns <= returned
+        crossing
+        for crossing in trace.crossings
+        if crossing.text == f"EV {BAD_EV} answers" and condemned < crossing.arrives_ns <= returned
     ]
-    assert sum(one.side == 1 for one in answers) == 3
+    assert sum(crossing.side == 1 for crossing in answers) == 3
 
 
 def test_the_states_are_drawn_from_the_table(tmp_path: Path) -> None:

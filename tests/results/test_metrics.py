@@ -308,26 +308,26 @@ def test_two_faults_do_not_share_their_figures(measure: Measure) -> None:
     first = Failure(at=2.0, until=4.0)
     second = Failure("p3_t0_1--p3_t1_0", at=6.0, until=8.0, detect=0.262)
     summary, _ = measure(Plan(failures=(first, second)))
-    one, two = summary.faults
-    assert one.values["detection_ms"] == pytest.approx(183.4)
-    struck = [flow for flow in two.flows if flow.affected]
+    earlier, later = summary.faults
+    assert earlier.values["detection_ms"] == pytest.approx(183.4)
+    struck = [flow for flow in later.flows if flow.affected]
     assert struck
-    assert two.values["detection_ms"] == pytest.approx(262)
-    assert two.flows_affected == len(struck)
-    assert one.packets_lost + two.packets_lost == sum(f.packets_lost for f in summary.flows)
+    assert later.values["detection_ms"] == pytest.approx(262)
+    assert later.flows_affected == len(struck)
+    assert earlier.packets_lost + later.packets_lost == sum(f.packets_lost for f in summary.flows)
 
 
 def test_overlapping_faults_end_each_others_deficit(measure: Measure) -> None:
     first = Failure(at=2.0, until=5.0)
     second = Failure("p1_t0_0--p1_t1_2", at=2.5, until=5.0)
     summary, _ = measure(Plan(failures=(first, second), duration=6.0))
-    one, two = summary.faults
-    assert one.values["deficit_baseline_rtt"] is not None
+    earlier, later = summary.faults
+    assert earlier.values["deficit_baseline_rtt"] is not None
     alone, _ = measure(Plan(failures=(first,), duration=6.0))
-    assert one.values["deficit_baseline_rtt"] == pytest.approx(
+    assert earlier.values["deficit_baseline_rtt"] == pytest.approx(
         alone.faults[0].values["deficit_baseline_rtt"] or 0, abs=0.05
     )
-    assert two.index == 1
+    assert later.index == 1
 
 
 def test_a_fault_that_nobody_noticed_is_null_not_zero(measure: Measure) -> None:
