@@ -17,14 +17,9 @@ def link_summaries(data: RunData) -> tuple[LinkSummary, ...]:
     summaries = []
     for direction, record in data.run.links.items():
         mean = backlogs.get(direction, 0.0) if _is_sampled(data, direction) else None
-        counted = SimpleNamespace(
-            **asdict(record)
-            | {
-                "full": record.full + record.full_priority,
-                "lost": record.lost + record.path_lost,
-                "mean_bytes": mean,
-            }
-        )
+        counted = SimpleNamespace(**asdict(record), mean_bytes=mean)
+        counted.full += record.full_priority
+        counted.lost += record.path_lost
         summaries.append(LinkSummary.measured(counted, data.scale, direction=direction))
     return tuple(summaries)
 

@@ -36,7 +36,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     body = max(height * len(evs) + 1.8, 2.4)
     end = run_end(data)
     if many:
-        strip = fault_rows.height_in(many)
+        strip = fault_rows.ROW_IN * len(many)
         figure = style.new_figure(body + strip)
         above, axes = figure.subplots(2, 1, height_ratios=[strip, height * len(evs)])
         fault_rows.draw(above, many, end)

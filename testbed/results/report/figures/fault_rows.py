@@ -17,6 +17,7 @@ MAX_ROWS = 12
 """Most faults with a row each; if there are more, each kind has a row."""
 
 ROW_IN = 0.15
+"""Height of a row, in inches."""
 
 Row = tuple[str, list[FaultSummary]]
 
@@ -70,11 +71,6 @@ def rows(summary: Summary) -> list[Row]:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
-
-
-def height_in(shown: Sequence[Row]) -> float:
-    """How high the rows are, in inches."""
-    return ROW_IN * len(shown)
 
 
 def draw(axes: Axes, shown: Sequence[Row], end: float) -> None:

@@ -33,7 +33,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     many = fault_rows.rows(summary)
     heights = [2.25] * len(shown)
     if many:
-        heights.insert(0, fault_rows.height_in(many))
+        heights.insert(0, fault_rows.ROW_IN * len(many))
     widths = [1.0] if fault is None else [1.7, 1.0]
     figure = style.new_figure(sum(heights) + 0.8)
     grid = figure.subplots(

@@ -149,13 +149,8 @@ def bar(
 def note(axes: Axes, text: str, place: tuple[float, float], colour: str, **options: Any) -> None:
     """Write a small text in the colour of what it belongs to, on a light ground."""
     box = {"facecolor": "white", "alpha": 0.8, "edgecolor": "none", "pad": 0.6}
-    usual: dict[str, Any] = {
-        "textcoords": "offset points",
-        "fontsize": 7,
-        "color": colour,
-        "bbox": box,
-    }
-    axes.annotate(text, place, **usual | options)
+    font: dict[str, Any] = {"fontsize": 7, "color": colour}
+    axes.annotate(text, place, textcoords="offset points", bbox=box, **font, **options)
 
 
 def label_paths(
