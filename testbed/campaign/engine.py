@@ -56,12 +56,8 @@ class Engine:
         """
         self.store.clean(runs)
         for form in FORMS:
-            self._execute_form(
-                form,
-                [run for run in runs if run.job.form == form],
-                [run for run in retry if run.job.form == form],
-                made_before,
-            )
+            due, made = ([run for run in each if run.job.form == form] for each in (runs, retry))
+            self._execute_form(form, due, made, made_before)
 
     def _execute_form(
         self, form: Form, runs: Sequence[PlannedRun], retry: Sequence[PlannedRun], made_before: int
@@ -108,10 +104,8 @@ class Engine:
                 while len(pending) < slots and (planned := next(waiting, None)) is not None:
                     progress.note_start(planned)
                     stop_if_late = self.policy.stop_if_late and budget.allows_retry(planned)
-                    pending[self._submit(planned, stop_if_late=stop_if_late)] = (
-                        planned,
-                        stop_if_late,
-                    )
+                    future = self._submit(planned, stop_if_late=stop_if_late)
+                    pending[future] = planned, stop_if_late
                 if not pending:
                     return
                 done, _ = wait(pending, return_when=FIRST_COMPLETED, timeout=_REPORT_S)

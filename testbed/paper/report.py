@@ -92,10 +92,9 @@ class Row:
 
 def render(rows: Sequence[Row]) -> str:
     """The report as HTML."""
+    loaders = [PackageLoader(name) for name in ("testbed.paper", "testbed.results.report")]
     environment = Environment(
-        loader=ChoiceLoader(
-            [PackageLoader("testbed.paper"), PackageLoader("testbed.results.report")]
-        ),
+        loader=ChoiceLoader(loaders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -44,25 +44,13 @@ def reproduce(
     outcomes = []
     for number, figure in enumerate(figures):
         progress(f"drawing {figure.number}", number / len(figures))
-        outcomes += [
-            judge(
-                figure,
-                plan.runs[figure.number, form],
-                engine.failures,
-                plan.store,
-                outcome_stores[form],
-            )
-            for form in FORMS
-            if (figure.number, form) in plan.runs
-        ]
-    rows = [
-        Row(
-            figure,
-            {form: store.load(figure) for form, store in outcome_stores.items()},
-            outcome_stores,
-        )
-        for figure in FIGURES
-    ]
+        for form, outcome_store in outcome_stores.items():
+            if (runs := plan.runs.get((figure.number, form))) is not None:
+                outcomes.append(judge(figure, runs, engine.failures, plan.store, outcome_store))
+    rows = []
+    for figure in FIGURES:
+        last = {form: store.load(figure) for form, store in outcome_stores.items()}
+        rows.append(Row(figure, last, outcome_stores))
     place = RunDirectory(directory)
     place.write("report.html", render(rows))
     place.write("table.json", json.dumps(as_json(rows), indent=1) + "\n")

@@ -3,7 +3,7 @@
 Emulation and simulator take it from here, so that both have the same fabric.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from testbed.model.fabric.nodes import Link, Port, Tier
 from testbed.model.fabric.topology import LINK_MTU, Topology
@@ -67,14 +67,9 @@ def shape_of(topology: Topology, link: Link, sender: Port) -> Shape:
     xoff, xon = (pause.xoff.in_bytes(bdp), pause.xon.in_bytes(bdp)) if pause else (NEVER, NEVER)
     queue = topology.queue_of(link, sender)
     if queue is None:  # a NIC; while paused it holds all that its host has outstanding
-        return Shape(
-            rate_bps,
-            NEVER if pause else max(NIC_QUEUE_BDP * bdp, LINK_MTU),
-            before_ns=both_nics_ns // 2,
-            behind_ns=switch_ns,
-            xoff_bytes=xoff,
-            xon_bytes=xon,
-        )
+        limit, before_ns = max(NIC_QUEUE_BDP * bdp, LINK_MTU), both_nics_ns // 2
+        nic = Shape(rate_bps, limit, before_ns=before_ns, behind_ns=switch_ns)
+        return replace(nic, limit_bytes=NEVER, xoff_bytes=xoff, xon_bytes=xon) if pause else nic
     last_hop = not link.is_fabric and sender.node.tier is Tier.T0
     ecn, trim = queue.ecn, queue.trim
     return Shape(

@@ -7,6 +7,7 @@ same, except `ev_loss` of two different paths: a link has room for one path.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, path_named
@@ -306,12 +307,8 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
         for step in fault.steps:
             if step.state.deliverable_share or entry in reported:
                 continue
-            dead = frozenset(
-                place
-                for other in faults
-                if not other.state_at(step.at).deliverable_share
-                for place in other.places
-            )
+            down = (one.places for one in faults if not one.state_at(step.at).deliverable_share)
+            dead = frozenset(chain.from_iterable(down))
             severed = [
                 f"{flow.src.name} -> {flow.dst.name}"
                 for flow, of_flow in paths.items()

@@ -1,6 +1,6 @@
 """MRC with one mechanism off at a time, where that mechanism acts: what each is worth."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
@@ -32,9 +32,6 @@ _UNTRIMMED = {
 }
 """The incast's fabric, whose queues drop what they cannot hold."""
 
-Cost = Callable[[Run], float]
-"""What a run costs an application: the less the better."""
-
 
 @dataclass(frozen=True, slots=True)
 class Trial:
@@ -52,7 +49,7 @@ class Trial:
     title: str
     whole: Variant
     without: Mapping[str, Variant]
-    costs: Mapping[str, Cost]
+    costs: Mapping[str, failover.Cost]
     saves: Mapping[str, str]
 
 
@@ -74,12 +71,8 @@ def _late_rtts(run: Run) -> float:
 
 def _incast(what: str, changes: Mapping[str, Any]) -> Variant:
     """Figure 18's incast in short."""
-    return Variant(
-        f"ablation-incast{what}",
-        "incast-victim",
-        {"duration": "6 s", **changes},
-        excluded=_HALF_AN_HOUR,
-    )
+    shorter = {"duration": "6 s", **changes}
+    return Variant(f"ablation-incast{what}", "incast-victim", shorter, excluded=_HALF_AN_HOUR)
 
 
 TRIALS = (

@@ -34,6 +34,9 @@ _KERNEL: Mapping[Form, str] = {
 _MRC = {"kind": "mrc", "backups": 0.25}
 
 
+Cost = Callable[[Run], float]
+"""What a run costs an application: the less the better."""
+
 STALL, OVERDUE, DEFICIT = "longest stall", "messages overdue", "deficit"
 
 
@@ -133,11 +136,7 @@ def deficit(run: Run) -> float:
     return inf if fault.deficit is None else fault.deficit.rtt
 
 
-_MEASURES: Mapping[str, Callable[[Run], float]] = {
-    STALL: stall,
-    OVERDUE: _overdue,
-    DEFICIT: deficit,
-}
+_COSTS: Mapping[str, Cost] = {STALL: stall, OVERDUE: _overdue, DEFICIT: deficit}
 
 
 FEW_TENS_US = 50.0
@@ -158,7 +157,7 @@ def _measure(*seeds: Runs) -> tuple[Check, ...]:
             )
             for label, variant in OTHERS.items()
             if variant.name in seeds[0]
-            for name, cost in _MEASURES.items()
+            for name, cost in _COSTS.items()
         ),
     )
 
@@ -173,8 +172,8 @@ def _draw(*seeds: Runs) -> Figure:
     drawn = {label: variant for label, variant in _DRAWN.items() if variant.name in seeds[0]}
     labels = [*drawn][::-1]
     colours = [style.BLUE if drawn[label] is MRC else style.GREY for label in labels]
-    figure, panels = new_panels(0.9 + 0.26 * len(labels), columns=len(_MEASURES), sharey=True)
-    for axes, (name, value) in zip(panels, _MEASURES.items(), strict=True):
+    figure, panels = new_panels(0.9 + 0.26 * len(labels), columns=len(_COSTS), sharey=True)
+    for axes, (name, value) in zip(panels, _COSTS.items(), strict=True):
         estimates = [
             estimate([value(runs[drawn[label].name]) for runs in seeds]) for label in labels
         ]

@@ -112,16 +112,12 @@ def _judge_many(runs: Runs) -> tuple[Check, ...]:
     run = throughput.only(runs)
     steady, later = _goodput(run)
     links = np.array([flow.flow.attainable_bps for flow in run.flows])
+    before, without = steady.sum() / links.sum(), later.sum() / steady.sum()
+    slowest = (later / links).min()
     return (
-        at_least(
-            "goodput of all flows before, of what is attainable", steady.sum() / links.sum(), 0.9
-        ),
-        at_least(
-            "goodput of all flows without the T1, of that before", later.sum() / steady.sum(), 0.97
-        ),
-        at_least(
-            "the slowest flow without the T1, of what is attainable", (later / links).min(), 0.8
-        ),
+        at_least("goodput of all flows before, of what is attainable", before, 0.9),
+        at_least("goodput of all flows without the T1, of that before", without, 0.97),
+        at_least("the slowest flow without the T1, of what is attainable", slowest, 0.8),
     )
 
 

@@ -30,11 +30,8 @@ def follows(run: Run) -> tuple[Check, ...]:
 
 
 FIXED = Variant("uplinks-slow", "uplinks-slow")
-NSCC = Variant(
-    "uplinks-slow-nscc",
-    "uplinks-slow",
-    {"transport": {"kind": "mrc", "evs": 32, "congestion": "nscc"}},
-)
+_NSCC = {"kind": "mrc", "evs": 32, "congestion": "nscc"}
+NSCC = Variant("uplinks-slow-nscc", "uplinks-slow", {"transport": _NSCC})
 
 _SHRINKS = (
     "marks at most halve the load of a slow link, and a QP has one window for all its paths, which "
