@@ -14,32 +14,28 @@ from testbed.model.errors import InputError, Problem, RefusedValueError, did_you
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.part import kinds_of
 
-_EXPECTED_TYPES = {
+_EXPECTED = {
     "bool_parsing": "true or false",
     "bool_type": "true or false",
     "finite_number": "a number that is not infinite",
     "float_parsing": "a number",
     "float_type": "a number",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
     "int_from_float": "a whole number",
     "int_parsing": "a whole number",
     "int_type": "a whole number",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
     "list_type": "a list",
     "missing": "a value, which is required",
     "string_type": "text",
+    "too_long": "a list of {max_length} at most",
+    "too_short": "a list of {min_length} or more",
     "tuple_type": "a list",
     "union_tag_not_found": "a value, which is required",
 }
-"""What is expected instead, by pydantic's type of error."""
-
-_EXPECTED_BOUNDS = {
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "at least {ge:g}",
-    "less_than": "less than {lt:g}",
-    "less_than_equal": "at most {le:g}",
-    "too_long": "a list of {max_length} at most",
-    "too_short": "a list of {min_length} or more",
-}
-"""The same for errors that carry a limit."""
+"""What is expected instead, by pydantic's type of error, with the limit that the error names."""
 
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -105,11 +101,9 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             return _refusal(document, path, error)
         case "string_pattern_mismatch" if context["pattern"] == NAME_PATTERN:
             expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
-        case kind if kind in _EXPECTED_TYPES:
-            expected = _EXPECTED_TYPES[kind] + what
+        case kind if kind in _EXPECTED:
+            expected = _EXPECTED[kind].format(**context) + what
             remedy = _remedy_for_type(kind, error["input"], found)
-        case kind if kind in _EXPECTED_BOUNDS:
-            expected = _EXPECTED_BOUNDS[kind].format(**context) + what
         case _:
             expected = error["msg"]
     return Problem(document.where(path), found, expected, remedy)

@@ -67,13 +67,9 @@ def plan_variant(
     if form == "emulated" and machine is not None:
         scenario = slowed(scenario, factor_for(scenario, machine, variant.slowed))
         load = machine.load(scenario)
+    folder, may_stall = f"{form}/{variant.name}", variant.may_stall
     return planned_run(
-        scenario,
-        form,
-        f"{form}/{variant.name}",
-        may_stall=variant.may_stall,
-        carries=variant.carries,
-        load=load,
+        scenario, form, folder, may_stall=may_stall, carries=variant.carries, load=load
     )
 
 

@@ -172,6 +172,7 @@ def _draw(*seeds: Runs) -> Figure:
     drawn = {label: variant for label, variant in _DRAWN.items() if variant.name in seeds[0]}
     labels = [*drawn][::-1]
     colours = [style.BLUE if drawn[label] is MRC else style.GREY for label in labels]
+    beside: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "fontsize": 7}
     figure, panels = new_panels(0.9 + 0.26 * len(labels), columns=len(_COSTS), sharey=True)
     for axes, (name, value) in zip(panels, _COSTS.items(), strict=True):
         estimates = [
@@ -180,14 +181,7 @@ def _draw(*seeds: Runs) -> Figure:
         axes.barh(labels, [cost.median for cost in estimates], color=colours, height=0.6)
         for place, cost in enumerate(estimates):
             style.whisker(axes, place, cost.low, cost.high)
-            axes.annotate(
-                f"{cost.median:.2g}",
-                (cost.high, place),
-                xytext=(4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=7,
-            )
+            axes.annotate(f"{cost.median:.2g}", (cost.high, place), **beside)
         axes.set_xlabel(f"{name} (base RTTs)")
         axes.set_xlim(0, 1.3 * max(cost.high for cost in estimates))
     return figure

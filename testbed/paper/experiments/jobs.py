@@ -1,6 +1,7 @@
 """Figures 4 to 7: a job on a fabric that has faults from the start, or gets them."""
 
 from math import inf
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -63,14 +64,8 @@ def _draw_losses(runs: Runs) -> Figure:
     axes.stairs(counts.mean(axis=0), x, color=style.BLUE, fill=True, label="mean of all QPs")
     in_all = counts.cumsum(axis=1).max(axis=0)
     axes.plot(x, [0, *in_all], color=style.BLACK, label="the worst QP, from the start")
-    axes.hlines(
-        MAX_LOSSES,
-        0,
-        us * STARTUP_RTTS * rtt,
-        color=style.GREY,
-        linestyle=drawing.DASHED,
-        label="the paper: fewer",
-    )
+    look: Any = {"color": style.GREY, "linestyle": drawing.DASHED, "label": "the paper: fewer"}
+    axes.hlines(MAX_LOSSES, 0, us * STARTUP_RTTS * rtt, **look)
     drawing.time_axes(axes, run)
     axes.set_ylabel(f"losses per QP in {_LOSS_BIN_RTTS:g} RTTs")
     drawing.legend_below(figure, 4)
