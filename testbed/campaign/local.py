@@ -80,12 +80,10 @@ class LocalExecutor:
             printed = log.read() + output
         for path in (file.parent, file, Path(log.name)):
             give_to_user(path)
-        run, message = _run_directory(output), ""
-        if run is None:
-            message = printed.strip()[-_KEPT_CHARACTERS:]
-        else:
-            run = os.path.relpath(run, self._directory)
-        return Record(status, time.monotonic() - began, run, message)
+        seconds = time.monotonic() - began
+        if (run := _run_directory(output)) is None:
+            return Record(status, seconds, message=printed.strip()[-_KEPT_CHARACTERS:])
+        return Record(status, seconds, os.path.relpath(run, self._directory))
 
     def _call(self, job: Job, file: Path, log: Any) -> tuple[int, str]:
         """Call the command; returns its exit status and output."""

@@ -68,11 +68,9 @@ def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
         case Roce() | Tcp() as transport if transport.convergence is not None:
             converged = round(transport.convergence * scenario.topology.dilation)
             if converged >= scenario.duration:
-                yield Remark(
-                    "transport.convergence",
-                    f"{show_duration(transport.convergence)} is {show_duration(converged)} here, "
-                    "longer than the run: routing never converges in it",
-                )
+                here = f"{show_duration(transport.convergence)} is {show_duration(converged)} here"
+                what = f"{here}, longer than the run: routing never converges in it"
+                yield Remark("transport.convergence", what)
 
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
@@ -99,18 +97,12 @@ def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
     if uneven:
         yield Remark("transport.evs", f"each plane gets the same number: {uneven}")
     if sharing:
-        yield Remark(
-            "transport.evs",
-            "each EV detects a failure by itself, so EVs that share a path slow detection: "
-            f"{few(sharing)}",
-        )
+        what = "each EV detects a failure by itself, so EVs that share a path slow detection"
+        yield Remark("transport.evs", f"{what}: {few(sharing)}")
     if slow:
-        yield Remark(
-            "transport.evs",
-            "a rotation through the active EVs takes longer than a base RTT "
-            f"({show_duration(topology.propagation_rtt_ns)}), so a dead path is detected "
-            f"later: {few(slow)}",
-        )
+        base_rtt = show_duration(topology.propagation_rtt_ns)
+        what = f"a rotation through the active EVs takes longer than a base RTT ({base_rtt})"
+        yield Remark("transport.evs", f"{what}, so a dead path is detected later: {few(slow)}")
 
 
 def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:

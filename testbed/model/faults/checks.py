@@ -5,9 +5,10 @@ link at a time, as nothing would tell them apart. Random targets may bring them 
 same, except `ev_loss` of two different paths: a link has room for one path.
 """
 
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import accumulate, chain
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, path_named
@@ -296,14 +297,11 @@ def _links_struck(topology: Topology, fault: Fault) -> frozenset[str]:
 def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark]:
     """Where a timeline takes the last path of a flow: once for each entry."""
     faults = scenario.scheduled_faults
-    entry_of = [
-        entry
-        for entry, fault in enumerate(scenario.timeline)
-        for _ in fault.start_times(scenario.duration)
-    ]
+    counts = (len(fault.start_times(scenario.duration)) for fault in scenario.timeline)
+    ends = [*accumulate(counts)]
     reported = set[int]()
     for fault in faults:
-        entry = entry_of[fault.index]
+        entry = bisect(ends, fault.index)
         for step in fault.steps:
             if step.state.deliverable_share or entry in reported:
                 continue
@@ -317,8 +315,6 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
             ]
             if severed:
                 reported.add(entry)
-                yield Remark(
-                    f"timeline[{entry}]",
-                    f"takes the last path at {show_duration(step.at)}; until a link heals nothing "
-                    f"arrives: {few(severed)}",
-                )
+                what = f"takes the last path at {show_duration(step.at)}"
+                what += f"; until a link heals nothing arrives: {few(severed)}"
+                yield Remark(f"timeline[{entry}]", what)

@@ -166,7 +166,7 @@ class Loss(_GradedFault):
     """Packets are lost at random: dirt, a bent fibre, a dying laser."""
 
     kind: Literal["loss"] = "loss"
-    probability: Annotated[Probability, Field(description="share of packets lost, above 0 to 1")]
+    probability: Probability = Field(description="share of packets lost, above 0 to 1")
 
     def at_degree(self, share: float) -> Impairment:
         """That share of the loss."""
@@ -177,9 +177,7 @@ class Corrupt(_GradedFault):
     """A bit of a packet is flipped at random, and the link's own checksum does not find it."""
 
     kind: Literal["corrupt"] = "corrupt"
-    probability: Annotated[
-        Probability, Field(description="share of packets in which a bit is flipped")
-    ]
+    probability: Probability = Field(description="share of packets in which a bit is flipped")
 
     def at_degree(self, share: float) -> Impairment:
         """That share of the corruption."""
@@ -217,9 +215,7 @@ class EvLoss(_GradedFault):
 
     kind: Literal["ev_loss"] = "ev_loss"
     path: Annotated[str, Field(description="the path, as `testbed paths` names it: p0/t1_2")]
-    probability: Annotated[
-        Probability, Field(description="share of the packets on it that is lost")
-    ]
+    probability: Probability = Field(description="share of the packets on it that is lost")
 
     def at_degree(self, share: float) -> Impairment:
         """That share of the loss."""

@@ -278,21 +278,14 @@ def _curve(axes: Axes, sender: Sender, sizes: Sequence[int], made: Sequence[Run]
     rates = [bus_gbps(run) for run in made]
     axes.plot(sizes, rates, color=sender.colour, label=sender.label)
     for size, rate, run in zip(sizes, rates, made, strict=True):
-        axes.plot(
-            size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=_face(sender, run)
-        )
+        face = _face(sender, run)
+        axes.plot(size, rate, "o", markersize=4, color=sender.colour, markerfacecolor=face)
 
 
 def _bar(axes: Axes, sender: Sender, run: Run) -> None:
-    bars = axes.bar(
-        SENDERS.index(sender),
-        bus_gbps(run),
-        width=0.6,
-        color=_face(sender, run),
-        edgecolor=sender.colour,
-        linewidth=1.2,
-        label=sender.label,
-    )
+    look: Any = {"color": _face(sender, run), "edgecolor": sender.colour, "linewidth": 1.2}
+    place, height = SENDERS.index(sender), bus_gbps(run)
+    bars = axes.bar(place, height, width=0.6, label=sender.label, **look)
     axes.bar_label(bars, fmt="%.0f", padding=1.5, fontsize=7)
 
 
