@@ -5,12 +5,13 @@ packet are written, as bytes: setting the fields of a ctypes structure takes lon
 """
 
 import ctypes
-import os
 import socket
 import struct
 from collections.abc import Iterator
 from errno import EAGAIN, EINTR
 from typing import Final
+
+from testbed.sandbox.system_calls import last_error, libc
 
 _IOVEC: Final = struct.Struct("@PN")
 _MESSAGE: Final = struct.Struct("@PIPNPNi0PI0P")
@@ -27,8 +28,6 @@ _ADDRESS_BYTES: Final = 16
 _DESTINATION: Final = 24
 """The offset of the destination in an IPv6 header."""
 _DESTINATION_END: Final = _DESTINATION + _ADDRESS_BYTES
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _address(buffer: bytearray) -> int:
@@ -82,7 +81,7 @@ class Outbox:
         done = refused = 0
         while done < self._count:
             first = ctypes.c_void_p(self._first + done * _MESSAGE.size)
-            sent = int(_libc.sendmmsg(fd, first, self._count - done, 0))
+            sent = int(libc.sendmmsg(fd, first, self._count - done, 0))
             if sent > 0:
                 done += sent
             elif ctypes.get_errno() != EINTR:  # the error is that of the first message
@@ -127,13 +126,12 @@ class Inbox:
             OSError: the socket reports an error.
         """
         self._messages[:] = self._template
-        count = int(_libc.recvmmsg(fd, self._first, self.room, socket.MSG_DONTWAIT, None))
+        count = int(libc.recvmmsg(fd, self._first, self.room, socket.MSG_DONTWAIT, None))
         if count >= 0:
             return count
-        code = ctypes.get_errno()
-        if code in (EAGAIN, EINTR):
+        if ctypes.get_errno() in (EAGAIN, EINTR):
             return 0
-        raise OSError(code, f"recvmmsg: {os.strerror(code)}")
+        raise last_error("recvmmsg")
 
     def packets(self, count: int) -> Iterator[tuple[bytes, int, int]]:
         """Yield each packet, copied, with offset and length of its part of `control`."""

@@ -24,12 +24,12 @@ from testbed.fabric.netlink.generic import GenericNetlink
 from testbed.fabric.netlink.messages import SEG6_IPTUN_MODE_ENCAP_RED, QdiscMessage
 from testbed.fabric.netlink.namespaces import NodeNamespace, NodeNamespaces
 from testbed.fabric.netlink.requests import Interface
-from testbed.fabric.system_calls import system_call
 from testbed.model.errors import MachineError
 from testbed.model.fabric.addressing import Role, locator, usid_of
 from testbed.model.fabric.shape import Shape
 from testbed.model.fabric.topology import LINK_MTU
 from testbed.sandbox import namespaces
+from testbed.sandbox.system_calls import system_call
 
 MPTCP = "MPTCP"
 """The name of a capability: subflows by every address that a host announces."""
@@ -259,7 +259,7 @@ def _load_program() -> int:
     )
     number = _SYS_BPF.get(platform.machine(), _SYS_BPF_GENERIC)
     pointer = ctypes.c_char_p(attributes)
-    return system_call("bpf", number, _BPF_PROG_LOAD, pointer, len(attributes))
+    return system_call("bpf", _BPF_PROG_LOAD, pointer, len(attributes), number=number)
 
 
 def _libbpf() -> None:

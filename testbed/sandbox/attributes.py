@@ -5,7 +5,7 @@ import signal
 import sys
 from pathlib import Path
 
-from testbed.sandbox.namespaces import system_call
+from testbed.sandbox.system_calls import system_call
 
 PR_SET_PDEATHSIG = 1
 PR_SET_NAME = 15

@@ -5,11 +5,12 @@ process, whatever is killed. Nodes' namespaces are named in the sandbox's own /r
 iproute2 finds them and nobody outside does.
 """
 
-import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from testbed.sandbox.system_calls import system_call
 
 CLONE_NEWNS = 0x0002_0000
 CLONE_NEWPID = 0x2000_0000
@@ -25,29 +26,6 @@ TOPOLOGY_FILE = NETNS_DIR.parent / "topology.json"
 
 OWN_NETNS = "/proc/thread-self/ns/net"
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def system_call(name: str, *args: object) -> None:
-    """Call a function of the C library that returns 0 unless it fails.
-
-    Raises:
-        OSError: it failed.
-    """
-    if getattr(_libc, name)(*args) != 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"{name}: {os.strerror(code)}")
-
-
-def unshare(flags: int) -> None:
-    """Leave the namespaces named by `flags` for new ones."""
-    system_call("unshare", flags)
-
-
-def setns(fd: int, kind: int) -> None:
-    """Enter the namespace behind a descriptor."""
-    system_call("setns", fd, kind)
-
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, data: str = "") -> None:
     """Attach a filesystem: the system call of that name."""
@@ -61,7 +39,7 @@ def unmount(target: str) -> None:
 
 def enter_new_namespaces() -> None:
     """Leave the network and mount namespace for new ones; children start in a new PID namespace."""
-    unshare(CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)
+    system_call("unshare", CLONE_NEWPID | CLONE_NEWNET | CLONE_NEWNS)
 
 
 def mount_private_filesystems() -> None:
@@ -73,21 +51,30 @@ def mount_private_filesystems() -> None:
 
 
 @contextmanager
+def _opened(netns: str | Path) -> Iterator[int]:
+    """Have a network namespace open for the duration of a block."""
+    fd = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
 def _returning() -> Iterator[None]:
     """At the end of a block, return to the network namespace of its beginning."""
-    here = os.open(OWN_NETNS, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield
-    finally:
-        setns(here, CLONE_NEWNET)
-        os.close(here)
+    with _opened(OWN_NETNS) as here:
+        try:
+            yield
+        finally:
+            system_call("setns", here, CLONE_NEWNET)
 
 
 @contextmanager
 def entered(fd: int) -> Iterator[None]:
     """Be in the network namespace behind a descriptor for the duration of a block."""
     with _returning():
-        setns(fd, CLONE_NEWNET)
+        system_call("setns", fd, CLONE_NEWNET)
         yield
 
 
@@ -99,27 +86,20 @@ def open_netns(name: str) -> int:
 @contextmanager
 def entered_by_name(name: str) -> Iterator[None]:
     """Be in a named network namespace of this sandbox for the duration of a block."""
-    fd = open_netns(name)
-    try:
-        with entered(fd):
-            yield
-    finally:
-        os.close(fd)
+    with _opened(NETNS_DIR / name) as fd, entered(fd):
+        yield
 
 
 def enter_netns(name: str) -> None:
     """Move this process into a named network namespace of this sandbox, for good."""
-    fd = open_netns(name)
-    try:
-        setns(fd, CLONE_NEWNET)
-    finally:
-        os.close(fd)
+    with _opened(NETNS_DIR / name) as fd:
+        system_call("setns", fd, CLONE_NEWNET)
 
 
 def create_netns(name: str) -> int:
     """Make a named network namespace and return a descriptor of it."""
     with _returning():
-        unshare(CLONE_NEWNET)
+        system_call("unshare", CLONE_NEWNET)
         place = NETNS_DIR / name
         place.touch()
         mount(OWN_NETNS, str(place), "", MS_BIND)

@@ -1,12 +1,12 @@
 """Window, flight and RTT of a connection, read from the kernel (linux/tcp.h, linux/mptcp.h)."""
 
 import ctypes
-import os
 import socket
 import struct
 from collections.abc import Iterator
 
 from testbed.mrc import QpSample
+from testbed.sandbox.system_calls import system_call
 
 SOL_MPTCP = 284
 MPTCP_TCPINFO = 2
@@ -20,8 +20,6 @@ _SUBFLOWS = struct.Struct("=4I")
 """`struct mptcp_subflow_data`: its size, subflows, size of each in the kernel and here."""
 
 _MAX_SUBFLOWS = 16
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sample(connection: socket.socket, protocol: int) -> QpSample:
@@ -52,10 +50,8 @@ def _infos(connection: socket.socket, protocol: int) -> Iterator[tuple[int, ...]
     _SUBFLOWS.pack_into(room, 0, _SUBFLOWS.size, 0, 0, _TCP_INFO.size)
     buffer = (ctypes.c_char * len(room)).from_buffer(room)
     length = ctypes.c_uint32(len(room))
-    fd = connection.fileno()
-    if _libc.getsockopt(fd, SOL_MPTCP, MPTCP_TCPINFO, buffer, ctypes.byref(length)):
-        code = ctypes.get_errno()
-        raise OSError(code, f"MPTCP_TCPINFO: {os.strerror(code)}")
+    option = connection.fileno(), SOL_MPTCP, MPTCP_TCPINFO
+    system_call("getsockopt", *option, buffer, ctypes.byref(length))
     size, count, _, step = _SUBFLOWS.unpack_from(room)
     for i in range(min(count, _MAX_SUBFLOWS)):
         yield _TCP_INFO.unpack_from(room, size + i * step)

@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from testbed.fabric.system_calls import last_error
 from testbed.model.closeable import Closeable
+from testbed.sandbox.system_calls import last_error
 
 LIBRARY = "libbpf.so.1"
 

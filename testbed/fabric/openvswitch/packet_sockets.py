@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from testbed.fabric.netlink.socket import SO_RCVBUFFORCE, SO_SNDBUFFORCE
-from testbed.fabric.system_calls import system_call
 from testbed.model.errors import RunFailedError
+from testbed.sandbox.system_calls import system_call
 
 BUFFER_BYTES = 16 << 20
 
@@ -62,7 +62,7 @@ def _packet_sockets(pid: int) -> Iterator[tuple[socket.socket, int]]:
                 continue  # it has been closed
             if target in interfaces:
                 number = int(entry.name)
-                copy = system_call("pidfd_getfd", _SYS_PIDFD_GETFD, pidfd, number, 0)
+                copy = system_call("pidfd_getfd", pidfd, number, 0, number=_SYS_PIDFD_GETFD)
                 with socket.socket(fileno=copy) as sock:
                     yield sock, interfaces[target]
     finally:
