@@ -6,41 +6,36 @@ is requested.
 """
 
 import errno
-import socket
 import struct
 from collections.abc import Iterator, Mapping
 from typing import Self
 
+from pyroute2.netlink import NLM_F_DUMP
+from pyroute2.netlink.rtnl import RTM_GETLINK, RTM_NEWLINK, RTMGRP_LINK
+
+from testbed.fabric.netlink.messages import LinkMessage
+from testbed.fabric.netlink.socket import Netlink
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 
-_RTMGRP_LINK = 1
-_RTM_NEWLINK = 16
-_RTM_GETLINK = 18
-_NLM_F_REQUEST = 0x1
-_NLM_F_DUMP = 0x300
 _IFF_UP = 0x1
 _IFF_LOWER_UP = 0x10000
 _WORKING = _IFF_UP | _IFF_LOWER_UP
-_BUFFER_BYTES = 1 << 16
 
-_HEADER = struct.Struct("=IHHII")
-"""`struct nlmsghdr`: length, type, flags, sequence number, port."""
-
-_LINK = struct.Struct("=BxHiII")
-"""`struct ifinfomsg`: family, type, index, flags, change mask."""
+_LINK = struct.Struct("=16x4xiI")  # header, family and type, ifindex, flags
 
 
-class PortMonitor:
+class PortMonitor(Netlink):
     """The ports of the network namespace that this process is in, and whether they have carrier."""
+
+    groups = RTMGRP_LINK
 
     def __init__(self, planes: Mapping[int, int]) -> None:
         """Listen from now on; `planes` gives the planes of the ports by interface index."""
+        super().__init__("the host")
         self._planes = planes
         self._up: dict[int, bool] = {}
-        self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._socket.setblocking(False)
-        self._socket.bind((0, _RTMGRP_LINK))
         self._request_state()
 
     @classmethod
@@ -60,7 +55,7 @@ class PortMonitor:
         """
         while True:
             try:
-                data = self._socket.recv(_BUFFER_BYTES)
+                links = [reply for reply in self._receive() if reply.kind == RTM_NEWLINK]
             except BlockingIOError:
                 return
             except OSError as error:
@@ -68,28 +63,12 @@ class PortMonitor:
                     raise
                 self._request_state()
                 continue
-            for index, up in _links_in(data):
-                plane = self._planes.get(index)
+            for link in links:
+                index, flags = _LINK.unpack_from(link.buffer, link.start)
+                plane, up = self._planes.get(index), flags & _WORKING == _WORKING
                 if plane is not None and self._up.get(plane, True) != up:
                     self._up[plane] = up
                     yield plane, up
 
-    def close(self) -> None:
-        """Stop listening."""
-        self._socket.close()
-
     def _request_state(self) -> None:
-        length = _HEADER.size + _LINK.size
-        header = _HEADER.pack(length, _RTM_GETLINK, _NLM_F_REQUEST | _NLM_F_DUMP, 1, 0)
-        self._socket.send(header + _LINK.pack(socket.AF_UNSPEC, 0, 0, 0, 0))
-
-
-def _links_in(data: bytes) -> Iterator[tuple[int, bool]]:
-    """The interfaces in netlink messages: index, and whether it is up with carrier."""
-    position = 0
-    while position + _HEADER.size <= len(data):
-        length, kind, _, _, _ = _HEADER.unpack_from(data, position)
-        if kind == _RTM_NEWLINK:
-            _, _, index, flags, _ = _LINK.unpack_from(data, position + _HEADER.size)
-            yield index, flags & _WORKING == _WORKING
-        position += max(length + 3 & ~3, _HEADER.size)
+        self._post(LinkMessage, RTM_GETLINK, NLM_F_DUMP, {})

@@ -20,7 +20,7 @@ _ETHTOOL_IFREQ = struct.Struct("@16sP16x")
 SEGMENTATION = (ETHTOOL_STSO, ETHTOOL_SGSO, ETHTOOL_SGRO)
 """Offloads that merge or split packets: off on every port, so that no packet changes its size."""
 
-SENT_PACKETS, DROPPED_IN_SENDING = 9, 11
+SENT_BYTES, SENT_PACKETS, DROPPED_IN_SENDING = 8, 9, 11
 """Columns of `read_counters`."""
 
 TUN_DEVICE = "/dev/net/tun"

@@ -57,7 +57,7 @@ def sweep(layout: Layout, namespaces: NodeNamespaces) -> None:
     after, sids_after = counters.directions(), counters.sids()
     carried = {name: after[name].packets - before[name].packets for name in after}
     dropped = {name: after[name].dropped - before[name].dropped for name in after}
-    processed = {node: sids_after[node].packets - sids_before[node].packets for node in sids_after}
+    processed = {node: sids_after[node] - sids_before[node] for node in sids_after}
     problems = _places_of_loss(topology, loops, lost, carried, dropped) or _uncounted(
         topology, loops, carried, processed
     )

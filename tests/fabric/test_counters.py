@@ -32,7 +32,7 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
             counts = counters.directions()
             return (
                 {name: (v.packets, v.bytes) for name, v in counts.items() if v.packets},
-                {node.name: v.packets for node, v in counters.sids().items() if v.packets},
+                {node.name: packets for node, packets in counters.sids().items() if packets},
             )
 
     directions, sids = run_in_sandbox(act)

@@ -2,13 +2,17 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-from pyroute2.netlink.rtnl import RTM_GETQDISC, RTM_GETSTATS
-from pyroute2.netlink.rtnl.ifstatsmsg import ifstatsmsg
+from pyroute2.netlink.rtnl import RTM_GETQDISC
 
 from testbed.fabric import routes
+from testbed.fabric.interfaces import (
+    DROPPED_IN_SENDING,
+    SENT_BYTES,
+    SENT_PACKETS,
+    read_counters,
+)
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import LinkModel
@@ -17,12 +21,10 @@ from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink, attributes
 from testbed.model.fabric.nodes import Node
 
-IFLA_STATS_LINK_64 = 1
 TCA_STATS2 = 7
 TCA_STATS_QUEUE = 3
 
-_STATS_MESSAGE = struct.Struct("=16x4xI4x")  # header, family and padding, ifindex, filter mask
-_LINK_STATS = struct.Struct("=8xQ8xQ24xQ")  # tx packets, tx bytes, tx dropped of rtnl_link_stats64
+_SENT = SENT_PACKETS, SENT_BYTES, DROPPED_IN_SENDING
 _QDISC_MESSAGE = struct.Struct("=16x4xiII4x")  # header, family and padding, ifindex, handle, parent
 _QUEUE_STATS = struct.Struct("=4xII")  # qlen, backlog, drops
 
@@ -48,15 +50,6 @@ class Direction(NamedTuple):
     backlog_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class SidCount:
-    """What a switch's own SID has processed so far."""
-
-    packets: int
-    bytes: int
-    errors: int
-
-
 class Counters:
     """Reads the counters of the fabric of this sandbox, from any process in it."""
 
@@ -65,11 +58,6 @@ class Counters:
         self._topology = layout.topology
         self._namespaces = namespaces
         self._model = LinkModel.open(layout.topology)
-        self._names = {
-            near.ifindex: f"{near.node.name}>{far.node.name}"
-            for ports in layout.topology.adjacency.values()
-            for near, far, _ in ports
-        }
 
     def directions(self) -> Mapping[str, Direction]:
         """Read every link direction, by its name, such as `p0_t0_0>p0_t1_2`."""
@@ -81,47 +69,35 @@ class Counters:
                 for (name, n), queued in zip(counts.items(), backlog, strict=True)
             }
         directions: dict[str, Direction] = {}
-        for node in self._topology.nodes:
-            netlink = self._namespaces[node].netlink
-            queues = read_queues(netlink)
-            for ifindex, (packets, size, lost) in _read_sent(netlink).items():
-                if ifindex in self._names:
-                    queued, dropped = queues.get(ifindex, (0, 0))
-                    directions[self._names[ifindex]] = Direction(
-                        packets, size, lost + dropped, 0, 0, queued
-                    )
+        for node, ports in self._topology.adjacency.items():
+            namespace = self._namespaces[node.name]
+            queues = read_queues(namespace.netlink)
+            with namespace.entered():
+                sent = read_counters()
+            for near, far, _ in ports:
+                packets, size, lost = (sent[near.name][column] for column in _SENT)
+                queued, dropped = queues.get(near.ifindex, (0, 0))
+                directions[f"{near.node.name}>{far.node.name}"] = Direction(
+                    packets, size, lost + dropped, 0, 0, queued
+                )
         return directions
 
-    def sids(self) -> Mapping[Node, SidCount]:
-        """Read the counters of every switch's uN route."""
+    def sids(self) -> Mapping[Node, int]:
+        """The packets that every switch's uN route has processed so far."""
         return {
             switch: read_sid(self._namespaces[switch.name].netlink)
             for switch in self._topology.switches
         }
 
 
-def read_sid(netlink: Netlink) -> SidCount:
-    """Read the counters of a switch's uN route; zeros if it has none."""
+def read_sid(netlink: Netlink) -> int:
+    """The packets that a switch's own SID has processed so far; 0 if it has none."""
     for message in routes.dump_routes(netlink):
         encap = message.get_attr("RTA_ENCAP")
         counters = encap.get_attr("SEG6_LOCAL_COUNTERS") if encap is not None else None
         if counters is not None:
-            names = ("PACKETS", "BYTES", "ERRORS")
-            return SidCount(*(counters.get_attr(f"SEG6_LOCAL_CNT_{name}") for name in names))
-    return SidCount(0, 0, 0)
-
-
-def _read_sent(netlink: Netlink) -> dict[int, tuple[int, int, int]]:
-    """Sent packets, sent bytes and packets lost in sending, by ifindex."""
-    counters = {}
-    mask = 1 << IFLA_STATS_LINK_64 - 1
-    for reply in netlink.dump_raw(ifstatsmsg, RTM_GETSTATS, filter_mask=mask):
-        data, start, end = reply.buffer, reply.start, reply.end
-        (ifindex,) = _STATS_MESSAGE.unpack_from(data, start)
-        for kind, first, _ in attributes(data, start + _STATS_MESSAGE.size, end):
-            if kind == IFLA_STATS_LINK_64:
-                counters[ifindex] = _LINK_STATS.unpack_from(data, first)
-    return counters
+            return int(counters.get_attr("SEG6_LOCAL_CNT_PACKETS"))
+    return 0
 
 
 def read_queues(netlink: Netlink) -> dict[int, tuple[int, int]]:

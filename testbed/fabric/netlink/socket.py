@@ -113,6 +113,8 @@ class Netlink(Closeable):
     """
 
     protocol: ClassVar[int] = socket.NETLINK_ROUTE
+    groups: ClassVar[int] = 0
+    """Bits of the multicast groups whose announcements it receives."""
 
     def __init__(self, namespace: str) -> None:
         """Open a socket in the network namespace that this thread is in."""
@@ -124,7 +126,7 @@ class Netlink(Closeable):
         self._socket.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, _BUFFER_BYTES)
         for option in (NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK):
             self._socket.setsockopt(SOL_NETLINK, option, 1)
-        self._socket.bind((0, 0))
+        self._socket.bind((0, self.groups))
         self._socket.settimeout(_TIMEOUT_S)
 
     def close(self) -> None:
@@ -248,13 +250,16 @@ class Netlink(Closeable):
         """Yield messages as they come: those whose sequence number is `first`, or up to `last`."""
         expected = range(first, (first if last is None else last) + 1)
         while True:
-            data = self._socket.recv(_READ_BYTES)
-            start = 0
-            while start < len(data):
-                length, kind, flags, sequence, _port = _HEADER.unpack_from(data, start)
-                if sequence in expected:
-                    yield Reply(kind, flags, sequence, data, start, start + length)
-                start += length + 3 & ~3
+            yield from (reply for reply in self._receive() if reply.sequence in expected)
+
+    def _receive(self) -> Iterator[Reply]:
+        """Yield the messages that one system call receives."""
+        data = self._socket.recv(_READ_BYTES)
+        start = 0
+        while start < len(data):
+            length, kind, flags, sequence, _port = _HEADER.unpack_from(data, start)
+            yield Reply(kind, flags, sequence, data, start, start + length)
+            start += length + 3 & ~3
 
     def _error(self, reply: Reply, description: str) -> NetlinkError | None:
         """The error that a reply reports; None for an acknowledgement or any other message."""
