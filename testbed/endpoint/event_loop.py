@@ -48,7 +48,7 @@ class EventLoop(Closeable):
         """Send what is due and what the ports have room for."""
         self._core_ns = now
         self._rounds.send(now)
-        self._nic.flush()
+        self._nic.sockets.flush()
 
     def sleep(
         self, now: int, watched: Sequence[socket.socket | int] = (), until_ns: int = NEVER

@@ -47,6 +47,7 @@ class Nic(Closeable):
     """The ports of one host; the process must be in the host's network namespace.
 
     Attributes:
+        sockets: its sockets, which queue packets until their `flush`, and count those lost.
         ports: the schedule of the ports.
         round_ns: the time from one round of sending to the next.
     """
@@ -59,7 +60,7 @@ class Nic(Closeable):
             host: which of its hosts this is.
             round_ns: the time from one round of sending to the next.
         """
-        self._sockets = HostSockets(nic_address(topology, host))
+        self.sockets = HostSockets(nic_address(topology, host))
         self._carriers = Carriers(topology, host)
         self.round_ns = round_ns
         self.ports = PortScheduler(
@@ -85,7 +86,7 @@ class Nic(Closeable):
             self._offset_due_ns = now + _OFFSET_INTERVAL_NS
         slow = self._slow_links if self._slow_links.any() else None
         offset_ns = self._offset_ns
-        for packet, traffic_class, hop_limit, realtime_ns in self._sockets.receive():
+        for packet, traffic_class, hop_limit, realtime_ns in self.sockets.receive():
             due_ns = realtime_ns - offset_ns + delay_ns[hop_limit]
             if slow is not None:
                 due_ns += slow.extra_ns(packet)
@@ -100,7 +101,7 @@ class Nic(Closeable):
             yield packet, arrival, now_ns() - due_ns
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
-        """Queue a packet for the next `flush`; returns the plane that it goes through.
+        """Queue a packet for the sockets' next `flush`; returns the plane that it goes through.
 
         Raises:
             LookupError: no host of the fabric has the address `peer`.
@@ -113,28 +114,14 @@ class Nic(Closeable):
         wait_ns = self.ports.sent(carrier.plane, size, now)
         if transmission is not None:
             transmission.set_port_wait(wait_ns)
-        self._sockets.send(outer, header, payload, trailer)
+        self.sockets.send(outer, header, payload, trailer)
         return carrier.plane
-
-    def flush(self) -> None:
-        """Hand the queued packets to the kernel."""
-        self._sockets.flush()
 
     def next_arrival_ns(self, now: int) -> int:
         """When to call `arrivals` next."""
         poll_ns = now + self._poll_ns
         return min(poll_ns, self._held[0][0]) if self._held else poll_ns
 
-    @property
-    def overflowed(self) -> int:
-        """The number of arrivals that the socket had no room for."""
-        return self._sockets.overflowed
-
-    @property
-    def send_errors(self) -> int:
-        """The number of packets that the kernel refused to send."""
-        return self._sockets.send_errors
-
     def close(self) -> None:
         """Close the sockets."""
-        self._sockets.close()
+        self.sockets.close()

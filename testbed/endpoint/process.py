@@ -102,7 +102,7 @@ class Endpoint:
             self._traffic.sample(now)
             self._tables.flush()
         if now >= self._health.due_ns:
-            self._health.write(now, {"raw_socket": self._nic.overflowed})
+            self._health.write(now, {"raw_socket": self._nic.sockets.overflowed})
 
     def _handle_commands(self) -> None:
         commands = self._channel.receive()
@@ -146,10 +146,10 @@ class Endpoint:
 
     def _finish(self) -> None:
         self._finished = True
-        self._health.write(now_ns(), {"raw_socket": self._nic.overflowed})
+        self._health.write(now_ns(), {"raw_socket": self._nic.sockets.overflowed})
         self._health.close()
         self._tables.close()
-        outcome = {**self._traffic.report(), "send_errors": self._nic.send_errors}
+        outcome = {**self._traffic.report(), "send_errors": self._nic.sockets.send_errors}
         self._channel.send({"finished": outcome})
         self._loop.close()
 

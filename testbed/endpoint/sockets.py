@@ -119,6 +119,7 @@ class HostSockets:
         self._layouts: dict[int, _Layout] = {}
         self.send_errors = 0
         self.overflowed = 0
+        """Arrivals that the socket had no room for."""
 
     def send(
         self, outer: bytes, header: bytes, payload: bytes | memoryview, trailer: bytes

@@ -9,6 +9,7 @@ import os
 import platform
 import socket
 import struct
+from functools import partial
 from ipaddress import IPv6Address, IPv6Network
 from pathlib import Path
 
@@ -36,7 +37,6 @@ MPTCP = "MPTCP"
 
 _NODE = "probe"
 _TUN = "probe-tun"
-_IPPROTO_MPTCP = 262
 _SYS_BPF = {"x86_64": 321}
 _SYS_BPF_GENERIC = 280
 """Number of bpf(2): asm-generic/unistd.h, except for the architectures with tables of their own."""
@@ -47,6 +47,13 @@ _PASS_ALL = struct.pack("=BBhiBBhi", 0xB7, 0, 0, -1, 0x95, 0, 0, 0)
 """r0 = TC_ACT_UNSPEC; exit."""
 
 _IFINDEX, _PEER_IFINDEX = 100, 101
+_UN = routes.Route(locator(usid_of(Role.T0, 0, 0)), _IFINDEX, action=routes.UN)
+_DT6 = routes.Route(IPv6Network("5f00:0:1::/48"), _IFINDEX, action=routes.DT6)
+_ENCAP_RED = routes.Route(
+    IPv6Network("5f00:0:3::/48"),
+    _IFINDEX,
+    action=routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, (IPv6Address("5f00:0:2::"),)),
+)
 _NETEM_DELAY_NS = 1_000_000
 _KERNELS = "Ubuntu 24.04, Debian 12 or 13, Fedora 41, or any kernel from 6.1 on with their options"
 
@@ -90,7 +97,7 @@ class Capabilities:
             Attempt(
                 "uN routes (SRv6 End with NEXT-C-SID)",
                 f"a kernel that has them: {_KERNELS}",
-                self._un,
+                partial(self._install, _UN),
             ),
             Attempt("HTB", "modprobe sch_htb, or install linux-modules-extra", self._htb),
             Attempt("raw IPv6 sockets", "grant the container CAP_NET_RAW", _raw_sockets),
@@ -102,8 +109,8 @@ class Capabilities:
         ordinary = "ordinary traffic over the fabric: ping, iperf3, TCP"
         kernel = f"a kernel that has it: {_KERNELS}"
         table = (
-            ("End.DT6", kernel, self._dt6, ordinary),
-            ("encap.red", kernel, self._encap_red, ordinary),
+            ("End.DT6", kernel, partial(self._install, _DT6), ordinary),
+            ("encap.red", kernel, partial(self._install, _ENCAP_RED), ordinary),
             (
                 "cls_bpf",
                 "modprobe cls_bpf, or a kernel with CONFIG_NET_CLS_BPF; in a container, CAP_BPF",
@@ -158,11 +165,6 @@ class Capabilities:
         up = requests.set_link(_IFINDEX, SID_DEVICE, up=True)
         self._node.netlink.send([requests.new_veth(end, peer, LINK_MTU), up])
 
-    def _un(self) -> str | None:
-        return self._install(
-            routes.Route(locator(usid_of(Role.T0, 0, 0)), _IFINDEX, action=routes.UN)
-        )
-
     def _htb(self) -> None:
         shape = Shape(10_000_000, 100_000)
         self._node.netlink.send([*shaping.attach(_IFINDEX, shape), shaping.blackhole(_IFINDEX)])
@@ -184,15 +186,6 @@ class Capabilities:
         if installed == [route]:
             return None
         return f"the kernel installed {', '.join(r.text(str) for r in installed) or 'nothing'}"
-
-    def _dt6(self) -> str | None:
-        prefix = IPv6Network("5f00:0:1::/48")
-        return self._install(routes.Route(prefix, _IFINDEX, action=routes.DT6))
-
-    def _encap_red(self) -> str | None:
-        segments = (IPv6Address("5f00:0:2::"),)
-        action = routes.Encapsulation(SEG6_IPTUN_MODE_ENCAP_RED, segments)
-        return self._install(routes.Route(IPv6Network("5f00:0:3::/48"), _IFINDEX, action=action))
 
     def _cls_bpf(self) -> None:
         program = _load_program()

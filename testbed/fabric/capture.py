@@ -117,8 +117,7 @@ class PortCapture(Closeable):
     def lost(self) -> int:
         """Frames lost since the last call because the ring was full."""
         statistics = self._socket.getsockopt(SOL_PACKET, PACKET_STATISTICS, _STATISTICS.size)
-        lost: int = _STATISTICS.unpack(statistics)[1]
-        return lost
+        return int(_STATISTICS.unpack(statistics)[1])
 
     def close(self) -> None:
         """End the capture."""
@@ -161,8 +160,7 @@ class LinkCapture:
         """
         with suppress(RunFailedError):  # `result` says how it ended
             self._process.send({"stop": True})
-        lost: int = self._process.result()
-        return lost
+        return int(self._process.result())
 
 
 def _write(captures: list[PortCapture], output: BinaryIO, channel: Channel) -> int:

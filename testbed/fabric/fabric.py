@@ -6,7 +6,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from testbed.fabric import interfaces, routes
@@ -22,6 +21,7 @@ from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.sweep import sweep
 from testbed.fabric.verify import verify, wait_until_up
+from testbed.model.closeable import Closeable
 from testbed.model.errors import MachineError
 from testbed.model.fabric.nodes import Link, Node, Port, Tier
 from testbed.model.fabric.shape import Shape, shape_of
@@ -32,7 +32,7 @@ SYSFS = Path("/run/sys")
 """Directory, in the sandbox's own /run, in which every node's view of /sys is mounted."""
 
 
-class Fabric:
+class Fabric(Closeable):
     """An emulated fabric: namespaces, links, queues, neighbours and routes.
 
     Attributes:
@@ -96,12 +96,7 @@ class Fabric:
         namespaces.TOPOLOGY_FILE.write_text(self.topology.model_dump_json(), encoding="utf-8")
         return self
 
-    def __exit__(
-        self,
-        _type: type[BaseException] | None,
-        _value: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Release the namespaces; the kernel removes them, at the latest with the sandbox."""
         self.net.stop()
         self.namespaces.close()
@@ -155,10 +150,7 @@ class Fabric:
         def at_node(port: Port) -> Interface:
             return Interface.of_port(port, self.namespaces[port.node.name].fd)
 
-        pairs = [
-            (self.layout.sid_device(switch), self.layout.sid_device_peer(switch))
-            for switch in self.topology.switches
-        ]
+        pairs = [self.layout.sid_veth(switch) for switch in self.topology.switches]
         links = self.topology.links.items()
         pairs += [link.ports for name, link in links if name not in self.layout.wires]
         for first, second in pairs:
@@ -241,7 +233,7 @@ class Fabric:
         for node in self.topology.nodes.values():
             ports = [near for near, _, _ in self.topology.adjacency[node]]
             if node.tier is not Tier.HOST:
-                ports += [self.layout.sid_device(node), self.layout.sid_device_peer(node)]
+                ports += self.layout.sid_veth(node)
                 with self.namespaces[node.name].entered():
                     write_sysctl("ipv6/conf/all/forwarding", "1")
             lo = requests.set_link(requests.LOOPBACK, "lo", up=True)

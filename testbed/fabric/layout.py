@@ -63,11 +63,11 @@ class Layout:
         A route disappears with its interface, and this interface has no cable that can be cut.
         (Linux has no SID on lo, and not every kernel has dummy interfaces, so it is a veth.)
         """
-        return self._sid_devices[node][0]
+        return self.sid_veth(node)[0]
 
-    def sid_device_peer(self, node: Node) -> Port:
-        """The other end of that veth, in the same namespace."""
-        return self._sid_devices[node][1]
+    def sid_veth(self, node: Node) -> tuple[Port, Port]:
+        """That interface and the other end of its veth, in the same namespace."""
+        return self._sid_devices[node]
 
     def wire_ends(self, link: str) -> tuple[Port, Port]:
         """The far ends of an OpenFlow wire's two cables, which Open vSwitch patches together.

@@ -10,6 +10,7 @@ import struct
 import termios
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from testbed.endpoint.kernel.frames import Frame, FrameReader
@@ -115,8 +116,9 @@ class StreamQp:
         self._outgoing: deque[Datagram] = deque()
         self._collect: Callable[[int], None] | None = None
         self._call_ns = 0
+        self._calling: socket.socket | None = None
         self._socket: socket.socket | None = None
-        self._connected = False
+        """The connection, once it is established."""
         self._failure = ""
         self._listener: socket.socket | None = None
         if config.listens is not None:
@@ -180,7 +182,7 @@ class StreamQp:
 
     def sample(self) -> QpSample:
         """The kernel's congestion window, bytes in flight and RTT, queueing included."""
-        if self._socket is None or not self._connected:
+        if self._socket is None:
             return QpSample(0, 0, 0)
         return sample(self._socket, self.config.protocol)
 
@@ -264,7 +266,7 @@ class StreamQp:
         return opened
 
     def _connect(self, now_ns: int) -> None:
-        if self._connected:
+        if self._socket is not None:
             return
         if self._listener is not None:
             try:
@@ -272,26 +274,24 @@ class StreamQp:
             except BlockingIOError:
                 return
             self._socket.setblocking(False)
-            self._connected = True
-        elif self._socket is not None:
-            self._connected = self._is_connected(self._socket, now_ns)
+        elif self._calling is not None:
+            self._check_call(self._calling, now_ns)
         elif self.config.calls is not None and now_ns >= self._call_ns:
-            self._socket = self._open()
-            self._socket.connect_ex(self.config.calls)
+            self._calling = self._open()
+            self._calling.connect_ex(self.config.calls)
 
-    def _is_connected(self, called: socket.socket, now_ns: int) -> bool:
-        if called.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            called.close()
-            self._socket, self._call_ns = None, now_ns + self.config.retry_ns
-            return False
-        try:
-            called.getpeername()
-        except OSError:
-            return False
-        return True
+    def _check_call(self, calling: socket.socket, now_ns: int) -> None:
+        """Take the connection that the peer has accepted; call again if it has refused."""
+        if calling.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            calling.close()
+            self._calling, self._call_ns = None, now_ns + self.config.retry_ns
+            return
+        with suppress(OSError):  # it is not accepted yet
+            calling.getpeername()
+            self._socket = calling
 
     def _write(self) -> None:
-        if self._socket is None or not self._connected:
+        if self._socket is None:
             return
         while self._unwritten:
             parts = self._unwritten[0].parts
@@ -312,7 +312,7 @@ class StreamQp:
 
     def _read(self, now_ns: int) -> None:
         """Read what has arrived, and record it by the planes that it arrived on."""
-        if self._socket is None or not self._connected:
+        if self._socket is None:
             return
         reader, placed = self._reader, Counter[int]()
         while size := reader.next_size:

@@ -53,16 +53,9 @@ def parse(packet: bytes | memoryview) -> Segment | None:
     header_bytes = IPV6_HEADER + (offset >> 4) * 4
     if header_bytes > len(packet):
         return None
+    payload_bytes, ecn = len(packet) - header_bytes, word >> 20 & ECN_MASK
     return Segment(
-        src,
-        dst,
-        src_port,
-        dst_port,
-        sequence,
-        acknowledged,
-        header_bytes,
-        len(packet) - header_bytes,
-        word >> 20 & ECN_MASK,
+        src, dst, src_port, dst_port, sequence, acknowledged, header_bytes, payload_bytes, ecn
     )
 
 

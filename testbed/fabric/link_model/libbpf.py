@@ -96,7 +96,7 @@ class BpfObject(Closeable):
 
     def resize_map(self, name: str, entries: int) -> None:
         """Set how many entries a map has; to be called before `load`."""
-        if _library().bpf_map__set_max_entries(self._map(name), entries):
+        if _library().bpf_map__set_max_entries(self._find("map", name), entries):
             raise self._error(f"resize the map {name}")
 
     def load(self) -> None:
@@ -110,21 +110,18 @@ class BpfObject(Closeable):
 
     def map_fd(self, name: str) -> int:
         """Descriptor of a loaded map, valid until `close`."""
-        fd: int = _library().bpf_map__fd(self._map(name))
-        return fd
+        return int(_library().bpf_map__fd(self._find("map", name)))
 
     def program_fd(self, name: str) -> int:
         """Descriptor of a loaded program, valid until `close`."""
-        program = _library().bpf_object__find_program_by_name(self._object, name.encode())
-        if not program:
-            raise self._error(f"find the program {name}")
-        fd: int = _library().bpf_program__fd(program)
-        return fd
+        return int(_library().bpf_program__fd(self._find("program", name)))
 
-    def _map(self, name: str) -> int:
-        pointer: int | None = _library().bpf_object__find_map_by_name(self._object, name.encode())
+    def _find(self, kind: str, name: str) -> int:
+        """A pointer to a map or a program."""
+        find = getattr(_library(), f"bpf_object__find_{kind}_by_name")
+        pointer: int | None = find(self._object, name.encode())
         if not pointer:
-            raise self._error(f"find the map {name}")
+            raise self._error(f"find the {kind} {name}")
         return pointer
 
     def _error(self, action: str) -> OSError:

@@ -169,7 +169,7 @@ class OrdinaryTraffic:
 
     def _device(self, host: Node, namespace: NodeNamespace) -> Iterator[Request]:
         """Yield the requests that make the interface to which the routes belong."""
-        ports = self._layout.sid_device(host), self._layout.sid_device_peer(host)
+        ports = self._layout.sid_veth(host)
         device, peer = (Interface.of_port(port, namespace.fd) for port in ports)
         yield requests.new_veth(device, peer, LINK_MTU)
         yield requests.one_packet_at_a_time(device.ifindex, device.name)
