@@ -44,7 +44,7 @@ def took_in(
     nic: Nic, received: list[tuple[int, int]], now_ns: int, core_ns: int = 0
 ) -> list[tuple[int, int]]:
     """For each packet handed over at `now_ns`: its kernel timestamp, and the time it came."""
-    nic._sockets.waiting.extend(received)  # type: ignore[attr-defined]
+    nic.sockets.waiting.extend(received)  # type: ignore[attr-defined]
     return [(int(packet), arrival.rx_ns) for packet, arrival, _ in nic.arrivals(now_ns, core_ns)]
 
 
@@ -81,6 +81,6 @@ def test_how_late_the_process_is_with_a_packet_is_told_apart(
 ) -> None:
     due_ns = 5 * MS + DELAY_NS[FAR]
     monkeypatch.setattr("testbed.endpoint.nic.now_ns", lambda: due_ns + 3 * MS)
-    nic._sockets.waiting.append((5 * MS, FAR))  # type: ignore[attr-defined]
+    nic.sockets.waiting.append((5 * MS, FAR))  # type: ignore[attr-defined]
     ((_, arrival, late_ns),) = nic.arrivals(due_ns + 2 * MS, core_ns=due_ns + MS)
     assert (arrival.rx_ns, late_ns) == (due_ns + MS, 3 * MS)
