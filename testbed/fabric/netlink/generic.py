@@ -40,7 +40,6 @@ MPTCP_PM_ADDR_MAX)."""
 class Seg6Message(genlmsg):  # type: ignore[misc] # pyroute2 is untyped
     """A message of the family SEG6: linux/seg6_genl.h."""
 
-    __slots__ = ()
     nla_map = (("SEG6_ATTR_UNSPEC", "none"), ("SEG6_ATTR_DST", "ip6addr"))
 
 

@@ -35,19 +35,21 @@ AddressMessage = ifaddrmsg
 NeighbourMessage = ndmsg
 
 
-class Seg6Encapsulation(nla):  # type: ignore[misc] # pyroute2 is untyped
+class _Nested(nla):  # type: ignore[misc] # pyroute2 is untyped
+    """An attribute that holds attributes."""
+
+    nla_flags = NLA_F_NESTED
+
+
+class Seg6Encapsulation(_Nested):
     """The encapsulation of a seg6 route: linux/seg6_iptunnel.h, struct seg6_iptunnel_encap."""
 
-    __slots__ = ()
-    nla_flags = NLA_F_NESTED
     nla_map = ((0, "SEG6_IPTUNNEL_UNSPEC", "none"), (1, "SEG6_IPTUNNEL_SRH", "cdata"))
 
 
-class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
+class Seg6Local(_Nested):
     """The behaviour of a seg6local route: linux/seg6_local.h."""
 
-    __slots__ = ()
-    nla_flags = NLA_F_NESTED
     nla_map = (
         (0, "SEG6_LOCAL_UNSPEC", "none"),
         (1, "SEG6_LOCAL_ACTION", "uint32"),
@@ -56,11 +58,9 @@ class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
         (11, "SEG6_LOCAL_FLAVORS", "flavors"),
     )
 
-    class counters(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+    class counters(_Nested):  # noqa: N801 - pyroute2 looks it up by this name
         """Packets, bytes and errors of one SID."""
 
-        __slots__ = ()
-        nla_flags = NLA_F_NESTED
         nla_map = (
             ("SEG6_LOCAL_CNT_UNSPEC", "none"),
             ("SEG6_LOCAL_CNT_PAD", "none"),
@@ -69,11 +69,9 @@ class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
             ("SEG6_LOCAL_CNT_ERRORS", "uint64"),
         )
 
-    class flavors(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+    class flavors(_Nested):  # noqa: N801 - pyroute2 looks it up by this name
         """Flavours of an End behaviour, with the lengths of a compressed SID's parts in bits."""
 
-        __slots__ = ()
-        nla_flags = NLA_F_NESTED
         nla_map = (
             ("SEG6_LOCAL_FLV_UNSPEC", "none"),
             ("SEG6_LOCAL_FLV_OPERATION", "uint32"),
@@ -85,7 +83,6 @@ class Seg6Local(nla):  # type: ignore[misc] # pyroute2 is untyped
 class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyped
     """A route message that knows seg6local's flavours and counters, and every mode of seg6."""
 
-    __slots__ = ()
     encaps = {  # noqa: RUF012 - as in pyroute2
         **rtmsg_base.encaps,
         LWTUNNEL_ENCAP_SEG6: Seg6Encapsulation,
@@ -96,21 +93,17 @@ class RouteMessage(rtmsg_base, nlmsg):  # type: ignore[misc] # pyroute2 is untyp
 class QdiscMessage(tcmsg):  # type: ignore[misc] # pyroute2 is untyped
     """A message about a queueing discipline or its class, with size tables."""
 
-    __slots__ = ()
     nla_map = (*tcmsg.nla_map[:-1], ("TCA_STAB", "stab"))
     _nlmsg_base__compiled_nla = False  # inherited as true once pyroute2's class has been used
 
-    class stab(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
+    class stab(_Nested):  # noqa: N801 - pyroute2 looks it up by this name
         """Size table: the bytes charged for a packet (linux/pkt_sched.h, tc_sizespec)."""
 
-        __slots__ = ()
-        nla_flags = NLA_F_NESTED
         nla_map = (("TCA_STAB_UNSPEC", "none"), ("TCA_STAB_BASE", "base"))
 
         class base(nla):  # type: ignore[misc] # noqa: N801 - pyroute2 looks it up by this name
             """struct tc_sizespec."""
 
-            __slots__ = ()
             fields = (
                 ("cell_log", "B"),
                 ("size_log", "B"),
