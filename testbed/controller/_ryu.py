@@ -48,20 +48,7 @@ if TYPE_CHECKING:
 else:
     from ryu.base.app_manager import RyuApp
 
-__all__ = [
-    "DEAD",
-    "MAIN",
-    "HubClock",
-    "RyuApp",
-    "events",
-    "hub",
-    "ofproto",
-    "on",
-    "parser",
-    "run",
-    "serve",
-    "wait_readable",
-]
+__all__ = ["RyuApp", "hub", "ofproto", "parser"]  # what it hands on of Ryu as it is
 
 DEAD = handler.DEAD_DISPATCHER
 MAIN = handler.MAIN_DISPATCHER
