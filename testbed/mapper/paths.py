@@ -59,19 +59,19 @@ class ProbePath:
 
 
 def probes_per_round(topology: Topology) -> int:
-    """The number of probes in a round."""
-    loops = len(topology.hosts) * topology.planes
-    peers = loops if topology.hosts_per_t0 > 1 else 0
-    links = topology.planes * topology.t0_per_plane * topology.t1_per_plane
-    crossed = links if topology.t0_per_plane > 1 and topology.t1_per_plane > 1 else 0
-    return loops + peers + links + crossed
+    """The number of probes in a round, the same in each."""
+    return len(_probes(topology, 0))
 
 
 def probe_round(topology: Topology, number: int, seed: int) -> tuple[ProbePath, ...]:
     """The probes of a round in the order of sending: shuffled, so that no link gets a burst."""
-    probes = [*_nic_probes(topology, number), *_fabric_probes(topology, number)]
+    probes = _probes(topology, number)
     Random(f"{seed}/{number}").shuffle(probes)  # noqa: S311 - repeatable, not secret
     return tuple(probes)
+
+
+def _probes(topology: Topology, number: int) -> list[ProbePath]:
+    return [*_nic_probes(topology, number), *_fabric_probes(topology, number)]
 
 
 def _nic_probes(topology: Topology, number: int) -> Iterator[ProbePath]:

@@ -50,7 +50,8 @@ class Prober:
             start_ns: when the first probe is due.
         """
         self._topology = topology
-        self._interval_ns = max(period_ns // probes_per_round(topology), 1)
+        self._per_round = probes_per_round(topology)
+        self._interval_ns = max(period_ns // self._per_round, 1)
         self._timeout_ns = timeout_ns
         self._seed = seed
         self._round = 0
@@ -67,7 +68,7 @@ class Prober:
         """
         probes = []
         missed = max(now_ns - self.due_ns, 0) // self._interval_ns
-        self.due_ns += max(missed - probes_per_round(self._topology), 0) * self._interval_ns
+        self.due_ns += max(missed - self._per_round, 0) * self._interval_ns
         while self.due_ns <= now_ns:
             self.due_ns += self._interval_ns
             if not self._waiting:
