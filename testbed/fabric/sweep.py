@@ -14,15 +14,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.probe_packets import IPV6_HEADER, probe_packet, raw_socket
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.addressing import Path, links_of_path, paths
+from testbed.model.fabric.addressing import Path, directions_of_path, paths
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.sandbox.system_calls import until_blocked
 
 SILENCE_NS = 200_000_000
 """If nothing arrives for this long, the missing packets are lost."""
@@ -57,7 +59,7 @@ def sweep(layout: Layout, namespaces: NodeNamespaces) -> None:
     after, sids_after = counters.directions(), counters.sids()
     carried = {name: after[name].packets - before[name].packets for name in after}
     dropped = {name: after[name].dropped - before[name].dropped for name in after}
-    processed = {node: sids_after[node] - sids_before[node] for node in sids_after}
+    processed = {node.name: sids_after[node] - sids_before[node] for node in sids_after}
     problems = _places_of_loss(topology, loops, lost, carried, dropped) or _uncounted(
         topology, loops, carried, processed
     )
@@ -68,15 +70,10 @@ def sweep(layout: Layout, namespaces: NodeNamespaces) -> None:
         )
 
 
-def _directions(topology: Topology, loop: Loop) -> list[tuple[Node, str]]:
+def _directions(topology: Topology, loop: Loop) -> list[tuple[str, str]]:
     """The link directions that a loop crosses, in order, each with the node that sends."""
-    sender = loop.host
-    directions = []
-    for link in links_of_path(topology, loop.host, loop.host, loop.path):
-        receiver = link.upper.node if link.lower.node == sender else link.lower.node
-        directions.append((sender, f"{sender.name}>{receiver.name}"))
-        sender = receiver
-    return directions
+    names = directions_of_path(topology, loop.host, loop.host, loop.path)
+    return [(name.partition(">")[0], name) for name in names]
 
 
 def _places_of_loss(
@@ -97,7 +94,7 @@ def _places_of_loss(
                 if dropped[name] or not before:
                     problems[f"link {name} {count}, dropped {dropped[name]}"] = None
                 else:
-                    problems[f"link {before} or the routes of {sender.name}: {name} {count}"] = None
+                    problems[f"link {before} or the routes of {sender}: {name} {count}"] = None
                 break
             before = name
         else:
@@ -109,7 +106,7 @@ def _uncounted(
     topology: Topology,
     loops: list[Loop],
     carried: Mapping[str, int],
-    processed: Mapping[Node, int],
+    processed: Mapping[str, int],
 ) -> list[str]:
     """Describe the counters that missed packets, where every packet arrived."""
     hops = [hop for loop in loops for hop in _directions(topology, loop)]
@@ -120,7 +117,7 @@ def _uncounted(
         for name, count in expected.items()
         if carried[name] < count
     ] + [
-        f"the SID of {switch.name} counted {processed[switch]} of {count} packets"
+        f"the SID of {switch} counted {processed[switch]} of {count} packets"
         for switch, count in visits.items()
         if processed[switch] < count
     ]
@@ -154,10 +151,6 @@ def _run(topology: Topology, loops: list[Loop], namespaces: NodeNamespaces) -> l
 
 def _arrivals(receiver: socket.socket) -> Iterator[int]:
     """Yield the numbers of the packets that have arrived."""
-    while True:
-        try:
-            packet = receiver.recv(2048, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            return
+    for packet in until_blocked(partial(receiver.recv, 2048, socket.MSG_DONTWAIT)):
         if packet[IPV6_HEADER.size :].startswith(_MARK):
             yield _TOKEN.unpack_from(packet, IPV6_HEADER.size)[1]

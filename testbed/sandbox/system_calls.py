@@ -1,7 +1,8 @@
-"""Calls of the C library that Python does not offer, through ctypes."""
+"""Calls of the C library that Python does not offer, through ctypes; reads that do not block."""
 
 import ctypes
 import os
+from collections.abc import Callable, Iterator
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -27,3 +28,12 @@ def system_call(name: str, *arguments: object, number: int | None = None) -> int
     if result < 0:
         raise last_error(name)
     return result
+
+
+def until_blocked(read: Callable[[], bytes]) -> Iterator[bytes]:
+    """Yield what a call that does not block reads, until there is nothing more to read."""
+    while True:
+        try:
+            yield read()
+        except BlockingIOError:
+            return

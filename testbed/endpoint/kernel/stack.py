@@ -92,21 +92,18 @@ class KernelStack:
         self._by_peer: dict[tuple[bytes, int], StreamQp] = {}
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REFUSALS, 0))
         self._plane_of = {ordinary_address(topology, host, plane).packed: plane for plane in planes}
-        self._peers = {
-            qp.peer: tuple(ordinary_address(topology, qp.peer, plane) for plane in planes)
-            for qp in plan.qps
-        }
         self._tuns = tuple(Tun(topology, plane) for plane in planes)
+        self._plan = plan
         self._plans = {qp.qpn: qp for qp in plan.qps}
-        self._host = host
+        peers = dict.fromkeys(qp.peer for qp in plan.qps)
         floor_ns = None
         if transport.rto_min is not None:
             floor_ns = round(transport.rto_min * topology.dilation)
         with Netlink(host.name) as netlink:
             for tun in self._tuns:
                 address = ordinary_address(topology, host, tun.plane)
-                peers = (addresses[tun.plane] for addresses in self._peers.values())
-                netlink.send(tun.requests(address, peers, floor_ns))
+                routed = (ordinary_address(topology, peer, tun.plane) for peer in peers)
+                netlink.send(tun.requests(address, routed, floor_ns))
         _let_send_buffers_grow(SEND_BUFFER_BDP * topology.planes * topology.bdp_bytes)
         if transport.ecn:
             _ECN_SYSCTL.write_text("1")
@@ -119,9 +116,10 @@ class KernelStack:
 
     def add(self, qp: StreamQp) -> None:
         """Take packets to and from a connection."""
-        plan = self._plans[qp.config.qpn]
-        for address in self._peers[plan.peer]:
-            self._by_peer[address.packed, _port_of(self._host, plan)] = qp
+        plan, topology = self._plans[qp.config.qpn], self._plan.topology
+        for plane in range(topology.planes):
+            address = ordinary_address(topology, plan.peer, plane).packed
+            self._by_peer[address, _port_of(self._plan.host, plan)] = qp
         qp.attach(self.collect)
 
     def collect(self, now_ns: int) -> None:

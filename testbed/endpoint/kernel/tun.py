@@ -8,6 +8,7 @@ behind a whole window.
 import os
 import socket
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import IPv6Address, IPv6Network
 from typing import Any
 
@@ -19,6 +20,7 @@ from testbed.fabric.ordinary.routes import inner_mtu
 from testbed.model.closeable import Closeable
 from testbed.model.fabric.shape import NIC_QUEUE_BDP, Shape
 from testbed.model.fabric.topology import LINK_MTU, Topology
+from testbed.sandbox.system_calls import until_blocked
 
 RTAX_RTO_MIN = 13
 """linux/rtnetlink.h. TCP uses this metric only if the route locks it."""
@@ -75,12 +77,8 @@ class Tun(Closeable):
             yield requests.new_route(IPv6Network(peer), self.ifindex, route, description)
 
     def read(self) -> Iterator[bytes]:
-        """Yield the packets that the kernel has sent through it, without blocking."""
-        while True:
-            try:
-                yield os.read(self._fd, LINK_MTU)
-            except BlockingIOError:
-                return
+        """The packets that the kernel has sent through it, read without blocking."""
+        return until_blocked(partial(os.read, self._fd, LINK_MTU))
 
     def write(self, packet: bytes | memoryview) -> None:
         """Hand a packet to the kernel's stack, which has processed it when this returns."""

@@ -17,6 +17,7 @@ import select
 import socket
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from ipaddress import IPv6Network
 from typing import NoReturn
@@ -39,6 +40,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import LINK_MTU, Topology
 from testbed.sandbox.attributes import NICENESS
 from testbed.sandbox.processes import spawn
+from testbed.sandbox.system_calls import until_blocked
 
 DEVICE = "delay"
 QUEUE_PACKETS = 20_000
@@ -157,11 +159,7 @@ class ArrivalDelay:
 
     def arrivals(self) -> Iterator[bytes]:
         """Yield the waiting packets that have an inner IPv6 header; End.DT6 drops others too."""
-        while True:
-            try:
-                packet = os.read(self.tun, LINK_MTU)
-            except BlockingIOError:
-                return
+        for packet in until_blocked(partial(os.read, self.tun, LINK_MTU)):
             if packet[_NEXT_HEADER] == socket.IPPROTO_IPV6 and len(packet) >= 2 * _IPV6_BYTES:
                 yield packet
 

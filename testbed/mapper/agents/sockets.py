@@ -10,6 +10,7 @@ import socket
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import partial
 from ipaddress import IPv6Address
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import HOP_LIMIT
 from testbed.sandbox import namespaces
+from testbed.sandbox.system_calls import until_blocked
 
 if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
@@ -93,11 +95,7 @@ class Agents:
 
 
 def _received(receiver: socket.socket) -> Iterator[int]:
-    while True:
-        try:
-            body = receiver.recv(_MAX_PROBE)
-        except BlockingIOError:
-            return
+    for body in until_blocked(partial(receiver.recv, _MAX_PROBE)):
         if len(body) != _BODY.size:
             continue
         magic, number, checksum = _BODY.unpack(body)
