@@ -14,7 +14,7 @@ import typer
 from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import LateError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
-from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED
+from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, signals_handled
 
 if TYPE_CHECKING:
     from testbed.experiment.capacity import Capacity
@@ -39,12 +39,8 @@ def signals_stop() -> Iterator[None]:
         raise _Stopped(number)
 
     numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, stop) for number in numbers}
-    try:
+    with signals_handled(numbers, stop):
         yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

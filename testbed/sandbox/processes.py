@@ -11,10 +11,11 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, TypeVar
 
 from testbed.model.closeable import Closeable
@@ -29,6 +30,9 @@ T = TypeVar("T")
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that end a command."""
+
+Handler = Callable[[int, FrameType | None], object]
+"""Takes a signal: its number, and where it interrupts."""
 
 SIGNALLED = 128
 """Added to a signal's number it makes an exit status, as shells do it."""
@@ -51,6 +55,17 @@ class ProcessFailedError(RunFailedError):
     def __str__(self) -> str:
         """Show all of it."""
         return f"{self.title} ended early: {self.reason}\n{self.traceback}".rstrip()
+
+
+@contextmanager
+def signals_handled(numbers: Iterable[int], handler: Handler) -> Iterator[None]:
+    """Have a function handle signals for the duration of a block."""
+    before = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, usual in before.items():
+            signal.signal(number, usual)
 
 
 class Child(Closeable):

@@ -203,14 +203,6 @@ class LinkModel:
         """Read one field of a direction's record, such as a fault."""
         return int(self.records[self.index(direction)][field])
 
-    def delays_ns(self) -> npt.NDArray[np.uint64]:
-        """The extra delay of every direction by faults, in the order of `names`.
-
-        The kernel does not delay packets. Receiving endpoints hold them longer instead.
-        """
-        delays: npt.NDArray[np.uint64] = self.records["delay_ns"]
-        return delays
-
     def rate_bps(self, direction: str | Port) -> int:
         """The present rate at which a direction's queue drains."""
         record = self.records[self.index(direction)]

@@ -29,14 +29,12 @@ class SlowLinks:
         """Open the link model of this sandbox."""
         self._topology = topology
         self._host = host
-        model = LinkModel.open(topology)
-        self._delays_ns = None if model is None else model.delays_ns()
-        self._index = {} if model is None else {name: i for i, name in enumerate(model.names)}
+        self._model = LinkModel.open(topology)
         self._crossed = cache(self._directions)
 
     def any(self) -> bool:
         """Whether any link is slow at the moment."""
-        return self._delays_ns is not None and bool(self._delays_ns.any())
+        return self._model is not None and bool(self._model.records["delay_ns"].any())
 
     def extra_ns(self, packet: bytes) -> int:
         """The extra delay in ns of the links that a packet has crossed; to be called if `any`.
@@ -46,20 +44,21 @@ class SlowLinks:
                 its outer header. Each begins with an IPv6 header whose source is the sender's NIC,
                 or its address in a plane, and whose flow label has the path.
         """
-        if self._delays_ns is None:
+        if self._model is None:
             return 0
+        delays_ns = self._model.records["delay_ns"]
         label, port = packet[_FLOW_LABEL], packet[_SOURCE_PORT]
         ev = int.from_bytes(port) << 16 | int.from_bytes(label)
-        return sum(int(self._delays_ns[i]) for i in self._crossed(packet[_SOURCE], ev))
+        return sum(int(delays_ns[i]) for i in self._crossed(self._model, packet[_SOURCE], ev))
 
-    def _directions(self, source: bytes, ev: int) -> tuple[int, ...]:
+    def _directions(self, model: LinkModel, source: bytes, ev: int) -> tuple[int, ...]:
         """Indexes of the directions that an EV of a host crosses; none if the source is no host."""
         topology, host = self._topology, self._host
         src = next((node for node in topology.hosts if source in _addresses(topology, node)), None)
         if src is None or src == host:
             return ()
         path = path_of_ev(topology, src, host, ev)
-        return tuple(self._index[name] for name in directions_of_path(topology, src, host, path))
+        return tuple(map(model.index, directions_of_path(topology, src, host, path)))
 
 
 def _addresses(topology: Topology, host: Node) -> frozenset[bytes]:

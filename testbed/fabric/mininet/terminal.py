@@ -13,12 +13,11 @@ import struct
 import sys
 import termios
 import tty
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, Child, spawn
+from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, Child, signals_handled, spawn
 
 _CHUNK = 1 << 14
 _STDIN, _STDOUT, _STDERR = range(3)
@@ -31,7 +30,7 @@ def run_in_terminal(first_process: Callable[[], int]) -> int:
     inherits both as they are. SIGTERM and SIGHUP end the sandbox, and so does SIGINT if it has no
     terminal of its own.
     """
-    with _signals_end():
+    with signals_handled(ENDING_SIGNALS, _end):
         if os.isatty(_STDIN) and os.isatty(_STDOUT):
             return _relayed(first_process)
         return _wait(spawn(lambda _: sys.exit(first_process())))
@@ -41,20 +40,11 @@ class _Ended(BaseException):
     """A signal ends the sandbox."""
 
 
-@contextmanager
-def _signals_end() -> Iterator[None]:
-    def end(number: int, _: FrameType | None) -> NoReturn:
-        # `timeout`, or an impatient user, may send more signals while the sandbox is ending.
-        for ending in ENDING_SIGNALS:
-            signal.signal(ending, signal.SIG_IGN)
-        raise _Ended(number)
-
-    before = {number: signal.signal(number, end) for number in ENDING_SIGNALS}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _end(number: int, _: FrameType | None) -> NoReturn:
+    # `timeout`, or an impatient user, may send more signals while the sandbox is ending.
+    for ending in ENDING_SIGNALS:
+        signal.signal(ending, signal.SIG_IGN)
+    raise _Ended(number)
 
 
 def _wait(sandbox: Child) -> int:
