@@ -60,12 +60,7 @@ class Controller(RyuApp):
     OFP_VERSIONS = (ofproto.OFP_VERSION,)
 
     def __init__(
-        self,
-        *args: Any,
-        plan: ControllerPlan,
-        channel: Channel,
-        links: LinkControl,
-        **kwargs: Any,
+        self, *args: Any, plan: ControllerPlan, channel: Channel, links: LinkControl, **kwargs: Any
     ) -> None:
         """Send nothing yet.
 

@@ -117,11 +117,7 @@ class Device(Closeable):
         self._loop.send(now)
 
     def run(
-        self,
-        until: Callable[[], bool],
-        *,
-        timeout_s: float | None = None,
-        wake: int | None = None,
+        self, until: Callable[[], bool], *, timeout_s: float | None = None, wake: int | None = None
     ) -> bool:
         """Work until `until` returns true, or for `timeout_s`; returns its last answer.
 

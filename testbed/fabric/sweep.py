@@ -103,10 +103,7 @@ def _places_of_loss(
 
 
 def _uncounted(
-    topology: Topology,
-    loops: list[Loop],
-    carried: Mapping[str, int],
-    processed: Mapping[str, int],
+    topology: Topology, loops: list[Loop], carried: Mapping[str, int], processed: Mapping[str, int]
 ) -> list[str]:
     """Describe the counters that missed packets, where every packet arrived."""
     hops = [hop for loop in loops for hop in _directions(topology, loop)]

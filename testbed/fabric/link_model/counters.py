@@ -7,12 +7,7 @@ from typing import NamedTuple
 from pyroute2.netlink.rtnl import RTM_GETQDISC
 
 from testbed.fabric import routes
-from testbed.fabric.interfaces import (
-    DROPPED_IN_SENDING,
-    SENT_BYTES,
-    SENT_PACKETS,
-    read_counters,
-)
+from testbed.fabric.interfaces import DROPPED_IN_SENDING, SENT_BYTES, SENT_PACKETS, read_counters
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model import shaping
 from testbed.fabric.link_model.link_model import LinkModel

@@ -10,11 +10,7 @@ from pyroute2.netlink import NLA_F_NESTED, nla, nlmsg
 from pyroute2.netlink.rtnl.ifaddrmsg import ifaddrmsg
 from pyroute2.netlink.rtnl.ifinfmsg import ifinfmsg
 from pyroute2.netlink.rtnl.ndmsg import ndmsg
-from pyroute2.netlink.rtnl.rtmsg import (
-    LWTUNNEL_ENCAP_SEG6,
-    LWTUNNEL_ENCAP_SEG6_LOCAL,
-    rtmsg_base,
-)
+from pyroute2.netlink.rtnl.rtmsg import LWTUNNEL_ENCAP_SEG6, LWTUNNEL_ENCAP_SEG6_LOCAL, rtmsg_base
 from pyroute2.netlink.rtnl.tcmsg import tcmsg
 
 SEG6_IPTUN_MODE_ENCAP_RED = 3

@@ -23,12 +23,7 @@ from ipaddress import IPv6Network
 from typing import NoReturn
 
 from testbed.fabric import routes
-from testbed.fabric.interfaces import (
-    DROPPED_IN_SENDING,
-    open_tun,
-    read_counters,
-    write_sysctl,
-)
+from testbed.fabric.interfaces import DROPPED_IN_SENDING, open_tun, read_counters, write_sysctl
 from testbed.fabric.layout import Layout
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.fabric.netlink import requests
