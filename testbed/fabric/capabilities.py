@@ -217,7 +217,7 @@ class Capabilities:
 
     def _mptcp(self) -> None:
         with self._node.entered(), GenericNetlink(_NODE) as generic:
-            socket.socket(socket.AF_INET6, socket.SOCK_STREAM, _IPPROTO_MPTCP).close()
+            socket.socket(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_MPTCP).close()
             generic.announce_to_mptcp_peers([IPv6Address("5f00:0:5::")])
 
 
