@@ -42,6 +42,7 @@ class Rounds:
 
     Attributes:
         tick_ns: the shortest time between two rounds.
+        ready_ns: when the next round may be, at the earliest.
     """
 
     def __init__(self, load: Load, ports: PortScheduler, tick_ns: int) -> None:
@@ -49,18 +50,14 @@ class Rounds:
         self.tick_ns = tick_ns
         self._load = load
         self._ports = ports
-        self._last_ns = -tick_ns
+        self.ready_ns = 0
         self._full_until_ns = NEVER
 
     def send(self, now_ns: int) -> None:
         """Have the queue pairs send what is due and what the ports have room for."""
-        self._last_ns = now_ns
+        self.ready_ns = now_ns + self.tick_ns
         room = self._load.transmit(now_ns, self._ports.room(now_ns))
         self._full_until_ns = self._ports.next_room_ns(now_ns) if room <= 0 else NEVER
-
-    def earliest_ns(self, now_ns: int) -> int:
-        """When the next round may be."""
-        return max(now_ns, self._last_ns + self.tick_ns)
 
     def next_ns(self, now_ns: int) -> int:
         """When the next round must be even if nothing arrives; `NEVER` if not at all."""

@@ -2,7 +2,11 @@
 
 from collections.abc import Callable
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Final
+
+_pop: Final = heappop
+_push: Final = heappush
+"""Constants: compiled code finds them faster than imported names."""
 
 Call = Callable[[int, Any], None]
 """Called at its time, with the time and the argument that it was scheduled with."""
@@ -62,7 +66,7 @@ class Engine:
         due = self._due.get(time_ns)
         if due is None:
             self._due[time_ns] = [event]
-            heappush(self._times, time_ns)
+            _push(self._times, time_ns)
         else:
             due.append(event)
 
@@ -72,14 +76,14 @@ class Engine:
         Raises:
             IndexError: no event is scheduled.
         """
-        now_ns = self.now_ns = heappop(self._times)
+        now_ns = self.now_ns = _pop(self._times)
         for event in self._due[now_ns]:  # including those added meanwhile
             event.happen(now_ns)
         del self._due[now_ns]
 
     def run(self, until_ns: int) -> None:
         """Advance to a time, and run all events up to it."""
-        times, step = self._times, self.step
+        times = self._times
         while times and times[0] <= until_ns:
-            step()
+            self.step()
         self.now_ns = max(self.now_ns, until_ns)

@@ -11,6 +11,7 @@ from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
 from testbed.model.fabric.addressing import path_of_ev
 from testbed.mrc import NEVER, Arrival, Datagram
+from testbed.mrc.wire.datagram import new
 from testbed.sim.engine import Engine, Event
 from testbed.sim.fabric import Fabric
 from testbed.sim.packet import Deliver, Hop, Packet
@@ -100,7 +101,7 @@ class Host(Event):
             self.arrived_trimmed += 1
         else:
             self.arrived += 1
-        arrival = Arrival(packet.ecn, packet.dscp, now_ns)
+        arrival = new(Arrival, (packet.ecn, packet.dscp, now_ns))
         self.traffic.receive(memoryview(packet.inner()), arrival)
         self.wake(now_ns)
 
@@ -119,7 +120,9 @@ class Host(Event):
 
     def wake(self, now_ns: int) -> None:
         """Have a round as soon as one may be."""
-        self._wake_at(self._rounds.earliest_ns(now_ns))
+        ready_ns = self._rounds.ready_ns
+        if ready_ns < self._wake_ns:
+            self._wake_at(max(now_ns, ready_ns))
 
     def _wake_at(self, at_ns: int) -> None:
         if at_ns < self._wake_ns:

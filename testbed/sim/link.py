@@ -95,7 +95,9 @@ class LinkDirection(Hop):
         self._offered += 1
         self._offered_bytes += size
         # Times are whole ns, service is not: the rate is kept by counting on from the last end.
-        free_ns = max(self._free_ns, float(now_ns))
+        free_ns = self._free_ns
+        if free_ns < now_ns:
+            free_ns = float(now_ns)
         if free_ns >= now_ns + 1 or self._serving or self._dark or self._paused:
             self._enqueue(now_ns, packet)
             return

@@ -69,7 +69,7 @@ class Packet(Event):
         self.dscp = datagram.dscp
         self.ecn = ECT0
         self.trimmed = False
-        self.flips: list[tuple[int, int]] = []
+        self.flips: tuple[tuple[int, int], ...] = ()
 
     def happen(self, now_ns: int) -> None:
         """Reach the end of the link."""
@@ -85,7 +85,7 @@ class Packet(Event):
     def flip(self, random_bits: int) -> None:
         """Flip one bit behind the outer header, chosen by random bits."""
         at = (random_bits >> 3) % (self.size - OUTER_BYTES)
-        self.flips.append((at, 1 << (random_bits & 7)))
+        self.flips += ((at, 1 << (random_bits & 7)),)
 
     def inner(self) -> bytes:
         """The inner packet as it arrives, trimmed and damaged."""
