@@ -29,11 +29,15 @@ run-scenario: setup ## run one scenario and write its report (root)
 
 .PHONY: test
 test: setup ## run all tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not install" $(ARGS)
+
+.PHONY: test-wheel
+test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
 check: lint ## lint, types, and the tests that need neither root nor a fabric, emulated or simulated
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not install" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)

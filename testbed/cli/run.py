@@ -64,7 +64,8 @@ def run(
         return _checked(options, case, links, force=force)
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
-        from testbed.experiment import Experiment, run_experiment
+        from testbed.experiment.experiment import Experiment
+        from testbed.experiment.outside import run_experiment
 
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)

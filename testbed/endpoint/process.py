@@ -10,7 +10,7 @@ from testbed.endpoint.health import HealthLog
 from testbed.endpoint.kernel.stack import kernel_stack
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.plan import EndpointPlan
+from testbed.host.plan import TICKS_PER_RTT, EndpointPlan
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
@@ -20,9 +20,6 @@ from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.workloads.pattern import Block
-
-TICKS_PER_RTT = 40
-"""Rounds of an endpoint per base RTT, at most: waking up is what costs on a small machine."""
 
 RTT_TIMEOUT_S = 10
 

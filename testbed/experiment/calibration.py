@@ -7,6 +7,7 @@ from pathlib import Path
 
 from testbed.experiment.capacity import Capacity
 from testbed.experiment.experiment import Experiment
+from testbed.experiment.machine import usable_cpus
 from testbed.experiment.outside import record_experiment
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
@@ -92,7 +93,7 @@ def _capacity_of(scenario: Scenario, directory: Path) -> Capacity | None:
     return Capacity(
         endpoint_ns=endpoint_cpus * 1e9 / packets_per_s,
         link_ns=link_cpus * 1e9 / packets_per_s / LINKS_ACROSS,
-        cpus=len(os.sched_getaffinity(0)),
+        cpus=usable_cpus(),
         lag_ns=min(sample.lag_p99_ns or 0 for sample in endpoints),
     )
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import fast
-from testbed.endpoint.process import TICKS_PER_RTT
-from testbed.experiment.machine import cpu_model
+from testbed.experiment.machine import cpu_model, usable_cpus
+from testbed.host.plan import TICKS_PER_RTT
+from testbed.installation import DISTRIBUTION
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
@@ -181,11 +182,11 @@ def keep(capacity: Capacity) -> Path:
 def _place() -> Path:
     key = (
         CALIBRATION,
-        version("mrc-testbed"),
+        version(DISTRIBUTION),
         fast.is_built(),
         platform.release(),
         cpu_model(),
-        len(os.sched_getaffinity(0)),
+        usable_cpus(),
     )
     name = f"capacity-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     return _cache_directory() / "mrc-testbed" / name

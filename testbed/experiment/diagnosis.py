@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
+from testbed.experiment.machine import usable_cpus
 from testbed.fabric.attempts import Attempt, Finding, examine
 from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
@@ -80,7 +81,7 @@ def _tool(name: str, remedy: str, needed_for: str) -> Finding:
 
 
 def _cores() -> Finding:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cpus()
     remedy = "a topology with a larger dilation, or fewer flows"
     detail = f"{cores} of this machine may be used"
     return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)

@@ -1,5 +1,6 @@
 """Whether this machine has the memory and the processes that a fabric and its endpoints take."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,8 +90,11 @@ def require_room(scenario: Scenario) -> None:
 
 
 def available_memory() -> int:
-    """Memory that can be had without swapping, in bytes."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    """Memory that can be had without swapping, in bytes; all there is where that is not known."""
+    information = Path("/proc/meminfo")
+    if not information.exists():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = information.read_text(encoding="ascii").splitlines()
     known = dict(line.split(":") for line in lines)
     return int(known["MemAvailable"].removesuffix("kB")) * 1024
 

@@ -16,6 +16,9 @@ from testbed.model.transport import Roce, Tcp, Transport
 from testbed.model.workload import Workload
 from testbed.mrc.constants import FIRST_QPN
 
+TICKS_PER_RTT = 40
+"""Rounds of an emulated host per base RTT, at most: waking up is what costs on a small machine."""
+
 
 @dataclass(frozen=True, slots=True)
 class QpPlan:
