@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.campaign.series import Settings
+    from testbed.experiment.capacity import Capacity
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
@@ -87,7 +89,7 @@ def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: 
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    scenario = options.scenario(_dilation, swept)
+    scenario = options.scenario(partial(_dilation, force=force), swept)
     require_links(scenario.topology, pcap)
     _require_no_pause(scenario)
     require_room(scenario)
@@ -95,26 +97,33 @@ def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: 
     return scenario
 
 
-def _dilation(scenario: "Scenario") -> float:
+def _dilation(scenario: "Scenario", *, force: bool) -> float:
     """The dilation for `auto`: the smallest that this machine carries.
 
     Raises:
-        MachineError: the capacity of this machine is unknown.
+        MachineError: it is not known, and `--force` does not measure.
     """
-    capacity = machine_capacity()
+    capacity = _capacity(force=force)
     if capacity is None:
         raise MachineError(
-            "dilation: auto needs the capacity of this machine, which is unknown",
-            "end other programs, then: testbed doctor --measure; or give a number",
+            "dilation: auto needs what this machine carries, and --force measures nothing",
+            "testbed doctor --measure once, or give a number: --set topology.dilation=100000",
         )
     return capacity.fitting_dilation(scenario)
+
+
+def _capacity(*, force: bool) -> "Capacity | None":
+    """What this machine carries; `--force` does not measure it: None if it is not known."""
+    from testbed.experiment.capacity import kept
+
+    return kept() if force else machine_capacity()
 
 
 def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
     """Check that the machine carries a scenario, and print a warning if that is not sure."""
     from testbed.experiment.capacity import judge_load
 
-    capacity = machine_capacity()
+    capacity = _capacity(force=force)
     warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
     if warning is not None:
         print_warning(f"{name}: {warning}")

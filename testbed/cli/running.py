@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.cli.screen import print_error, print_warning, showing_progress
+from testbed.cli.screen import print_error, showing_progress
 from testbed.model.errors import LateError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, signals_handled
@@ -112,11 +112,11 @@ def _keep(directory: "RunDirectory") -> str:
     return "nothing was recorded, nothing is kept"
 
 
-def machine_capacity() -> "Capacity | None":
-    """What this machine carries, measured now if it is not known; None if that fails.
+def machine_capacity() -> "Capacity":
+    """What this machine carries, measured now if it is not known.
 
     Raises:
-        MachineError: this machine cannot run the testbed.
+        MachineError: this machine cannot run the testbed, or not even be measured.
     """
     from testbed.experiment.capacity import kept
     from testbed.fabric.capabilities import require
@@ -125,11 +125,7 @@ def machine_capacity() -> "Capacity | None":
     if capacity is not None:
         return capacity
     require()
-    try:
-        return measure_capacity()
-    except RunFailedError as error:
-        print_warning(f"the capacity of this machine is unknown: {error}")
-        return None
+    return measure_capacity()
 
 
 def measure_capacity() -> "Capacity":

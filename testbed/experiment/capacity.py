@@ -50,7 +50,7 @@ POLL_SHARE = 0.02
 """CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
 costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
 
-CALIBRATION = 5
+CALIBRATION = 6
 """The version of the measurement; it increases when the meaning of a value changes."""
 
 _DILATION_STEP = 100
@@ -66,14 +66,14 @@ class Capacity:
     Attributes:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
-        cpus: how many may be used.
+        cpus: how many CPUs' time may be used.
         lag_ns: how much later than planned event loops woke meanwhile, at p99: whatever a fabric's
             round trip is.
     """
 
     endpoint_ns: float
     link_ns: float
-    cpus: int
+    cpus: float
     lag_ns: float = 0.0
 
     def load(self, scenario: Scenario) -> float:
@@ -97,7 +97,7 @@ class Capacity:
             whole_ns += polling_ns
             endpoints_ns[host] += polling_ns
         busiest_ns = max(endpoints_ns.values(), default=0)
-        return max(whole_ns / self.cpus, busiest_ns) / 1e9
+        return max(whole_ns / self.cpus, busiest_ns / min(self.cpus, 1)) / 1e9
 
     def lateness(self, scenario: Scenario) -> float:
         """How late event loops run, as a share of a scenario's round trip."""
@@ -139,7 +139,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     if load > WARN_LOAD:
         flows = len(scenario.flows)
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
-        what = f"{take} about {show_share(load)} this machine's {capacity.cpus} CPUs"
+        what = f"{take} about {show_share(load)} this machine's {capacity.cpus:g} CPUs"
         fits = int(flows * AIM_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"

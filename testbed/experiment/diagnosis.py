@@ -83,7 +83,7 @@ def _tool(name: str, remedy: str, needed_for: str) -> Finding:
 def _cores() -> Finding:
     cores = usable_cpus()
     remedy = "a topology with a larger dilation, or fewer flows"
-    detail = f"{cores} of this machine may be used"
+    detail = f"{cores:g} of this machine may be used"
     return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)
 
 

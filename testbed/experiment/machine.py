@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from testbed.experiment import control_groups
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 
@@ -118,11 +119,11 @@ def softnet_drops() -> int:
     return sum(int(line.split()[1], 16) for line in lines)
 
 
-def usable_cpus() -> int:
-    """How many CPUs this process may use."""
+def usable_cpus() -> float:
+    """How many CPUs' time this process may use; less than one where its time is limited."""
     if sys.platform != "linux":
         return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
+    return min(len(os.sched_getaffinity(0)), control_groups.cpus())
 
 
 def cpu_model() -> str:
