@@ -25,16 +25,20 @@ def doctor(
 
     Exit status: 0 if nothing required is missing, otherwise 3.
     """
-    from testbed.experiment.diagnosis import diagnose
+    from testbed.experiment.diagnosis import apt_command, diagnose
 
     findings = diagnose()
     able = all(finding.ok for finding in findings if finding.required)
     capacity = measure_capacity() if measure and able else None
     if as_json:
-        result = {"able": able, "findings": [asdict(finding) for finding in findings]}
+        result = {
+            "able": able,
+            "findings": [asdict(finding) for finding in findings],
+            "apt": apt_command(findings),
+        }
         print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
     else:
-        _show(findings, able=able)
+        _show(findings, apt_command(findings), able=able)
         if capacity is not None:
             stdout().print(
                 f"a data packet costs {capacity.endpoint_ns / 1e3:.0f} us of CPU time at its ends "
@@ -43,7 +47,7 @@ def doctor(
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
 
 
-def _show(findings: "list[Finding]", *, able: bool) -> None:
+def _show(findings: "list[Finding]", apt: str, *, able: bool) -> None:
     from rich.table import Table
 
     console = stdout()
@@ -57,4 +61,6 @@ def _show(findings: "list[Finding]", *, able: bool) -> None:
         if not finding.ok:
             needed = f"{finding.name}: needed for {finding.needed_for}"
             console.print(f"{needed}\n  remedy: {finding.remedy}")
+    if apt:
+        console.print(f"missing packages, on Debian and Ubuntu: {apt}")
     console.print("this machine can run the testbed" if able else "this machine cannot run it yet")

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from testbed.experiment.diagnosis import apt_command
+from testbed.fabric.attempts import Finding
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
 from testbed.model.errors import ExitStatus
@@ -176,3 +178,19 @@ def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
     assert "root: needed for every run" in done.stdout
     assert "remedy: run as root, such as with sudo" in done.stdout
     assert lines[-1] == "this machine cannot run it yet"
+
+
+def test_one_line_installs_all_packages_that_are_missing() -> None:
+    remedies = {
+        "libbpf": "apt install libbpf1, or dnf install libbpf",
+        "Open vSwitch, kernel datapath": "apt install openvswitch-switch (its service)",
+        "Open vSwitch, user-space datapath": "apt install openvswitch-switch (again)",
+        "netem": "modprobe sch_netem, or install linux-modules-extra",
+        "ping": "",
+    }
+    findings = [
+        Finding(name, not remedy, "", "", remedy, required=False)
+        for name, remedy in remedies.items()
+    ]
+    assert apt_command(findings).endswith(" --no-install-recommends libbpf1 openvswitch-switch")
+    assert apt_command(findings[3:]) == ""
