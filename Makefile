@@ -16,6 +16,9 @@ export MPLCONFIGDIR := $(CURDIR)/.setup/matplotlib
 # Bytecode is kept: a run starts several processes, and each would compile hundreds of modules for 3 s.
 unexport PYTHONDONTWRITEBYTECODE
 
+# For scripts/image.sh, where they are given.
+export ARGS CONTAINER BASE BUILD_OPTIONS RUN_OPTIONS
+
 .PHONY: help
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +63,14 @@ figures: setup ## make the paper's figures and a report of them (root); FIG=9a: 
 .PHONY: figures-full
 figures-full: setup ## the same emulated and simulated, the large ones too, three seeds each (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
+
+.PHONY: image
+image: ## make the container image mrc-testbed with podman or docker (scripts/image.sh has the settings)
+	@scripts/image.sh build
+
+.PHONY: test-image
+test-image: ## run both commands in the container image, privileged, and once without privileges
+	@scripts/image.sh test
 
 .PHONY: fast
 fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU per packet, all else the same
