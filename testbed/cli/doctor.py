@@ -19,6 +19,9 @@ def doctor(
         bool,
         typer.Option("--measure", help="Also measure the load that it carries, for testbed run."),
     ] = False,
+    ci: Annotated[
+        bool, typer.Option("--ci", help="Print a Markdown table, for the summary of a CI job.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check what this machine can do, by trying it (root).
@@ -37,6 +40,8 @@ def doctor(
             "apt": apt_command(findings),
         }
         print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
+    elif ci:
+        typer.echo(_markdown(findings, able=able))
     else:
         _show(findings, apt_command(findings), able=able)
         if capacity is not None:
@@ -45,6 +50,19 @@ def doctor(
                 f"and {capacity.link_ns / 1e3:.1f} us on each link"
             )
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
+
+
+def _markdown(findings: "list[Finding]", *, able: bool) -> str:
+    rows = [
+        (finding.name, "ok" if finding.ok else "**missing**", finding.detail, finding.needed_for)
+        for finding in findings
+    ]
+    head = ("capability", "", "found", "needed for")
+    lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in (head, *rows))
+    table = [f"| {line} |" for line in lines]
+    table.insert(1, "| --- " * len(head) + "|")
+    means = "emulate fabrics" if able else "only simulate: it lacks something that every run needs"
+    return "\n".join([f"### This machine can {means}", "", *table, ""])
 
 
 def _show(findings: "list[Finding]", apt: str, *, able: bool) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -22,6 +23,7 @@ from tests.sandbox import run_in_sandbox
 
 TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
+SIMULATES = "only simulate: it lacks something that every run needs"
 
 
 def _doctor() -> tuple[int, dict[str, dict[str, Any]], bool]:
@@ -154,6 +156,18 @@ def test_nobody_is_told_that_root_is_needed() -> None:
         assert detail == "not tried: it needs root"
     assert found["cores"][0] is not None
     assert found["clock"][0]
+
+
+def test_for_ci_it_prints_a_markdown_table_and_ends_as_ever() -> None:
+    """A row for each capability; a bar in what was found does not end a cell."""
+    done = subprocess.run([TESTBED, "doctor", "--ci"], capture_output=True, text=True, check=False)
+    status, found, able = _doctor()
+    assert done.returncode == status
+    heading, _, *rows = done.stdout.splitlines()
+    assert heading == f"### This machine can {'emulate fabrics' if able else SIMULATES}"
+    cells = [re.split(r"(?<!\\)\|", row) for row in rows if row]
+    assert {len(row) for row in cells} == {6}
+    assert [row[1].strip() for row in cells[2:]] == list(found)
 
 
 @pytest.mark.root
