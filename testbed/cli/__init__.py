@@ -114,7 +114,11 @@ def _callback(
 
 
 def _show_unexpected(error: Exception) -> NoReturn:
-    print_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
+    try:
+        place = str(_keep_traceback())
+    except OSError:  # nowhere to write
+        place = traceback.format_exc()
+    print_error(f"{type(error).__name__}: {error}\n  traceback: {place}")
     sys.exit(ExitStatus.UNTRUSTED)
 
 

@@ -1,6 +1,7 @@
 """`testbed run`: one experiment from its file to its report."""
 
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+
+
+_UNDER_WAY = "\0mrc-testbed-run"
 
 
 @with_options(run_options, "options")
@@ -74,7 +78,7 @@ def run(
         experiment = Experiment(
             scenario, directory.path, dict.fromkeys(links), holding, stop_if_late
         )
-        with _ending_hold_by_ctrl_c(holding, progress) as report:
+        with _telling_of_another(), _ending_hold_by_ctrl_c(holding, progress) as report:
             run_experiment(experiment, report)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
@@ -137,6 +141,20 @@ def _require_no_pause(scenario: "Scenario") -> None:
             "null: Linux has no priority flow control",
             "use testbed simulate, which has it",
         )
+
+
+@contextmanager
+def _telling_of_another() -> Iterator[None]:
+    """Warn if another run is under way on this machine: each makes the other late.
+
+    The sign is a name among the sockets of the host's network namespace, which is no file.
+    """
+    with socket.socket(socket.AF_UNIX) as sign:
+        try:
+            sign.bind(_UNDER_WAY)
+        except OSError:
+            print_warning("another run is under way on this machine: both may not be trusted")
+        yield
 
 
 def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":

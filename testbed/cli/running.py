@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from testbed.cli.screen import print_error, showing_progress
+from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import LateError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
 from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, signals_handled
@@ -70,6 +70,8 @@ def new_run(
 @contextmanager
 def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
     """If the run fails or is stopped, report what is kept of it; remove it if it is empty."""
+    from testbed.results.shortage import shortage
+
     try:
         yield
     except _Stopped as stopped:
@@ -80,9 +82,15 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
         print_error(f"{error}\n  nothing is kept")
         raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
-        print_error(f"{error}\n  {_keep(directory)}")
-        raise typer.Exit(error.exit_status) from None
+        cause = shortage(error, directory.path)
+        also = "" if cause is None else f"  {error}\n"
+        print_error(f"{cause or error}\n{also}  {_keep(directory)}")
+        raise typer.Exit((cause or error).exit_status) from None
     except Exception as error:
+        cause = shortage(error, directory.path)
+        if cause is not None:
+            print_error(f"{cause}\n  {type(error).__name__}: {error}\n  {_keep(directory)}")
+            raise typer.Exit(cause.exit_status) from None
         place = directory.write("logs/traceback.log", traceback.format_exc())
         raise RunFailedError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
@@ -135,5 +143,8 @@ def measure_capacity() -> "Capacity":
 
     with showing_progress() as progress:
         capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))
-    keep(capacity)
+    try:
+        keep(capacity)
+    except OSError as error:
+        print_warning(f"what was measured is not kept for the next run: {error}")
     return capacity

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import pwd
+import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -197,4 +198,9 @@ def _cache_directory() -> Path:
     if caller.isdecimal() and os.geteuid() == 0:
         return Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    if Path(given).is_absolute():
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # HOME is unset, and the user is in no list of users
+        return Path(tempfile.gettempdir())
