@@ -28,15 +28,17 @@ import html
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from testbed.campaign.series import INDEX
 from testbed.files.catalog import find_scenario
 from testbed.files.documents import read_document
 from testbed.model.errors import ExitStatus, InputError, TestbedError
@@ -51,7 +53,7 @@ MAX_ANNOTATIONS = 10
 """GitHub shows ten errors of a step, and no more."""
 
 PICTURE_POINTS = 60
-MEANINGS = {
+MEANINGS: dict[int, str] = {
     ExitStatus.AS_EXPECTED: "as expected",
     ExitStatus.FAILED: "FAILED",
     ExitStatus.WRONG_INPUT: "wrong input",
@@ -145,42 +147,40 @@ def run() -> int:
 
     for attempt in range(inputs.retries + 1):
         done = _testbed(*command, root=not simulated)
-        status = ExitStatus(done.returncode)
-        if status is not ExitStatus.UNTRUSTED or attempt == inputs.retries:
+        status = done.returncode
+        if status != ExitStatus.UNTRUSTED or attempt == inputs.retries:
             break
         print(f"untrusted: retry {attempt + 1} of {inputs.retries}", flush=True)
     answer = json.loads(done.stdout) if done.stdout.startswith("{") else {}
     runs = list(_summaries(answer))
     result = Path(answer.get("run") or answer.get("series") or "")
     for run_directory, summary in runs:
-        annotate_missed(inputs.scenario, summary, run_directory)
-    if status is ExitStatus.UNTRUSTED:
+        if summary.verdict != "invalid":  # what cannot be trusted has missed nothing
+            annotate_missed(inputs.scenario, summary, run_directory)
+    meaning = MEANINGS.get(status, f"exit status {status}")
+    if status == ExitStatus.UNTRUSTED:
         level = "error" if inputs.untrusted_fails else "warning"
-        annotate(level, f"{inputs.scenario}: {MEANINGS[status]}, after {attempt + 1} tries")
-    elif status is not ExitStatus.AS_EXPECTED and not runs:
-        annotate("error", done.stderr.strip() or MEANINGS[status])
+        annotate(level, f"{inputs.scenario}: {meaning}, after {attempt + 1} tries")
+    elif status != ExitStatus.AS_EXPECTED and not runs:
+        annotate("error", done.stderr.strip() or meaning)
+    files = (SUMMARY, JUNIT, REPORT) if "run" in answer else (INDEX, f"**/{JUNIT}", REPORT)
+    places = [str(result / file) if answer else "" for file in files]
     write_outputs(
-        **{
-            "verdict": _worst_verdict([summary for _, summary in runs]),
-            "exit-status": str(int(status)),
-            "summary": str(result / (SUMMARY if "run" in answer else "sweep.json"))
-            if answer
-            else "",
-            "junit": str(result / (JUNIT if "run" in answer else f"**/{JUNIT}")) if answer else "",
-            "report": str(result / REPORT) if answer else "",
-        }
+        verdict=_worst_verdict([summary for _, summary in runs]),
+        **{"exit-status": str(status)},
+        **dict(zip(("summary", "junit", "report"), places, strict=True)),
     )
-    heading = (
-        f"## {cell(inputs.scenario)}{' (simulated)' if simulated else ''}: {MEANINGS[status]}\n"
-    )
+    how = " (simulated)" if simulated else ""
+    heading = f"## {cell(inputs.scenario)}{how}: {meaning}\n"
     write_summary([heading, *(f"{note}\n" for note in notes), *_sections(runs, done.stderr)])
-    forgiven = status is ExitStatus.UNTRUSTED and not inputs.untrusted_fails
-    return 0 if forgiven else int(status)
+    forgiven = status == ExitStatus.UNTRUSTED and not inputs.untrusted_fails
+    return 0 if forgiven else status
 
 
 def _testbed(*arguments: str, root: bool = True) -> "subprocess.CompletedProcess[str]":
     """Run a command of the testbed; as root where that is needed and sudo gives it."""
-    sudo = [] if not root or os.geteuid() == 0 else ["sudo", "-n", "--"]
+    with_sudo = root and os.geteuid() != 0 and shutil.which("sudo") is not None
+    sudo = ["sudo", "-n", "--"] if with_sudo else []
     command = [*sudo, str(Path(sys.executable).with_name("testbed")), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     sys.stderr.write(done.stderr)
@@ -345,7 +345,11 @@ def cell(text: str) -> str:
 
 def main() -> int:
     """Run the command that is named."""
-    commands = {"doctor": doctor, "run": run, "all": lambda: doctor() or run()}
+    commands: dict[str, Callable[[], int]] = {
+        "doctor": doctor,
+        "run": run,
+        "all": lambda: doctor() or run(),
+    }
     if len(sys.argv) != 2 or sys.argv[1] not in commands:  # noqa: PLR2004
         print(__doc__, file=sys.stderr)
         return ExitStatus.WRONG_INPUT
