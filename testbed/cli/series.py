@@ -209,12 +209,7 @@ def make_runs(
 
 
 def _make_series(
-    plan: "SeriesPlan",
-    options: RunOptions,
-    load: Load,
-    for_each: tuple[str, ...],
-    *,
-    as_json: bool,
+    plan: "SeriesPlan", options: RunOptions, load: Load, for_each: tuple[str, ...], *, as_json: bool
 ) -> NoReturn:
     """Make every run of a series that is missing, then compare all."""
     from testbed.campaign.budget import RetryPolicy

@@ -46,12 +46,7 @@ FIRSTS: Final = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_O
 """Opcodes that begin a WRITE: those with a RETH."""
 
 LASTS: Final = frozenset(
-    (
-        Opcode.WRITE_LAST,
-        Opcode.WRITE_LAST_IMMEDIATE,
-        Opcode.WRITE_ONLY,
-        Opcode.WRITE_ONLY_IMMEDIATE,
-    )
+    (Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE)
 )
 """Opcodes that end a WRITE."""
 
