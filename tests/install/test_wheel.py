@@ -184,8 +184,9 @@ def test_with_the_extra_it_emulates(emulating: Environment) -> None:
     assert status == ExitStatus.AS_EXPECTED, printed
     assert findings["Ryu"]["ok"]
     assert findings["link model"]["ok"] or not findings["libbpf"]["ok"]
-    options = ("--force", "--no-figures", "--json", "--set", "topology.dilation=60000")
-    status, printed = emulating.testbed("run", "link-failure", *options)
+    options = ("--force", "--no-figures", "--results", "emulated")
+    slow = ("--set", "topology.dilation=60000")
+    status, printed = emulating.testbed("run", "link-failure", *options, *slow)
     assert status in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, printed
-    (manifest,) = emulating.directory.glob("results/link-failure/2*/manifest.json")
+    (manifest,) = emulating.directory.glob("emulated/link-failure/2*/manifest.json")
     assert json.loads(manifest.read_text())["packages"]["ryu"] == "4.34"
