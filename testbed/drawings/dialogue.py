@@ -91,6 +91,9 @@ class _Dialogue:
         self._ties = count()
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._qps = tuple(self._open(side, packets * _MTU) for side in (REQUESTER, RESPONDER))
+        self._demuxes = tuple(mrc.Demux(address, _DSCP) for address in _ADDRESSES)
+        for demux, qp in zip(self._demuxes, self._qps, strict=True):
+            demux.add(qp)
         self._crossings: list[Crossing] = []
         self._changes: list[mrc.EvChanged] = []
         self._turn_ns = [0, 0]
@@ -158,12 +161,9 @@ class _Dialogue:
             heappush(self._agenda, (arrives_ns, next(self._ties), arrive))
 
     def _arrive(self, side: int, data: bytes, arrival: mrc.Arrival) -> None:
-        packet = mrc.decode(data, trimmed=arrival.dscp == _DSCP.trimmed)
-        if not isinstance(packet, mrc.EndpointRequest):
-            self._qps[side].receive(packet, arrival)
-            return
-        if packet.op is EndpointOp.EV_PROBE or self._qps[side].receive(packet, arrival):
-            self._launch(side, mrc.respond(packet, _DSCP), arrival.rx_ns)
+        answer = self._demuxes[side].receive(data, arrival)
+        if answer is not None:
+            self._launch(side, answer.datagram, arrival.rx_ns)
 
 
 def _summary(packet: mrc.Packet) -> str:
@@ -178,7 +178,7 @@ def _summary(packet: mrc.Packet) -> str:
         case mrc.EndpointRequest(op=EndpointOp.EV_PROBE):
             text = f"EV probe {packet.ev}"
         case EndpointResponse(op=EndpointOp.EV_PROBE):
-            text = f"EV {packet.reflected_ev} answers"
+            text = f"EV {packet.ev} answers"
         case _:
             text = type(packet).__name__
     return text

@@ -26,6 +26,7 @@ class Counters:
     invalid_request: int = 0
     implausible: int = 0
     trimmed_received: int = 0
+    trims_unanswered: int = 0
     sacks_sent: int = 0
     nacks_sent: int = 0
     not_a_peer: int = 0

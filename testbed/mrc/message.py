@@ -18,6 +18,7 @@ class CompletionStatus(Enum):
     RETRY_EXCEEDED = "transport retry counter exceeded"
     REMOTE_ACCESS_ERROR = "remote access error"
     REMOTE_INVALID_REQUEST = "remote invalid request error"
+    REMOTE_OPERATION_ERROR = "remote operation error"
     FLUSHED = "work request flushed"
 
 
@@ -45,7 +46,10 @@ class ReceiveCompletion:
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A posted WRITE on its way. `last_seq` is known once its last packet has been sent."""
+    """A posted WRITE on its way. `last_seq` is known once its last packet has been sent.
+
+    `number` counts messages, `immediates` the WRITEs with immediate before this one.
+    """
 
     number: int
     wr_id: int
@@ -53,6 +57,7 @@ class Message:
     va: int
     rkey: int
     immediate: int | None = None
+    immediates: int = 0
     length: int = field(init=False)
     offset: int = 0
     last_seq: int = -1

@@ -1,16 +1,18 @@
 """The requester half of a queue pair: sprays data packets over EVs and repairs losses."""
 
+from functools import partial
+
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import CongestionControl
-from testbed.mrc.constants import MPR_UNIT, NEVER, EndpointOp, EvMark, NackReason
+from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.counters import Counters
+from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Lost, Spurious
 from testbed.mrc.message import CompletionStatus, Message
-from testbed.mrc.ports import PortStatus
 from testbed.mrc.recovery.loss import LossDetector, LossReason
 from testbed.mrc.recovery.retry import Remedy, RetryTimer
 from testbed.mrc.recovery.scoreboard import Scoreboard
@@ -19,7 +21,7 @@ from testbed.mrc.recovery.spurious import LossMemory
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
 from testbed.mrc.wire.datagram import Datagram
-from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Sack
+from testbed.mrc.wire.packets import Ack, Nack, Sack
 from testbed.mrc.wire.packing import pack
 from testbed.mrc.wire.psn import unwrap_psn
 
@@ -42,7 +44,7 @@ class Requester:
         events: list[Event],
         counters: Counters,
         reverse: ReversePaths,
-        ports: PortStatus,
+        endpoint: Endpoint,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -51,7 +53,6 @@ class Requester:
         self._events = events
         self._counters = counters
         self._reverse = reverse
-        self._ports = ports
         self._detector = LossDetector(rtt)
         self._retry = RetryTimer(
             rtt,
@@ -61,14 +62,21 @@ class Requester:
         )
         self._timestamp_shift = config.timestamp_shift
         self._scoreboard = Scoreboard(config.first_psn)
-        self._window = config.mpr * MPR_UNIT
+        self._window = config.peer.mpr * MPR_UNIT
         self._losses = LossMemory()
-        self.queue = SendQueue(config.mtu, config.max_immediates)
+        self.queue = SendQueue(config.mtu, config.peer.immediates)
         self._order = 0
         self.flight = 0
-        self.requests = RequestQueue(config, counters)
+        self.requests = RequestQueue(config, counters, endpoint)
+        self.join(endpoint)
         self._stuck = False
         self._probing = False
+
+    def join(self, endpoint: Endpoint) -> None:
+        """Share the endpoint of the NIC with its other queue pairs."""
+        self.requests.endpoint = endpoint
+        self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)
+        self._ports_version = 0
 
     @property
     def failed(self) -> bool:
@@ -101,9 +109,10 @@ class Requester:
             self._counters.implausible += 1
             return
         if cack >= oldest - 1:  # not overtaken by a newer one
-            if sack.mpr:
+            if sack.mpr and self._config.dynamic_mpr:
                 self._window = sack.mpr * MPR_UNIT
-            self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
+            if sack.cc_type == 0:
+                self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
         acked = scoreboard.acknowledged(cack, cack + sack.sack_offset, sack.bitmap)
         if sack.probe_reply:
             self._on_probe_reply(sack, now_ns)
@@ -134,6 +143,22 @@ class Requester:
     def _timestamp(self, sent_ns: int) -> int:
         return sent_ns >> self._timestamp_shift & 0xFFFF
 
+    def _answers(self, sack: Sack, transmission: Transmission) -> bool:
+        """Whether a SACK, triggered by the PSN of this transmission, was triggered by it.
+
+        The EV, the echo of BTH.rtx and, where there is one, the timestamp tell the transmissions
+        of a PSN apart.
+        """
+        return (
+            transmission.repeated is sack.retransmitted
+            and transmission.ev.value == sack.reflected_ev
+            and (
+                not self._config.timestamps
+                or sack.cc_type != 0
+                or self._timestamp(transmission.sent_ns) == sack.tx_timestamp
+            )
+        )
+
     def _on_acked(
         self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int
     ) -> None:
@@ -154,7 +179,7 @@ class Requester:
             if (
                 sack is not None
                 and transmission.seq == trigger
-                and self._timestamp(transmission.sent_ns) == sack.tx_timestamp
+                and self._answers(sack, transmission)
             ):
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
@@ -180,11 +205,7 @@ class Requester:
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
         """Check whether the packet that triggered this SACK had been taken for lost."""
         lost = self._losses.get(seq)
-        if (
-            lost is not None
-            and lost.ev.value == sack.reflected_ev
-            and self._timestamp(lost.sent_ns) == sack.tx_timestamp
-        ):
+        if lost is not None and self._answers(sack, lost):
             self._retract_loss(lost, now_ns)
 
     def _retract_loss(self, lost: Transmission, now_ns: int) -> None:
@@ -199,7 +220,8 @@ class Requester:
     def on_nack(self, nack: Nack, now_ns: int) -> None:
         """Take in a NACK: repeat the packet at once, or fail if the peer's memory refused it.
 
-        The timestamp identifies the transmission that it answers; a NACK of another one is ignored.
+        EV and timestamp identify the transmission that it answers (without timestamps: the time); a
+        NACK of another one is ignored.
         A trim is congestion: the EV is skipped once, except for a trim at the last hop, which all
         EVs share (MRC paper, section 2). A lack of resources says nothing about the path.
         """
@@ -213,7 +235,12 @@ class Requester:
             self.failed
             or transmission is None
             or transmission.done
-            or self._timestamp(transmission.sent_ns) != nack.tx_timestamp
+            or transmission.ev.value != nack.reflected_ev
+            or (
+                self._timestamp(transmission.sent_ns) != nack.tx_timestamp
+                if self._config.timestamps
+                else self._detector.too_early(transmission, now_ns)
+            )
         ):
             return
         if nack.reason is NackReason.UNEXP_EVENT:
@@ -233,19 +260,25 @@ class Requester:
             self._detector.met_incast(now_ns)
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
-    def on_response(self, response: EndpointResponse, now_ns: int) -> None:
-        """Take in the answer to an EV probe or to a port status update."""
-        ev_value, request_id = response.reflected_ev, response.request_id
-        if response.op is EndpointOp.EV_PROBE:
-            self._reverse.probe_answered(ev_value, request_id, now_ns)
-            self._engine.probe_answered(ev_value, request_id, now_ns)
-        else:
-            self._ports.answered(request_id)
+    def _ev_probe_answered(self, ev_value: int, probe_id: int, now_ns: int) -> None:
+        self._reverse.probe_answered(ev_value, probe_id, now_ns)
+        self._engine.probe_answered(ev_value, probe_id, now_ns)
 
-    def ports_changed(self, now_ns: int) -> None:
-        """Act on a changed port, own or peer's: packets in flight on its plane are judged early."""
-        for ev_value in self._engine.set_down(self._ports.down, now_ns):
-            self._detector.fell_silent(ev_value)
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Act on a change of the own port of `plane`, and have the peer told.
+
+        Raises:
+            ValueError: there is no such port.
+        """
+        self._ports.set_local(plane, down=not up, now_ns=now_ns)
+        self._heed_ports(now_ns)
+
+    def _heed_ports(self, now_ns: int) -> None:
+        """Act on changed ports: packets in flight on a lost plane are judged early."""
+        if self._ports_version != self._ports.version:
+            self._ports_version = self._ports.version
+            for ev_value in self._engine.set_down(self._ports.down, now_ns):
+                self._detector.fell_silent(ev_value)
 
     # Time
 
@@ -257,7 +290,7 @@ class Requester:
         )
         if self.failed:
             return NEVER
-        if self.requests.packets or self._may_send():
+        if self.requests.packets or self._ports_version != self._ports.version or self._may_send():
             return 0
         if self._scoreboard.unacked or self._retry.starving:
             detector = self._detector
@@ -283,7 +316,7 @@ class Requester:
         lost = scoreboard.to_repeat()
         if lost is not None:
             return lost.length
-        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window - 1:
+        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window:
             return None
         return self.queue.next_length()
 
@@ -291,6 +324,7 @@ class Requester:
         """Do what is due: take packets for lost, act on silence, send probes."""
         if self.failed:
             return
+        self._heed_ports(now_ns)
         detector = self._detector
         if self._scoreboard.unacked or self._retry.starving:
             for transmission, reason in detector.lost(now_ns):
@@ -301,16 +335,27 @@ class Requester:
             self._probing = True
             self._engine.start(now_ns)
         for ev_value, probe_id in self._engine.due_probes(now_ns):
-            self.requests.probe_ev(ev_value, probe_id)
+            self._probe_ev(ev_value, probe_id, now_ns)
         reverse = self._reverse.due_probe(now_ns, outbound=bool(self._scoreboard.unacked))
         if reverse is not None:
-            self.requests.probe_ev(*reverse)
-        update_id = self._ports.due_update(now_ns)
-        if update_id is not None:
-            ev = self._engine.pick_for_probe(now_ns)
-            if ev is not None:
-                self.requests.update_ports(ev.value, update_id, self._ports.mask)
+            self._probe_ev(*reverse, now_ns)
+        if now_ns >= self._ports.deadline_ns:
+            self._update_ports(now_ns)
         self._stuck = False
+
+    def _probe_ev(self, ev_value: int, probe_id: int, now_ns: int) -> None:
+        answered = partial(self._ev_probe_answered, ev_value, probe_id)
+        self.requests.probe_ev(ev_value, now_ns, answered)
+
+    def _update_ports(self, now_ns: int) -> None:
+        """Send the peer the state of the own ports, for all queue pairs with it."""
+        ports = self._ports
+        number = ports.due_update(now_ns, self._rtt.timeout_ns)
+        ev = self._engine.pick_for_probe(now_ns)
+        if number is not None and ev is not None:
+            self.requests.update_ports(
+                ev.value, ports.mask, now_ns, lambda _: ports.answered(number)
+            )
 
     def _act_on_silence(self, now_ns: int) -> None:
         remedy = self._retry.expire(now_ns)
@@ -328,9 +373,7 @@ class Requester:
         ev = self._engine.pick_for_probe(now_ns, oldest.ev if oldest is not None else None)
         if ev is None:
             return
-        self.requests.probe_tail(
-            ev.value, self._order, self._scoreboard.next_seq, self._timestamp(now_ns), now_ns
-        )
+        self.requests.probe_tail(ev.value, self._order, now_ns)
         self._order += 1
 
     def _lose(self, transmission: Transmission, reason: LossReason, now_ns: int) -> None:
@@ -375,7 +418,8 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            datagrams.append(pack(config, transmission, self._timestamp(now_ns), is_last))
+            timestamp = self._timestamp(now_ns) if config.timestamps else None
+            datagrams.append(pack(config, transmission, timestamp, is_last))
         return datagrams
 
     def _send(self, ev: Ev, previous: Transmission | None, now_ns: int) -> Transmission:

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
+    ICRC_BYTES,
     MPR_UNIT,
     NEVER,
     RCVD_BYTES_UNIT,
@@ -19,7 +20,9 @@ from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, MessageDelivered, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
 from testbed.mrc.message import ReceiveCompletion
+from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.datagram import new
+from testbed.mrc.wire.headers import IMMDT, TSETH
 from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_msn, unwrap_psn, wrap_psn
 
@@ -32,6 +35,9 @@ _EARLY_PERIOD: Final = 3
 """Every third SACK is sent one packet early. If each were sent after 8 packets, then with 2, 4 or 8
 planes a packet of the same plane would always trigger it, and only its delay would be measured."""
 
+_BEHIND: Final = (1 << 23) - 1
+"""A PSN that is further behind the next expected one is from nowhere (OCP MRC 1.0, one source)."""
+
 _SWEEP_PERIOD: Final = 2
 """Every second time, a SACK of the sweep is sent too (see `Responder._report`)."""
 
@@ -43,15 +49,25 @@ class _Trigger(NamedTuple):
     ev: int
     tx_timestamp: int
     mark: EvMark
+    retransmitted: bool = False
+
+
+def nominal_bytes(packet: Write) -> int:
+    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers."""
+    size = len(packet.payload)
+    nominal = WRITE_HEADER_BYTES + size + (-size & 3) + ICRC_BYTES
+    if packet.tx_timestamp is None:
+        nominal -= TSETH.size
+    return nominal if packet.immediate is None else nominal + IMMDT.size
 
 
 class Responder:
     """Receives what the peer's requester sends.
 
-    A packet above the window [cack + 1, cack + MPR) is dropped silently: a requester that keeps to
-    the window sends none. (Sources disagree on whether to NACK it.) A packet below the window, or a
-    repeated one, is acknowledged at once, since the peer seems not to know that it arrived. When
-    the window shrinks, packets that it once allowed are still accepted: they may be on their way.
+    A packet above the window, from cack + 1 to cack + MPR, is answered by a NACK or dropped
+    silently, as the configuration says. A packet below the window, or a repeated one, is
+    acknowledged at once, since the peer seems not to know that it arrived. When the window shrinks,
+    packets that it once allowed are still accepted: they may be on their way.
 
     A WRITE that memory refuses, or whose lengths are inconsistent (IBTA: first and middle packets
     are full, the length of the message fits the opcode), is answered by a NACK with UNEXP_EVENT:
@@ -72,8 +88,8 @@ class Responder:
         self._counters = counters
         self._reverse = reverse
         self._cack = config.peer_first_psn - 1
-        self._mpr = config.mpr
-        self._edge = self._cack + config.mpr * MPR_UNIT
+        self._mpr = config.capabilities.mpr
+        self._edge = self._cack + config.window_packets
         self._received = 0  # bit i: cack + 1 + i has been placed
         self._ends: list[tuple[int, int, int, int, int, int | None]] = []
         self._receive_completions: list[ReceiveCompletion] = []
@@ -109,33 +125,25 @@ class Responder:
         counters = self._counters
         counters.data_received += 1
         self._reverse.data_arrived(now_ns)
-        cack = self._cack
-        seq = unwrap_psn(packet.psn, cack + 1)
-        position = seq - cack - 1
-        if seq >= self._edge:
-            counters.out_of_window += 1
+        seq = unwrap_psn(packet.psn, self._cack + 1)
+        position = seq - self._cack - 1
+        if seq > self._edge or position < -_BEHIND:
+            self._refuse_beyond(packet, seq, now_ns)
             return
         if position < 0 or self._received >> position & 1:
             size = 0
             counters.duplicates += 1
         else:
-            payload = packet.payload
-            size = len(payload)
+            size = len(packet.payload)
             if not self._lengths_fit(packet, size):
                 counters.invalid_request += 1
                 self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
                 return
-            try:
-                self._memory.place(packet.rkey, packet.va, payload)
-            except AccessError as error:
-                if isinstance(error, RkeyError):
-                    counters.unknown_rkey += 1
-                else:
-                    counters.out_of_bounds += 1
+            if not self._place(packet):
                 self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
                 return
             counters.bytes_placed += size
-            self._rcvd_bytes += size
+            self._rcvd_bytes += nominal_bytes(packet)
             if packet.opcode in _LAST_OPCODES:
                 length = packet.dma_length
                 start = packet.va + size - length
@@ -147,10 +155,9 @@ class Responder:
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._unsacked.append(seq)
         self._unreported += 1
-        trigger = new(
-            _Trigger,
-            (seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE),
-        )
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        timestamp = packet.tx_timestamp or 0  # 0 where it has none
+        trigger = new(_Trigger, (seq, packet.ev, timestamp, mark, packet.retransmitted))
         if (
             self._unreported >= self._packets_until_sack
             or ecn
@@ -168,6 +175,18 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
+    def _place(self, packet: Write) -> bool:
+        """Put a packet into memory; returns whether memory takes it; counts the reason if not."""
+        try:
+            self._memory.place(packet.rkey, packet.va, packet.payload)
+        except RkeyError:
+            self._counters.unknown_rkey += 1
+            return False
+        except AccessError:
+            self._counters.out_of_bounds += 1
+            return False
+        return True
+
     def _lengths_fit(self, packet: Write, size: int) -> bool:
         mtu = self._config.mtu
         if packet.opcode in _ONLY_OPCODES:
@@ -181,14 +200,23 @@ class Responder:
         self._counters.trimmed_received += 1
         seq = unwrap_psn(packet.psn, self._cack + 1)
         position = seq - self._cack - 1
-        if seq >= self._edge:
+        if seq > self._edge or position < -_BEHIND:
             self._counters.out_of_window += 1
+        elif not self._config.trim_nack:
+            self._counters.trims_unanswered += 1
         elif position >= 0 and not self._received >> position & 1:
             reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
             self._nack(packet, reason, now_ns)
 
-    def on_probe(self, probe: ReliabilityProbe) -> None:
-        """Report the whole window: the SACK with `probe_reply` comes last."""
+    def _refuse_beyond(self, packet: Write, seq: int, now_ns: int) -> None:
+        """Refuse a packet above the window; one that is 2^23 behind it is from nowhere."""
+        self._counters.out_of_window += 1
+        if self._config.nack_beyond and seq > self._cack:
+            self._nack(packet, NackReason.PSN_OOR_WINDOW, now_ns)
+
+    def on_probe(self, probe: ReliabilityProbe, *, ecn: bool = False) -> None:
+        """Report the whole window; the SACK with `probe_reply` is last and has the probe's mark."""
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         trigger = _Trigger(self._cack, probe.ev, probe.tx_timestamp, EvMark.NONE)
         first = self._cack + 1
         above = range(
@@ -196,7 +224,9 @@ class Responder:
         )
         ev = trigger.ev
         self._outbox.extend(self._sack(trigger, start, ev) for start in above)
-        self._outbox.append(self._sack(trigger, first, ev, probe_id=probe.probe_id))
+        self._outbox.append(
+            self._sack(trigger._replace(mark=mark), first, ev, probe_id=probe.probe_id)
+        )
 
     def transmit(self, now_ns: int) -> deque[Sack | Nack]:
         """Return the queue of packets to send now; the caller pops what it sends."""
@@ -263,7 +293,7 @@ class Responder:
 
     @staticmethod
     def _unmarked(trigger: _Trigger) -> _Trigger:
-        return _Trigger(trigger.seq, trigger.ev, trigger.tx_timestamp, EvMark.NONE)
+        return trigger._replace(mark=EvMark.NONE)
 
     def _sack(self, trigger: _Trigger, start: int, ev: int, probe_id: int | None = None) -> Sack:
         config = self._config
@@ -276,19 +306,22 @@ class Responder:
             destination=config.peer_address,
             ev=ev,
             qpn=config.peer_qpn,
+            retransmitted=trigger.retransmitted,
+            spdcid=config.qpn & 0xFFFF,
+            cc_type=0,
             mark=trigger.mark,
             probe_reply=probe_id is not None,
             ack_psn_offset=((offset + 0x8000) & 0xFFFF) - 0x8000,
             reflected_ev=trigger.ev,
             cack_psn=wrap_psn(cack),
-            mpr=self._mpr,
+            mpr=self._mpr if config.dynamic_mpr else 0,
             sack_offset=start - cack,
             bitmap=self._received >> (start - cack - 1) & _BITMAP_MASK,
             tx_timestamp=trigger.tx_timestamp,
             ooo_count=min(self._received.bit_count(), _MAX_OOO_COUNT),
             restore_cwnd=self.restore_cwnd,
             rcv_cwnd_pen=self.window_penalty,
-            rcvd_bytes=self._rcvd_bytes // RCVD_BYTES_UNIT & _RCVD_BYTES_MASK,
+            rcvd_bytes=-(-self._rcvd_bytes // RCVD_BYTES_UNIT) & _RCVD_BYTES_MASK,
         )
 
     def _nack(self, packet: Write | TrimmedWrite, reason: NackReason, now_ns: int) -> None:
@@ -300,9 +333,10 @@ class Responder:
                 destination=config.peer_address,
                 ev=self._reverse.for_nack(packet.ev, now_ns),
                 qpn=config.peer_qpn,
+                spdcid=config.qpn & 0xFFFF,
                 reason=reason,
                 reflected_ev=packet.ev,
                 nack_psn=packet.psn,
-                tx_timestamp=packet.tx_timestamp,
+                tx_timestamp=packet.tx_timestamp or 0,
             )
         )

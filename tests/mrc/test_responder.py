@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import EvMark, NackReason, Opcode
 from testbed.mrc.ev.engine import EvEngine
@@ -23,7 +24,7 @@ DELAY_NS = 10 * MS
 class Bench:
     """A responder whose peer writes one-byte packets, one message of `length` bytes."""
 
-    def __init__(self, length: int = 1000, mpr: int = 8) -> None:
+    def __init__(self, length: int = 1000, mpr: int = 8, **options: bool) -> None:
         self.buffer = bytearray(length)
         memory = MemoryTable()
         memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffer)))
@@ -38,7 +39,8 @@ class Bench:
             cwnd=4096,
             mtu=1,
             peer_first_psn=FIRST,
-            mpr=mpr,
+            capabilities=Capabilities(mpr),
+            **options,  # type: ignore[arg-type]
         )
         rtt = RttEstimator(config.base_rtt_ns)
         engine = EvEngine(config.ev_profile, rtt, Random(1), self.events)
@@ -206,7 +208,7 @@ def test_a_probe_is_answered_by_the_whole_window() -> None:
     for index in arrived:
         bench.write(index)
     bench.sacks()
-    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 0, 0xFFFE, 77)
+    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 0xFFFE, 77)
     bench.responder.on_probe(probe)
     sacks = bench.sacks()
     assert set().union(*map(reported, sacks)) == arrived
@@ -215,14 +217,49 @@ def test_a_probe_is_answered_by_the_whole_window() -> None:
     assert all(sack.ev == 33 for sack in sacks)
 
 
-def test_packets_outside_the_window_are_dropped() -> None:
-    bench = Bench(mpr=1)
+@pytest.mark.parametrize("nack_beyond", [True, False])
+def test_the_window_ends_mpr_packets_above_cack(nack_beyond: bool) -> None:
+    bench = Bench(mpr=1, nack_beyond=nack_beyond)
+    bench.write(128)
+    assert bench.counters.out_of_window == 1
+    nacks = [(nack.reason, nack.nack_psn) for nack in bench.nacks()]
+    assert nacks == [(NackReason.PSN_OOR_WINDOW, (FIRST + 128) & 0xFFFFFF)] * nack_beyond
     bench.write(127)
     assert bench.counters.out_of_window == 1
-    bench.write(126)
-    assert bench.counters.out_of_window == 1
-    assert bench.buffer[126] != 0
-    assert bench.buffer[127] == 0
+    assert bench.buffer[127] != 0
+    assert bench.buffer[128] == 0
+
+
+def test_a_psn_from_half_of_the_numbers_away_is_dropped_silently() -> None:
+    bench = Bench()
+    bench.write(1 << 23)
+    assert (bench.counters.out_of_window, bench.nacks()) == (1, [])
+
+
+def test_received_bytes_are_whole_inner_packets_rounded_up() -> None:
+    """As V4 has it: 0x22 units for a UDP length of 64 and two of 4144."""
+    bench = Bench()
+    for index in range(3):
+        bench.write(index, ack_request=index == 2)
+    (sack,) = bench.sacks()
+    assert sack.rcvd_bytes == -(-3 * (60 + 4 + 4 + 16 + 4 + 4) // 256)
+
+
+def test_a_sack_echoes_that_a_retransmission_triggered_it() -> None:
+    bench = Bench()
+    bench.write(0, retransmitted=True)
+    bench.write(1, ack_request=True)
+    assert [sack.retransmitted for sack in bench.sacks()] == [True, False]
+
+
+@pytest.mark.parametrize("ecn", [False, True])
+def test_the_answer_to_a_probe_has_its_mark(ecn: bool) -> None:
+    bench = Bench()
+    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 7, 77)
+    bench.responder.on_probe(probe, ecn=ecn)
+    (sack,) = bench.sacks()
+    assert sack.mark is (EvMark.SKIP_ONCE if ecn else EvMark.NONE)
+    assert (sack.reflected_ev, sack.tx_timestamp) == (33, 77)
 
 
 def test_a_message_is_delivered_when_all_before_its_end_is_there() -> None:

@@ -23,6 +23,7 @@ from testbed.mrc import (
     QpStateError,
     QueuePair,
 )
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
@@ -260,11 +261,12 @@ def test_a_fixed_window_is_had_by_name() -> None:
 
 
 def test_responder_window_and_retries_can_be_chosen() -> None:
-    chosen = QpAttributes(mpr=2, linear_retries=1, exponential_retries=0)
+    chosen = QpAttributes(Capabilities(2), linear_retries=1, exponential_retries=0)
     config = core_of(Wire(), attributes=chosen).config
-    assert (config.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
+    assert (config.capabilities.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
     default = core_of(Wire()).config
-    assert (default.mpr, default.linear_retries, default.exponential_retries) == (8, 7, 4)
+    assert (default.linear_retries, default.exponential_retries) == (7, 4)
+    assert default.capabilities == default.peer == Capabilities()
     with pytest.raises(ValueError, match="linear_retries must be 0 to 7, not 8"):
         core_of(Wire(), attributes=QpAttributes(linear_retries=8))
 

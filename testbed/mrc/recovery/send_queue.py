@@ -27,7 +27,7 @@ class SendQueue:
         self._uncut: deque[Message] = deque()
         self._begun: deque[Message] = deque()
         self._posted = 0
-        self._immediates = 0
+        self._immediates = self._immediates_posted = 0
         self._completions: list[Completion] = []
         self.failed = False
 
@@ -35,8 +35,11 @@ class SendQueue:
         self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
     ) -> None:
         """Queue a WRITE, or flush it after a failure."""
-        message = Message(self._posted, wr_id, payload, va, rkey, immediate)
+        message = Message(
+            self._posted, wr_id, payload, va, rkey, immediate, self._immediates_posted
+        )
         self._posted += 1
+        self._immediates_posted += immediate is not None
         if self.failed:
             self._complete(message, CompletionStatus.FLUSHED)
         else:

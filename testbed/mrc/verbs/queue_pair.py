@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.message import CompletionStatus
 from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState, QpStateError, may_become
@@ -46,6 +47,7 @@ class Destination:
     address: bytes
     qpn: int
     psn: int
+    capabilities: Capabilities = field(default_factory=Capabilities)
 
 
 class VerbsQp:

@@ -180,6 +180,11 @@ class Header:
         return whole.to_bytes(self.size, "big")
 
 
+def concatenated(*formats: str) -> Struct:
+    """The formats of headers that follow each other, as one `Struct`."""
+    return Struct("!" + "".join(formats))
+
+
 def _bits(word: tuple[Field, ...]) -> int:
     return sum(field.bits for field in word)
 

@@ -9,9 +9,12 @@ from testbed.mrc.wire.psn import wrap_msn, wrap_psn
 
 
 def pack(
-    config: QpConfig, transmission: Transmission, tx_timestamp: int, ack_request: bool
+    config: QpConfig, transmission: Transmission, tx_timestamp: int | None, ack_request: bool
 ) -> Datagram:
-    """Return the WRITE packet of a transmission; its payload is a view of the message's."""
+    """Return the WRITE packet of a transmission; its payload is a view of the message's.
+
+    `tx_timestamp` None leaves out the TSETH.
+    """
     message = transmission.message
     offset, length, seq = transmission.offset, transmission.length, transmission.seq
     end = offset + length
@@ -26,7 +29,7 @@ def pack(
             opcode = Opcode.WRITE_LAST_IMMEDIATE
     else:
         opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
-    repeated = transmission.previous is not None
+    repeated = transmission.repeated
     dscp = config.dscp.trimmable_retx if repeated else config.dscp.trimmable
     payload = message.payload[offset:end]
     ev = transmission.ev.value
@@ -39,7 +42,7 @@ def pack(
         opcode,
         ack_request,
         repeated,
-        0,
+        0 if message.immediate is None else wrap_msn(message.immediates),
         wrap_msn(message.number),
         tx_timestamp,
         message.va + offset,
@@ -48,5 +51,7 @@ def pack(
         payload,
         dscp,
         immediate,
+        config.own_unit,
+        config.wire.udp_port,
     )
     return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission))
