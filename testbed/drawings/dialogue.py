@@ -14,7 +14,7 @@ from itertools import count
 from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.wire.codec import TRIMMED_BYTES
-from testbed.mrc.wire.packets import EndpointResponse, Nack, Sack, Write
+from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack, Write
 from testbed.mrc.wire.psn import unwrap_psn
 
 RTT_NS = 130_800_000
@@ -112,7 +112,7 @@ class _Dialogue:
             base_rtt_ns=RTT_NS,
             cwnd=64 * _MTU,
             mtu=_MTU,
-            sack_packets=4,
+            sack_bytes=4 * 1024,
         )
         return mrc.QueuePair(config, memory)
 
@@ -175,6 +175,10 @@ def _summary(packet: mrc.Packet) -> str:
             text = _sack_summary(packet)
         case Nack():
             text = f"NACK {packet.nack_psn} {NackReason(packet.reason).name}"
+        case Ack():
+            text = f"ACK {packet.psn}"
+        case ReliabilityProbe():
+            text = f"probe EV {packet.ev}"
         case mrc.EndpointRequest(op=EndpointOp.EV_PROBE):
             text = f"EV probe {packet.ev}"
         case EndpointResponse(op=EndpointOp.EV_PROBE):

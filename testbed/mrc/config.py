@@ -1,6 +1,7 @@
 """The configuration of a queue pair, and of the NIC that it belongs to."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from testbed.mrc.capabilities import Capabilities
@@ -8,6 +9,7 @@ from testbed.mrc.congestion.nscc import CcProfile
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
+    DEFAULT_SACK_BYTES,
     MAX_EXPONENTIAL_RETRIES,
     MAX_LINEAR_RETRIES,
     MPR_UNIT,
@@ -21,14 +23,25 @@ from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 _MAX_24_BITS: Final = (1 << 24) - 1
 
 
+class RecoveryProbe(StrEnum):
+    """The packet that probes an EV which is condemned, or a backup. Sources disagree."""
+
+    RELIABILITY = "reliability"
+    """A reliability probe, in the class of data (two sources)."""
+
+    EV = "ev"
+    """An EV probe, in the control class (one source)."""
+
+
 @dataclass(frozen=True, slots=True)
 class QpConfig:
     """The parameters of a queue pair. Both ends agree on `mtu` and the first PSNs.
 
     Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
     `cwnd` (the fixed congestion window) are in bytes. `capabilities` is what this end takes, `peer`
-    what the other end does. A SACK is sent for every `sack_packets` data packets or `sack_delay`
-    base RTTs after the first unreported one. With `timestamps` each WRITE has a TSETH.
+    what the other end does. A SACK is sent for every `sack_bytes` of payload, a packet counting at
+    least 1,024, or `sack_delay` base RTTs after the first unreported one. With `timestamps` each
+    WRITE has a TSETH.
     `nack_beyond` says whether a packet above the responder window is answered by a NACK, or
     dropped silently (sources disagree).
     Two of MRC's mechanisms can be switched off to measure their effect: without `ecn_skip` an ECN
@@ -56,7 +69,8 @@ class QpConfig:
     peer: Capabilities = field(default_factory=Capabilities)
     timestamps: bool = True
     nack_beyond: bool = True
-    sack_packets: int = 8
+    recovery_probe: RecoveryProbe = RecoveryProbe.RELIABILITY
+    sack_bytes: int = DEFAULT_SACK_BYTES
     sack_delay: float = 1 / 16
     ecn_skip: bool = True
     go_back: bool = False
@@ -108,8 +122,8 @@ class QpConfig:
             raise ValueError("an IPv6 address has 16 bytes")
         if self.mtu < 1 or self.cwnd < self.mtu:
             raise ValueError("the window must hold at least one packet of at least one byte")
-        if self.sack_packets < 1 or self.sack_delay < 0:
-            raise ValueError("sack_packets must be at least 1 and sack_delay not negative")
+        if self.sack_bytes < 1 or self.sack_delay < 0:
+            raise ValueError("sack_bytes must be at least 1 and sack_delay not negative")
         if self.tail_probes < 1:
             raise ValueError(f"tail_probes must be at least 1, not {self.tail_probes}")
 

@@ -61,8 +61,14 @@ MAX_EXPONENTIAL_RETRIES: Final = 25
 """The most of each (OCP MRC API); 25 exponential retries mean that a QP never fails."""
 
 DEFAULT_LINEAR_RETRIES: Final = 7
-DEFAULT_EXPONENTIAL_RETRIES: Final = 4
+DEFAULT_EXPONENTIAL_RETRIES: Final = 7
 """Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
+
+DEFAULT_SACK_BYTES: Final = 32 * 1024
+"""Bytes of payload after which a SACK is sent. Configuration: UEC has 16 KiB, one source 4 KiB."""
+
+SACK_LEAST_BYTES: Final = 1024
+"""What a packet counts at least in `DEFAULT_SACK_BYTES` (one source; UEC's ACK_Gen_Min_Pkt_Add)."""
 
 SACK_BITMAP_BITS: Final = 64
 """Bits of the bitmap of a SACK, one for each PSN (OCP MRC 1.0)."""

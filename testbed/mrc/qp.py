@@ -107,7 +107,7 @@ class QueuePair:
     def join(self, endpoint: Endpoint) -> None:
         """Share the endpoint of a NIC with its other queue pairs; a demultiplexer does it."""
         self._endpoint = endpoint
-        self._requester.join(endpoint)
+        self._requester.requests.join(endpoint)
 
     @property
     def state(self) -> QpState:
@@ -127,6 +127,7 @@ class QueuePair:
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if state is QpState.ERROR:
             self._requester.fail(CompletionStatus.FLUSHED)
+            self._responder.delivery.flush()
         elif state is QpState.RESET:
             self.congestion.reset()
             self._begin()
@@ -156,6 +157,19 @@ class QueuePair:
             raise QpStateError(f"nothing can be posted to a queue pair in {self.state}")
         check_write(payload, remote_va, rkey, immediate)
         self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
+
+    def post_receive(self, wr_id: int) -> None:
+        """Post a receive: a WRITE with immediate of the peer consumes one, oldest first.
+
+        MRC has no RNR: where none is posted, the WRITE fails, and the peer's queue pair with it. In
+        state ERROR the receive completes as flushed.
+
+        Raises:
+            QpStateError: the QP is in RESET.
+        """
+        if self._state is QpState.RESET:
+            raise QpStateError("no receive can be posted to a queue pair in RESET")
+        self._responder.delivery.post_receive(wr_id, flushed=self.failed)
 
     def receive(self, packet: Packet, arrival: Arrival) -> bool:
         """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`.
@@ -210,10 +224,12 @@ class QueuePair:
         if not self._running or self._requester.failed:
             return []
         self._requester.on_time(now_ns)
-        control = self.config.dscp.control
+        dscp, options = self.config.dscp, self.config.wire
         datagrams: list[Datagram] = []
         for waiting in (self._responder.transmit(now_ns), self._requester.requests.packets):
-            datagrams += [_seal(packet, control, self.config.wire) for packet in waiting]
+            for packet in waiting:
+                probes = isinstance(packet, ReliabilityProbe)
+                datagrams.append(_seal(packet, dscp.trimmable if probes else dscp.control, options))
             waiting.clear()
         datagrams += self._requester.transmit(now_ns, limit)
         return datagrams
@@ -233,8 +249,10 @@ class QueuePair:
         return self._requester.queue.take_completions()
 
     def poll_recv_cq(self) -> list[ReceiveCompletion]:
-        """Return the peer's WRITEs with immediate that completed here since the last call."""
-        return self._responder.take_receive_completions()
+        """Return the receives that completed since the last call, in order."""
+        if self.failed:
+            self._responder.delivery.flush()
+        return self._responder.delivery.take_completions()
 
     def events(self) -> list[Event]:
         """Return the events since the last call, for observers."""
@@ -307,7 +325,8 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
-        self._requester.port_changed(plane, up=up, now_ns=now_ns)
+        self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
+        self._requester.heed_ports(now_ns)
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""

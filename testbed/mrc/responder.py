@@ -1,7 +1,6 @@
 """The responder half of a queue pair: places WRITEs in any order and reports them in SACKs."""
 
 from collections import deque
-from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from testbed.mrc.config import QpConfig
@@ -11,20 +10,22 @@ from testbed.mrc.constants import (
     NEVER,
     RCVD_BYTES_UNIT,
     SACK_BITMAP_BITS,
+    SACK_LEAST_BYTES,
     EvMark,
     NackReason,
+    NakCode,
     Opcode,
 )
 from testbed.mrc.counters import Counters
+from testbed.mrc.delivery import Delivery
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.events import Event, MessageDelivered, Placed
+from testbed.mrc.events import Event, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
-from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.headers import IMMDT, TSETH
-from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
-from testbed.mrc.wire.psn import unwrap_msn, unwrap_psn, wrap_psn
+from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1
@@ -69,9 +70,11 @@ class Responder:
     acknowledged at once, since the peer seems not to know that it arrived. When the window shrinks,
     packets that it once allowed are still accepted: they may be on their way.
 
-    A WRITE that memory refuses, or whose lengths are inconsistent (IBTA: first and middle packets
-    are full, the length of the message fits the opcode), is answered by a NACK with UNEXP_EVENT:
-    MRC's reason for a remote access error is not public.
+    A WRITE that cannot be carried out counts as received, and its operation is answered by a NAK
+    once all before it has arrived: one that memory refuses; one whose lengths are inconsistent
+    (IBTA: first and middle packets are full, the length of the message fits the opcode); an
+    immediate beyond the agreed number, or for which no receive is posted. Nothing completes after
+    it.
     """
 
     def __init__(
@@ -91,13 +94,13 @@ class Responder:
         self._mpr = config.capabilities.mpr
         self._edge = self._cack + config.window_packets
         self._received = 0  # bit i: cack + 1 + i has been placed
-        self._ends: list[tuple[int, int, int, int, int, int | None]] = []
-        self._receive_completions: list[ReceiveCompletion] = []
-        self._delivered = 0
+        self.delivery = Delivery(config, events, counters)
+        self._answered_ev = 0
         self._rcvd_bytes = 0
         self._unsacked: list[int] = []
         self._unreported = 0
-        self._packets_until_sack = config.sack_packets
+        self._early_bytes = max(config.mtu, SACK_LEAST_BYTES)
+        self._bytes_until_sack = config.sack_bytes
         self._since_early = 0
         self._newest: _Trigger | None = None
         self._triggers: list[_Trigger] = []
@@ -105,14 +108,14 @@ class Responder:
         self._sack_delay_ns = int(config.sack_delay * config.base_rtt_ns)
         self._sweep = 0
         self._sacks = 0
-        self._outbox: deque[Sack | Nack] = deque()
+        self._outbox: deque[Sack | Nack | Ack] = deque()
         self.window_penalty = 0
         self.restore_cwnd = False
 
     @property
     def deadline_ns(self) -> int:
         """When `transmit` has something to send: 0 for now, `NEVER` for not yet."""
-        if self._outbox or self._triggers:
+        if self._outbox or self._triggers or self.delivery.ack_due:
             return 0
         return self._deadline_ns
 
@@ -133,33 +136,22 @@ class Responder:
         if position < 0 or self._received >> position & 1:
             size = 0
             counters.duplicates += 1
+            if position < 0:
+                self.delivery.ack_due = True
         else:
-            size = len(packet.payload)
-            if not self._lengths_fit(packet, size):
-                counters.invalid_request += 1
-                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
-                return
-            if not self._place(packet):
-                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
-                return
-            counters.bytes_placed += size
-            self._rcvd_bytes += nominal_bytes(packet)
-            if packet.opcode in _LAST_OPCODES:
-                length = packet.dma_length
-                start = packet.va + size - length
-                end = (seq, packet.msn, start, packet.rkey, length, packet.immediate)
-                heappush(self._ends, end)
+            size = self._take_in(packet, seq)
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._unsacked.append(seq)
-        self._unreported += 1
+        self._unreported += max(len(packet.payload), SACK_LEAST_BYTES)
+        self._answered_ev = packet.ev
         mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         timestamp = packet.tx_timestamp or 0  # 0 where it has none
         trigger = new(_Trigger, (seq, packet.ev, timestamp, mark, packet.retransmitted))
         if (
-            self._unreported >= self._packets_until_sack
+            self._unreported >= self._bytes_until_sack
             or ecn
             or packet.retransmitted
             or packet.ack_request
@@ -167,7 +159,9 @@ class Responder:
         ):
             self._triggers.append(trigger)
             self._since_early = (self._since_early + 1) % _EARLY_PERIOD
-            self._packets_until_sack = self._config.sack_packets - (self._since_early == 0)
+            self._bytes_until_sack = self._config.sack_bytes
+            if self._since_early == 0:
+                self._bytes_until_sack -= self._early_bytes
             self._unreported = 0
             self._deadline_ns = NEVER
         else:
@@ -175,17 +169,36 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
-    def _place(self, packet: Write) -> bool:
-        """Put a packet into memory; returns whether memory takes it; counts the reason if not."""
+    def _take_in(self, packet: Write, seq: int) -> int:
+        """Carry out a new packet; returns the payload bytes placed."""
+        size = len(packet.payload)
+        self._rcvd_bytes += nominal_bytes(packet)
+        if packet.ack_request:
+            self.delivery.ack_request(seq)
+        error = self._carry_out(packet, size)
+        if error is not None:
+            self.delivery.fail(seq, error)
+            return 0
+        if packet.opcode in _LAST_OPCODES:
+            self.delivery.end_of_message(packet, seq)
+        return size
+
+    def _carry_out(self, packet: Write, size: int) -> NakCode | None:
+        """Put a packet into memory; if that must not be, count the reason and return the code."""
+        counters = self._counters
+        if not self._lengths_fit(packet, size):
+            counters.invalid_request += 1
+            return NakCode.INVALID_REQUEST
         try:
             self._memory.place(packet.rkey, packet.va, packet.payload)
         except RkeyError:
-            self._counters.unknown_rkey += 1
-            return False
+            counters.unknown_rkey += 1
+            return NakCode.REMOTE_ACCESS_ERROR
         except AccessError:
-            self._counters.out_of_bounds += 1
-            return False
-        return True
+            counters.out_of_bounds += 1
+            return NakCode.REMOTE_ACCESS_ERROR
+        counters.bytes_placed += size
+        return None
 
     def _lengths_fit(self, packet: Write, size: int) -> bool:
         mtu = self._config.mtu
@@ -228,7 +241,7 @@ class Responder:
             self._sack(trigger._replace(mark=mark), first, ev, probe_id=probe.probe_id)
         )
 
-    def transmit(self, now_ns: int) -> deque[Sack | Nack]:
+    def transmit(self, now_ns: int) -> deque[Sack | Nack | Ack]:
         """Return the queue of packets to send now; the caller pops what it sends."""
         if self._deadline_ns <= now_ns and self._newest is not None:
             self._triggers.append(self._newest)
@@ -236,6 +249,9 @@ class Responder:
             self._deadline_ns = NEVER
         if self._triggers:
             self._report(now_ns)
+        if self.delivery.ack_due:
+            ev = self._reverse.for_nack(self._answered_ev, now_ns)
+            self._outbox.append(self.delivery.take_ack(self._cack, ev))
         return self._outbox
 
     def _advance(self, now_ns: int) -> None:
@@ -243,18 +259,7 @@ class Responder:
         run = (~received & (received + 1)).bit_length() - 1
         self._received = received >> run
         self._cack += run
-        ends = self._ends
-        while ends and ends[0][0] <= self._cack:
-            _, msn, va, rkey, length, immediate = heappop(ends)
-            message = unwrap_msn(msn, self._delivered)
-            self._delivered = message + 1
-            self._events.append(MessageDelivered(message, va, rkey, length, now_ns))
-            if immediate is not None:
-                self._receive_completions.append(ReceiveCompletion(message, immediate, length))
-
-    def take_receive_completions(self) -> list[ReceiveCompletion]:
-        completions, self._receive_completions = self._receive_completions, []
-        return completions
+        self.delivery.advance(self._cack, now_ns)
 
     def _report(self, now_ns: int) -> None:
         """Queue SACKs that report every packet received since the last SACKs.

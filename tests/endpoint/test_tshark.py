@@ -58,6 +58,8 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         a, b = devices
         cqs = [device.context.create_cq() for device in devices]
         one, other = (d.context.create_qp(cq) for d, cq in zip(devices, cqs, strict=True))
+        for wr_id in range(2):
+            other.post_recv(wr_id)
         one.connect(other.local)
         other.connect(one.local)
         region = b.context.reg_mr(bytearray(4 * PAYLOAD_MTU))

@@ -267,7 +267,7 @@ def test_only_the_path_bits_choose_the_path(
     drawn: tuple[Topology, Node, Node], ev: int, entropy: int
 ) -> None:
     topology, src, dst = drawn
-    other = ev & 0xFFFF | entropy << 16
+    other = ev & 0xFFFF_0000 | entropy
     ways = {addressing.path_of_ev(topology, src, dst, one) for one in (ev, other)}
     assert len(ways) == 1
 

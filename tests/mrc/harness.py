@@ -103,6 +103,7 @@ class Network(VirtualTime[Flying]):
         cwnd: int = 160 * 4096,
         base_rtt_ns: int = 130 * MS,
         congestion: Callable[[], CongestionControl] | None = None,
+        receives: int = 64,
         **options: object,
     ) -> None:
         super().__init__()
@@ -125,6 +126,7 @@ class Network(VirtualTime[Flying]):
             if "mpr" in options:
                 both = Capabilities(options.pop("mpr"), dynamic_mpr=True)  # type: ignore[arg-type]
                 options |= {"capabilities": both, "peer": both}
+            options.setdefault("sack_bytes", 8 * max(int(options.get("mtu", 4096)), 1024))  # type: ignore[call-overload]
             psns = (options.get("first_psn", 0), options.get("peer_first_psn", 0))
             config = QpConfig(
                 qpn=16 + side,
@@ -146,6 +148,8 @@ class Network(VirtualTime[Flying]):
         self.demuxes = (Demux(ADDRESSES[0], self.dscp), Demux(ADDRESSES[1], self.dscp))
         for demux, qp in zip(self.demuxes, qps, strict=True):
             demux.add(qp)
+            for _ in range(receives):
+                qp.post_receive(0)
         self._plane = {entry.ev: entry.plane for entry in profile.entries}
         self._burst = burst
 
@@ -207,7 +211,9 @@ class Network(VirtualTime[Flying]):
         ecn = 3 if rng.random() < path.mark else 2
         copies = 2 if rng.random() < path.duplicate else 1
         for _ in range(copies):
-            at_ns = departure + path.delay_ns + path.queued_ns * datagram.is_data
+            at_ns = (
+                departure + path.delay_ns + path.queued_ns * (datagram.dscp != self.dscp.control)
+            )
             if path.jitter_ns:
                 at_ns += rng.randrange(path.jitter_ns)
             arrival = Arrival(ecn, dscp, at_ns)

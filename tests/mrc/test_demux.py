@@ -31,6 +31,10 @@ STRANGER = b"\xfd" + bytes(15)
 ARRIVAL = Arrival(0, DscpClasses().trimmable, 1)
 
 
+FAILED_OPERATIONS = {"unknown_rkey", "out_of_bounds", "invalid_request"}
+"""Such a packet counts as received, but its operation fails."""
+
+
 class Target:
     """A queue pair of side 1 behind a demultiplexer, over guarded memory full of zeros."""
 
@@ -66,7 +70,8 @@ def test_bad_input_is_counted_by_its_reason_and_touches_nothing(bad: Bad) -> Non
     assert not target.qp.failed
     assert not any(isinstance(event, EvChanged) for event in target.qp.events())
     assert answer is None
-    target.demux.receive(write_bytes(WRITE), ARRIVAL)
+    next_psn = WRITE.psn + (bad.reason in FAILED_OPERATIONS)
+    target.demux.receive(write_bytes(WRITE._replace(psn=next_psn)), ARRIVAL)
     assert target.qp.counters.bytes_placed == len(WRITE.payload)
     assert target.counted() == {bad.reason: 1}
 

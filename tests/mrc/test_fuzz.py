@@ -25,7 +25,7 @@ from testbed.mrc import (
     decode,
     respond,
 )
-from testbed.mrc.constants import NackReason
+from testbed.mrc.constants import NackReason, NakCode
 from testbed.mrc.wire.codec import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
 from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Write
 
@@ -82,6 +82,13 @@ def mutate(rng: Random, packet: bytes, *, sealed: bool) -> bytearray:
     return damaged
 
 
+REFUSED = {
+    CompletionStatus.REMOTE_ACCESS_ERROR,
+    CompletionStatus.REMOTE_INVALID_REQUEST,
+    CompletionStatus.REMOTE_OPERATION_ERROR,
+}
+
+
 class Target:
     """A live queue pair behind a demultiplexer, over guarded memory full of zeros.
 
@@ -90,7 +97,8 @@ class Target:
         refused: of these, what was counted as not acted on.
         accepted: of these, what was not.
         denied: how often one made the queue pair believe that the peer's memory refused a WRITE.
-        fitting: what the peer might say about the last packet sent: an ACK, a NACK of each reason.
+        fitting: what the peer might say about the last packet sent: an ACK, a NAK or NACK of each
+            reason.
     """
 
     def __init__(self, seed: int) -> None:
@@ -151,11 +159,13 @@ class Target:
         assert deadline is None or deadline >= 0
         qp.events()
         ended = {completion.status for completion in qp.poll_cq()}
-        self.denied += CompletionStatus.REMOTE_ACCESS_ERROR in ended
+        self.denied += not ended.isdisjoint(REFUSED)
         qp.poll_recv_cq()
         if qp.failed:
             for state in (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS):
                 qp.modify(state)
+            for wr_id in range(64):
+                qp.post_receive(wr_id)
             self._count()  # the queue pair's counters begin anew
         if qp.flight == 0:
             qp.post_write(0, memoryview(bytes(20 * MTU)), VA, RKEY)
@@ -172,6 +182,8 @@ def answers(datagram: Datagram) -> Iterator[bytes]:
     assert isinstance(write, Write)
     ends = write.destination, write.source, write.ev, 16
     yield control_bytes(Ack(*ends, write.psn, write.msn))
+    for error in NakCode:
+        yield control_bytes(Ack(*ends, write.psn, write.msn, error))
     for reason in NackReason:
         yield control_bytes(Nack(*ends, 17, reason, write.ev, write.psn, write.tx_timestamp or 0))
 

@@ -178,7 +178,7 @@ def test_psns_and_msns_wrap(loss: float) -> None:
     )
     first = (1 << 16) - 50
     network.qps[0]._requester.queue._posted = first
-    network.qps[1]._responder._delivered = first
+    network.qps[1]._responder.delivery.delivered = first
     rng = Random(7)
     expected = bytearray()
     for wr_id in range(100):
