@@ -69,7 +69,7 @@ class Requester:
         self._window = config.peer.mpr * MPR_UNIT
         self._losses = LossMemory()
         self.queue = SendQueue(config.mtu, config.peer.immediates)
-        self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard)
+        self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
         self.flight = 0
         self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
@@ -358,7 +358,7 @@ class Requester:
         small = self._congestion.window < self._config.sack_bytes
         datagrams: list[Datagram] = []
         if self._ack_wait.due and limit:
-            again = self._ack_wait.repetition(self._engine.pick(now_ns), self._order, now_ns)
+            again = self._ack_wait.repetition(self._order, now_ns)
             if again is not None:
                 self._order += 1
                 self._counters.acks_missed += 1
