@@ -39,7 +39,7 @@ def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summa
         dst="h4",
         transport="mrc",
         **dict.fromkeys((quantity.key for quantity in FlowSummary.quantities()), 0)
-        | {"goodput_run_bps": goodput_bps, "attainable_fraction": 0.99},
+        | {"goodput_run_bps": goodput_bps, "run_fraction": 0.99},
         goodput_by_plane_bps={},
         evs=(),
         latency=None,

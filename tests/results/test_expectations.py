@@ -39,7 +39,7 @@ def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -
             SCOPES[scope].quantities
         )
     assert "bytes_lost" in SCOPES["run"].quantities
-    assert "attainable_fraction" in SCOPES["flows"].quantities
+    assert "before_fraction" in SCOPES["flows"].quantities
     assert "recovery_rtt" in SCOPES["faults"].quantities
     assert "flow" not in SCOPES["flows"].quantities
 
@@ -62,23 +62,23 @@ def test_bounds_include_their_ends(summary: Summary) -> None:
 
 def test_the_worst_flow_counts(summary: Summary) -> None:
     fast, slow = (
-        summary.flows[0].model_copy(update={"attainable_fraction": share, "dst": dst})
+        summary.flows[0].model_copy(update={"before_fraction": share, "dst": dst})
         for share, dst in ((0.99, "h4"), (0.5, "h5"))
     )
     two = summary.model_copy(update={"flows": (fast, slow)})
-    expectation = evaluated(two, "flows", "attainable_fraction", {"at_least": 0.97})
+    expectation = evaluated(two, "flows", "before_fraction", {"at_least": 0.97})
     assert (expectation.holds, expectation.value, expectation.where) == (False, 0.5, "h0 -> h5")
-    high = evaluated(two, "flows", "attainable_fraction", {"at_most": 0.97})
+    high = evaluated(two, "flows", "before_fraction", {"at_most": 0.97})
     assert (high.holds, high.where) == (False, "h0 -> h4")
 
 
 def test_the_victim_is_looked_at_by_itself(summary: Summary) -> None:
     first, second = summary.flows
-    fine = second.model_copy(update={"attainable_fraction": 1.0})
+    fine = second.model_copy(update={"before_fraction": 1.0})
     run = summary.model_copy(update={"flows": (first, fine)})
-    expect = Expect.model_validate({"victim": {"attainable_fraction": {"at_least": 0.995}}})
+    expect = Expect.model_validate({"victim": {"before_fraction": {"at_least": 0.995}}})
     ((other,), (victim,)) = (evaluate(run, expect, (flow.src, flow.dst)) for flow in (first, fine))
-    assert (other.holds, other.value) == (False, first.attainable_fraction)
+    assert (other.holds, other.value) == (False, first.before_fraction)
     assert (victim.holds, victim.where) == (True, f"{second.src} -> {second.dst}")
 
 

@@ -366,7 +366,7 @@ def test_no_arrivals_at_all(run: Path) -> None:
     summary = summarise(empty, flow_tables(empty))
     assert summary.verdict == "invalid"
     assert summary.reasons == ("no data arrived",)
-    assert summary.flows[0].goodput_bps == 0
+    assert summary.flows[0].goodput_run_bps == 0
 
 
 def test_many_effects_known_only_roughly_are_one_reason(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ class RunFigures:
         """Take them from a summary."""
         recoveries = [fault.recovery for fault in summary.faults]
         recovery = next((math.inf if time is None else time.rtt for time in recoveries), None)
-        goodput = mean(flow.attainable_fraction for flow in summary.flows)
+        goodput = mean(flow.before_fraction or 0.0 for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 
 

@@ -16,7 +16,16 @@ from testbed.model.summary.metric import (
     least,
     total,
 )
-from testbed.model.summary.unit import FINE_PERCENT, IN_RTT, MS, PERCENT, SECONDS, Scale
+from testbed.model.summary.unit import (
+    BYTES,
+    FINE_PERCENT,
+    IN_RTT,
+    MS,
+    PERCENT,
+    RATE,
+    SECONDS,
+    Scale,
+)
 
 _SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT
 
@@ -48,13 +57,14 @@ class FaultEffect(MetricGroup):
 
     detection = OptionalTime(title="detection, first EV", views=_SHOWN, compared=Comparison())
     """Until the first concerned EV leaves the active set; 0 if that is within the interval of
-    effect. Null: none did while the fault was in force."""
+    effect. Never: packets were lost, and none did while the fault was in force. Null: none were
+    lost, and none did."""
 
     detection_last = OptionalTime(
         title="detection, last EV", views=View.REPORT, compared=Comparison()
     )
     """Until the last concerned EV that was active while the fault was in force leaves the active
-    set. Null: not all of them did."""
+    set. Never: packets were lost, and not all of them did."""
 
     exposure = OptionalTime(title="exposure", views=View.REPORT, combine=greatest)
     """Until the last data packet is sent on a concerned EV while the fault is in force. Null: none
@@ -69,31 +79,59 @@ class FaultEffect(MetricGroup):
     force."""
 
     recovery = OptionalTime(title="recovery", views=_SHOWN, compared=Comparison())
-    """Until goodput, averaged over 200 packets, is back at 95% of what the surviving links allow; 0
-    if it never fell below. Null: it did not come back."""
+    """Until goodput, averaged over 200 packets (1 to 3 base RTTs), is back at 95% of what is
+    attainable and stays there until the fault heals; if it never does, until it is back and stays
+    after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
+    back."""
+
+    below_share = OptionalNumber(PERCENT, title="time below 95%", views=View.REPORT)
+    """The share of the time in force in which goodput was below that mark."""
+
+    goodput_bps = OptionalNumber(
+        RATE, title="goodput in force", views=View.FLOWS_OF_FAULT, combine=least
+    )
+    """Newly placed payload per second, while the fault was in force."""
+
+    attainable_bps = OptionalNumber(RATE, combine=least)
+    """Attainable payload rate while the fault was in force, the mean."""
+
+    attainable_fraction = OptionalNumber(
+        PERCENT, title="goodput, of attainable", views=_SHOWN, combine=least, compared=Comparison()
+    )
+    """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
     return_first = OptionalTime(title="return, first EV", views=View.REPORT)
     """From healing until the first EV that the fault took out is GOOD again; 0 if it was back
-    before. Null: none came back."""
+    before. Never: none came back. Null: there was nothing to come back."""
 
     return_last = OptionalTime(title="return, last EV", views=View.REPORT)
-    """From healing until the last EV that the fault took out is GOOD again. Null: not all came
+    """From healing until the last EV that the fault took out is GOOD again. Never: not all came
     back."""
 
     return_data = OptionalTime(title="return of data", views=View.REPORT)
-    """From healing until data is sent on a concerned EV again. Null: none was."""
+    """From healing until data is sent on a concerned EV again. Never: none was."""
+
+    capacity_lost = OptionalTime((IN_RTT,), title="capacity lost", views=View.REPORT)
+    """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
+    the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
+    the next fault or the end. One is as if nothing could be sent for one RTT."""
+
+    capacity_lost_bytes = Count(BYTES, combine=total, default=0)
+    """The same in bytes of payload."""
 
     deficit = OptionalTime((IN_RTT,), title="deficit", views=_SHOWN, compared=Comparison())
-    """Integral of (attainable - goodput) / attainable from the fault until 10 base RTTs after
-    recovery (after healing, if there was none), but not beyond the next fault or the end. One
-    is as if nothing had been sent for one RTT."""
+    """What the transport did not use of what was left: the integral of (attainable - goodput) /
+    undamaged over the same time. One is as if nothing had been sent for one RTT."""
+
+    deficit_bytes = Count(BYTES, combine=total, default=0)
+    """The same in bytes of payload."""
 
     deficit_baseline = OptionalTime((IN_RTT,), title="deficit, own baseline", views=View.REPORT)
     """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
     nothing was sent before it."""
 
     surviving_fraction = OptionalNumber(PERCENT, combine=least)
-    """The share of `attainable_bps` that the links left in service allow."""
+    """The share of the undamaged attainable rate that the links left in service allow."""
 
     packets_exposed = Count(
         title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total, default=0

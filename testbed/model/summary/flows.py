@@ -5,13 +5,15 @@ from testbed.model.summary.metric import (
     Count,
     MetricGroup,
     Number,
+    OptionalNumber,
+    OptionalTime,
     RequiredTime,
     View,
     greatest,
     least,
     total,
 )
-from testbed.model.summary.unit import IN_MS, IN_RTT, PERCENT, RATE
+from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, PERCENT, RATE
 
 _FORMS = (IN_MS, IN_RTT)
 _SHOWN = View.REPORT | View.TERMINAL
@@ -61,30 +63,78 @@ class FlowSummary(MetricGroup):
     """One flow over the whole run.
 
     The *steady window* lasts from 10 base RTTs after the start (or 30% of the time until the first
-    fault, if that is less) to the first fault, or to the end.
+    fault, if that is less) to the first fault, or to the end. The *whole run* is counted from one
+    base RTT after the start, when the first packets can have been acknowledged.
     """
 
     flow: int
     src: str
     dst: str
     transport: str
-    goodput_bps = Number(RATE, title="goodput", views=_SHOWN)
-    """Newly placed payload per second, over the steady window."""
-
-    goodput_run_bps = Number(RATE, compared=Comparison("goodput of all flows", total))
+    goodput_run_bps = Number(
+        RATE,
+        title="goodput, whole run",
+        views=_SHOWN,
+        compared=Comparison("goodput of all flows", total),
+    )
     """Newly placed payload per second, over the whole run."""
 
-    attainable_bps = Number(RATE)
-    """Payload rate that the fabric allows the flow without faults: its max-min fair share of both
-    hosts' ports, less the control packets of the sending host, times 4096 / 4238."""
-
-    attainable_fraction = Number(
+    run_fraction = OptionalNumber(
         PERCENT,
         title="of attainable",
         views=_SHOWN,
         compared=Comparison("slowest flow, of attainable", least),
     )
-    """`goodput_bps` / `attainable_bps`."""
+    """`goodput_run_bps` / `attainable_run_bps`. Above 1 the flow takes more than its share: others
+    leave theirs. Null: nothing was attainable."""
+
+    goodput_before_bps = OptionalNumber(RATE, title="before faults", views=View.REPORT)
+    """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
+
+    before_fraction = OptionalNumber(
+        PERCENT, title="before faults, of attainable", views=View.REPORT
+    )
+    """`goodput_before_bps` over what was attainable in the steady window."""
+
+    goodput_healed_bps = OptionalNumber(RATE, title="after healing", views=View.REPORT)
+    """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
+    run. Null: a fault did not heal, or the run ended before."""
+
+    healed_fraction = OptionalNumber(PERCENT)
+    """`goodput_healed_bps` over what was attainable in that time."""
+
+    ports_bps = Number(RATE)
+    """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
+    reach where the fabric is no limit."""
+
+    ports_fraction = Number(PERCENT, title="of the ports' share")
+    """`goodput_run_bps` / `ports_bps`."""
+
+    undamaged_bps = Number(RATE)
+    """Attainable payload rate before any fault."""
+
+    attainable_run_bps = Number(RATE)
+    """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
+    service at each moment, less the control packets of the sending host, times 4096 / 4238. Planes
+    carry equal shares, and so do the active EVs of a plane; a single path has no choice."""
+
+    ideal_fraction = OptionalNumber(PERCENT, title="of ideal split", views=View.REPORT)
+    """`goodput_run_bps` over the mean rate that would be attainable if all flows split over all
+    paths as is best for the least of them."""
+
+    capacity_lost = OptionalTime((IN_RTT,), views=View.REPORT)
+    """What the fabric no longer offered the flow: the integral of (undamaged - attainable) /
+    undamaged over the whole run."""
+
+    capacity_lost_bytes = Count(BYTES, default=0)
+    """The same in bytes of payload."""
+
+    deficit = OptionalTime((IN_RTT,), views=View.REPORT)
+    """What the transport did not use of what was left: the integral of (attainable - goodput) /
+    undamaged over the whole run. Negative: it took more than its share."""
+
+    deficit_bytes = Count(BYTES, default=0)
+    """The same in bytes of payload."""
 
     packets_sent = Count(title="sent", views=View.REPORT)
     """Data packets handed to the socket, retransmissions and those that measured the base RTT

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from itertools import pairwise
+from math import inf
 from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
@@ -39,6 +40,7 @@ from pydantic_core import CoreSchema
 from testbed.model.summary.unit import COUNT, NUMBER, RTT, THREE_FORMS, Form, Scale, Time, Unit
 
 T = TypeVar("T")
+_NEVER_IN_JSON = "never"
 Value = int | float | None
 
 
@@ -52,6 +54,9 @@ class View(Flag):
     """The report's table of what a fault did to each flow."""
 
 
+NEVER = inf
+"""A time after which something happened that did not happen: worse than any. "never" in JSON."""
+
 Combine = Callable[[Sequence[Value]], Value]
 """One value of those of several flows."""
 
@@ -62,18 +67,13 @@ def total(values: Sequence[Value]) -> Value:
 
 
 def greatest(values: Sequence[Value]) -> Value:
-    """The greatest of the values that exist; None if none does."""
+    """The greatest of the values that exist, NEVER above all; None if none does."""
     return max((value for value in values if value is not None), default=None)
 
 
 def least(values: Sequence[Value]) -> Value:
     """The least of the values that exist; None if none does."""
     return min((value for value in values if value is not None), default=None)
-
-
-def worst(values: Sequence[Value]) -> Value:
-    """The greatest value; None if one does not exist: what never happened is the worst."""
-    return None if None in values else greatest(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Metric(Generic[T]):
         definition: str = "",
         title: str = "",
         views: View = View.NONE,
-        combine: Combine = worst,
+        combine: Combine = greatest,
         compared: Comparison | None = None,
         default: Any = USUAL,
     ) -> None:
@@ -318,6 +318,8 @@ class MetricGroup(BaseModel):
         wrong: list[str] = []
         for quantity in cls.quantities():
             number = given.get(quantity.key, quantity.metric.default)
+            if number == _NEVER_IN_JSON and isinstance(quantity.metric, OptionalTime):
+                number = NEVER
             try:
                 numbers[quantity.key] = quantity.metric.number.validate_python(number, strict=True)
             except ValidationError:
@@ -329,7 +331,9 @@ class MetricGroup(BaseModel):
 
     @model_serializer(mode="wrap")
     def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = write(self)
+        written = {
+            key: _NEVER_IN_JSON if value == NEVER else value for key, value in write(self).items()
+        }
         return dict(
             sorted(written.items(), key=lambda item: isinstance(item[1], dict | list | tuple))
         )
@@ -344,6 +348,8 @@ class MetricGroup(BaseModel):
         for quantity in cls.quantities():
             unit = f" Unit: {quantity.unit.symbol}." if quantity.unit.symbol else ""
             description = f"{quantity.metric.definition}{unit}"
-            number = quantity.metric.number.json_schema()
-            properties[quantity.key] = {**number, "description": description}
+            schema_of_number = quantity.metric.number.json_schema()
+            if isinstance(quantity.metric, OptionalTime):
+                schema_of_number["anyOf"].append({"const": _NEVER_IN_JSON})
+            properties[quantity.key] = {**schema_of_number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}

@@ -48,13 +48,13 @@ SCOPES = {
         (FlowSummary,),
         "every flow",
         "there was no flow",
-        "attainable_fraction: {at_least: 0.97}",
+        "before_fraction: {at_least: 0.97}",
     ),
     "victim": Scope(
         (FlowSummary,),
         "the victim's flow of an incast",
         "there was no victim",
-        "attainable_fraction: {at_least: 0.9}",
+        "before_fraction: {at_least: 0.9}",
     ),
     "faults": Scope(
         (FaultSummary,),

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isinf
 
 from testbed.model.units import show_rate, show_size
 
@@ -23,7 +24,9 @@ class Unit:
     compared: tuple[str, float] = ("", 1)
 
     def show(self, number: float) -> str:
-        """Write a number with its unit."""
+        """Write a number with its unit; what never happened as "never"."""
+        if isinf(number):
+            return "never"
         plain = self.scaled or not self.symbol
         return self.form(number) if plain else f"{self.form(number)} {self.symbol}"
 

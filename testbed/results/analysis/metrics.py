@@ -13,7 +13,6 @@ from testbed.model.summary import (
     Summary,
 )
 from testbed.model.summary.metric import Value, total
-from testbed.results.analysis.capacity import attainable_rates
 from testbed.results.analysis.delivery import delivery
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.expectations import evaluate
@@ -24,6 +23,7 @@ from testbed.results.analysis.localisation import localisation
 from testbed.results.analysis.memory import process_memory
 from testbed.results.analysis.operations import summarise_operations
 from testbed.results.analysis.verdict import judge
+from testbed.results.capacity.attainable import attainable_rates
 from testbed.results.run_data import RunData
 
 
@@ -34,7 +34,8 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     return tuple(
         FlowTables(
             flow=flow,
-            attainable=rates[flow.flow],
+            attainable=rates[flow.flow].attainable,
+            ideal=rates[flow.flow].ideal,
             delivery=delivery(data.table("arrivals", flow.flow)),
             spans=ev_spans(data.table("ev_events", flow.flow), end),
             transmissions=data.table("transmissions", flow.flow),
@@ -73,7 +74,7 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     verdict = judge(data, flows, integrity)
     scenario = data.scenario
     summary = Summary.measured(
-        RunMetrics(data, [flow.attainable_fraction for flow in flows]),
+        RunMetrics(data, [flow.run_fraction or 0.0 for flow in flows]),
         data.scale,
         scenario=scenario.name,
         description=scenario.description.strip(),

@@ -82,7 +82,7 @@ def _plain(value: object) -> str:
 
 
 def _headline(summary: Summary) -> str:
-    fraction = min((flow.attainable_fraction for flow in summary.flows), default=0.0)
+    fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
     steady = f"Without faults every flow ran at {fraction:.1%} or more of what the fabric allows."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:

@@ -83,7 +83,7 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     arrivals = pl.read_parquet(run / table_file(ARRIVALS.name), columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
-    attainable_bps = sum(flow.attainable_bps for flow in summary.flows)
+    attainable_bps = sum(flow.undamaged_bps for flow in summary.flows)
     share = placed * 8 / (BIN_RTTS * rtt_s) / attainable_bps * 100
     return (edges[:-1] + edges[1:]) / 2, share
 

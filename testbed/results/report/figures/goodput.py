@@ -57,7 +57,7 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
             _around_fault(panels[1], data, flow, fault)
             panels[1].set_title(f"around {fault_rows.origin(summary)}")
         style.real_rate_axis(panels[-1], summary.dilation)
-    top = max(flow.flow.attainable_bps for flow in shown) / 1e6
+    top = max(flow.attainable.undamaged_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
