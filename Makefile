@@ -16,6 +16,9 @@ export MPLCONFIGDIR := $(CURDIR)/.setup/matplotlib
 # Bytecode is kept: a run starts several processes, and each would compile hundreds of modules for 3 s.
 unexport PYTHONDONTWRITEBYTECODE
 
+# For scripts/image.sh, where they are given.
+export ARGS CONTAINER BASE BUILD_OPTIONS RUN_OPTIONS
+
 .PHONY: help
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,11 +32,15 @@ run-scenario: setup ## run one scenario and write its report (root)
 
 .PHONY: test
 test: setup ## run all tests (root: without it the tests that need it are skipped)
-	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not install" $(ARGS)
+
+.PHONY: test-wheel
+test-wheel: setup ## install the wheel into empty environments, and test it there (package index; part of it root)
+	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
 check: lint ## lint, types, and the tests that need neither root nor a fabric, emulated or simulated
-	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated" $(ARGS)
+	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not install" $(ARGS)
 
 .PHONY: soak
 soak: setup ## every fault for a second, then every scenario, and a table of how it went (root)
@@ -56,6 +63,14 @@ figures: setup ## make the paper's figures and a report of them (root); FIG=9a: 
 .PHONY: figures-full
 figures-full: setup ## the same emulated and simulated, the large ones too, three seeds each (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
+
+.PHONY: image
+image: ## make the container image mrc-testbed with podman or docker (scripts/image.sh has the settings)
+	@scripts/image.sh build
+
+.PHONY: test-image
+test-image: ## run both commands in the container image, privileged, and once without privileges
+	@scripts/image.sh test
 
 .PHONY: fast
 fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU per packet, all else the same

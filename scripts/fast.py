@@ -45,7 +45,7 @@ if __name__ == "__main__":
     os.chdir(PROJECT)
     lacking = missing()
     if lacking is not None:
-        print(f"fast: {lacking}. Without it the core runs as Python", file=sys.stderr)  # noqa: T201 - a script
+        print(f"fast: {lacking}. Without it the core runs as Python", file=sys.stderr)
         sys.exit(MACHINE_CANNOT)
     BUILD.mkdir(parents=True, exist_ok=True)
     build()

@@ -184,12 +184,12 @@ build_link_model() {
 
 # ---- Python ------------------------------------------------------------------------------------
 
-python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 14))' 2>/dev/null; }
+python_fits() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' 2>/dev/null; }
 
 # The system's Python first: .venv should not depend on a user's pyenv.
 find_python() {
   local python
-  for python in ${PYTHON:-/usr/bin/python3 python3.13 python3.12 python3.11 python3}; do
+  for python in ${PYTHON:-/usr/bin/python3 python3.14 python3.13 python3.12 python3.11 python3}; do
     if has "$python" && python_fits "$python"; then
       command -v "$python"
       return
@@ -240,7 +240,7 @@ fetch_uv() {
 
 make_venv() {
   local python uv index
-  python=$(find_python) || fail "Python 3.11, 3.12 or 3.13 is needed, and ${PYTHON:-python3} is" \
+  python=$(find_python) || fail "Python 3.11 to 3.14 is needed, and ${PYTHON:-python3} is" \
     "$("${PYTHON:-python3}" --version 2>/dev/null || echo missing). With another one: make setup PYTHON=/path/to/it"
   has_uv || fetch_uv "$python"
   uv=$(find_uv)

@@ -344,7 +344,7 @@ def _run(
 ) -> tuple[int, str, str]:
     """Exit status, output and errors of a command; one that hangs is killed, and fails."""
     try:
-        done = subprocess.run(  # noqa: S603 - our own commands
+        done = subprocess.run(
             command,
             check=False,
             cwd=ROOT,

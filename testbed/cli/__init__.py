@@ -6,11 +6,11 @@ import sys
 import tempfile
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from testbed import fast
+from testbed import fast, installation
 from testbed.cli.bench import bench
 from testbed.cli.clean import clean
 from testbed.cli.compare import compare
@@ -24,7 +24,7 @@ from testbed.cli.protocol import protocol
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
-from testbed.cli.screen import print_error
+from testbed.cli.screen import print_error, stdout
 from testbed.cli.shell import shell
 from testbed.cli.simulate import simulate
 from testbed.cli.topo import topo
@@ -40,6 +40,7 @@ __all__ = ["command_line", "main"]
 
 def main() -> None:
     """Run the command line; an error becomes a message and an exit status."""
+    installation.use_libraries()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a process with threads must not fork
     try:
         try:
@@ -54,12 +55,19 @@ def main() -> None:
     except TestbedError as error:
         print_error(str(error))
         sys.exit(error.exit_status)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in installation.EMULATION:
+            _show_unexpected(error)
+        print_error(
+            f"nothing can be emulated here: {error.name} is not installed\n"
+            f"  remedy: {installation.INSTALL_EMULATION}; testbed simulate works without it"
+        )
+        sys.exit(ExitStatus.MACHINE_CANNOT)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILED)
     except Exception as error:  # noqa: BLE001 - the last resort: a short message, and the traceback in a file
-        print_error(f"{type(error).__name__}: {error}\n  traceback: {_keep_traceback()}")
-        sys.exit(ExitStatus.UNTRUSTED)
+        _show_unexpected(error)
 
 
 def command_line() -> typer.Typer:
@@ -67,7 +75,6 @@ def command_line() -> typer.Typer:
     app = typer.Typer(
         help="Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens.",
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
@@ -85,9 +92,34 @@ def command_line() -> typer.Typer:
     return app
 
 
-def _callback() -> None:
+def _print_version(asked: bool) -> None:
+    if asked:
+        stdout().print(f"testbed {installation.describe_version()}", markup=False)
+        raise typer.Exit
+
+
+def _callback(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            is_eager=True,
+            callback=_print_version,
+            help="Show the version and its commit, and exit.",
+        ),
+    ] = False,
+) -> None:
     """Run MRC over SRv6 on an emulated multi-plane Clos fabric, and measure what happens."""
     fast.check()
+
+
+def _show_unexpected(error: Exception) -> NoReturn:
+    try:
+        place = str(_keep_traceback())
+    except OSError:  # nowhere to write
+        place = traceback.format_exc()
+    print_error(f"{type(error).__name__}: {error}\n  traceback: {place}")
+    sys.exit(ExitStatus.UNTRUSTED)
 
 
 def _keep_traceback() -> Path:

@@ -38,7 +38,6 @@ def bench(
     """
     from testbed.bench.parts import PARTS
     from testbed.bench.setting import Setting
-    from testbed.fabric.capabilities import require
 
     if list_:
         for name, part in PARTS.items():
@@ -49,6 +48,8 @@ def bench(
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
     chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
     if any(part.root for part in chosen.values()):
+        from testbed.fabric.capabilities import require
+
         require()
     setting = Setting(repeats, results, stderr().print)
     figures = {

@@ -19,22 +19,31 @@ def doctor(
         bool,
         typer.Option("--measure", help="Also measure the load that it carries, for testbed run."),
     ] = False,
+    ci: Annotated[
+        bool, typer.Option("--ci", help="Print a Markdown table, for the summary of a CI job.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check what this machine can do, by trying it (root).
 
     Exit status: 0 if nothing required is missing, otherwise 3.
     """
-    from testbed.experiment.diagnosis import diagnose
+    from testbed.experiment.diagnosis import apt_command, diagnose
 
     findings = diagnose()
     able = all(finding.ok for finding in findings if finding.required)
     capacity = measure_capacity() if measure and able else None
     if as_json:
-        result = {"able": able, "findings": [asdict(finding) for finding in findings]}
+        result = {
+            "able": able,
+            "findings": [asdict(finding) for finding in findings],
+            "apt": apt_command(findings),
+        }
         print_json(result | ({"capacity": asdict(capacity)} if capacity else {}))
+    elif ci:
+        typer.echo(_markdown(findings, able=able))
     else:
-        _show(findings, able=able)
+        _show(findings, apt_command(findings), able=able)
         if capacity is not None:
             stdout().print(
                 f"a data packet costs {capacity.endpoint_ns / 1e3:.0f} us of CPU time at its ends "
@@ -43,7 +52,20 @@ def doctor(
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
 
 
-def _show(findings: "list[Finding]", *, able: bool) -> None:
+def _markdown(findings: "list[Finding]", *, able: bool) -> str:
+    rows = [
+        (finding.name, "ok" if finding.ok else "**missing**", finding.detail, finding.needed_for)
+        for finding in findings
+    ]
+    head = ("capability", "", "found", "needed for")
+    lines = (" | ".join(text.replace("|", "\\|") for text in row) for row in (head, *rows))
+    table = [f"| {line} |" for line in lines]
+    table.insert(1, "| --- " * len(head) + "|")
+    means = "emulate fabrics" if able else "only simulate: it lacks something that every run needs"
+    return "\n".join([f"### This machine can {means}", "", *table, ""])
+
+
+def _show(findings: "list[Finding]", apt: str, *, able: bool) -> None:
     from rich.table import Table
 
     console = stdout()
@@ -57,4 +79,6 @@ def _show(findings: "list[Finding]", *, able: bool) -> None:
         if not finding.ok:
             needed = f"{finding.name}: needed for {finding.needed_for}"
             console.print(f"{needed}\n  remedy: {finding.remedy}")
+    if apt:
+        console.print(f"missing packages, on Debian and Ubuntu: {apt}")
     console.print("this machine can run the testbed" if able else "this machine cannot run it yet")

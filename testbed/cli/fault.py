@@ -16,6 +16,9 @@ Run = Annotated[
     Path, typer.Argument(metavar="RUN", help="The directory of a run that is under way.")
 ]
 
+_ALL = "all"
+"""Names every fault in place of a number."""
+
 
 def commands() -> typer.Typer:
     """The subcommands."""
@@ -61,12 +64,25 @@ def inject(
 
 def heal(
     run: Run,
-    number: Annotated[int, typer.Argument(metavar="N", help="The fault's number.")],
+    number: Annotated[
+        str, typer.Argument(metavar="N|all", help="The fault's number, or all that are in force.")
+    ],
     as_json: Json = False,
 ) -> None:
-    """Heal a fault now."""
-    with _connect(run) as client:
-        _show([client.heal(number)], as_json=as_json)
+    """Heal a fault now, or all that are in force."""
+    from testbed.controller.client import heal_all, socket_of
+    from testbed.model.errors import InputError
+
+    if number != _ALL and not number.isdecimal():
+        raise InputError.of("N", number, f"the number of a fault, or {_ALL}")
+    if number != _ALL:
+        with _connect(run) as client:
+            _show([client.heal(int(number))], as_json=as_json)
+        return
+    healed = heal_all(socket_of(run))
+    if not healed and not as_json:
+        stdout().print("no fault that heals is in force")
+    _show(healed, as_json=as_json)
 
 
 def list_(run: Run, as_json: Json = False) -> None:

@@ -84,6 +84,7 @@ def figures(
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
     from testbed.campaign.local import LocalExecutor
+    from testbed.experiment.capacity import kept
     from testbed.paper.planning import plan, select_figures
     from testbed.paper.reproduction import reproduce
 
@@ -93,7 +94,7 @@ def figures(
     if simulate or full:
         forms = ("simulated",) if simulate else ("emulated", "simulated")
     chosen = select_figures(numbers or [], large=full)
-    machine = _machine(chosen, forms)
+    machine = kept() if list_ else _machine(chosen, forms)
     count = seeds or (FULL_SEEDS if full else 1)
     policy = RetryPolicy(REPEAT_S * count if minutes is None else 60.0 * minutes)
     directory = results / _DIRECTORY

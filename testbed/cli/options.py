@@ -13,7 +13,33 @@ if TYPE_CHECKING:
     from testbed.model.fabric.nodes import Node
     from testbed.model.fabric.topology import Topology
 
-TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="A topology's name or file.")]
+
+def _shipped_scenarios() -> list[str]:
+    """The names that a shell completes."""
+    from testbed.files.catalog import SCENARIOS, files_in
+
+    return list(files_in(SCENARIOS))
+
+
+def _shipped_topologies() -> list[str]:
+    """The names that a shell completes."""
+    from testbed.files.catalog import TOPOLOGIES, files_in
+
+    return list(files_in(TOPOLOGIES))
+
+
+ScenarioName = Annotated[
+    str,
+    typer.Argument(
+        metavar="SCENARIO", help="A scenario's name or file.", autocompletion=_shipped_scenarios
+    ),
+]
+TopologyName = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPOLOGY", help="A topology's name or file.", autocompletion=_shipped_topologies
+    ),
+]
 Src = Annotated[str, typer.Argument(metavar="SRC", help="The sending host, such as h0.")]
 Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, such as h4.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]

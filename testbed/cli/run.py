@@ -1,8 +1,10 @@
 """`testbed run`: one experiment from its file to its report."""
 
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,9 +22,13 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from testbed.campaign.series import Settings
+    from testbed.experiment.capacity import Capacity
     from testbed.experiment.hold import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
+
+
+_UNDER_WAY = "\0mrc-testbed-run"
 
 
 @with_options(run_options, "options")
@@ -64,14 +70,15 @@ def run(
         return _checked(options, case, links, force=force)
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
-        from testbed.experiment import Experiment, run_experiment
+        from testbed.experiment.experiment import Experiment
+        from testbed.experiment.outside import run_experiment
 
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)
         experiment = Experiment(
             scenario, directory.path, dict.fromkeys(links), holding, stop_if_late
         )
-        with _ending_hold_by_ctrl_c(holding, progress) as report:
+        with _telling_of_another(), _ending_hold_by_ctrl_c(holding, progress) as report:
             run_experiment(experiment, report)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
@@ -86,7 +93,7 @@ def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: 
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    scenario = options.scenario(_dilation, swept)
+    scenario = options.scenario(partial(_dilation, force=force), swept)
     require_links(scenario.topology, pcap)
     _require_no_pause(scenario)
     require_room(scenario)
@@ -94,26 +101,33 @@ def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: 
     return scenario
 
 
-def _dilation(scenario: "Scenario") -> float:
+def _dilation(scenario: "Scenario", *, force: bool) -> float:
     """The dilation for `auto`: the smallest that this machine carries.
 
     Raises:
-        MachineError: the capacity of this machine is unknown.
+        MachineError: it is not known, and `--force` does not measure.
     """
-    capacity = machine_capacity()
+    capacity = _capacity(force=force)
     if capacity is None:
         raise MachineError(
-            "dilation: auto needs the capacity of this machine, which is unknown",
-            "end other programs, then: testbed doctor --measure; or give a number",
+            "dilation: auto needs what this machine carries, and --force measures nothing",
+            "testbed doctor --measure once, or give a number: --set topology.dilation=100000",
         )
     return capacity.fitting_dilation(scenario)
+
+
+def _capacity(*, force: bool) -> "Capacity | None":
+    """What this machine carries; `--force` does not measure it: None if it is not known."""
+    from testbed.experiment.capacity import kept
+
+    return kept() if force else machine_capacity()
 
 
 def _require_capacity(name: str, scenario: "Scenario", *, force: bool) -> None:
     """Check that the machine carries a scenario, and print a warning if that is not sure."""
     from testbed.experiment.capacity import judge_load
 
-    capacity = machine_capacity()
+    capacity = _capacity(force=force)
     warning = judge_load(scenario, capacity, force=force) if capacity is not None else None
     if warning is not None:
         print_warning(f"{name}: {warning}")
@@ -127,6 +141,20 @@ def _require_no_pause(scenario: "Scenario") -> None:
             "null: Linux has no priority flow control",
             "use testbed simulate, which has it",
         )
+
+
+@contextmanager
+def _telling_of_another() -> Iterator[None]:
+    """Warn if another run is under way on this machine: each makes the other late.
+
+    The sign is a name among the sockets of the host's network namespace, which is no file.
+    """
+    with socket.socket(socket.AF_UNIX) as sign:
+        try:
+            sign.bind(_UNDER_WAY)
+        except OSError:
+            print_warning("another run is under way on this machine: both may not be trusted")
+        yield
 
 
 def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":

@@ -70,6 +70,8 @@ def new_run(
 @contextmanager
 def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
     """If the run fails or is stopped, report what is kept of it; remove it if it is empty."""
+    from testbed.results.shortage import shortage
+
     try:
         yield
     except _Stopped as stopped:
@@ -80,9 +82,15 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
         print_error(f"{error}\n  nothing is kept")
         raise typer.Exit(error.exit_status) from None
     except TestbedError as error:
-        print_error(f"{error}\n  {_keep(directory)}")
-        raise typer.Exit(error.exit_status) from None
+        cause = shortage(error, directory.path)
+        also = "" if cause is None else f"  {error}\n"
+        print_error(f"{cause or error}\n{also}  {_keep(directory)}")
+        raise typer.Exit((cause or error).exit_status) from None
     except Exception as error:
+        cause = shortage(error, directory.path)
+        if cause is not None:
+            print_error(f"{cause}\n  {type(error).__name__}: {error}\n  {_keep(directory)}")
+            raise typer.Exit(cause.exit_status) from None
         place = directory.write("logs/traceback.log", traceback.format_exc())
         raise RunFailedError(
             f"{type(error).__name__}: {error}\n  traceback: {place}\n  {_keep(directory)}"
@@ -112,11 +120,11 @@ def _keep(directory: "RunDirectory") -> str:
     return "nothing was recorded, nothing is kept"
 
 
-def machine_capacity() -> "Capacity | None":
-    """What this machine carries, measured now if it is not known; None if that fails.
+def machine_capacity() -> "Capacity":
+    """What this machine carries, measured now if it is not known.
 
     Raises:
-        MachineError: this machine cannot run the testbed.
+        MachineError: this machine cannot run the testbed, or not even be measured.
     """
     from testbed.experiment.capacity import kept
     from testbed.fabric.capabilities import require
@@ -125,11 +133,7 @@ def machine_capacity() -> "Capacity | None":
     if capacity is not None:
         return capacity
     require()
-    try:
-        return measure_capacity()
-    except RunFailedError as error:
-        print_warning(f"the capacity of this machine is unknown: {error}")
-        return None
+    return measure_capacity()
 
 
 def measure_capacity() -> "Capacity":
@@ -139,5 +143,8 @@ def measure_capacity() -> "Capacity":
 
     with showing_progress() as progress:
         capacity = calibrate(lambda _, done: progress("measuring what this machine carries", done))
-    keep(capacity)
+    try:
+        keep(capacity)
+    except OSError as error:
+        print_warning(f"what was measured is not kept for the next run: {error}")
     return capacity

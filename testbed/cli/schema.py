@@ -17,7 +17,7 @@ def schema(
     ] = None,
 ) -> None:
     """Write the JSON Schemas of topologies, scenarios and summaries."""
-    from testbed.files.catalog import PROJECT
+    from testbed.installation import PROJECT
     from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory

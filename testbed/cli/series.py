@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from testbed.cli.compare import print_comparison
-from testbed.cli.options import Results, writing
+from testbed.cli.options import Results, ScenarioName, writing
 from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, print_warning, showing_progress, stdout
 from testbed.cli.summary import end_with, exit_status
@@ -101,7 +101,7 @@ class RunOptions:
 
 
 def run_options(
-    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="A scenario's name or file.")],
+    name: ScenarioName,
     results: Results = Path("results"),
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")

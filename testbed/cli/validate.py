@@ -93,7 +93,7 @@ def _load(scenario: "Scenario") -> str:
     capacity = kept()
     if capacity is None:
         return "unknown: the first run measures what this machine carries"
-    return f"about {show_share(capacity.load(scenario))} this machine's {capacity.cpus} CPUs"
+    return f"about {show_share(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:

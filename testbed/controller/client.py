@@ -52,7 +52,7 @@ def _connected(path: Path) -> socket.socket:
 
 
 class Client(Closeable):
-    """Calls the HTTP interface of one run's controller."""
+    """Calls the HTTP interface of one run's controller, once."""
 
     def __init__(self, path: Path) -> None:
         """Connect to a socket."""
@@ -102,6 +102,22 @@ class Client(Closeable):
         if response.status >= HTTPStatus.BAD_REQUEST:
             raise InputError([Problem(**problem) for problem in reply["errors"]])
         return reply if isinstance(reply, list) else [reply]
+
+
+def heal_all(path: Path) -> list[dict[str, Any]]:
+    """Heal every fault that is in force and heals, over the socket of a run; returns the records.
+
+    Raises:
+        RunFailedError: one did not heal.
+    """
+    with Client(path) as client:
+        records = client.faults()
+    healed = []
+    for record in records:
+        if record["effective_ns"] is not None and record["healed_ns"] is None:
+            with Client(path) as client, contextlib.suppress(InputError):  # healed, or never does
+                healed.append(client.heal(record["index"]))
+    return healed
 
 
 # --- on the loopback --------------------------------------------------------------------------

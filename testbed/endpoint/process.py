@@ -10,7 +10,7 @@ from testbed.endpoint.health import HealthLog
 from testbed.endpoint.kernel.stack import kernel_stack
 from testbed.endpoint.nic import Nic
 from testbed.endpoint.port_monitor import PortMonitor
-from testbed.host.plan import EndpointPlan
+from testbed.host.plan import TICKS_PER_RTT, EndpointPlan, rtt_timeout_s
 from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
@@ -20,11 +20,6 @@ from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
 from testbed.sandbox.channel import Channel
 from testbed.workloads.pattern import Block
-
-TICKS_PER_RTT = 40
-"""Rounds of an endpoint per base RTT, at most: waking up is what costs on a small machine."""
-
-RTT_TIMEOUT_S = 10
 
 
 class Endpoint:
@@ -38,6 +33,7 @@ class Endpoint:
             channel: to the run's first process, for commands and answers.
         """
         topology = plan.topology
+        self._rtt_timeout_s = rtt_timeout_s(topology)
         self._channel = channel
         self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // TICKS_PER_RTT)
         self._sample_ns = topology.propagation_rtt_ns // SAMPLES_PER_RTT
@@ -134,7 +130,8 @@ class Endpoint:
         sender.post(PAYLOAD_MTU)
         sent_ns = now_ns()
         self._loop.send(sent_ns)
-        deadline_ns = sent_ns + RTT_TIMEOUT_S * NS_PER_S
+        timeout_s = self._rtt_timeout_s
+        deadline_ns = sent_ns + round(timeout_s * NS_PER_S)
         while (now := now_ns()) < deadline_ns:
             self._receive(now)
             self._traffic.work(now)
@@ -142,7 +139,7 @@ class Endpoint:
                 return now_ns() - sent_ns
             self._loop.send(now_ns())
             self._loop.sleep(now)
-        raise TimeoutError(f"no SACK within {RTT_TIMEOUT_S} s on an idle fabric")
+        raise TimeoutError(f"no SACK within {timeout_s:g} s on an idle fabric")
 
     def _finish(self) -> None:
         self._finished = True

@@ -11,6 +11,7 @@ import math
 import os
 import platform
 import pwd
+import tempfile
 from collections import defaultdict
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -18,8 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed import fast
-from testbed.endpoint.process import TICKS_PER_RTT
-from testbed.experiment.machine import cpu_model
+from testbed.experiment.machine import cpu_model, usable_cpus
+from testbed.host.plan import TICKS_PER_RTT
+from testbed.installation import DISTRIBUTION
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
@@ -49,7 +51,7 @@ POLL_SHARE = 0.02
 """CPU time of looking after one more queue pair in a tick of an endpoint, of that which a packet
 costs its two ends: 2 to 4 us where that is 175 us. It tells where hosts have a hundred of them."""
 
-CALIBRATION = 5
+CALIBRATION = 6
 """The version of the measurement; it increases when the meaning of a value changes."""
 
 _DILATION_STEP = 100
@@ -65,14 +67,14 @@ class Capacity:
     Attributes:
         endpoint_ns: at the two endpoints together.
         link_ns: on each link.
-        cpus: how many may be used.
+        cpus: how many CPUs' time may be used.
         lag_ns: how much later than planned event loops woke meanwhile, at p99: whatever a fabric's
             round trip is.
     """
 
     endpoint_ns: float
     link_ns: float
-    cpus: int
+    cpus: float
     lag_ns: float = 0.0
 
     def load(self, scenario: Scenario) -> float:
@@ -96,7 +98,7 @@ class Capacity:
             whole_ns += polling_ns
             endpoints_ns[host] += polling_ns
         busiest_ns = max(endpoints_ns.values(), default=0)
-        return max(whole_ns / self.cpus, busiest_ns) / 1e9
+        return max(whole_ns / self.cpus, busiest_ns / min(self.cpus, 1)) / 1e9
 
     def lateness(self, scenario: Scenario) -> float:
         """How late event loops run, as a share of a scenario's round trip."""
@@ -138,7 +140,7 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     if load > WARN_LOAD:
         flows = len(scenario.flows)
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
-        what = f"{take} about {show_share(load)} this machine's {capacity.cpus} CPUs"
+        what = f"{take} about {show_share(load)} this machine's {capacity.cpus:g} CPUs"
         fits = int(flows * AIM_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
@@ -181,11 +183,11 @@ def keep(capacity: Capacity) -> Path:
 def _place() -> Path:
     key = (
         CALIBRATION,
-        version("mrc-testbed"),
+        version(DISTRIBUTION),
         fast.is_built(),
         platform.release(),
         cpu_model(),
-        len(os.sched_getaffinity(0)),
+        usable_cpus(),
     )
     name = f"capacity-{hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]}.json"
     return _cache_directory() / "mrc-testbed" / name
@@ -196,4 +198,9 @@ def _cache_directory() -> Path:
     if caller.isdecimal() and os.geteuid() == 0:
         return Path(pwd.getpwuid(int(caller)).pw_dir) / ".cache"
     given = os.environ.get("XDG_CACHE_HOME", "")
-    return Path(given) if Path(given).is_absolute() else Path.home() / ".cache"
+    if Path(given).is_absolute():
+        return Path(given)
+    try:
+        return Path.home() / ".cache"
+    except RuntimeError:  # HOME is unset, and the user is in no list of users
+        return Path(tempfile.gettempdir())

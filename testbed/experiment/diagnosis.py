@@ -1,17 +1,20 @@
 """All that a machine can and cannot do for the testbed, found by trying."""
 
 import os
+import re
 import shutil
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from testbed.controller.process import try_ryu
 from testbed.experiment.footprint import available_memory
+from testbed.experiment.machine import usable_cpus
 from testbed.fabric.attempts import Attempt, Finding, examine
 from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
+from testbed.installation import INSTALL_EMULATION
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
@@ -24,6 +27,9 @@ LATE_TIMER_NS = 1_000_000
 
 _TIMER_TRIES = 50
 _TIMER_NS = 1_000_000
+
+_APT = re.compile(r"apt install ([a-z0-9][a-z0-9+.-]*)")
+_APT_INSTALL = "apt-get install -y --no-install-recommends"
 
 _TOOLS = (
     ("iperf3", "apt install iperf3", "ordinary traffic in `testbed shell`"),
@@ -43,7 +49,7 @@ _DATAPATHS = (
 def diagnose() -> list[Finding]:
     """Try everything; takes about three seconds."""
     ryu = Attempt(
-        "Ryu", "make setup (uv sync), which installs Ryu and eventlet", try_ryu, "every run"
+        "Ryu", f"make setup in a checkout; else {INSTALL_EMULATION}", try_ryu, "every run"
     )
     capabilities = Capabilities()
     return [
@@ -59,6 +65,13 @@ def diagnose() -> list[Finding]:
 
 def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> Finding:
     return Finding(name, ok, detail, needed_for, "" if ok else remedy, required=False)
+
+
+def apt_command(findings: Iterable[Finding]) -> str:
+    """The command that installs every missing Debian package that a remedy names; empty if none."""
+    named = (_APT.search(finding.remedy) for finding in findings)
+    packages = sorted({match[1] for match in named if match is not None})
+    return " ".join((_APT_INSTALL, *packages)) if packages else ""
 
 
 def _open_vswitch() -> Iterator[Finding]:
@@ -80,9 +93,9 @@ def _tool(name: str, remedy: str, needed_for: str) -> Finding:
 
 
 def _cores() -> Finding:
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cpus()
     remedy = "a topology with a larger dilation, or fewer flows"
-    detail = f"{cores} of this machine may be used"
+    detail = f"{cores:g} of this machine may be used"
     return _optional("cores", cores >= ENOUGH_CORES, detail, "load", remedy)
 
 

@@ -1,8 +1,10 @@
 """Whether this machine has the memory and the processes that a fabric and its endpoints take."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from testbed.experiment import control_groups
 from testbed.model.checks import buffer_bytes
 from testbed.model.errors import MachineError
 from testbed.model.fabric.topology import Topology
@@ -89,10 +91,14 @@ def require_room(scenario: Scenario) -> None:
 
 
 def available_memory() -> int:
-    """Memory that can be had without swapping, in bytes."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    """Memory that can be had without swapping, in bytes; all there is where that is not known."""
+    information = Path("/proc/meminfo")
+    if not information.exists():
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    lines = information.read_text(encoding="ascii").splitlines()
     known = dict(line.split(":") for line in lines)
-    return int(known["MemAvailable"].removesuffix("kB")) * 1024
+    available = int(known["MemAvailable"].removesuffix("kB")) * 1024
+    return int(min(available, control_groups.memory_bytes()))
 
 
 def available_processes() -> int:
@@ -100,20 +106,4 @@ def available_processes() -> int:
     running = int(Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[2])
     kernel = (Path("/proc/sys/kernel", name) for name in ("pid_max", "threads-max"))
     left = [int(path.read_text(encoding="ascii")) - running for path in kernel]
-    return min(*left, *_left_in_cgroups())
-
-
-def _left_in_cgroups() -> Iterator[int]:
-    """What each control group above this process leaves, where it limits processes."""
-    for line in Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines():
-        _, controllers, place = line.split(":", 2)
-        if controllers not in {"", "pids"}:
-            continue
-        group = Path("/sys/fs/cgroup", controllers, place.lstrip("/"))
-        while group != Path("/sys/fs"):
-            limit, current = group / "pids.max", group / "pids.current"
-            if limit.is_file() and limit.read_text(encoding="ascii").strip() != "max":
-                yield int(limit.read_text(encoding="ascii")) - int(
-                    current.read_text(encoding="ascii")
-                )
-            group = group.parent
+    return int(min(*left, control_groups.processes()))

@@ -11,7 +11,6 @@ from typing import Any
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
-from testbed.endpoint.process import RTT_TIMEOUT_S
 from testbed.experiment import base_rtt
 from testbed.experiment.experiment import Experiment
 from testbed.experiment.hold import HELD
@@ -31,7 +30,7 @@ from testbed.fabric.link_model.counters import Counters
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
-from testbed.host.plan import plan_endpoints
+from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
@@ -47,8 +46,7 @@ START_DELAY_S = 0.2
 """From the command to start until the start: every process has received it by then."""
 
 ANSWER_S = 10.0
-RTT_ANSWER_S = 2 * RTT_TIMEOUT_S
-"""How long a process may take to answer; an endpoint itself gives up on a packet earlier."""
+"""How long a process may take to answer."""
 
 LINK_SAMPLE_S = 0.25
 QUIET_S = 0.02
@@ -179,10 +177,11 @@ def _measure_base_rtt(run: _Run) -> int:
     flow = base_rtt.longest_flow(run.scenario)
     host = flow.src.name
     source = run.endpoints[host]
+    answer_s = 2 * rtt_timeout_s(run.scenario.topology)  # the endpoint gives up earlier
 
     def sample_ns() -> int:
         source.send({"measure_rtt": flow.number})
-        rtt_ns: int = receive_from_all({host: source}, "rtt_ns", RTT_ANSWER_S)[host]
+        rtt_ns: int = receive_from_all({host: source}, "rtt_ns", answer_s)[host]
         return rtt_ns
 
     return base_rtt.measure(sample_ns)

@@ -3,9 +3,11 @@
 import contextlib
 import os
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from testbed.experiment import control_groups
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
 
@@ -117,9 +119,18 @@ def softnet_drops() -> int:
     return sum(int(line.split()[1], 16) for line in lines)
 
 
+def usable_cpus() -> float:
+    """How many CPUs' time this process may use; less than one where its time is limited."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    return min(len(os.sched_getaffinity(0)), control_groups.cpus())
+
+
 def cpu_model() -> str:
     """The CPU's name."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
+    information = Path("/proc/cpuinfo")
+    lines = information.read_text().splitlines() if information.exists() else []
+    for line in lines:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or "unknown"

@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,13 +10,13 @@ from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
 from testbed.fabric.openvswitch.availability import Availability
+from testbed.installation import commit
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.run_files.manifest import Manifest
 from testbed.model.scenario import Scenario
 from testbed.results.code_version import code_version
 
 PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
-_PROJECT = Path(__file__).resolve().parents[2]
 
 
 def write_manifest(
@@ -44,7 +43,7 @@ def write_manifest(
         propagation_delay="held by the endpoints from the kernel's receive timestamp on",
         link_model=_link_model(),
         capacity=_capacity(scenario),
-        git=_git_state(),
+        git=commit(),
     )
     (directory / MANIFEST).write_text(manifest.to_json())
 
@@ -64,22 +63,3 @@ def _link_model() -> str:
     if missing is None:
         return "tc-BPF: ECN, trimming, priority, faults; HTB: rate"
     return f"HTB rate and tail drop: no ECN, no trimming, no priority ({missing.what})"
-
-
-def _git_state() -> dict[str, str | bool] | None:
-    """Commit and whether the tree differs from it; None outside a checkout or without git."""
-    try:
-        commit = _git("rev-parse", "HEAD")
-        return {"commit": commit, "modified": bool(_git("status", "--porcelain"))}
-    except (OSError, subprocess.CalledProcessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(  # noqa: S603 - the arguments are ours
-        ["git", "--no-optional-locks", "-C", str(_PROJECT), *arguments],  # noqa: S607 - the user's own git
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()

@@ -1,5 +1,6 @@
 """A run as its caller sees it: checks the machine, starts the sandbox and follows its progress."""
 
+import resource
 import shutil
 
 from testbed.endpoint.kernel.available import require_stack
@@ -48,6 +49,7 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
         KeyboardInterrupt: the user stopped the run; its records stay.
     """
     scenario, directory = experiment.scenario, experiment.directory
+    _raise_file_limit()
     with availability.trial() as result:
         require()
         require_stack(scenario.transport)
@@ -71,3 +73,9 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
             raise RunFailedError(
                 f"the run ended early ({error.reason}); see {directory / LOGS}"
             ) from error
+
+
+def _raise_file_limit() -> None:
+    """Allow as many open files as may be: a fabric takes several for each node."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

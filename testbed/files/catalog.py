@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from testbed.installation import PROJECT
 from testbed.model.errors import InputError, did_you_mean
 
-PROJECT = Path(__file__).resolve().parents[2]
 TOPOLOGIES = PROJECT / "topologies"
 SCENARIOS = PROJECT / "scenarios"
 

@@ -21,6 +21,9 @@ MAX_VALUES = 100_000
 MAX_SHOWN = 60
 """Characters of a value that a message shows."""
 
+_PATHS_SHOWN = 8
+"""Existing paths that a message about a wrong one names."""
+
 REQUEST = "request"
 """The place that messages name for a document that is no file."""
 
@@ -100,14 +103,29 @@ def with_value(document: Document, path: str, value: Any, origin: str) -> Docume
     try:
         data = _with(document.data, steps, value)
     except LookupError:
-        expected = "the path of an entry that the file has"
-        raise InputError.of(origin, path, expected) from None
+        expected, remedy = _existing_paths(document, path)
+        raise InputError.of(origin, path, expected, remedy) from None
     return replace(
         document,
         data=data,
         texts={**document.texts, path: str(value)},
         origins={**document.origins, path: origin},
     )
+
+
+def _existing_paths(document: Document, path: str) -> tuple[str, str]:
+    """What was expected in place of a path that does not exist, and the one that was meant."""
+    bracketed = re.sub(r"\.(\d+)(?=[.\[]|$)", r"[\1]", path)
+    remedy = f"did you mean {bracketed}?" if bracketed in document.lines else ""
+    within = path
+    while within not in document.lines and within:
+        within = within[: max(within.rfind("."), within.rfind("["), 0)]
+    if within:
+        below = [one for one in document.lines if one.startswith((f"{within}.", f"{within}["))]
+    else:
+        below = list(filter(None, document.lines))
+    existing = ", ".join((below or [within])[:_PATHS_SHOWN])
+    return f"the path of an entry that the file has, such as {existing}", remedy
 
 
 def _with(data: Any, steps: Sequence[str | int], value: Any) -> Any:

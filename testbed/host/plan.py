@@ -13,8 +13,17 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce, Tcp, Transport
+from testbed.model.units import NS_PER_S
 from testbed.model.workload import Workload
 from testbed.mrc.constants import FIRST_QPN
+
+TICKS_PER_RTT = 40
+"""Rounds of an emulated host per base RTT, at most: waking up is what costs on a small machine."""
+
+
+def rtt_timeout_s(topology: Topology) -> float:
+    """How long an emulated packet may take to be acknowledged on an idle fabric, in s."""
+    return max(10.0, 4 * topology.propagation_rtt_ns / NS_PER_S)
 
 
 @dataclass(frozen=True, slots=True)

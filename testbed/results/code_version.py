@@ -7,8 +7,10 @@ from pathlib import Path
 import testbed
 
 PACKAGE = Path(testbed.__file__).parent
-WITHOUT_INFLUENCE = frozenset({"bench", "campaign", "cli", "drawings", "paper", "perftest"})
-"""Packages that plan, start, judge or show runs: a change of them changes no run."""
+WITHOUT_INFLUENCE = frozenset(
+    {"bench", "campaign", "cli", "drawings", "libraries", "paper", "perftest"}
+)
+"""What plans, starts, judges or shows runs, or comes with a wheel: a change changes no run."""
 
 SUFFIXES = frozenset({".py", ".c", ".h"})
 

@@ -26,9 +26,13 @@ OUTSIDE = 0
 def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when its parent ends; exit if the parent already has.
 
+    Only Linux does that; elsewhere, where nothing is emulated, the process lives on.
+
     Args:
         parent: the parent's PID, or OUTSIDE.
     """
+    if sys.platform != "linux":
+        return
     system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)

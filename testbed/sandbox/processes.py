@@ -323,7 +323,10 @@ class _Task:
         """Start the first process of a sandbox and wait for it; return its exit status."""
         die_with_parent(parent)
         os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
-        enter_new_namespaces()
+        try:
+            enter_new_namespaces()
+        except OSError as error:
+            return self._fail(error, channel)
         first = _fork(lambda: self._run(OUTSIDE, channel))
         signal.signal(signal.SIGTERM, lambda _number, _frame: os.kill(first, signal.SIGKILL))
         _, status = os.waitpid(first, 0)
@@ -341,14 +344,20 @@ class _Task:
         if self.log is not None:
             _redirect(self.log)
         try:
-            message = {"result": encode(self.work(channel))}
+            result = encode(self.work(channel))
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever it is, the parent learns of it
-            message = {"error": encode_error(self._report(error))}
+            return self._fail(error, channel)
         with suppress(ConnectionError):  # nobody waits for it
-            channel.send(message)
-        return os.EX_OK if "result" in message else 1
+            channel.send({"result": result})
+        return os.EX_OK
+
+    def _fail(self, error: BaseException, channel: Channel) -> int:
+        """Send an error; return the exit status."""
+        with suppress(ConnectionError):  # nobody waits for it
+            channel.send({"error": encode_error(self._report(error))})
+        return 1
 
     def _report(self, error: BaseException) -> TestbedError:
         """Print an error, if it is to be; return the one that the parent raises."""

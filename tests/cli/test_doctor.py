@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from testbed.experiment.diagnosis import apt_command
+from testbed.fabric.attempts import Finding
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
 from testbed.model.errors import ExitStatus
@@ -20,6 +23,7 @@ from tests.sandbox import run_in_sandbox
 
 TESTBED = Path(sys.executable).with_name("testbed")
 NOBODY = 65534
+SIMULATES = "only simulate: it lacks something that every run needs"
 
 
 def _doctor() -> tuple[int, dict[str, dict[str, Any]], bool]:
@@ -154,6 +158,18 @@ def test_nobody_is_told_that_root_is_needed() -> None:
     assert found["clock"][0]
 
 
+def test_for_ci_it_prints_a_markdown_table_and_ends_as_ever() -> None:
+    """A row for each capability; a bar in what was found does not end a cell."""
+    done = subprocess.run([TESTBED, "doctor", "--ci"], capture_output=True, text=True, check=False)
+    status, found, able = _doctor()
+    assert done.returncode == status
+    heading, _, *rows = done.stdout.splitlines()
+    assert heading == f"### This machine can {'emulate fabrics' if able else SIMULATES}"
+    cells = [re.split(r"(?<!\\)\|", row) for row in rows if row]
+    assert {len(row) for row in cells} == {6}
+    assert [row[1].strip() for row in cells[2:]] == list(found)
+
+
 @pytest.mark.root
 def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
     """The text form, as somebody who forgot sudo sees it."""
@@ -176,3 +192,19 @@ def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
     assert "root: needed for every run" in done.stdout
     assert "remedy: run as root, such as with sudo" in done.stdout
     assert lines[-1] == "this machine cannot run it yet"
+
+
+def test_one_line_installs_all_packages_that_are_missing() -> None:
+    remedies = {
+        "libbpf": "apt install libbpf1, or dnf install libbpf",
+        "Open vSwitch, kernel datapath": "apt install openvswitch-switch (its service)",
+        "Open vSwitch, user-space datapath": "apt install openvswitch-switch (again)",
+        "netem": "modprobe sch_netem, or install linux-modules-extra",
+        "ping": "",
+    }
+    findings = [
+        Finding(name, not remedy, "", "", remedy, required=False)
+        for name, remedy in remedies.items()
+    ]
+    assert apt_command(findings).endswith(" --no-install-recommends libbpf1 openvswitch-switch")
+    assert apt_command(findings[3:]) == ""

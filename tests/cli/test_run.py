@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment import Experiment
+from testbed.experiment.experiment import Experiment
 from testbed.model.errors import MachineError, RunFailedError
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
@@ -107,7 +107,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
 
     def play(records: Records = _records, summary: Summary | None = None) -> None:
         monkeypatch.setattr(
-            "testbed.experiment.run_experiment",
+            "testbed.experiment.outside.run_experiment",
             lambda run, progress: records(run.scenario, run.directory, progress),
         )
         monkeypatch.setattr(
@@ -360,7 +360,7 @@ def test_links_to_capture_are_checked_before_anything_runs_and_handed_on(
         asked.extend(order.captured)
         _records(order.scenario, order.directory, progress)
 
-    monkeypatch.setattr("testbed.experiment.run_experiment", run)
+    monkeypatch.setattr("testbed.experiment.outside.run_experiment", run)
     wrong = call("run", "link-failure", "--pcap", "p0_t0_0--p0_t1_9")
     assert wrong.status == 2
     assert "--pcap: found p0_t0_0--p0_t1_9, expected a link of clos-4plane" in wrong.err

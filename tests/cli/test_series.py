@@ -144,6 +144,13 @@ def _runs(directory: Path) -> list[Path]:
     return sorted((directory / "here/repeats").glob("2*"))
 
 
+def test_a_path_that_does_not_exist_is_told_those_that_do(call: Call) -> None:
+    called = call("simulate", "link-failure", "--set", "timeline.0.at=4 s")
+    assert called.status == 2
+    assert "has, such as timeline[0], timeline[0].kind, timeline[0].target, " in called.err
+    assert "remedy: did you mean timeline[0].at?" in called.err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -151,6 +158,7 @@ def _runs(directory: Path) -> list[Path]:
         (("--set", "transport.evs=none"), "--set: transport.evs: found none, expected a whole"),
         (("--set", "transport"), "--set: found transport, expected KEY=VALUE"),
         (("--set", "timeline[3].at=4 s"), "--set: found timeline[3].at, expected the path of an"),
+        (("--set", "workload.pairs.0=1"), "did you mean workload.pairs[0]?"),
         (("--set", "workload..x=1"), "--set: found workload..x, expected the path of a key"),
         (("--sweep", "topology.planes=1,9"), "--sweep: topology.planes: found 9, expected at most"),
         (("--sweep", "transport.evz=4,8"), "--sweep: transport.evz: found the unknown key evz"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from testbed.controller.client import Client, socket_of
+from testbed.controller.client import Client, heal_all, socket_of
 from testbed.controller.live import SOCKET, LiveControl
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink.namespaces import NodeNamespaces
@@ -66,9 +66,14 @@ def test_faults_are_injected_and_healed_by_hand(tmp_path: Path) -> None:
                 client.heal(7)
             assert "testbed fault list RUN" in none.value.problems[0].remedy
             with Client(socket_of(tmp_path)) as client:
-                assert [record["kind"] for record in client.faults()] == ["blackhole", "cut"]
+                client.inject(CUT)
+            assert [record["index"] for record in heal_all(socket_of(tmp_path))] == [2]
+            assert links.carrier(FABRIC_LINK) == (True, True)
+            assert heal_all(socket_of(tmp_path)) == []
+            with Client(socket_of(tmp_path)) as client:
+                assert [record["kind"] for record in client.faults()] == ["blackhole", "cut", "cut"]
             run.controller.stop()
-        assert [record["index"] for record in run.faults()] == [0, 1]
+        assert [record["index"] for record in run.faults()] == [0, 1, 2]
         assert not (tmp_path / SOCKET).exists()
 
     run_in_sandbox(inside)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from testbed.experiment import Experiment, run_experiment
+from testbed.experiment.experiment import Experiment
+from testbed.experiment.outside import run_experiment
 from testbed.fabric.openvswitch import availability
 from testbed.fabric.openvswitch.availability import Availability
 from testbed.files.scenarios import load_scenario

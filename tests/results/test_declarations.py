@@ -13,8 +13,8 @@ import yaml
 from rich.console import Console
 
 from testbed.cli.summary import show
-from testbed.files.catalog import PROJECT
 from testbed.files.scenarios import load_scenario
+from testbed.installation import PROJECT
 from testbed.model.errors import InputError
 from testbed.model.json_schema import scenario_schema, summary_schema
 from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View

@@ -17,6 +17,7 @@ from testbed.model.errors import (
     RunFailedError,
     TestbedError,
 )
+from testbed.sandbox import processes
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
 from testbed.sandbox.processes import Child, ProcessFailedError, call, spawn
@@ -243,6 +244,20 @@ def test_the_errors_of_a_sandbox_are_raised_here() -> None:
         call(lambda: raise_(SystemExit(128 + 9)))
     with pytest.raises(ProcessFailedError, match="AssertionError"):
         call(lambda: raise_(AssertionError()), title="the sandbox")
+
+
+def test_namespaces_that_are_refused_make_one_error_and_no_output(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As in a container without privileges."""
+
+    def refuse() -> None:
+        raise PermissionError(1, "unshare: Operation not permitted")
+
+    monkeypatch.setattr(processes, "enter_new_namespaces", refuse)
+    with pytest.raises(ProcessFailedError, match="unshare: Operation not permitted"):
+        call(lambda: None)
+    assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.root

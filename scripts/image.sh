@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# image.sh build: makes the container image mrc-testbed.
+# image.sh test:  runs in it, privileged, a scenario and the tests; and once unprivileged, which must
+#                 end with a clear message.
+#   CONTAINER      podman or docker, with options of its own; by default the first that is installed
+#   BASE           the base image; by default one that is made here from packages of Debian 12
+#   BUILD_OPTIONS  further options of `build`, such as --volume for a proxy's certificates
+#   RUN_OPTIONS    further options of `run`
+#   ARGS           further arguments of `make test`
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "image: $*" >&2; }
+fail() {
+  say "$*"
+  exit 3
+}
+
+read -ra engine <<<"${CONTAINER:-$(command -v podman || command -v docker || true)}"
+((${#engine[@]})) || fail "neither podman nor docker is installed: apt-get install podman"
+read -ra build_options <<<"${BUILD_OPTIONS:-}"
+read -ra run_options <<<"${RUN_OPTIONS:-}"
+image=mrc-testbed
+
+# Makes a base image of packages, where BASE names none.
+make_base() {
+  local base=mrc-testbed-base
+  if ! "${engine[@]}" image inspect "$base" >/dev/null 2>&1; then
+    command -v mmdebstrap >/dev/null || fail "no BASE is given, and making one needs mmdebstrap: apt-get install mmdebstrap"
+    say "making a base image from packages of Debian 12"
+    mmdebstrap --quiet --variant=minbase bookworm - | "${engine[@]}" import - "$base" >/dev/null
+  fi
+  echo "$base"
+}
+
+build() {
+  local begin=$SECONDS base
+  base=${BASE:-$(make_base)}
+  "${engine[@]}" build "${build_options[@]}" --build-arg BASE="$base" -f Containerfile -t "$image" .
+  say "$image: $("${engine[@]}" image inspect --format '{{.Size}}' "$image" | awk '{printf "%.0f MB", $1 / 1e6}')," \
+    "made in $((SECONDS - begin)) s"
+}
+
+run() { "${engine[@]}" run --rm "${run_options[@]}" "$@"; }
+
+check_unprivileged() {
+  local status=0 output
+  output=$(run "$image" 2>&1) || status=$?
+  if ((status == 0)) || [[ $output != *privileged* ]]; then
+    say "without privileges: exit status $status, and this instead of a message that names them:"
+    printf '%s\n' "$output" >&2
+    return 1
+  fi
+  say "without privileges: ${output##*$'\n\n'}"
+}
+
+case ${1:-} in
+  build) build ;;
+  test)
+    check_unprivileged
+    run --privileged "$image" make run-scenario
+    run --privileged "$image" make test ARGS="${ARGS:-}"
+    ;;
+  *) fail "usage: image.sh build|test" ;;
+esac

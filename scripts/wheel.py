@@ -1,0 +1,70 @@
+"""What a wheel has beside the package: a build hook of hatchling (pyproject.toml).
+
+- The scenarios, topologies and schemas of the checkout.
+- The commit, also in the source distribution.
+- Ryu 4.34. It is pure Python, but only setuptools below 68 builds it, and a user's pip takes the
+  newest. The environment in which hatchling runs has the older one, so Ryu is built there, from the
+  archive whose hash is in uv.lock.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tomllib
+from importlib import util
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+FOLDERS = ("docs/schema", "scenarios", "topologies")
+
+
+class WheelContent(BuildHookInterface[Any]):
+    """Adds files to what hatchling includes."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Make the files, and name them; an editable installation has them in the checkout."""
+        self._made = Path(mkdtemp(prefix="testbed-wheel-"))
+        if version == "editable":
+            return
+        root, included = Path(self.root), build_data["force_include"]
+        installation = _load_installation(root)
+        commit = installation.commit()
+        if commit is not None and not installation.COMMIT.exists():
+            recorded = self._made / "commit.json"
+            recorded.write_text(json.dumps(commit))
+            included[str(recorded)] = "testbed/commit.json"
+        if self.target_name == "wheel":
+            for folder in FOLDERS:
+                included[str(root / folder)] = f"testbed/files_of_checkout/{folder}"
+            included[str(_built_ryu(root, self._made))] = "testbed/libraries"
+
+    def finalize(self, _version: str, _build_data: dict[str, Any], _artifact: str) -> None:
+        """Remove what was made."""
+        shutil.rmtree(self._made)
+
+
+def _load_installation(root: Path) -> Any:
+    """Load testbed/installation.py alone: this environment lacks the package's dependencies."""
+    spec = util.spec_from_file_location("installation", root / "testbed/installation.py")
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _built_ryu(root: Path, scratch: Path) -> Path:
+    """A directory with Ryu, built from its source distribution, without its tests."""
+    locked = tomllib.loads((root / "uv.lock").read_text(encoding="utf-8"))["package"]
+    ryu = next(package for package in locked if package["name"] == "ryu")
+    required = scratch / "requirements.txt"
+    required.write_text(f"ryu=={ryu['version']} --hash={ryu['sdist']['hash']}\n")
+    libraries = scratch / "libraries"
+    options = ("--no-build-isolation", "--no-deps", "--require-hashes", "--no-compile")
+    pip = (sys.executable, "-m", "pip", "install", "-q", *options)
+    subprocess.run([*pip, "--target", libraries, "-r", required], check=True)
+    for unused in ("bin", "etc", "ryu/tests"):
+        shutil.rmtree(libraries / unused)
+    return libraries

@@ -1,0 +1,73 @@
+"""The limits that control groups set for this process: a container's, a service's, a job's."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
+
+_UNIFIED = ("", "unified")
+"""Where version 2 is mounted below `ROOT`: alone, or beside version 1."""
+
+
+def cpus() -> float:
+    """How many CPUs' time the groups grant; infinite if they do not limit it."""
+    granted = float("inf")
+    for group in _groups("cpu"):
+        quota = _words(group / "cpu.max")  # version 2: "max 100000" or "25000 100000"
+        if not quota:
+            quota = _words(group / "cpu.cfs_quota_us") + _words(group / "cpu.cfs_period_us")
+        if quota and quota[0] not in {"max", "-1"}:
+            granted = min(granted, int(quota[0]) / int(quota[1]))
+    return granted
+
+
+def memory_bytes() -> float:
+    """How much more memory the groups grant; infinite if they do not limit it.
+
+    Of what is in use, the cache of files counts as free: the kernel takes it back.
+    """
+    left = float("inf")
+    for group in _groups("memory"):
+        limit = _words(group / "memory.max") or _words(group / "memory.limit_in_bytes")
+        used = _words(group / "memory.current") or _words(group / "memory.usage_in_bytes")
+        if limit and used and limit[0] != "max":
+            left = min(left, int(limit[0]) - int(used[0]) + _cached_bytes(group))
+    return left
+
+
+def processes() -> float:
+    """How many more processes and threads the groups grant; infinite if they do not limit it."""
+    left = float("inf")
+    for group in _groups("pids"):
+        limit, used = _words(group / "pids.max"), _words(group / "pids.current")
+        if limit and used and limit[0] != "max":
+            left = min(left, int(limit[0]) - int(used[0]))
+    return left
+
+
+def _groups(controller: str) -> Iterator[Path]:
+    """Every group above this process that may limit what the controller controls."""
+    if not MEMBERSHIP.exists():
+        return
+    for line in MEMBERSHIP.read_text(encoding="utf-8").splitlines():
+        _, controllers, place = line.split(":", 2)
+        if controllers and controller not in controllers.split(","):
+            continue
+        for mounted in (controllers,) if controllers else _UNIFIED:
+            hierarchy = ROOT / mounted
+            group = hierarchy / place.lstrip("/")
+            while group.is_relative_to(hierarchy):
+                yield group
+                group = group.parent
+
+
+def _cached_bytes(group: Path) -> int:
+    statistics = group / "memory.stat"
+    lines = statistics.read_text(encoding="ascii").splitlines() if statistics.exists() else []
+    values = dict(line.split() for line in lines)
+    return int(values.get("total_inactive_file", values.get("inactive_file", 0)))
+
+
+def _words(file: Path) -> list[str]:
+    return file.read_text(encoding="ascii").split() if file.is_file() else []

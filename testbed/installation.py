@@ -1,0 +1,66 @@
+"""How this copy of the testbed is installed: from a checkout, or from a wheel and with what.
+
+A wheel has the files of a checkout that are not in the package, the commit it was built from, and
+Ryu, which pip cannot build any more: `scripts/wheel.py` puts them into the package.
+"""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+PACKAGE = Path(__file__).parent
+LIBRARIES = PACKAGE / "libraries"
+"""Libraries that the wheel brings along."""
+
+COMMIT = PACKAGE / "commit.json"
+"""The commit that the wheel was built from, as `commit` returns it."""
+
+_FILES = PACKAGE / "files_of_checkout"
+PROJECT = _FILES if _FILES.is_dir() else PACKAGE.parent
+"""The directory that has `scenarios`, `topologies` and `docs/schema`."""
+
+EMULATION = ("eventlet", "mininet", "pyroute2", "ryu")
+"""The packages without which nothing can be emulated: those of the extra `emulate`."""
+
+DISTRIBUTION = "mrc-testbed"
+INSTALL_EMULATION = f"install the testbed with its extra: pip install '{DISTRIBUTION}[emulate]'"
+
+
+def use_libraries() -> None:
+    """Make the libraries of the wheel importable, after all that is installed."""
+    if LIBRARIES.is_dir() and str(LIBRARIES) not in sys.path:
+        sys.path.append(str(LIBRARIES))
+
+
+def commit() -> dict[str, str | bool] | None:
+    """The commit of this code, and whether the code differs from it; None if it is unknown."""
+    if COMMIT.exists():
+        recorded: dict[str, str | bool] = json.loads(COMMIT.read_text(encoding="utf-8"))
+        return recorded
+    if PROJECT == _FILES or not (PROJECT / ".git").exists():
+        return None
+    try:
+        return {
+            "commit": _git("rev-parse", "HEAD"),
+            "modified": bool(_git("status", "--porcelain")),
+        }
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def describe_version() -> str:
+    """The version with its commit, such as `0.1.0 (commit 1a2b3c4d5e6f, modified)`."""
+    known = commit()
+    if known is None:
+        return f"{version(DISTRIBUTION)} (commit unknown)"
+    modified = ", modified" if known["modified"] else ""
+    return f"{version(DISTRIBUTION)} (commit {str(known['commit'])[:12]}{modified})"
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(PROJECT), *arguments]
+    return subprocess.run(  # noqa: S603 - the user's own git, with our arguments
+        command, capture_output=True, text=True, check=True
+    ).stdout.strip()

@@ -1,0 +1,215 @@
+"""On a machine that lacks something: a clear message, and what was finished stays.
+
+Each lack is really caused, in a mount namespace or for the one command.
+"""
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.cli.run import _UNDER_WAY
+from testbed.experiment.capacity import keep, kept
+from testbed.model.errors import ExitStatus
+from tests.cli.conftest import AMPLE, Call
+
+TESTBED = Path(sys.executable).with_name("testbed")
+SCENARIO = """\
+name: tiny
+topology: {base: clos-tiny, dilation: 20000}
+duration: 3 s
+workload: {kind: write_bw, pairs: [[h0, h1]], message_size: 64 KiB}
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a scenario, on a machine that was measured."""
+    (tmp_path / "tiny.yaml").write_text(SCENARIO)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    keep(AMPLE)
+    return tmp_path
+
+
+def _testbed(
+    here: Path, arguments: str, before: str = "", environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Call testbed after shell commands, in a mount namespace if this is root."""
+    script = f"{before}\nexec {shlex.quote(str(TESTBED))} {arguments}"
+    apart = ["unshare", "--mount"] if os.geteuid() == 0 else []
+    return subprocess.run(
+        [*apart, "bash", "-ec", script],
+        cwd=here,
+        env=dict(os.environ) if environment is None else environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+FULL = "mkdir disk && mount -t tmpfs -o size=200k none disk"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("command", ["simulate", "run"])
+def test_a_disk_that_fills_up_is_named(here: Path, command: str) -> None:
+    force = " --force" if command == "run" else ""
+    done = _testbed(here, f"{command} tiny.yaml --results disk{force}", FULL)
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "error: no space is left on the file system of disk/tiny/" in done.stderr
+    assert "remedy: free some, or write elsewhere: --results DIR" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.root
+def test_a_finished_result_survives_a_full_disk(here: Path) -> None:
+    """The next run fails; the one before it stays as it was."""
+    quiet = f"{TESTBED} simulate tiny.yaml --results disk --no-figures >first.log 2>&1"
+    before = f"mkdir disk && mount -t tmpfs -o size=4m none disk && {quiet}"
+    fill = "head -c 8M /dev/zero >disk/filler 2>/dev/null || true"
+    name = "mv disk/tiny/2* disk/tiny/first"
+    script = f"{before}\ncp disk/tiny/latest/summary.json first.json\n{name}\n{fill}\n"
+    again = f"{TESTBED} simulate tiny.yaml --results disk || status=$?"
+    script += f"{again}\ncmp first.json disk/tiny/first/summary.json && exit $status"
+    done = subprocess.run(
+        ["unshare", "--mount", "bash", "-ec", script],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "no space is left" in done.stderr
+
+
+@pytest.mark.root
+def test_results_that_cannot_be_written_are_refused_at_once(here: Path) -> None:
+    before = "mkdir disk && mount -t tmpfs -o ro none disk"
+    done = _testbed(here, "simulate tiny.yaml --results disk/r", before)
+    assert done.returncode == ExitStatus.WRONG_INPUT
+    assert "--results: found disk/r, expected a directory to write to (Read-only" in done.stderr
+
+
+@pytest.mark.root
+def test_a_limit_of_open_files_is_named(here: Path) -> None:
+    """A hard limit, which a container without CAP_SYS_RESOURCE cannot raise."""
+    done = _testbed(here, "run tiny.yaml --force", "ulimit -n 40")
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert "error: the limit of open files is too low for this fabric" in done.stderr
+    assert "--ulimit nofile=65536" in done.stderr
+
+
+@pytest.mark.root
+def test_a_soft_limit_of_open_files_is_raised(here: Path) -> None:
+    done = _testbed(here, "run tiny.yaml --force --no-figures", "ulimit -S -n 40")
+    assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("name", "files", "message"),
+    [
+        ("pids", {"pids.max": "36"}, "are as many processes, "),
+        ("memory", {"memory.max": "200M", "memory.limit_in_bytes": "200M"}, "of memory, "),
+    ],
+)
+def test_a_limit_of_a_control_group_is_named(
+    here: Path, name: str, files: dict[str, str], message: str
+) -> None:
+    """Before anything is built."""
+    root = Path("/sys/fs/cgroup", name)
+    if not root.is_dir():
+        root = Path("/sys/fs/cgroup")
+    group = root / f"testbed-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    try:
+        limits = [group / file for file in files if (group / file).exists()]
+        if not limits:
+            pytest.skip(f"control groups do not limit {name} here")
+        limits[0].write_text(files[limits[0].name])
+        enter = f"echo $$ > {group}/cgroup.procs"
+        done = _testbed(here, "run permutation --force --set workload.depth=64", enter)
+    finally:
+        group.rmdir()
+    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert message in done.stderr
+    assert "remedy: " in done.stderr
+
+
+@pytest.mark.root
+def test_where_ipv6_is_disabled_around_it_it_runs(here: Path) -> None:
+    """As in a container: the namespaces of the run have their own IPv6."""
+    off = "echo 1 >/proc/sys/net/ipv6/conf/all/disable_ipv6"
+    command = f"{TESTBED} run tiny.yaml --force --no-figures"
+    done = subprocess.run(
+        [
+            "unshare",
+            "--mount",
+            "--net",
+            "bash",
+            "-ec",
+            f"mount -t proc proc /proc; {off}; {command}",
+        ],
+        cwd=here,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
+
+
+def test_a_second_run_at_the_same_time_is_warned(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("testbed.experiment.outside.run_experiment", run)
+    Path("tiny.yaml").write_text(SCENARIO)
+    assert "another run" not in call("run", "tiny.yaml", "--force").err
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(_UNDER_WAY)
+        assert "another run is under way on this machine" in call("run", "tiny.yaml", "--force").err
+
+
+ODD = "ein Ordner mit Leerzeichen und Ümläuten 漢"
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["simulate", pytest.param("run --force", marks=pytest.mark.root)],
+)
+def test_odd_surroundings_change_nothing(here: Path, command: str) -> None:
+    """Spaces and other letters in the path, LANG=C, umask 077, no HOME, /tmp where nothing runs."""
+    place = here / ODD
+    place.mkdir()
+    (here / "tiny.yaml").rename(place / "ä b.yaml")
+    environment = {"PATH": os.environ["PATH"], "LANG": "C", "LC_ALL": "C"}
+    noexec = "mount --bind /tmp /tmp && mount -o remount,bind,noexec /tmp"
+    before = f"umask 077\n{noexec if os.geteuid() == 0 else ''}"
+    done = _testbed(place, f"{command} './ä b.yaml' --results 'ö ü'", before, environment)
+    assert done.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, done.stderr
+    (report,) = place.glob("ö ü/tiny/2*/report.html")
+    assert report.stat().st_mode & 0o077 == 0
+
+
+def test_a_user_without_a_home_has_a_cache_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", nobody)
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert keep(AMPLE).exists()
+    assert kept() == AMPLE

@@ -1,0 +1,1 @@
+"""Tests of installed copies: they install from the package index."""

@@ -1,0 +1,186 @@
+"""The wheel in empty environments of the oldest and the newest Python here, by plain pip."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from testbed.installation import DISTRIBUTION, EMULATION, PROJECT, commit
+from testbed.model.errors import ExitStatus
+from testbed.results.code_version import code_version
+
+pytestmark = pytest.mark.install
+
+VERSIONS = range(11, 15)
+"""Of Python 3, those that pyproject.toml allows."""
+
+USABLE = f"import sys, ensurepip; sys.exit(not {VERSIONS.start} <= sys.version_info[1])"
+
+
+def _pythons() -> list[str]:
+    """The oldest and the newest Python on the PATH; this one where there is no other."""
+    names = [f"python3.{minor}" for minor in VERSIONS]
+    found = [name for name in names if shutil.which(name) and _run(name, "-c", USABLE)[0] == 0]
+    return sorted({found[0], found[-1]}) if found else [sys.executable]
+
+
+def _run(*command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
+    """Run a command; returns its exit status and all that it printed."""
+    hidden = {"PYTHONPATH", "VIRTUAL_ENV"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """A virtual environment, and an empty directory to call its commands in."""
+
+    path: Path
+    directory: Path
+
+    def pip(self, *arguments: str | Path) -> str:
+        """Call its pip, which must succeed."""
+        status, printed = _run(self.path / "bin/python", "-m", "pip", *arguments)
+        assert status == 0, printed
+        return printed
+
+    def testbed(self, *arguments: str) -> tuple[int, str]:
+        """Call its testbed."""
+        return _run(self.path / "bin/testbed", *arguments, cwd=self.directory)
+
+    def package(self) -> Path:
+        """Where the package is installed."""
+        (package,) = self.path.glob("lib/python*/site-packages/testbed")
+        return package
+
+
+@pytest.fixture(scope="module", params=_pythons(), ids=lambda python: Path(python).name)
+def empty(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment with pip alone."""
+    directory = tmp_path_factory.mktemp("environment")
+    environment = Environment(directory / "venv", directory / "leerer Ordner ä")
+    environment.directory.mkdir()
+    status, printed = _run(request.param, "-m", "venv", environment.path)
+    assert status == 0, printed
+    return environment
+
+
+@pytest.fixture(scope="module")
+def wheel(empty: Environment) -> Path:
+    """The wheel of this checkout, built by the environment's pip."""
+    built = empty.path / "wheel"
+    empty.pip("wheel", "-q", "--no-deps", "-w", built, PROJECT)
+    (file,) = built.glob("*.whl")
+    return file
+
+
+@pytest.fixture(scope="module")
+def base(empty: Environment, wheel: Path) -> Environment:
+    """With the wheel, without its extra."""
+    empty.pip("install", "-q", wheel)
+    return empty
+
+
+@pytest.fixture(scope="module")
+def emulating(base: Environment, wheel: Path) -> Environment:
+    """With the extra."""
+    base.pip("install", "-q", f"{wheel}[emulate]")
+    return base
+
+
+def test_it_is_for_every_system(wheel: Path) -> None:
+    assert wheel.name == f"mrc_testbed-{version(DISTRIBUTION)}-py3-none-any.whl"
+    names = zipfile.ZipFile(wheel).namelist()
+    assert not [name for name in names if name.endswith(".so") or "/tests/" in name]
+
+
+def test_the_base_needs_nothing_of_the_emulation(base: Environment) -> None:
+    installed = {package["name"] for package in json.loads(base.pip("list", "--format", "json"))}
+    assert not installed & set(EMULATION)
+
+
+def test_it_has_what_a_checkout_has(base: Environment) -> None:
+    names = {
+        kind: sorted(path.stem for path in (PROJECT / kind).glob("*.yaml"))
+        for kind in ("scenarios", "topologies")
+    }
+    listed = json.loads(base.testbed("list", "--json")[1])
+    assert {kind: [one["name"] for one in found] for kind, found in listed.items()} == names
+    for file in (PROJECT / "docs/schema").iterdir():
+        (copy,) = base.package().rglob(f"docs/schema/{file.name}")
+        assert copy.read_bytes() == file.read_bytes()
+
+
+def test_its_version_names_the_commit(base: Environment) -> None:
+    known = commit()
+    expected = "commit unknown" if known is None else f"commit {str(known['commit'])[:12]}"
+    status, printed = base.testbed("--version")
+    assert (status, printed.startswith(f"testbed {version(DISTRIBUTION)} ({expected}")) == (0, True)
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_it(base: Environment, shell: str) -> None:
+    """Commands, options, and the names of scenarios."""
+    environment = {
+        "_TESTBED_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "testbed simulate link-failure-r",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "COMP_WORDS": "testbed simulate link-failure-r",
+        "COMP_CWORD": "2",
+    }
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    _, printed = _run("env", *assignments, base.path / "bin/testbed")
+    assert "link-failure-roce" in printed
+    assert "incast" not in printed
+
+
+def test_the_base_simulates_reports_and_checks(base: Environment) -> None:
+    status, printed = base.testbed("simulate", "link-failure", "--results", "results")
+    assert status == ExitStatus.AS_EXPECTED, printed
+    (run,) = (base.directory / "results/link-failure").glob("2*")
+    assert json.loads((run / "manifest.json").read_text())["code"] == code_version()
+    (run / "report.html").unlink()
+    for command in (("report", str(run)), ("compare", str(run), str(run)), ("validate", "incast")):
+        status, printed = base.testbed(*command)
+        assert status == ExitStatus.AS_EXPECTED, printed
+    assert (run / "report.html").exists()
+    assert base.testbed("figures", "--list")[0] == ExitStatus.AS_EXPECTED
+    assert base.testbed("bench", "--list")[0] == ExitStatus.AS_EXPECTED
+
+
+def test_what_needs_the_emulation_names_the_extra(base: Environment) -> None:
+    for command in (("run", "link-failure"), ("doctor",), ("shell", "clos-tiny")):
+        status, printed = base.testbed(*command)
+        assert status == ExitStatus.MACHINE_CANNOT
+        assert f"pip install '{DISTRIBUTION}[emulate]'" in printed
+
+
+@pytest.mark.root
+def test_with_the_extra_it_emulates(emulating: Environment) -> None:
+    """Ryu included, which no pip builds; how fast the machine is does not matter."""
+    status, printed = emulating.testbed("doctor", "--json")
+    findings = {finding["name"]: finding for finding in json.loads(printed)["findings"]}
+    assert status == ExitStatus.AS_EXPECTED, printed
+    assert findings["Ryu"]["ok"]
+    assert findings["link model"]["detail"] in {"", "not tried"} or findings["link model"]["ok"]
+    options = ("--force", "--no-figures", "--json", "--set", "topology.dilation=60000")
+    status, printed = emulating.testbed("run", "link-failure", *options)
+    assert status in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, printed
+    (manifest,) = emulating.directory.glob("results/link-failure/2*/manifest.json")
+    assert json.loads(manifest.read_text())["packages"]["ryu"] == "4.34"

@@ -1,0 +1,280 @@
+"""The action for GitHub: its steps are executed here as a runner executes them."""
+
+import json
+import os
+import re
+import runpy
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from testbed.model.errors import ExitStatus
+
+ROOT = Path(__file__).parents[2]
+TESTBED = Path(sys.executable).with_name("testbed")
+
+pytestmark = pytest.mark.simulated
+
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+STEPS = ACTION["runs"]["steps"]
+EXPRESSION = re.compile(r"\$\{\{ *([\w.-]+) *\}\}")
+
+SCENARIO = """\
+name: short
+topology: clos-tiny
+duration: 2 s
+workload: {kind: write_bw, pairs: [[h0, h1]], message_size: 64 KiB}
+expect:
+  run:
+    bytes_lost: 0
+    qps_in_error: {at_least: 3}
+  flows:
+    attainable_fraction: {at_least: 0.1}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What came of the steps: the outputs of the action, what was printed, and the summary."""
+
+    status: int
+    outputs: dict[str, str]
+    printed: str
+    summary: str
+
+    @property
+    def annotations(self) -> list[str]:
+        """The workflow commands that were printed."""
+        return [line for line in self.printed.splitlines() if line.startswith("::")]
+
+
+Runner = Callable[..., Job]
+
+
+StandIn = Callable[[int], tuple[Path, Path]]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    """Makes a place of the action whose `testbed run` simulates and ends with a chosen status."""
+
+    def make(status: int) -> tuple[Path, Path]:
+        place, calls = tmp_path / "action", tmp_path / "calls"
+        binaries, scripts = place / ".venv/bin", place / "scripts"
+        binaries.mkdir(parents=True)
+        scripts.mkdir()
+        environment = Path(sys.prefix)
+        for name in ("lib", "pyvenv.cfg"):
+            (place / ".venv" / name).symlink_to(environment / name)
+        (binaries / "python").symlink_to(Path(sys.executable).resolve())
+        for name in ("ci.py", "owned.sh"):
+            (scripts / name).symlink_to(ROOT / "scripts" / name)
+        programs = {
+            scripts / "setup.sh": "exit 0",
+            binaries / "testbed": f'echo "$1 $2" >>"{calls}"\n'
+            f'[[ $1 != run ]] || {{ "{TESTBED}" simulate "${{@:2}}"; exit {status}; }}',
+        }
+        for program, text in programs.items():
+            program.write_text(f"#!/usr/bin/env bash\n{text}\n")
+            program.chmod(0o755)
+        return place, calls
+
+    return make
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    """Executes the action's steps in an empty workspace, as `bash` steps of a runner."""
+    workspace = tmp_path / "work space"
+    workspace.mkdir()
+
+    def run(
+        scenario: str = SCENARIO, able: str = "false", place: Path = ROOT, **inputs: str
+    ) -> Job:
+        (workspace / "mine.yaml").write_text(scenario)
+        given = {name: str(key["default"]) for name, key in ACTION["inputs"].items()}
+        given |= {"scenario": "mine.yaml"} | inputs
+        context = {f"inputs.{name}": text for name, text in given.items()}
+        context["github.action_path"] = str(place)
+        summary = tmp_path / "summary.md"
+        summary.touch()
+        status, printed = 0, ""
+        for number, step in enumerate(STEPS):
+            output = tmp_path / f"output-{number}"
+            output.touch()
+            environment = {name: _evaluated(text, context) for name, text in step["env"].items()}
+            script = tmp_path / f"step-{number}.sh"
+            script.write_text(step["run"])
+            done = subprocess.run(
+                ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)],
+                cwd=workspace,
+                env=os.environ
+                | {"GITHUB_ACTIONS": "true", "GITHUB_WORKSPACE": str(workspace)}
+                | {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(summary)}
+                | environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            printed += done.stdout
+            found = _outputs(output.read_text())
+            if step.get("id") == "doctor":
+                assert found["able"] in ("true", "false")
+                found["able"] = able  # whether this machine can emulate does not matter here
+            context |= {f"steps.{step.get('id')}.outputs.{name}": found[name] for name in found}
+            status = done.returncode
+            if status != 0:
+                break
+        outputs = {
+            name: _evaluated(output["value"], context) for name, output in ACTION["outputs"].items()
+        }
+        return Job(status, outputs, printed, summary.read_text())
+
+    return run
+
+
+def _outputs(text: str) -> dict[str, str]:
+    found = re.findall(r"^(.+?)<<(\w+)\n(.*?)\n\2\n", text, re.MULTILINE | re.DOTALL)
+    return {name: value for name, _, value in found}
+
+
+def _evaluated(text: str, context: dict[str, str]) -> str:
+    return EXPRESSION.sub(lambda found: context.get(found[1], ""), text)
+
+
+def test_no_input_is_a_part_of_a_shell_script() -> None:
+    for step in STEPS:
+        assert "${{" not in step["run"]
+        assert step["shell"] == "bash"
+
+
+def test_a_run_as_expected_sets_every_output(runner: Runner, tmp_path: Path) -> None:
+    """Where fabrics cannot be emulated it is simulated, and that is said."""
+    met = SCENARIO.replace("at_least: 3", "at_most: 3")
+    job = runner(met, results="my results")
+    assert job.status == 0, job.printed
+    assert (job.outputs["verdict"], job.outputs["exit-status"]) == ("trusted", "0")
+    for name in ("summary", "junit", "report"):
+        assert (tmp_path / "work space" / job.outputs[name]).is_file()
+    assert job.outputs["report"].startswith("my results/")
+    (note,) = job.annotations
+    assert note.startswith("::warning::This machine cannot emulate")
+    assert "(simulated): as expected" in job.summary
+    assert "| capability |" in job.summary
+    assert "| met | run | bytes\\_lost | exactly 0 | 0 at " in job.summary
+    assert "xychart-beta" in job.summary
+
+
+def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner) -> None:
+    job = runner(simulate="true")
+    assert (job.status, job.outputs["exit-status"]) == (1, "1")
+    line = SCENARIO.splitlines().index("    qps_in_error: {at_least: 3}") + 1
+    (missed,) = job.annotations
+    assert missed.startswith(
+        f"::error file=mine.yaml,line={line}::run: qps_in_error at least 3: 0 "
+    )
+    assert "**missed**" in job.summary
+
+
+def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> None:
+    """Of several runs the outputs are a list and a pattern; what an input expects has no line."""
+    trap = tmp_path / "trap"
+    job = runner(
+        simulate="true",
+        repeat="2",
+        seed="7",
+        set=f"description='$(touch {trap})`touch {trap}`'\nduration=1 s",
+        expect="run.bytes_corrupted={at_least: 5}",
+    )
+    assert not trap.exists()
+    assert job.status == 1
+    own = [one for one in job.annotations if "bytes_corrupted at least 5" in one]
+    assert [one[: one.index("::", 2)] for one in own] == ["::error", "::error"]
+    assert len(job.annotations) == 4
+    workspace = tmp_path / "work space"
+    assert {
+        run["seed"] for run in json.loads((workspace / job.outputs["summary"]).read_text())["done"]
+    } == {7, 8}
+    assert len(list(workspace.glob(job.outputs["junit"]))) == 2
+
+
+def test_wrong_input_is_named(runner: Runner) -> None:
+    job = runner(retries="often")
+    assert job.status == ExitStatus.WRONG_INPUT
+    assert "::error::retries: found often, expected a whole number" in job.annotations
+    job = runner(simulate="true", set="transport.nothing=1")
+    assert (job.status, job.outputs["exit-status"]) == (2, "2")
+    assert any("nothing" in one for one in job.annotations)
+
+
+@pytest.mark.parametrize(("untrusted", "status"), [("warn", 0), ("fail", 4)])
+def test_an_untrusted_run_is_repeated_and_then_warns_or_fails(
+    runner: Runner, stand_in: StandIn, untrusted: str, status: int
+) -> None:
+    place, calls = stand_in(4)
+    job = runner(place=place, able="true", retries="2", untrusted=untrusted)
+    assert calls.read_text().splitlines().count("run mine.yaml") == 3
+    assert (job.status, job.outputs["exit-status"]) == (status, "4")
+    level = "warning" if status == 0 else "error"
+    assert f"::{level}::mine.yaml: the run cannot be trusted, after 3 tries" in job.annotations
+
+
+def test_a_failed_run_is_never_repeated(runner: Runner, stand_in: StandIn) -> None:
+    place, calls = stand_in(1)
+    job = runner(place=place, able="true", retries="2")
+    assert calls.read_text().splitlines().count("run mine.yaml") == 1
+    assert (job.status, job.outputs["exit-status"]) == (1, "1")
+
+
+def test_commands_are_escaped_limited_and_the_summary_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As GitHub requires: ten annotations, and a summary of less than 1 MiB."""
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+    ci = runpy.run_path(str(ROOT / "scripts/ci.py"))
+    for _ in range(12):
+        ci["annotate"]("error", "100%\nof: a, b", tmp_path / "a,b:c.yaml", 3)
+    lines = capsys.readouterr().out.splitlines()
+    commands = [line for line in lines if line.startswith("::")]
+    assert commands == ["::error file=a%2Cb%3Ac.yaml,line=3::100%25%0Aof: a, b"] * 10
+    ci["write_summary"](["first\n", "é" * 600_000, "last\n"])
+    written = (tmp_path / "summary").read_bytes()
+    assert len(written) < 900_000
+    assert b"first" in written
+    assert b"last" in written
+    assert b"1 parts are left out" in written
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [
+        ("vendor.github-actions", "action.yml"),
+        ("vendor.github-workflows", ".github/workflows/ci.yml"),
+        ("vendor.gitlab-ci", "scripts/gitlab.yml"),
+    ],
+)
+def test_what_ci_systems_read_is_valid(schema: str, file: str) -> None:
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", schema, file]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_zizmor_finds_nothing() -> None:
+    zizmor = Path(sys.executable).with_name("zizmor")
+    command = [
+        str(zizmor),
+        "--offline",
+        "--no-progress",
+        "--strict-collection",
+        "action.yml",
+        ".github/workflows",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
