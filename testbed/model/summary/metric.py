@@ -22,15 +22,18 @@ from enum import Flag, auto
 from functools import cache
 from itertools import pairwise
 from math import inf
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetJsonSchemaHandler,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
@@ -56,6 +59,14 @@ class View(Flag):
 
 NEVER = inf
 """A time after which something happened that did not happen: worse than any. "never" in JSON."""
+
+MaybeNever = Annotated[
+    float,
+    BeforeValidator(lambda value: NEVER if value == _NEVER_IN_JSON else value),
+    PlainSerializer(lambda value: _NEVER_IN_JSON if value == NEVER else value),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"const": _NEVER_IN_JSON}]}),
+]
+"""A number that may be NEVER, as a field."""
 
 Combine = Callable[[Sequence[Value]], Value]
 """One value of those of several flows."""
@@ -331,9 +342,8 @@ class MetricGroup(BaseModel):
 
     @model_serializer(mode="wrap")
     def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = {
-            key: _NEVER_IN_JSON if value == NEVER else value for key, value in write(self).items()
-        }
+        never = {key: _NEVER_IN_JSON for key, value in self.values.items() if value == NEVER}
+        written = {**write(self), **never}  # as JSON pydantic writes infinity as null
         return dict(
             sorted(written.items(), key=lambda item: isinstance(item[1], dict | list | tuple))
         )

@@ -9,6 +9,7 @@ from testbed.model.summary.flows import FlowSummary
 from testbed.model.summary.metric import (
     Comparison,
     Count,
+    MaybeNever,
     MetricGroup,
     Number,
     OptionalNumber,
@@ -228,7 +229,8 @@ class Expectation(_Record):
         figure: the metric's key in `summary.json`.
         bound: the bound in words.
         where: the flow, fault, ... with the worst value; empty if nothing was measured.
-        value: the worst value; None if it does not exist there, or if nothing was measured.
+        value: the worst value, of which NEVER is the worst; None if it does not exist there, or if
+            nothing was measured.
         holds: whether all values meet the bound; not where nothing was measured.
     """
 
@@ -236,7 +238,7 @@ class Expectation(_Record):
     figure: str
     bound: str
     where: str
-    value: float | None
+    value: MaybeNever | None
     holds: bool
 
 
@@ -281,3 +283,7 @@ class Summary(MetricGroup):
     def as_expected(self) -> bool:
         """Whether every expectation holds."""
         return all(expectation.holds for expectation in self.expectations)
+
+    def usable(self, *, require_trusted: bool) -> bool:
+        """Whether its metrics may be judged: it is trusted, or degraded where that is enough."""
+        return self.verdict == "trusted" or (self.verdict == "degraded" and not require_trusted)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
@@ -87,5 +87,8 @@ def outcome(expectation: Expectation) -> str:
     """The worst value of what was expected, in words, or why there is none."""
     if not expectation.where:
         return f"not measured: {SCOPES[expectation.scope].absent}"
-    value = "none" if expectation.value is None else f"{expectation.value:.4g}"
-    return f"{value} at {expectation.where}"
+    if expectation.value is None:
+        return f"no value at {expectation.where}"
+    if expectation.value == NEVER:
+        return f"never happened at {expectation.where}"
+    return f"{expectation.value:.4g} at {expectation.where}"

@@ -9,6 +9,7 @@ import polars as pl
 
 import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.model.summary.unit import FINE_PERCENT
 from testbed.model.units import NS_PER_S, show_size
@@ -23,6 +24,12 @@ MAX_LINKS = 8
 """Rows of the table of links, beside those with a fault."""
 
 
+def _figure(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return "never" if value == NEVER else f"{value:.4g}"
+
+
 def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
     """The report as HTML. Whatever the run recorded is escaped."""
     events = _ev_events(data)
@@ -31,7 +38,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         number=number,
         size=show_size,
         percent=FINE_PERCENT.form,
-        figure=lambda value: DASH if value is None else f"{value:.4g}",
+        figure=_figure,
         facts=partial(facts, t0_ns=data.run.t0_ns),
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
