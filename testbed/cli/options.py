@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and checks of their values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,10 +28,12 @@ def _shipped_topologies() -> list[str]:
     return list(files_in(TOPOLOGIES))
 
 
-ScenarioName = Annotated[
-    str,
+ScenarioNames = Annotated[
+    list[str],
     typer.Argument(
-        metavar="SCENARIO", help="A scenario's name or file.", autocompletion=_shipped_scenarios
+        metavar="SCENARIO...",
+        help="Names or files of scenarios; several are compared.",
+        autocompletion=_shipped_scenarios,
     ),
 ]
 TopologyName = Annotated[
@@ -50,6 +52,13 @@ Pcap = Annotated[
 NoFigures = Annotated[
     bool,
     typer.Option("--no-figures", help="No figures and no report: testbed report makes them later."),
+]
+REQUIRE_TRUSTED = "--require-trusted"
+RequireTrusted = Annotated[
+    bool,
+    typer.Option(
+        REQUIRE_TRUSTED, help="Take a degraded run for an error, too: exit status 4, for CI."
+    ),
 ]
 Results = Annotated[
     Path, typer.Option("--results", metavar="DIR", help="The directory of all results.")
@@ -77,6 +86,19 @@ def require_links(topology: "Topology", names: list[str]) -> None:
     from testbed.model.fabric.names import unknown_link
 
     raise_any(unknown_link(topology, "--pcap", name) for name in names)
+
+
+def require_labels(labels: Sequence[str], count: int, things: str) -> None:
+    """Check the names that `--label` gives, if any: one for each of several things.
+
+    Raises:
+        InputError: there are fewer or more, or two are equal.
+    """
+    if len(labels) not in (0, count):
+        expected = f"one for each of the {count} {things}"
+        raise InputError.of("--label", f"{len(labels)} names", expected)
+    if len({*labels}) < len(labels):
+        raise InputError.of("--label", ", ".join(labels), "different names")
 
 
 @contextmanager

@@ -18,14 +18,18 @@ if TYPE_CHECKING:
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
 
-def exit_status(summary: "Summary") -> ExitStatus:
+def exit_status(summary: "Summary", *, require_trusted: bool = False) -> ExitStatus:
     """What a finished run means: lost or corrupted data fails it, whatever else it shows.
 
     Expectations count only in a run that can be trusted.
+
+    Args:
+        summary: the run's.
+        require_trusted: whether a degraded run counts as one that cannot be trusted.
     """
     if not summary.integrity.intact:
         return ExitStatus.FAILED
-    if summary.verdict == "invalid":
+    if not summary.usable(require_trusted=require_trusted):
         return ExitStatus.UNTRUSTED
     if not summary.as_expected:
         return ExitStatus.FAILED
@@ -33,10 +37,15 @@ def exit_status(summary: "Summary") -> ExitStatus:
 
 
 def end_with(
-    summary: "Summary", directory: "RunDirectory", *, drawn: bool, as_json: bool
+    summary: "Summary",
+    directory: "RunDirectory",
+    *,
+    drawn: bool,
+    as_json: bool,
+    require_trusted: bool,
 ) -> NoReturn:
     """Show a finished run, to people or to a program, and end the command with its status."""
-    status = exit_status(summary)
+    status = exit_status(summary, require_trusted=require_trusted)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(status)}
         print_json({**run, "summary": summary.model_dump(mode="json")})

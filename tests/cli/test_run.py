@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from testbed.experiment.experiment import Experiment
-from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
+from testbed.model.summary.metric import NEVER
 
 from .conftest import Call
 
@@ -154,7 +155,7 @@ def test_without_figures_a_run_says_how_to_come_to_them(
     play()
     monkeypatch.setattr(
         "testbed.results.analyse.analyse",
-        lambda _, drawn: pytest.fail("drawn") if drawn else _summary(),
+        lambda _, drawn, **_options: pytest.fail("drawn") if drawn else _summary(),
     )
     monkeypatch.setattr("testbed.sim.simulate", _records)
     called = call(command, "link-failure", "--no-figures")
@@ -207,6 +208,26 @@ def test_the_exit_status_says_what_a_run_came_to(
     (directory,) = _run_directories()
     assert call("report", str(directory)).status == status
     assert call("report", "results/link-failure").status == status
+
+
+def test_a_degraded_run_is_an_error_where_trust_is_required(call: Call, play: Play) -> None:
+    play(summary=_summary(verdict="degraded", reasons=("busy",), expectations=(MISSED,)))
+    assert call("run", "link-failure").status == ExitStatus.FAILED
+    assert call("run", "link-failure", "--require-trusted").status == ExitStatus.UNTRUSTED
+    assert call("report", "results/link-failure").status == ExitStatus.FAILED
+    report = call("report", "results/link-failure", "--require-trusted")
+    assert report.status == ExitStatus.UNTRUSTED
+    play()
+    assert call("run", "link-failure", "--require-trusted").status == ExitStatus.AS_EXPECTED
+
+
+def test_a_metric_that_never_came_about_says_so(call: Call, play: Play) -> None:
+    times = dict.fromkeys(("recovery_ms", "recovery_rtt", "recovery_real_us"), NEVER)
+    (fault,) = _summary().faults
+    play(summary=_summary(faults=(fault.model_copy(update=times),)))
+    called = call("run", "link-failure", "--json")
+    (written,) = json.loads(called.out)["summary"]["faults"]
+    assert {written[key] for key in times} == {"never"}
 
 
 def test_json_is_all_that_stdout_holds(call: Call, play: Play) -> None:

@@ -33,8 +33,8 @@ class Unit:
 
 NUMBER = Unit("")
 COUNT = Unit("", str)
-PERCENT = Unit("", "{:.1%}".format)
-FINE_PERCENT = Unit("", "{:.3%}".format)
+PERCENT = Unit("", "{:.1%}".format, compared=("%", 0.01))
+FINE_PERCENT = Unit("", "{:.3%}".format, compared=("%", 0.01))
 BYTES = Unit("B", show_size, scaled=True, compared=("B", 1))
 RATE = Unit("bit/s", show_rate, scaled=True, compared=("Mbit/s", 1e6))
 SECONDS = Unit("s", "{:.2f}".format, compared=("s", 1))

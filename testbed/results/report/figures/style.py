@@ -111,15 +111,35 @@ def _mark(figure: Figure, summary: Summary) -> None:
     kind = "simulated run" if summary.simulated else "run"
     if summary.verdict != "trusted":
         reason = f": {summary.reasons[0]}" if summary.reasons else ""
-        figure.suptitle(
-            textwrap.fill(f"{summary.verdict} {kind}".upper() + reason, MARK_COLUMNS),
-            fontsize=7.5,
-            fontweight="bold",
-            color="white",
-            bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
-        )
+        _banner(figure, f"{summary.verdict} {kind}".upper() + reason)
     elif summary.simulated:
         figure.suptitle(kind, fontsize=7.5, fontstyle="italic", color=GREY)
+
+
+def mark(figure: Figure, summaries: Sequence[Summary]) -> None:
+    """Mark a figure of several runs if any of them are simulated or not trusted."""
+    count = len(summaries)
+    simulated = sum(summary.simulated for summary in summaries)
+    untrusted = sum(summary.verdict != "trusted" for summary in summaries)
+    words = [
+        f"{number} of {count} runs {what}" if number < count else f"all runs {what}"
+        for number, what in ((simulated, "simulated"), (untrusted, "not trusted"))
+        if number
+    ]
+    if untrusted:
+        _banner(figure, ", ".join(words).upper())
+    elif words:
+        figure.suptitle(words[0], fontsize=7.5, fontstyle="italic", color=GREY)
+
+
+def _banner(figure: Figure, text: str) -> None:
+    figure.suptitle(
+        textwrap.fill(text, MARK_COLUMNS),
+        fontsize=7.5,
+        fontweight="bold",
+        color="white",
+        bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
+    )
 
 
 def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
