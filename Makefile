@@ -7,6 +7,8 @@ SCENARIO ?= link-failure
 RESULTS ?= results
 FIG ?=
 ARGS ?=
+SYSTEM ?= debian12
+ARCH ?= amd64
 # A process a CPU; whole files, in the order of tests/conftest.py.
 PROCESSES := -n auto --dist loadfile --no-loadscope-reorder
 
@@ -63,6 +65,11 @@ figures: setup ## make the paper's figures and a report of them (root); FIG=9a: 
 .PHONY: figures-full
 figures-full: setup ## the same emulated and simulated, the large ones too, three seeds each (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed figures $(FIG) --full --results "$(RESULTS)" $(ARGS)
+
+.PHONY: test-vm
+test-vm: setup ## test the kernel of SYSTEM=debian12|debian13|newest in a virtual machine, ARCH=amd64|arm64 (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/python scripts/vm/test_vm.py "$(SYSTEM)" "$(ARCH)" \
+	  --results "$(RESULTS)" $(ARGS)
 
 .PHONY: image
 image: ## make the container image mrc-testbed with podman or docker (scripts/image.sh has the settings)

@@ -8,22 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from testbed import fast
+from testbed import fast, mrc
 from testbed.bench.figure import Figure, no_target
 from testbed.bench.setting import Setting
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.mrc import (
-    Arrival,
-    Demux,
-    EvEntry,
-    EvProfile,
-    MemoryRegion,
-    MemoryTable,
-    PortAttributes,
-    QueuePair,
-    decode,
-)
 from testbed.mrc.constants import ECT0, NS_PER_S
 
 PLANES, PATHS = 4, 4
@@ -61,7 +50,7 @@ def core(setting: Setting) -> list[Figure]:
 def packet_ns() -> dict[str, float]:
     """CPU time of each step, in ns per data packet."""
     sender, receiver = _queue_pair(0), _queue_pair(1)
-    demux = Demux(sender.config.local_address, sender.config.dscp)
+    demux = mrc.Demux(sender.config.local_address, sender.config.dscp)
     demux.add(sender)
     payload = memoryview(bytes(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU))
     laps, before = _Laps(), 0
@@ -76,17 +65,17 @@ def packet_ns() -> dict[str, float]:
             datagrams = sender.transmit(sent_ns, ROUND)
         on_the_wire = [datagram.join() for datagram in datagrams]  # sendmmsg's work
         with laps.step(DECODE):
-            packets = [decode(data) for data in on_the_wire]
+            packets = [mrc.decode(data) for data in on_the_wire]
         with laps.step(RESPONDER):
-            arrival = Arrival(ECT0, datagrams[0].dscp, placed_ns)
+            arrival = mrc.Arrival(ECT0, datagrams[0].dscp, placed_ns)
             for packet in packets:
                 receiver.receive(packet, arrival)
             receiver.events()
         with laps.step(SACKS):
             for sack in receiver.transmit(placed_ns, 0):
-                answer = demux.receive(sack.join(), Arrival(sack.ecn, sack.dscp, known_ns))
+                answer = demux.receive(sack.join(), mrc.Arrival(sack.ecn, sack.dscp, known_ns))
                 if answer is not None:  # to a probe of the path that SACKs take
-                    receiver.receive(decode(answer.datagram.join()), arrival)
+                    receiver.receive(mrc.decode(answer.datagram.join()), arrival)
             sender.events()
             sender.poll_cq()
     count = sender.counters.data_sent - before
@@ -106,23 +95,23 @@ class _Laps:
         self.spent_ns[name] += time.thread_time_ns() - began_ns
 
 
-def _queue_pair(side: int) -> QueuePair:
+def _queue_pair(side: int) -> mrc.QueuePair:
     """One end of the connection, with memory for a message."""
-    memory = MemoryTable()
+    memory = mrc.MemoryTable()
     room = bytearray(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU)
-    memory.register(MemoryRegion(RKEY, VA, memoryview(room)))
+    memory.register(mrc.MemoryRegion(RKEY, VA, memoryview(room)))
     evs = (
-        EvEntry(ev_for_path(Path(plane, t1)), plane, path_key=(plane, t1), active=True)
+        mrc.EvEntry(ev_for_path(Path(plane, t1)), plane, path_key=(plane, t1), active=True)
         for t1 in range(PATHS)
         for plane in range(PLANES)
     )
     window = ROUND * PAYLOAD_MTU
-    port = PortAttributes(ADDRESSES[side], PAYLOAD_MTU, RTT_NS, window * 8 * NS_PER_S // RTT_NS)
+    port = mrc.PortAttributes(ADDRESSES[side], PAYLOAD_MTU, RTT_NS, window * 8 * NS_PER_S // RTT_NS)
     config = port.qp_config(
         qpn=16 + side,
         peer_qpn=17 - side,
         peer_address=ADDRESSES[1 - side],
-        ev_profile=EvProfile(tuple(evs)),
+        ev_profile=mrc.EvProfile(tuple(evs)),
         cwnd=window,
     )
-    return QueuePair(config, memory)
+    return mrc.QueuePair(config, memory)

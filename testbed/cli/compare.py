@@ -15,8 +15,7 @@ def compare(
         typer.Argument(metavar="RUN", help="Directories of runs or of series (--repeat)."),
     ],
     output: Annotated[
-        Path,
-        typer.Option("-o", "--output", metavar="FILE", help="Where to write the report."),
+        Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the report.")
     ] = Path("results/comparison/report.html"),
     label: Annotated[
         list[str] | None,

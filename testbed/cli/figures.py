@@ -5,16 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from testbed.cli import screen
 from testbed.cli.options import Json, Results
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
-from testbed.cli.screen import (
-    print_error,
-    print_json,
-    ruled_table,
-    showing_progress,
-    stderr,
-    stdout,
-)
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
@@ -100,27 +93,27 @@ def figures(
     directory = results / _DIRECTORY
     planned = plan(chosen, directory, forms, seeds=count, again=again, machine=machine)
     if list_:
-        stdout().print(_requirements(chosen, planned))
+        screen.stdout().print(_requirements(chosen, planned))
         return
     executor = LocalExecutor(directory)
-    stderr().print(_outlook(planned, executor, policy.seconds))
+    screen.stderr().print(_outlook(planned, executor, policy.seconds))
     with (
         signals_stop(),
         reporting_how_to_resume("the same command"),
-        showing_progress() as progress,
+        screen.showing_progress() as progress,
     ):
         outcomes = reproduce(chosen, planned, executor, progress, policy)
     if as_json:
-        print_json([outcome.model_dump(mode="json") for outcome in outcomes])
+        screen.print_json([outcome.model_dump(mode="json") for outcome in outcomes])
     else:
-        stdout().print(_table(chosen, outcomes))
-        stdout().print(_counts(outcomes))
+        screen.stdout().print(_table(chosen, outcomes))
+        screen.stdout().print(_counts(outcomes))
         from testbed.model.run_files.layout import REPORT
 
-        stdout().print(f"report: {directory / REPORT}")
+        screen.stdout().print(f"report: {directory / REPORT}")
     for outcome in outcomes:
         for name, why in outcome.failures.items():
-            print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
+            screen.print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
     raise typer.Exit(_status(outcomes))
 
 
@@ -162,7 +155,7 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
     from testbed.campaign.progress import in_words
 
     headings = ("runs", "time", "dilation", "of the CPUs", "million packet-hops")
-    table = ruled_table("figure", "what", "how", numbers=headings)
+    table = screen.ruled_table("figure", "what", "how", numbers=headings)
     titles = {figure.number: figure.text.title for figure in chosen}
     for (number, form), runs in planned.runs.items():
         dilations = sorted({run.scenario.topology.dilation for run in runs})
@@ -197,7 +190,7 @@ def _counts(outcomes: "Sequence[Outcome]") -> str:
 
 def _table(chosen: "Sequence[PaperFigure]", outcomes: "Sequence[Outcome]") -> "Table":
     """Every check of every figure, and the state of each figure."""
-    table = ruled_table("figure", "how", "what", numbers=("measured", "must be", "holds"))
+    table = screen.ruled_table("figure", "how", "what", numbers=("measured", "must be", "holds"))
     titles = {figure.number: figure.text.title for figure in chosen}
     for outcome in outcomes:
         holds = f"{outcome.holds}, {outcome.doubt}" if outcome.doubt else outcome.holds

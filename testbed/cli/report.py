@@ -12,8 +12,7 @@ from testbed.cli.summary import exit_status, show
 
 def report(
     run_directory: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="A run's directory, or its scenario's."),
+        Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
     ],
     require_trusted: RequireTrusted = False,
     as_json: Json = False,

@@ -5,18 +5,7 @@ import os
 import time
 from typing import Any
 
-from testbed.controller._ryu import (
-    DEAD,
-    MAIN,
-    HubClock,
-    RyuApp,
-    events,
-    hub,
-    ofproto,
-    on,
-    serve,
-    wait_readable,
-)
+from testbed.controller import _ryu
 from testbed.controller.actuators.endpoint import EndpointActuator
 from testbed.controller.actuators.link import LinkActuator
 from testbed.controller.actuators.openflow import OpenFlowActuator
@@ -36,17 +25,17 @@ RECONNECT_TIMEOUT_S = 3.0
 """How long a fault waits for a switch that has gone; Open vSwitch tries again every second."""
 
 REPLIES = [
-    events.EventOFPBarrierReply,
-    events.EventOFPPortDescStatsReply,
-    events.EventOFPFlowStatsReply,
-    events.EventOFPPortStatus,
-    events.EventOFPErrorMsg,
+    _ryu.events.EventOFPBarrierReply,
+    _ryu.events.EventOFPPortDescStatsReply,
+    _ryu.events.EventOFPFlowStatsReply,
+    _ryu.events.EventOFPPortStatus,
+    _ryu.events.EventOFPErrorMsg,
 ]
 
 log = logging.getLogger("testbed.controller")
 
 
-class Controller(RyuApp):
+class Controller(_ryu.RyuApp):
     """Owns the faults of one run.
 
     With wires it waits for the switch and installs their flows at every connection; without wires
@@ -57,7 +46,7 @@ class Controller(RyuApp):
         status: the exit status of its process.
     """
 
-    OFP_VERSIONS = (ofproto.OFP_VERSION,)
+    OFP_VERSIONS = (_ryu.ofproto.OFP_VERSION,)
 
     def __init__(
         self, *args: Any, plan: ControllerPlan, channel: Channel, links: LinkControl, **kwargs: Any
@@ -77,28 +66,28 @@ class Controller(RyuApp):
         self._channel = channel
         self._socket = plan.run_directory / SOCKET
         self._session: Session | None = None
-        self._connected = hub.Event()
+        self._connected = _ryu.hub.Event()
         self._is_ready = False
-        clock = HubClock()
+        clock = _ryu.HubClock()
         self._flow_cache = FlowCache(plan.switch_directory)
         self._endpoints = EndpointActuator(clock, self._before_kill)
         self._wires = OpenFlowActuator(
             plan.openflow_wires, self._present_session, self._flow_cache.purge, links, clock
         )
         on_links = LinkActuator(links, clock, plan.wires)
-        places = Places(self._wires, on_links, self._endpoints, plan.wires, hub.Semaphore)
+        places = Places(self._wires, on_links, self._endpoints, plan.wires, _ryu.hub.Semaphore)
         self._player = FaultPlayer(plan, places, links, clock, self._report)
 
     def start(self) -> Any:
         """Start to handle events and commands; return the green thread of the commands."""
         super().start()
-        return hub.spawn(self._follow)
+        return _ryu.hub.spawn(self._follow)
 
     # --- the experiment -------------------------------------------------------------------
 
     def _follow(self) -> None:
         """Follow the experiment's commands until it stops the controller, or ends."""
-        for message in self._channel.messages(wait_readable):
+        for message in self._channel.messages(_ryu.wait_readable):
             log.info("received %s", message)
             if not self._handle_command(message):
                 break
@@ -113,7 +102,7 @@ class Controller(RyuApp):
                 self._get_ready()
             case {"start": int(t0_ns), "endpoints": dict(pids)}:
                 self._endpoints.pids = {**pids, CONTROLLER: os.getpid()}
-                hub.spawn(self._play, t0_ns)
+                _ryu.hub.spawn(self._play, t0_ns)
             case {"heal": True}:
                 self._player.heal_by_hand()
                 self._channel.send({"healed": True})
@@ -125,7 +114,7 @@ class Controller(RyuApp):
 
     def _get_ready(self) -> None:
         """Prepare for the faults of a fabric that is built; listen to the user and the switch."""
-        hub.spawn(serve, self._socket, LiveControl(self._plan.topology, self._player))
+        _ryu.hub.spawn(_ryu.serve, self._socket, LiveControl(self._plan.topology, self._player))
         self._player.open_links()
         if self._plan.wires:
             self._channel.send({"listening": self._plan.port})
@@ -150,13 +139,13 @@ class Controller(RyuApp):
             raise SwitchError(f"the switch is not connected, for {RECONNECT_TIMEOUT_S:g} s")
         return self._session
 
-    @on(events.EventOFPStateChange, MAIN, DEAD)
+    @_ryu.on(_ryu.events.EventOFPStateChange, _ryu.MAIN, _ryu.DEAD)
     def _state_changed(self, event: Any) -> None:
         """A switch has completed its handshake, or has gone."""
-        if event.state == MAIN:
+        if event.state == _ryu.MAIN:
             session = Session(event.datapath)
             self._session = session
-            hub.spawn(self._adopt, session)
+            _ryu.hub.spawn(self._adopt, session)
         elif self._session is not None and self._session.datapath is event.datapath:
             log.warning("the switch disconnected")
             self._connected.clear()
@@ -179,7 +168,7 @@ class Controller(RyuApp):
             self._is_ready = True
             self._channel.send({"ready": True, "datapath": f"{session.datapath.id:016x}"})
 
-    @on(REPLIES, MAIN)
+    @_ryu.on(REPLIES, _ryu.MAIN)
     def _replied(self, event: Any) -> None:
         if self._session is not None and self._session.datapath is event.msg.datapath:
             self._session.receive(event.msg)

@@ -32,14 +32,14 @@ class Endpoint:
             plan: the host's part in the run.
             channel: to the run's first process, for commands and answers.
         """
-        topology = plan.topology
+        topology = plan.scenario.topology
         self._rtt_timeout_s = rtt_timeout_s(topology)
         self._channel = channel
         self._nic = Nic(topology, plan.host, topology.propagation_rtt_ns // TICKS_PER_RTT)
         self._sample_ns = topology.propagation_rtt_ns // SAMPLES_PER_RTT
         start = now_ns()
         self._tables = Tables(plan.raw_directory, plan.host.name)
-        block = Block(plan.seed, slot_bytes(plan.longest_bytes))
+        block = Block(plan.scenario.seed, slot_bytes(plan.scenario.longest_bytes))
         self._traffic = Traffic(plan, _stack(plan), block, self._tables, self._nic.send, start)
         monitor = PortMonitor.of(topology, plan.host)
         self._loop = EventLoop(self._nic, monitor, self._traffic)
@@ -153,8 +153,8 @@ class Endpoint:
 
 def _stack(plan: EndpointPlan) -> Stack:
     """The stack of the plan's transport: the kernel's or this process's."""
-    if isinstance(plan.transport, Tcp | Mptcp):
-        return kernel_stack(plan, plan.transport)
+    if isinstance(plan.scenario.transport, Tcp | Mptcp):
+        return kernel_stack(plan, plan.scenario.transport)
     return sans_io_stack(plan)
 
 

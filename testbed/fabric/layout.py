@@ -77,10 +77,7 @@ class Layout:
         number = self.wires.index(link)
         first = self._first_spare_ifindex + 2 * len(self.topology.switches) + 2 * number
         lower, upper = self.topology.links[link].ports
-        return (
-            Port(lower.node, f"w{number}a", first),
-            Port(upper.node, f"w{number}b", first + 1),
-        )
+        return (Port(lower.node, f"w{number}a", first), Port(upper.node, f"w{number}b", first + 1))
 
     @cached_property
     def device_names(self) -> dict[int, str]:

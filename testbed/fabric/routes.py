@@ -308,10 +308,7 @@ def _encap_attributes(action: Seg6LocalAction | Encapsulation) -> list[tuple[str
             ("SEG6_LOCAL_FLV_LCNODE_FN_BITS", action.node_bits),
         ]
         attributes.append(("SEG6_LOCAL_FLAVORS", {"attrs": flavours}))
-    return [
-        ("RTA_ENCAP_TYPE", LWTUNNEL_ENCAP_SEG6_LOCAL),
-        ("RTA_ENCAP", {"attrs": attributes}),
-    ]
+    return [("RTA_ENCAP_TYPE", LWTUNNEL_ENCAP_SEG6_LOCAL), ("RTA_ENCAP", {"attrs": attributes})]
 
 
 # --- read back --------------------------------------------------------------------------------

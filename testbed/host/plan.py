@@ -12,9 +12,8 @@ from testbed.model.fabric.nodes import Link, Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.flows import flows_of
 from testbed.model.scenario import Scenario
-from testbed.model.transport import Roce, Tcp, Transport
+from testbed.model.transport import Roce, Tcp
 from testbed.model.units import NS_PER_S
-from testbed.model.workload import Workload
 from testbed.mrc.constants import FIRST_QPN
 
 TICKS_PER_RTT = 40
@@ -56,25 +55,17 @@ class EndpointPlan:
     """One host's part in a run.
 
     Attributes:
-        topology: the fabric.
-        transport: the transport of all its queue pairs.
-        workload: the workload of the run.
+        scenario: what is run; its seed chooses content and the order of EVs.
         host: the host.
         qps: its queue pairs.
-        longest_bytes: the longest message of any flow.
-        seed: the run's seed; it chooses content and the order of EVs.
         raw_directory: the directory of the records while the run lasts.
         serialised: whether a link forwards a packet when its last bit has left, as real links do.
             The kernel's forward it with its first bit, on an idle link.
     """
 
-    topology: Topology
-    transport: Transport
-    workload: Workload
+    scenario: Scenario
     host: Node
     qps: tuple[QpPlan, ...]
-    longest_bytes: int
-    seed: int
     raw_directory: Path
     serialised: bool
 
@@ -86,7 +77,7 @@ def plan_endpoints(
 
     The other arguments are fields of `EndpointPlan`.
     """
-    topology, transport, seed = scenario.topology, scenario.transport, scenario.seed
+    topology, transport = scenario.topology, scenario.transport
     numbers = {(flow.src, flow.dst, flow.lane): flow.number for flow in flows_of(scenario)}
     qpns: dict[Node, count[int]] = defaultdict(lambda: count(FIRST_QPN))
     qps: dict[Node, list[QpPlan]] = defaultdict(list)
@@ -101,22 +92,12 @@ def plan_endpoints(
                     peer_qpn=peer_qpn,
                     sends=numbers.get((host, peer, lane)),
                     receives=numbers.get((peer, host, lane)),
-                    evs=transport.choose_evs(topology, host, peer, lane=lane, seed=seed),
+                    evs=transport.choose_evs(topology, host, peer, lane=lane, seed=scenario.seed),
                     moves=_moves(scenario, host, peer, lane),
                 )
             )
     return {
-        host: EndpointPlan(
-            topology=topology,
-            transport=transport,
-            workload=scenario.workload,
-            host=host,
-            qps=tuple(host_qps),
-            longest_bytes=scenario.longest_bytes,
-            seed=seed,
-            raw_directory=raw_directory,
-            serialised=serialised,
-        )
+        host: EndpointPlan(scenario, host, tuple(host_qps), raw_directory, serialised)
         for host, host_qps in qps.items()
     }
 

@@ -16,41 +16,28 @@ from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.transport import Mrc, Roce
-from testbed.mrc import (
-    Arrival,
-    Completion,
-    Datagram,
-    Event,
-    EvProfile,
-    MemoryTable,
-    Nscc,
-    Outbound,
-    QpSample,
-    QueuePair,
-    ReceiveCompletion,
-)
 from testbed.workloads.messages import Poster
 
 
 class ReliableQp(Poster, Protocol):
     """The methods of every transport's queue pair; `mrc.QueuePair` describes them. Times in ns."""
 
-    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+    def transmit(self, now_ns: int, limit: int) -> list[mrc.Datagram]:
         """What to send now, at most `limit` data packets."""
 
     def next_deadline(self) -> int | None:
         """When `transmit` must be called even if nothing arrives."""
 
-    def poll_cq(self) -> Sequence[Completion]:
+    def poll_cq(self) -> Sequence[mrc.Completion]:
         """The messages that have completed since the last call."""
 
-    def poll_recv_cq(self) -> Sequence[ReceiveCompletion]:
+    def poll_recv_cq(self) -> Sequence[mrc.ReceiveCompletion]:
         """The peer's WRITEs with immediate that have completed since the last call."""
 
-    def events(self) -> Sequence[Event]:
+    def events(self) -> Sequence[mrc.Event]:
         """What has happened since the last call."""
 
-    def sample(self) -> QpSample:
+    def sample(self) -> mrc.QpSample:
         """The state of the requester."""
 
 
@@ -60,7 +47,7 @@ class Demux(Protocol):
     def add(self, qp: Any) -> None:
         """Let a queue pair of this transport receive."""
 
-    def receive(self, data: memoryview, arrival: Arrival) -> Outbound | None:
+    def receive(self, data: memoryview, arrival: mrc.Arrival) -> mrc.Outbound | None:
         """Take in an inner packet; returns what to answer at once, if anything."""
 
     def refused(self) -> dict[str, int]:
@@ -78,7 +65,7 @@ class Stack:
     """
 
     demux: Demux
-    open_qp: Callable[[QpPlan, MemoryTable], ReliableQp]
+    open_qp: Callable[[QpPlan, mrc.MemoryTable], ReliableQp]
 
 
 def sans_io_stack(plan: EndpointPlan) -> Stack:
@@ -87,14 +74,15 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
     Raises:
         ValueError: the transport of the plan runs in the kernel.
     """
-    match plan.transport:
+    scenario = plan.scenario
+    match scenario.transport:
         case Mrc():
-            demux = mrc.Demux(nic_address(plan.topology, plan.host).packed, mrc.DscpClasses())
-            return Stack(demux, partial(_open_mrc, plan, plan.transport))
+            demux = mrc.Demux(nic_address(scenario.topology, plan.host).packed, mrc.DscpClasses())
+            return Stack(demux, partial(_open_mrc, plan, scenario.transport))
         case Roce():
-            return Stack(roce.Demux(), partial(_open_roce, plan, plan.transport))
+            return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
         case _:
-            raise ValueError(f"{plan.transport.kind} runs in the kernel only")
+            raise ValueError(f"{scenario.transport.kind} runs in the kernel only")
 
 
 @runtime_checkable
@@ -116,33 +104,35 @@ def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
-def _open_mrc(plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: MemoryTable) -> QueuePair:
-    topology = plan.topology
+def _open_mrc(
+    plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: mrc.MemoryTable
+) -> mrc.QueuePair:
+    topology = plan.scenario.topology
     port = port_attributes(topology, plan.host)
     config = port.qp_config(
         qpn=qp.qpn,
         peer_qpn=qp.peer_qpn,
         peer_address=nic_address(topology, qp.peer).packed,
-        ev_profile=EvProfile(
+        ev_profile=mrc.EvProfile(
             entries=ev_entries(qp.evs),
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray == "adaptive",
         ),
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
-        seed=plan.seed + qp.lane,
+        seed=plan.scenario.seed + qp.lane,
     )
     config = replace(config, ecn_skip=parameters.ecn_skip, go_back=parameters.repair == "go-back")
     if parameters.congestion != "nscc":
-        return QueuePair(config, memory)
+        return mrc.QueuePair(config, memory)
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
-    return QueuePair(config, memory, Nscc(port.cc_profile(path_rtt_ns)))
+    return mrc.QueuePair(config, memory, mrc.Nscc(port.cc_profile(path_rtt_ns)))
 
 
 def _open_roce(
-    plan: EndpointPlan, parameters: Roce, qp: QpPlan, memory: MemoryTable
+    plan: EndpointPlan, parameters: Roce, qp: QpPlan, memory: mrc.MemoryTable
 ) -> roce.RoceQp:
-    topology, (ev,) = plan.topology, qp.evs
+    topology, (ev,) = plan.scenario.topology, qp.evs
     config = roce.RoceConfig(
         qpn=qp.qpn,
         peer_qpn=qp.peer_qpn,

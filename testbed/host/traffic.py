@@ -100,14 +100,14 @@ class Traffic:
         self._launch = launch
         self._memory = MemoryTable()
         self._block = block
-        self._slots = Slots(slot_bytes(plan.longest_bytes), plan.workload.depth)
+        self._slots = Slots(slot_bytes(plan.scenario.longest_bytes), plan.scenario.workload.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
         self._turns = list(self.connections.values())
         senders = (connection.sender for connection in self._turns)
         self.senders = {sender.flow: sender for sender in senders if sender is not None}
         self._program = program_of(
-            plan.workload,
-            plan.topology,
+            plan.scenario.workload,
+            plan.scenario.topology,
             plan.host.name,
             [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
             [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
@@ -132,7 +132,7 @@ class Traffic:
             region = slots.region(plan.receives)
             self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
-        peer = nic_address(self._plan.topology, plan.peer).packed
+        peer = nic_address(self._plan.scenario.topology, plan.peer).packed
         return Connection(plan, qp, peer, sender, checker)
 
     # --- the workload -------------------------------------------------------------------------
@@ -194,7 +194,7 @@ class Traffic:
 
     def deny(self, directions: frozenset[str], now_ns: int) -> None:
         """Have MRC avoid exactly the EVs whose paths cross one of these link directions."""
-        topology, host = self._plan.topology, self._plan.host
+        topology, host = self._plan.scenario.topology, self._plan.host
         for connection in self._turns:
             plan, qp = connection.plan, connection.qp
             if isinstance(qp, QueuePair):
@@ -322,7 +322,7 @@ class Traffic:
             self._tables.arrivals(arrived)
 
     def _plane(self, connection: Connection, ev: int) -> int:
-        path = path_of_ev(self._plan.topology, connection.plan.peer, self._plan.host, ev)
+        path = path_of_ev(self._plan.scenario.topology, connection.plan.peer, self._plan.host, ev)
         connection.planes[ev] = path.plane
         return path.plane
 

@@ -2,43 +2,37 @@
 
 from collections.abc import Iterator, Sequence
 
+from testbed.model import workload as model
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import unknown_host
 from testbed.model.fabric.topology import Topology
-from testbed.model.workload import (
-    Collective,
-    Connections,
-    Incast,
-    Permutation,
-    Workload,
-    WriteBw,
-    members,
-)
 
 _FEWEST_MEMBERS = 2
 
 
-def workload_problems(topology: Topology, workload: Workload) -> Iterator[Problem]:
+def workload_problems(topology: Topology, workload: model.Workload) -> Iterator[Problem]:
     """All that makes a workload impossible on a fabric."""
     match workload:
-        case WriteBw():
+        case model.WriteBw():
             yield from _pair_problems(topology, workload)
-        case Incast():
+        case model.Incast():
             yield from _incast_problems(topology, workload)
-        case Connections():
+        case model.Connections():
             yield from _matrix_problems(topology, workload)
         case _:
             yield from _member_problems(topology, workload)
 
 
-def _member_problems(topology: Topology, workload: Permutation | Collective) -> Iterator[Problem]:
+def _member_problems(
+    topology: Topology, workload: model.Permutation | model.Collective
+) -> Iterator[Problem]:
     yield from _named_once(topology, "workload.hosts", workload.hosts or ())
-    count = len(members(workload.hosts, topology))
+    count = len(model.members(workload.hosts, topology))
     if count < _FEWEST_MEMBERS:
         yield Problem(
             "workload", f"{count} host", "two hosts or more", "use a topology with more hosts"
         )
-    elif isinstance(workload, Permutation) and (workload.shift or 1) >= count:
+    elif isinstance(workload, model.Permutation) and (workload.shift or 1) >= count:
         expected = f"1 to {count - 1}, as {count} hosts take part"
         yield Problem("workload.shift", str(workload.shift), expected)
 
@@ -52,7 +46,7 @@ def _named_once(topology: Topology, where: str, names: Sequence[str]) -> Iterato
             yield Problem(f"{where}[{i}]", f"{name} a second time", "each host once", "remove one")
 
 
-def _incast_problems(topology: Topology, workload: Incast) -> Iterator[Problem]:
+def _incast_problems(topology: Topology, workload: model.Incast) -> Iterator[Problem]:
     yield from _named_once(topology, "workload.senders", workload.senders)
     unknown = unknown_host(topology, "workload.target", workload.target)
     if unknown is not None:
@@ -68,7 +62,7 @@ def _incast_problems(topology: Topology, workload: Incast) -> Iterator[Problem]:
             yield Problem("workload.victim", f"{src} to {dst}", expected)
 
 
-def _matrix_problems(topology: Topology, workload: Connections) -> Iterator[Problem]:
+def _matrix_problems(topology: Topology, workload: model.Connections) -> Iterator[Problem]:
     for i, transfer in enumerate(workload.matrix):
         where = f"workload.matrix[{i}]"
         ends = {f"{where}.src": transfer.src, f"{where}.dst": transfer.dst}
@@ -77,7 +71,7 @@ def _matrix_problems(topology: Topology, workload: Connections) -> Iterator[Prob
             yield Problem(where, f"{transfer.src} to itself", "two different hosts")
 
 
-def _pair_problems(topology: Topology, workload: WriteBw) -> Iterator[Problem]:
+def _pair_problems(topology: Topology, workload: model.WriteBw) -> Iterator[Problem]:
     seen: dict[tuple[str, str], str] = {}
     for i, pair in enumerate(workload.pairs):
         where = f"workload.pairs[{i}]"

@@ -18,6 +18,7 @@ from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, Endpoint
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"
 _MISDIRECTED: Final = "misdirected"
+_REASONS: Final = (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS)
 
 
 class Demux:
@@ -31,7 +32,7 @@ class Demux:
         self._by_qpn: dict[int, QueuePair] = {}
         self._by_peer: dict[tuple[bytes, int], QueuePair] = {}
         self._peers: Counter[bytes] = Counter()
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 
     def add(self, qp: QueuePair) -> None:
         """Add a queue pair.
@@ -95,12 +96,7 @@ class Demux:
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason: here and by the queue pairs."""
-        counts = dict.fromkeys(
-            (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS), 0
-        )
-        for reason, count in self._dropped.items():
-            counts[reason] += count
+        counts = self._dropped.copy()
         for qp in self._by_qpn.values():
-            for reason, count in qp.counters.refusals().items():
-                counts[reason] += count
-        return counts
+            counts.update(qp.counters.refusals())
+        return dict(counts)

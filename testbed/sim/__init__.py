@@ -16,12 +16,4 @@ from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.link import LinkDirection
 from testbed.sim.run import Outcome, Simulation, simulate
 
-__all__ = [
-    "Engine",
-    "Fabric",
-    "LinkDirection",
-    "Outcome",
-    "Simulation",
-    "Timing",
-    "simulate",
-]
+__all__ = ["Engine", "Fabric", "LinkDirection", "Outcome", "Simulation", "Timing", "simulate"]

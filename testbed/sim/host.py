@@ -54,7 +54,7 @@ class Host(Event):
         tables: Tables,
     ) -> None:
         """Set up every queue pair. `hosts` finds each host by its NIC address."""
-        topology = plan.topology
+        topology = plan.scenario.topology
         self.plan = plan
         self.deliver: Deliver = self.receive
         stack = sans_io_stack(plan)
@@ -156,7 +156,7 @@ class Host(Event):
     def _add_destination(self, peer: bytes, ev: int) -> _Destination:
         host = self._hosts[peer]
         src, dst = self.plan.host, host.plan.host
-        plane = path_of_ev(self.plan.topology, src, dst, ev).plane
+        plane = path_of_ev(self.plan.scenario.topology, src, dst, ev).plane
         route = self._fabric.route(src, dst, ev)
         deliver = host.deliver_after(self._fabric.held_back_ns(len(route)))
         destination = self._destinations[peer, ev] = _Destination(plane, route, deliver)

@@ -232,10 +232,7 @@ class Simulation:
 
 
 def simulate(
-    scenario: Scenario,
-    directory: Path,
-    progress: Progress = _ignore,
-    timing: Timing = Timing.REAL,
+    scenario: Scenario, directory: Path, progress: Progress = _ignore, timing: Timing = Timing.REAL
 ) -> Outcome:
     """Simulate a scenario and leave its records in a run directory, ready to be analysed.
 

@@ -180,6 +180,7 @@ def test_a_switch_that_restarts_gets_its_flows_and_its_faults_back(tmp_path: Pat
 
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
+@pytest.mark.kernel
 def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
     """It fails secure: the flows that it has stay."""
 

@@ -8,7 +8,7 @@ import pytest
 from testbed.endpoint.port_monitor import PortMonitor
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 ANSWER_S = 2.0
 

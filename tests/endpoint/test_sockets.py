@@ -16,7 +16,7 @@ from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 SELF = IPv6Address("::1")
 

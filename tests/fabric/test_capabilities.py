@@ -9,6 +9,8 @@ from testbed.fabric.attempts import Attempt
 from testbed.fabric.capabilities import Capabilities
 from testbed.model.errors import ExitStatus, MachineError
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.mark.root
 def test_this_machine_can_build_a_fabric() -> None:

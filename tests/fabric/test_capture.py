@@ -16,7 +16,7 @@ from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, encapsulated, raw_socket
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 
 def records(data: bytes) -> list[tuple[int, bytes]]:

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 from .packets import arrives, encapsulated, raw_socket, set_blackhole
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 LINK = "p0_t0_0--p0_t1_1"
 NIC_LINK = "h0--p1_t0_0"

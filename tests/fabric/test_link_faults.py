@@ -23,7 +23,7 @@ from tests.waiting import wait_until
 from .flood import Receiver, Stream, in_background, psn_of, send
 from .packets import raw_socket, set_blackhole
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 DSCP = DscpClasses()
 NIC_LINK = "h0--p0_t0_0"

@@ -11,6 +11,8 @@ from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import NetlinkError
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.kernel
+
 
 def addresses(count: int) -> list[IPv6Address]:
     """So many addresses."""

@@ -15,6 +15,8 @@ from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.model.errors import RunFailedError
 from tests.sandbox import run_in_sandbox
 
+pytestmark = pytest.mark.kernel
+
 
 @pytest.mark.root
 def test_a_daemon_that_ends_is_not_waited_for(

@@ -188,6 +188,7 @@ def test_mrcs_packets_arrive_as_before_and_end_dt6_sees_none_of_them(tiny: Topol
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_packets_are_as_large_as_mrcs_and_keep_their_ecn_field(tiny: Topology) -> None:
     """A full ping fits, one byte more does not; ECT of the inner header stands in the outer."""
     src, dst = tiny.hosts
@@ -208,6 +209,7 @@ def test_packets_are_as_large_as_mrcs_and_keep_their_ecn_field(tiny: Topology) -
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
     """Whole and unharmed, at the rate of the port; nothing larger than MRC's packets is sent."""
     src, dst = tiny.hosts
@@ -265,6 +267,7 @@ def test_marks_of_the_fabric_reach_tcp_behind_end_dt6() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
     """Both planes carry a good part of the bytes, and together they are faster than one."""
     skip_without("MPTCP")
@@ -288,6 +291,7 @@ def test_mptcp_has_a_subflow_in_every_plane(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_a_cut_link_takes_ordinary_traffic_away_and_brings_it_back(tiny: Topology) -> None:
     """The routes belong to no port, so they need not be written again."""
     src, dst = tiny.hosts

@@ -15,7 +15,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import PPM, Impairment
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 PERIOD_NS = 50_000_000
 

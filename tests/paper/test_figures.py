@@ -230,9 +230,9 @@ def test_only_trusted_runs_tell_that_something_does_not_hold(
 
 def test_a_row_that_does_not_hold_says_why_or_that_it_is_not_known(tmp_path: Path) -> None:
     checks = (
-        at_least("share", 0.5, 0.9, why_not="half of the links are slow"),
+        replace(at_least("share", 0.5, 0.9), why_not="half of the links are slow"),
         at_most("stall", 9.0, 5.0, "{:.0f} RTT"),
-        at_most("deficit", 1.0, 5.0, why_not="never told"),
+        replace(at_most("deficit", 1.0, 5.0), why_not="never told"),
     )
     row = _row(tmp_path, checks, ("a" * 40, "a" * 40), "trusted")
     reasons = (

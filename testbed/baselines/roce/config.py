@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from testbed.baselines.roce.dcqcn import CNP_INTERVAL_NS, DcqcnProfile
-from testbed.mrc import DscpClasses
+from testbed.mrc import DscpClasses, Event
 
 ACK_TIMEOUT_NS: Final = 4_096 << 6
 """Local ACK timeout in real time: 4.096 us x 2^t with t = 6, 262 us. Ours to choose: it is MRC's
@@ -106,8 +106,11 @@ REFUSALS: Final = (
 
 
 @dataclass(slots=True)
-class PathInUse:
-    """The one path of a queue pair, which requester and responder share."""
+class Shared:
+    """What the two halves of a queue pair share; `ev` and `plane` are of its path at present."""
 
+    config: RoceConfig
     ev: int
     plane: int
+    counters: RoceCounters = field(default_factory=RoceCounters)
+    events: list[Event] = field(default_factory=list)

@@ -10,6 +10,7 @@ from testbed.mrc import Arrival, DecodeError, DecodeReason
 from testbed.mrc.wire.packets import Buffer
 
 _UNKNOWN_QP: Final = "unknown_qp"
+_REASONS: Final = (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS)
 
 
 class Demux:
@@ -18,7 +19,7 @@ class Demux:
     def __init__(self) -> None:
         """Begin without queue pairs."""
         self._by_qpn: dict[int, RoceQp] = {}
-        self._dropped: Counter[str] = Counter()
+        self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 
     def add(self, qp: RoceQp) -> None:
         """Add a queue pair.
@@ -45,9 +46,7 @@ class Demux:
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason: here and by the queue pairs."""
-        reasons = (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS)
-        counts = dict.fromkeys(reasons, 0) | self._dropped
+        counts = self._dropped.copy()
         for qp in self._by_qpn.values():
-            for reason, count in qp.counters.refusals().items():
-                counts[reason] += count
-        return counts
+            counts.update(qp.counters.refusals())
+        return dict(counts)

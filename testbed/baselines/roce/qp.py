@@ -3,7 +3,7 @@
 Nothing here reads a clock or touches a socket. All times are ns of one monotonic clock.
 """
 
-from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
+from testbed.baselines.roce.config import RoceConfig, Shared
 from testbed.baselines.roce.dcqcn import Dcqcn
 from testbed.baselines.roce.requester import Requester
 from testbed.baselines.roce.responder import Responder
@@ -34,15 +34,12 @@ class RoceQp:
 
     def __init__(self, config: RoceConfig, memory: MemoryTable) -> None:
         self.config = config
-        self.counters = RoceCounters()
         self.rtt = RttEstimator(config.base_rtt_ns)
         self.congestion = Dcqcn(config.dcqcn)
-        self._events: list[Event] = []
-        self._path = PathInUse(config.ev, config.plane)
-        self._requester = Requester(
-            config, self._path, self.rtt, self.congestion, self._events, self.counters
-        )
-        self._responder = Responder(config, self._path, memory, self._events, self.counters)
+        self._shared = Shared(config, config.ev, config.plane)
+        self.counters = self._shared.counters
+        self._requester = Requester(self._shared, self.rtt, self.congestion)
+        self._responder = Responder(self._shared, memory)
 
     def post_write(
         self,
@@ -60,7 +57,7 @@ class RoceQp:
             ValueError: the message, the addresses or the immediate do not fit the wire's fields.
         """
         check_write(payload, remote_va, rkey, immediate)
-        self._requester.post_write(wr_id, payload, remote_va, rkey, immediate)
+        self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
     def receive(self, packet: Packet, arrival: Arrival) -> None:
         """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`."""
@@ -105,7 +102,7 @@ class RoceQp:
 
     def poll_cq(self) -> list[Completion]:
         """Return the completions since the last call, in the order of posting."""
-        return self._requester.take_completions()
+        return self._requester.queue.take_completions()
 
     def poll_recv_cq(self) -> list[ReceiveCompletion]:
         """Return the peer's WRITEs with immediate that completed here since the last call."""
@@ -113,14 +110,14 @@ class RoceQp:
 
     def events(self) -> list[Event]:
         """Return the events since the last call, for observers."""
-        events = self._events[:]
-        self._events.clear()
+        events = self._shared.events[:]
+        self._shared.events.clear()
         return events
 
     @property
     def failed(self) -> bool:
         """Whether the transport has given up."""
-        return self._requester.failed
+        return self._requester.queue.failed
 
     def sample(self) -> QpSample:
         """Return the state of the requester, for observers."""
@@ -131,11 +128,9 @@ class RoceQp:
 
         A routing protocol and ECMP would do this unseen by the NIC; nothing is sent again for it.
         """
-        path, good = self._path, EvState.GOOD
-        if ev == path.ev:
+        shared, good = self._shared, EvState.GOOD
+        if ev == shared.ev:
             return
-        for value, its_plane, active in ((path.ev, path.plane, False), (ev, plane, True)):
-            self._events.append(
-                EvChanged(value, its_plane, good, good, "routing converged", active, now_ns)
-            )
-        path.ev, path.plane = ev, plane
+        for path, active in (((shared.ev, shared.plane), False), ((ev, plane), True)):
+            shared.events.append(EvChanged(*path, good, good, "routing converged", active, now_ns))
+        shared.ev, shared.plane = ev, plane

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
+from testbed.baselines.roce.config import Shared
 from testbed.baselines.roce.constants import PSN_WINDOW, Nak, Opcode
 from testbed.baselines.roce.dcqcn import Dcqcn
 from testbed.baselines.roce.wire import FIRSTS, Ack, Reth, Write, encode
-from testbed.mrc import NEVER, Completion, CompletionStatus, Datagram, Event, Lost
+from testbed.mrc import NEVER, CompletionStatus, Datagram, Lost
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.message import Message
@@ -36,50 +36,26 @@ class Requester:
     everything behind it is sent again: go-back-N.
     """
 
-    def __init__(
-        self,
-        config: RoceConfig,
-        path: PathInUse,
-        rtt: RttEstimator,
-        dcqcn: Dcqcn,
-        events: list[Event],
-        counters: RoceCounters,
-    ) -> None:
-        self._config = config
-        self._path = path
+    def __init__(self, shared: Shared, rtt: RttEstimator, dcqcn: Dcqcn) -> None:
+        config = self._config = shared.config
+        self._shared = shared
+        self._counters = shared.counters
         self._rtt = rtt
         self._dcqcn = dcqcn
-        self._events = events
-        self._counters = counters
         self._burst_ns = int(config.burst * config.base_rtt_ns)
         self._oldest = self._cursor = self._next = config.first_psn
         self._packets: dict[int, _Packet] = {}
-        self._queue = SendQueue(config.mtu)
+        self.queue = SendQueue(config.mtu)
         self._free_ns = 0
         self._progress_ns = 0
         self._timeouts = 0
         self.flight = 0
 
-    # Posting and completing
-
-    def post_write(
-        self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
-    ) -> None:
-        self._queue.post(wr_id, payload, va, rkey, immediate)
-
-    def take_completions(self) -> list[Completion]:
-        return self._queue.take_completions()
-
-    @property
-    def failed(self) -> bool:
-        """Whether it has given up."""
-        return self._queue.failed
-
     def _fail(self, status: CompletionStatus) -> None:
         """Give up: the oldest message bears the status, the others are flushed."""
         self._packets.clear()
         self.flight = 0
-        self._queue.fail(status)
+        self.queue.fail(status)
 
     # Receiving
 
@@ -118,13 +94,14 @@ class Requester:
         self._timeouts = 0
         if newest is not None and newest.transmissions == 1:  # Karn: else it is ambiguous
             self._rtt.sample(now_ns - newest.sent_ns, now_ns)
-        self._queue.acknowledged(self._oldest)
+        self.queue.acknowledged(self._oldest)
 
     def _go_back(self, reason: str, now_ns: int) -> None:
         """Send everything from the oldest packet on again."""
         for seq in range(self._oldest, self._cursor):
             packet = self._packets[seq]
-            self._events.append(Lost(seq, packet.ev, packet.plane, packet.sent_ns, reason, now_ns))
+            lost = Lost(seq, packet.ev, packet.plane, packet.sent_ns, reason, now_ns)
+            self._shared.events.append(lost)
         self._cursor = self._oldest
         self.flight = 0
         self._progress_ns = now_ns
@@ -134,7 +111,7 @@ class Requester:
     @property
     def deadline_ns(self) -> int:
         """When `transmit` has something to do: 0 or a time that has passed for now."""
-        if self.failed:
+        if self.queue.failed:
             return NEVER
         pace_ns = self._free_ns if self._has_more else NEVER
         return min(pace_ns, self._timeout_ns)
@@ -149,11 +126,11 @@ class Requester:
     def _has_more(self) -> bool:
         if self._cursor < self._next:
             return True
-        return self._queue.has_more and self._next - self._oldest < PSN_WINDOW
+        return self.queue.has_more and self._next - self._oldest < PSN_WINDOW
 
     def on_time(self, now_ns: int) -> None:
         """Go back or fail if the acknowledgement is overdue."""
-        if self.failed or now_ns < self._timeout_ns:
+        if self.queue.failed or now_ns < self._timeout_ns:
             return
         self._counters.timeouts += 1
         self._timeouts += 1
@@ -167,7 +144,7 @@ class Requester:
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` data packets that the rate allows by now."""
         datagrams: list[Datagram] = []
-        if self.failed or not self._has_more:
+        if self.queue.failed or not self._has_more:
             return datagrams
         dcqcn = self._dcqcn
         dcqcn.advance(now_ns)
@@ -184,7 +161,7 @@ class Requester:
     def _cut(self) -> _Packet:
         """Make the next packet of the oldest message that has more."""
         seq = self._next
-        message, offset, length = self._queue.cut(seq)
+        message, offset, length = self.queue.cut(seq)
         last = offset + length == message.length
         ack_request = last or (seq + 1) % self._config.ack_packets == 0
         self._next = seq + 1
@@ -198,7 +175,7 @@ class Requester:
         self.flight += packet.length
         repeated = packet.transmissions > 0
         packet.transmissions += 1
-        packet.sent_ns, packet.ev, packet.plane = now_ns, self._path.ev, self._path.plane
+        packet.sent_ns, packet.ev, packet.plane = now_ns, self._shared.ev, self._shared.plane
         self._counters.data_sent += 1
         self._counters.retransmitted += repeated
         config, message = self._config, packet.message

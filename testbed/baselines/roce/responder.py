@@ -3,10 +3,10 @@
 from collections import deque
 from dataclasses import dataclass
 
-from testbed.baselines.roce.config import PathInUse, RoceConfig, RoceCounters
+from testbed.baselines.roce.config import Shared
 from testbed.baselines.roce.constants import Nak
 from testbed.baselines.roce.wire import FIRSTS, LASTS, Ack, Cnp, Reth, Write
-from testbed.mrc import AccessError, Event, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
+from testbed.mrc import AccessError, MemoryTable, MessageDelivered, Placed, ReceiveCompletion
 from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 
@@ -25,19 +25,12 @@ class Responder:
     after it by nothing until the gap is closed (IBTA 9.7.5.2.8). A repeated one is acknowledged.
     """
 
-    def __init__(
-        self,
-        config: RoceConfig,
-        path: PathInUse,
-        memory: MemoryTable,
-        events: list[Event],
-        counters: RoceCounters,
-    ) -> None:
-        self._config = config
-        self._path = path
+    def __init__(self, shared: Shared, memory: MemoryTable) -> None:
+        config = self._config = shared.config
+        self._shared = shared
+        self._events = shared.events
+        self._counters = shared.counters
         self._memory = memory
-        self._events = events
-        self._counters = counters
         self._expected = config.peer_first_psn
         self._incoming: _Incoming | None = None
         self._delivered = 0
@@ -121,7 +114,7 @@ class Responder:
         self._counters.cnps_sent += 1
         config = self._config
         self.outbox.append(
-            Cnp(config.local_address, config.peer_address, self._path.ev, config.peer_qpn)
+            Cnp(config.local_address, config.peer_address, self._shared.ev, config.peer_qpn)
         )
 
     def _acknowledge(self) -> None:
@@ -141,7 +134,7 @@ class Responder:
         return Ack(
             config.local_address,
             config.peer_address,
-            self._path.ev,
+            self._shared.ev,
             config.peer_qpn,
             wrap_psn(seq),
             self._delivered,

@@ -35,7 +35,7 @@ from testbed.mrc.constants import (
     UDP_BYTES,
 )
 from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
-from testbed.mrc.wire.packets import Buffer
+from testbed.mrc.wire.packets import Buffer, Header
 
 _RETH: Final = Struct("!QII")
 _AETH: Final = Struct("!I")
@@ -46,12 +46,7 @@ FIRSTS: Final = frozenset((Opcode.WRITE_FIRST, Opcode.WRITE_ONLY, Opcode.WRITE_O
 """Opcodes that begin a WRITE: those with a RETH."""
 
 LASTS: Final = frozenset(
-    (
-        Opcode.WRITE_LAST,
-        Opcode.WRITE_LAST_IMMEDIATE,
-        Opcode.WRITE_ONLY,
-        Opcode.WRITE_ONLY_IMMEDIATE,
-    )
+    (Opcode.WRITE_LAST, Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY, Opcode.WRITE_ONLY_IMMEDIATE)
 )
 """Opcodes that end a WRITE."""
 
@@ -73,13 +68,9 @@ class Reth:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Header):
     """One packet of an RDMA WRITE. `reth` in the first, `immediate` in the last, if at all."""
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     psn: int
     opcode: int
     ack_request: bool
@@ -89,29 +80,20 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(Header):
     """An acknowledgement of `psn` and all before it, or a refusal of `psn` (`nak` says why).
 
     A NAK acknowledges what lies before its PSN. `msn` counts the messages that are complete.
     """
 
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
     psn: int
     msn: int
     nak: Nak | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Cnp:
+class Cnp(Header):
     """A congestion notification: a packet to the sender of this one came with an ECN mark."""
-
-    source: bytes
-    destination: bytes
-    ev: int
-    qpn: int
 
 
 Packet = Write | Ack | Cnp

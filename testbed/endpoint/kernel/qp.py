@@ -13,27 +13,13 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
+from testbed import mrc
 from testbed.endpoint.kernel.frames import Frame, FrameReader
 from testbed.endpoint.kernel.info import sample
 from testbed.endpoint.kernel.origins import Origins, data_sequence
 from testbed.endpoint.kernel.segment import Segment, SentSegments
 from testbed.model.fabric.addressing import flow_label_of_ev
 from testbed.model.transport import Mptcp, Tcp
-from testbed.mrc import (
-    Arrival,
-    Completion,
-    CompletionStatus,
-    Datagram,
-    EvChanged,
-    Event,
-    EvState,
-    Lost,
-    MemoryTable,
-    MessageDelivered,
-    Placed,
-    QpSample,
-    ReceiveCompletion,
-)
 from testbed.mrc.constants import DscpClasses
 from testbed.mrc.message import check_write
 
@@ -90,7 +76,7 @@ class _Posted:
 class StreamQp:
     """One end of a connection: sends WRITEs, and places the peer's in `memory`."""
 
-    def __init__(self, config: StreamConfig, memory: MemoryTable) -> None:
+    def __init__(self, config: StreamConfig, memory: mrc.MemoryTable) -> None:
         """Listen, or call at the first `transmit`.
 
         Raises:
@@ -101,9 +87,9 @@ class StreamQp:
         self._origins = Origins()
         self._newest_plane = next(iter(config.paths))
         self._reader = FrameReader(memory)
-        self._events: list[Event] = []
-        self._completions: list[Completion] = []
-        self._immediates: list[ReceiveCompletion] = []
+        self._events: list[mrc.Event] = []
+        self._completions: list[mrc.Completion] = []
+        self._immediates: list[mrc.ReceiveCompletion] = []
         self._posted = 0
         self._delivered = 0
         self._reads = 0
@@ -113,7 +99,7 @@ class StreamQp:
         self._unwritten: deque[_Posted] = deque()
         self._unfinished: deque[_Posted] = deque()
         self._subflows: dict[tuple[int, int], SentSegments] = {}
-        self._outgoing: deque[Datagram] = deque()
+        self._outgoing: deque[mrc.Datagram] = deque()
         self._collect: Callable[[int], None] | None = None
         self._call_ns = 0
         self._calling: socket.socket | None = None
@@ -153,37 +139,37 @@ class StreamQp:
         if self._failure:
             self._flush()
 
-    def poll_cq(self) -> list[Completion]:
+    def poll_cq(self) -> list[mrc.Completion]:
         """The messages that have completed since the last call."""
         if self._unfinished and self._socket is not None:
             acknowledged = self._written - self._outstanding(self._socket)
             while self._unfinished and self._unfinished[0].end <= acknowledged:
-                self._complete(CompletionStatus.SUCCESS)
+                self._complete(mrc.CompletionStatus.SUCCESS)
         completions, self._completions = self._completions, []
         return completions
 
-    def poll_recv_cq(self) -> list[ReceiveCompletion]:
+    def poll_recv_cq(self) -> list[mrc.ReceiveCompletion]:
         """The peer's WRITEs with immediate that have completed since the last call."""
         immediates, self._immediates = self._immediates, []
         return immediates
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[mrc.Event]:
         """What has happened since the last call; the caller checks delivered messages now."""
         events, self._events = self._events, []
         self._reader.release()
         return events
 
-    def _complete(self, status: CompletionStatus) -> None:
+    def _complete(self, status: mrc.CompletionStatus) -> None:
         message = self._unfinished.popleft()
-        completion = Completion(message.wr_id, status, message.number, message.length)
+        completion = mrc.Completion(message.wr_id, status, message.number, message.length)
         self._completions.append(completion)
 
     # --- observers ---------------------------------------------------------------------------
 
-    def sample(self) -> QpSample:
+    def sample(self) -> mrc.QpSample:
         """The kernel's congestion window, bytes in flight and RTT, queueing included."""
         if self._socket is None:
-            return QpSample(0, 0, 0)
+            return mrc.QpSample(0, 0, 0)
         return sample(self._socket, self.config.protocol)
 
     # --- packets ------------------------------------------------------------------------------
@@ -203,12 +189,14 @@ class StreamQp:
                 self._segments += 1
             else:
                 reason = "retransmitted by the kernel"
-                self._events.append(Lost(number, ev, plane, made.before_ns, reason, now_ns))
+                self._events.append(mrc.Lost(number, ev, plane, made.before_ns, reason, now_ns))
         self._outgoing.append(
-            Datagram(ev, _DSCP, header, payload, b"", number, again, ecn=segment.ecn)
+            mrc.Datagram(ev, _DSCP, header, payload, b"", number, again, ecn=segment.ecn)
         )
 
-    def arrived(self, packet: memoryview, segment: Segment, plane: int, arrival: Arrival) -> None:
+    def arrived(
+        self, packet: memoryview, segment: Segment, plane: int, arrival: mrc.Arrival
+    ) -> None:
         """Record a packet of this connection that has been handed to the kernel."""
         subflow = self._subflows.get((segment.dst_port, segment.src_port))
         if subflow is not None:
@@ -220,7 +208,7 @@ class StreamQp:
                 self._origins.arrived(sequence, segment.payload_bytes, plane)
             self._read(arrival.rx_ns)
 
-    def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
+    def transmit(self, now_ns: int, limit: int) -> list[mrc.Datagram]:
         """What to send now: at most `limit` data packets, in order with the control packets."""
         if not self._failure:
             self._connect(now_ns)
@@ -228,7 +216,7 @@ class StreamQp:
             self._read(now_ns)
         if self._collect is not None:
             self._collect(now_ns)
-        datagrams: list[Datagram] = []
+        datagrams: list[mrc.Datagram] = []
         while self._outgoing and (limit > 0 or not self._outgoing[0].is_data):
             datagram = self._outgoing.popleft()
             limit -= datagram.is_data
@@ -242,11 +230,13 @@ class StreamQp:
     def reroute(self, ev: int, plane: int, now_ns: int) -> None:
         """Use another path from now on: the fabric's routing has converged."""
         ((address_plane, before),) = self._paths.items()  # TCP has one path
-        after, good = (ev, plane), EvState.GOOD
+        after, good = (ev, plane), mrc.EvState.GOOD
         if before == after:
             return
         for path, active in ((before, False), (after, True)):
-            self._events.append(EvChanged(*path, good, good, "routing converged", active, now_ns))
+            self._events.append(
+                mrc.EvChanged(*path, good, good, "routing converged", active, now_ns)
+            )
         self._paths[address_plane] = after
 
     def _subflow(self, src_port: int, dst_port: int) -> SentSegments:
@@ -334,15 +324,17 @@ class StreamQp:
         for plane, size in placed.items():
             if size:
                 ev, _ = self._paths[plane]
-                self._events.append(Placed(self._reads, ev, size, False, now_ns))
+                self._events.append(mrc.Placed(self._reads, ev, size, False, now_ns))
                 self._reads += 1
 
     def _deliver(self, frame: Frame, now_ns: int) -> None:
         number = self._delivered
         self._delivered += 1
-        self._events.append(MessageDelivered(number, frame.va, frame.rkey, frame.length, now_ns))
+        self._events.append(
+            mrc.MessageDelivered(number, frame.va, frame.rkey, frame.length, now_ns)
+        )
         if frame.immediate is not None:
-            self._immediates.append(ReceiveCompletion(number, frame.immediate, frame.length))
+            self._immediates.append(mrc.ReceiveCompletion(number, frame.immediate, frame.length))
 
     @staticmethod
     def _outstanding(connection: socket.socket) -> int:
@@ -358,4 +350,4 @@ class StreamQp:
     def _flush(self) -> None:
         self._unwritten.clear()
         while self._unfinished:
-            self._complete(CompletionStatus.RETRY_EXCEEDED)
+            self._complete(mrc.CompletionStatus.RETRY_EXCEEDED)

@@ -51,7 +51,7 @@ def _open_stream(
     plan: EndpointPlan, transport: Tcp | Mptcp, qp: QpPlan, memory: MemoryTable
 ) -> StreamQp:
     """Make a host's end of a connection; the host with the lower number calls the other."""
-    topology = plan.topology
+    topology = plan.scenario.topology
     plane = qp.evs[0].path.plane  # where Multipath TCP begins
     port = _port_of(plan.host, qp)
     calling = plan.host < qp.peer
@@ -87,7 +87,7 @@ class KernelStack:
             NetlinkError: the kernel refused, such as one without MPTCP.
             OSError: there are no TUN devices here.
         """
-        topology, host = plan.topology, plan.host
+        topology, host = plan.scenario.topology, plan.host
         planes = range(topology.planes)
         self._by_peer: dict[tuple[bytes, int], StreamQp] = {}
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REFUSALS, 0))
@@ -116,7 +116,7 @@ class KernelStack:
 
     def add(self, qp: StreamQp) -> None:
         """Take packets to and from a connection."""
-        plan, topology = self._plans[qp.config.qpn], self._plan.topology
+        plan, topology = self._plans[qp.config.qpn], self._plan.scenario.topology
         for plane in range(topology.planes):
             address = ordinary_address(topology, plan.peer, plane).packed
             self._by_peer[address, _port_of(self._plan.host, plan)] = qp

@@ -63,10 +63,7 @@ def attach(ifindex: int, shape: Shape, *, deep: bool = False) -> Iterator[Reques
         "htb",
         handle=HTB_HANDLE,
         parent=TC_H_ROOT,
-        attributes=[
-            ("TCA_OPTIONS", {"attrs": [("TCA_HTB_INIT", init)]}),
-            ("TCA_STAB", size_table),
-        ],
+        attributes=[("TCA_OPTIONS", {"attrs": [("TCA_HTB_INIT", init)]}), ("TCA_STAB", size_table)],
     )
     yield from set_rate(ifindex, shape.rate_bps, new=True)
     yield queue(ifindex, shape, deep=deep)

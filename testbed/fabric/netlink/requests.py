@@ -12,26 +12,9 @@ from ipaddress import IPv6Address, IPv6Network
 from socket import AF_INET6, htons
 from typing import Any
 
-from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE
-from pyroute2.netlink.rtnl import (
-    RTM_DELQDISC,
-    RTM_NEWADDR,
-    RTM_NEWLINK,
-    RTM_NEWNEIGH,
-    RTM_NEWQDISC,
-    RTM_NEWROUTE,
-    RTM_NEWTCLASS,
-    RTM_NEWTFILTER,
-)
+from pyroute2.netlink import NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, rtnl
 
-from testbed.fabric.netlink.messages import (
-    AddressMessage,
-    LinkMessage,
-    Message,
-    NeighbourMessage,
-    QdiscMessage,
-    RouteMessage,
-)
+from testbed.fabric.netlink import messages
 from testbed.fabric.netlink.socket import Request
 from testbed.model.fabric.nodes import Port
 
@@ -121,7 +104,7 @@ class Interface:
         return cls(port.name, port.ifindex, port.mac, netns)
 
 
-def _encoded(message: Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
+def _encoded(message: messages.Message, kind: int, request_flags: int, /, **fields: Any) -> bytes:
     message.update(fields)
     message["header"].update(type=kind, flags=request_flags, sequence_number=0, pid=0)
     message.encode()
@@ -184,7 +167,7 @@ def _veth_template(first_length: int, second_length: int, mtu: int) -> Template:
     peer = {"attrs": [("VETH_INFO_PEER", fields(second))]}
     info = {"attrs": [("IFLA_INFO_KIND", "veth"), ("IFLA_INFO_DATA", peer)]}
     link = fields(first, ("IFLA_LINKINFO", info))
-    data = _encoded(LinkMessage(), RTM_NEWLINK, _NEW, **link)
+    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, _NEW, **link)
     return Template(data, *_veth_values(first), *_veth_values(second))
 
 
@@ -198,14 +181,14 @@ def set_link(ifindex: int, name: str, *, up: bool) -> Request:
 def _link_template(*, up: bool) -> Template:
     index = _NUMBERS[0]
     fields = {"flags": int(up), "change": IFF_UP | IFF_MULTICAST, "attrs": []}
-    data = _encoded(LinkMessage(), RTM_NEWLINK, 0, index=_number(index), **fields)
+    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, index=_number(index), **fields)
     return Template(data, index)
 
 
 def set_link_attribute(ifindex: int, name: str, attribute: str, value: int) -> Request:
     """Set an attribute of a link, such as IFLA_MTU."""
     fields = {"index": ifindex, "flags": 0, "change": 0, "attrs": [(attribute, value)]}
-    data = _encoded(LinkMessage(), RTM_NEWLINK, 0, **fields)
+    data = _encoded(messages.LinkMessage(), rtnl.RTM_NEWLINK, 0, **fields)
     return Request(data, f"set {attribute} of {name} to {value}")
 
 
@@ -227,8 +210,8 @@ def new_address(address: IPv6Address, ifindex: int = LOOPBACK) -> Request:
 def _address_template() -> Template:
     index, (local, peer) = _NUMBERS[0], _ADDRESSES
     data = _encoded(
-        AddressMessage(),
-        RTM_NEWADDR,
+        messages.AddressMessage(),
+        rtnl.RTM_NEWADDR,
         _NEW,
         family=AF_INET6,
         prefixlen=128,
@@ -252,8 +235,8 @@ def new_neighbour(address: IPv6Address, ifindex: int, mac: str) -> Request:
 def _neighbour_template() -> Template:
     index, address, mac = _NUMBERS[0], _ADDRESSES[0], _MACS[0]
     data = _encoded(
-        NeighbourMessage(),
-        RTM_NEWNEIGH,
+        messages.NeighbourMessage(),
+        rtnl.RTM_NEWNEIGH,
         _NEW_OR_REPLACED,
         family=AF_INET6,
         ifindex=_number(index),
@@ -279,19 +262,15 @@ def route_template(prefixlen: int, attributes: Attributes, *, replace: bool = Fa
     """
     index, address = _NUMBERS[0], _ADDRESSES[0]
     data = _encoded(
-        RouteMessage(),
-        RTM_NEWROUTE,
+        messages.RouteMessage(),
+        rtnl.RTM_NEWROUTE,
         _NEW_OR_REPLACED if replace else _NEW,
         family=AF_INET6,
         dst_len=prefixlen,
         table=RT_TABLE_MAIN,
         proto=RTPROT_STATIC,
         type=RTN_UNICAST,
-        attrs=[
-            ("RTA_DST", str(IPv6Address(address))),
-            ("RTA_OIF", _number(index)),
-            *attributes,
-        ],
+        attrs=[("RTA_DST", str(IPv6Address(address))), ("RTA_OIF", _number(index)), *attributes],
     )
     return Template(data, index, address)
 
@@ -309,7 +288,7 @@ def _tc_request(
     **fields: int,
 ) -> Request:
     attrs = [("TCA_KIND", discipline), *attributes]
-    data = _encoded(QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
+    data = _encoded(messages.QdiscMessage(), kind, flags, index=ifindex, attrs=attrs, **fields)
     return Request(data, f"{description} interface {ifindex}")
 
 
@@ -325,14 +304,14 @@ def new_qdisc(
     """Attach a queueing discipline, or replace the one that is there."""
     flags, text = _NEW_OR_REPLACED if replace else _NEW, f"attach {kind} to"
     return _tc_request(
-        RTM_NEWQDISC, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
+        rtnl.RTM_NEWQDISC, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
     )
 
 
 def delete_qdisc(ifindex: int, kind: str, *, handle: int, parent: int) -> Request:
     """Detach a queueing discipline from an interface."""
     text = f"detach {kind} from"
-    return _tc_request(RTM_DELQDISC, 0, text, ifindex, kind, handle=handle, parent=parent)
+    return _tc_request(rtnl.RTM_DELQDISC, 0, text, ifindex, kind, handle=handle, parent=parent)
 
 
 def set_class(
@@ -341,7 +320,7 @@ def set_class(
     """Add a class to a queueing discipline, or change the one that is there."""
     flags, text = (_NEW, f"add {kind} class to") if new else (0, f"change {kind} class of")
     return _tc_request(
-        RTM_NEWTCLASS, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
+        rtnl.RTM_NEWTCLASS, flags, text, ifindex, kind, attributes, handle=handle, parent=parent
     )
 
 
@@ -355,7 +334,7 @@ def new_bpf_filter(ifindex: int, parent: int, fd: int, name: str) -> Request:
     attributes = [("TCA_OPTIONS", {"attrs": options})]
     text, info = f"attach the program {name} to", 1 << 16 | htons(ETH_P_ALL)
     return _tc_request(
-        RTM_NEWTFILTER, _NEW, text, ifindex, "bpf", attributes, parent=parent, info=info
+        rtnl.RTM_NEWTFILTER, _NEW, text, ifindex, "bpf", attributes, parent=parent, info=info
     )
 
 

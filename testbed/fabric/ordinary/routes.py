@@ -27,15 +27,7 @@ from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink, Request
 from testbed.fabric.routes import Encapsulation, Route
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.addressing import (
-    Path,
-    dt6_sid,
-    nic_address,
-    ordinary_address,
-    ordinary_carrier,
-    ordinary_path,
-    paths,
-)
+from testbed.model.fabric import addressing
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, Topology
 
@@ -49,23 +41,23 @@ def inner_mtu(topology: Topology) -> int:
     return topology.wire_bytes - ETHERNET_HEADER - IPV6_HEADER
 
 
-def encap_route(layout: Layout, src: Node, dst: Node, path: Path) -> Route:
+def encap_route(layout: Layout, src: Node, dst: Node, path: addressing.Path) -> Route:
     """The route by which a host reaches another host's address in the path's plane."""
     topology = layout.topology
     return Route(
-        IPv6Network(ordinary_address(topology, dst, path.plane)),
+        IPv6Network(addressing.ordinary_address(topology, dst, path.plane)),
         layout.sid_device(src).ifindex,
         action=Encapsulation(
-            SEG6_IPTUN_MODE_ENCAP_RED, (ordinary_carrier(topology, src, dst, path),)
+            SEG6_IPTUN_MODE_ENCAP_RED, (addressing.ordinary_carrier(topology, src, dst, path),)
         ),
-        source=ordinary_address(topology, src, path.plane),
+        source=addressing.ordinary_address(topology, src, path.plane),
         mtu=inner_mtu(topology) + IPV6_HEADER + SEGMENT_ROUTING_HEADER,
     )
 
 
 def dt6_route(layout: Layout, host: Node, plane: int) -> Route:
     """The route that removes the outer header of packets that reach a host in a plane."""
-    sid = IPv6Network(dt6_sid(layout.topology, host, plane))
+    sid = IPv6Network(addressing.dt6_sid(layout.topology, host, plane))
     return Route(sid, layout.sid_device(host).ifindex, action=routes.DT6)
 
 
@@ -96,23 +88,23 @@ class OrdinaryTraffic:
         for host in self.topology.hosts:
             self._install(host)
 
-    def default_path(self, src: Node, dst: Node, plane: int) -> Path:
+    def default_path(self, src: Node, dst: Node, plane: int) -> addressing.Path:
         """The path from one host to another in a plane until `use_path` selects another."""
-        return ordinary_path(self.topology, src, dst, plane, self.seed)
+        return addressing.ordinary_path(self.topology, src, dst, plane, self.seed)
 
-    def path(self, src: Node, dst: Node, plane: int) -> Path:
+    def path(self, src: Node, dst: Node, plane: int) -> addressing.Path:
         """The path that packets to a host's address in a plane take now, by the kernel's table.
 
         Raises:
             RunFailedError: there is no such route, or it leads over no path of the fabric.
         """
         present = set(routes.read_routes(self._netlink(src)))
-        for path in paths(self.topology, src, dst):
+        for path in addressing.paths(self.topology, src, dst):
             if path.plane == plane and encap_route(self._layout, src, dst, path) in present:
                 return path
         raise RunFailedError(f"{src.name} has no route to {dst.name} in plane {plane}")
 
-    def use_path(self, src: Node, dst: Node, path: Path) -> None:
+    def use_path(self, src: Node, dst: Node, path: addressing.Path) -> None:
         """Send packets from one host to another's address in the path's plane over that path.
 
         The other direction keeps its own path.
@@ -121,7 +113,7 @@ class OrdinaryTraffic:
             ValueError: there is no such path between them.
             RunFailedError: the route differs from what was written.
         """
-        if src == dst or path not in paths(self.topology, src, dst):
+        if src == dst or path not in addressing.paths(self.topology, src, dst):
             raise ValueError(f"no path {path.name} between {src.name} and {dst.name}")
         route = encap_route(self._layout, src, dst, path)
         device = self._layout.device_name
@@ -137,7 +129,9 @@ class OrdinaryTraffic:
             NetlinkError: the kernel refused, such as one without MPTCP.
         """
         other_planes = range(1, self.topology.planes)
-        addresses = [ordinary_address(self.topology, host, plane) for plane in other_planes]
+        addresses = [
+            addressing.ordinary_address(self.topology, host, plane) for plane in other_planes
+        ]
         with self._namespaces[host.name].entered(), GenericNetlink(host.name) as generic:
             generic.announce_to_mptcp_peers(addresses)
 
@@ -149,10 +143,10 @@ class OrdinaryTraffic:
         netlink.send(self._device(host, namespace))
         with namespace.entered():
             with GenericNetlink(host.name) as generic:
-                generic.set_tunnel_source(nic_address(self.topology, host))
+                generic.set_tunnel_source(addressing.nic_address(self.topology, host))
             self._complete_checksums(host)
         planes = range(self.topology.planes)
-        addresses = [ordinary_address(self.topology, host, plane) for plane in planes]
+        addresses = [addressing.ordinary_address(self.topology, host, plane) for plane in planes]
         netlink.send(map(requests.new_address, addresses))
         missing = set(addresses) - routes.read(netlink).addresses
         if missing:

@@ -34,7 +34,7 @@ class Write(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Header:
+class Header:
     """The first fields of most packets; `ev` is the EV that the packet travels on."""
 
     source: bytes
@@ -44,7 +44,7 @@ class _Header:
 
 
 @dataclass(frozen=True, slots=True)
-class TrimmedWrite(_Header):
+class TrimmedWrite(Header):
     """What a trimming switch left of a WRITE. No iCRC covers it: a hint, no evidence."""
 
     psn: int
@@ -53,7 +53,7 @@ class TrimmedWrite(_Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Ack(_Header):
+class Ack(Header):
     """Transport acknowledgement: `psn` and all before it have arrived.
 
     `msn` (24 bits here) counts the messages completed. An ACK reflects no EV.
@@ -64,7 +64,7 @@ class Ack(_Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Sack(_Header):
+class Sack(Header):
     """Selective acknowledgement: SETH and CC_STATE.
 
     `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
@@ -88,7 +88,7 @@ class Sack(_Header):
 
 
 @dataclass(frozen=True, slots=True)
-class Nack(_Header):
+class Nack(Header):
     """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
 
     reason: NackReason
@@ -98,7 +98,7 @@ class Nack(_Header):
 
 
 @dataclass(frozen=True, slots=True)
-class ReliabilityProbe(_Header):
+class ReliabilityProbe(Header):
     """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN (`psn` is the next one)."""
 
     psn: int
