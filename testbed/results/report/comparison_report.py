@@ -21,15 +21,15 @@ def shown(value: Estimate | None, *, signed: bool = False) -> str:
     """An estimate with its confidence interval, `12.3 [11.8, 12.9]`; a dash for None.
 
     Samples that are too few for a confidence interval have their range: `12.3 (11.8 to 12.9)`. A
-    single sample stands alone. What never happened is `never`; a difference is `+never` if it
-    happened in the first group only.
+    value without a spread stands alone. What never happened is `never`; a difference is `+never`
+    if it happened in the first group only.
     """
     if value is None:
         return DASH
     middle, low, high = (
         _number(number, signed=signed) for number in (value.median, value.low, value.high)
     )
-    if value.count == 1:
+    if value.low == value.high:
         return middle
     return f"{middle} [{low}, {high}]" if value.confident else f"{middle} ({low} to {high})"
 

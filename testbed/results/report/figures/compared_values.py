@@ -70,6 +70,16 @@ def _draw(axes: Axes, value: Value, left: float, never_at: float) -> None:
     if isfinite(estimate.median):
         axes.plot(median, value.height, "o", color=value.colour, markersize=4)
     if value.cell.measured < value.cell.runs or value.cell.never:
-        side = "left" if high - left < (never_at - left) / 2 else "right"
-        where = (high, value.height)
-        style.note(axes, value.cell.basis, where, style.GREY, xytext=(0, 3), ha=side)
+        _note_basis(axes, value, low, high, middle=(left + never_at) / 2)
+
+
+def _note_basis(axes: Axes, value: Value, low: float, high: float, *, middle: float) -> None:
+    """Write how many runs a value stands on: left or right of it, or above it if it is wide."""
+    if low > middle:
+        place, offset, aligned = low, (-6, 0), ("right", "center")
+    elif high < middle:
+        place, offset, aligned = high, (6, 0), ("left", "center")
+    else:
+        place, offset, aligned = high, (-6, 2), ("right", "bottom")
+    where, (ha, va) = (place, value.height), aligned
+    style.note(axes, value.cell.basis, where, style.GREY, xytext=offset, ha=ha, va=va)
