@@ -62,11 +62,12 @@ def show(
 
     from testbed.model.run_files.layout import REPORT
     from testbed.model.summary import FlowSummary, OperationSummary
+    from testbed.model.summary.unit import SECONDS, US
 
     console.print(
         f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
-        f"{summary.duration_s:g} s, base RTT "
-        f"{summary.base_rtt_us / 1000:.1f} ms ({summary.base_rtt_real_us:.1f} us real)",
+        f"{SECONDS.show(summary.duration_s)}, base RTT "
+        f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} real)",
         style="bold",
     )
     flows = [(flow.name, flow) for flow in summary.flows]
@@ -124,7 +125,7 @@ def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]
     for quantity in metric.quantities:
         value = quantity.of(fault)
         if quantity.unit is RTT:
-            rtt = "-" if value is None else RTT.form(value)  # the heading has the unit
+            rtt = "-" if value is None else RTT.number(value)  # the heading has the unit
         elif quantity.unit is US:
             real = _shown(quantity, fault)
         else:

@@ -18,12 +18,11 @@ from testbed.model.summary.metric import (
 )
 from testbed.model.summary.unit import (
     BYTES,
-    FINE_PERCENT,
     IN_RTT,
     MS,
-    PERCENT,
     RATE,
     SECONDS,
+    SHARE,
     Scale,
 )
 
@@ -35,7 +34,7 @@ class LossShare(OptionalNumber):
 
     def __init__(self, lost: str, sent: str, **options: Any) -> None:
         """Declare it, with the names of the metrics that count the packets."""
-        super().__init__(FINE_PERCENT, **options)
+        super().__init__(SHARE, **options)
         self.lost, self.sent = lost, sent
 
     def share(self, flows: Sequence[Any]) -> float | None:
@@ -84,7 +83,7 @@ class FaultEffect(MetricGroup):
     after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
     back."""
 
-    below_share = OptionalNumber(PERCENT, title="time below 95%", views=View.REPORT)
+    below_share = OptionalNumber(SHARE, title="time below 95%", views=View.REPORT)
     """The share of the time in force in which goodput was below that mark."""
 
     goodput_bps = OptionalNumber(
@@ -96,7 +95,7 @@ class FaultEffect(MetricGroup):
     """Attainable payload rate while the fault was in force, the mean."""
 
     attainable_fraction = OptionalNumber(
-        PERCENT, title="goodput, of attainable", views=_SHOWN, combine=least, compared=Comparison()
+        SHARE, title="goodput, of attainable", views=_SHOWN, combine=least, compared=Comparison()
     )
     """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
@@ -130,7 +129,7 @@ class FaultEffect(MetricGroup):
     """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
     nothing was sent before it."""
 
-    surviving_fraction = OptionalNumber(PERCENT, combine=least)
+    surviving_fraction = OptionalNumber(SHARE, combine=least)
     """The share of the undamaged attainable rate that the links left in service allow."""
 
     packets_exposed = Count(

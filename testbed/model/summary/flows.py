@@ -13,7 +13,7 @@ from testbed.model.summary.metric import (
     least,
     total,
 )
-from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, PERCENT, RATE
+from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
 
 _FORMS = (IN_MS, IN_RTT)
 _SHOWN = View.REPORT | View.TERMINAL
@@ -80,7 +80,7 @@ class FlowSummary(MetricGroup):
     """Newly placed payload per second, over the whole run."""
 
     run_fraction = OptionalNumber(
-        PERCENT,
+        SHARE,
         title="of attainable",
         views=_SHOWN,
         compared=Comparison("slowest flow, of attainable", least),
@@ -91,23 +91,21 @@ class FlowSummary(MetricGroup):
     goodput_before_bps = OptionalNumber(RATE, title="before faults", views=View.REPORT)
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 
-    before_fraction = OptionalNumber(
-        PERCENT, title="before faults, of attainable", views=View.REPORT
-    )
+    before_fraction = OptionalNumber(SHARE, title="before faults, of attainable", views=View.REPORT)
     """`goodput_before_bps` over what was attainable in the steady window."""
 
     goodput_healed_bps = OptionalNumber(RATE, title="after healing", views=View.REPORT)
     """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
     run. Null: a fault did not heal, or the run ended before."""
 
-    healed_fraction = OptionalNumber(PERCENT)
+    healed_fraction = OptionalNumber(SHARE)
     """`goodput_healed_bps` over what was attainable in that time."""
 
     ports_bps = Number(RATE)
     """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
     reach where the fabric is no limit."""
 
-    ports_fraction = Number(PERCENT, title="of the ports' share")
+    ports_fraction = Number(SHARE, title="of the ports' share")
     """`goodput_run_bps` / `ports_bps`."""
 
     undamaged_bps = Number(RATE)
@@ -118,7 +116,7 @@ class FlowSummary(MetricGroup):
     service at each moment, less the control packets of the sending host, times 4096 / 4238. Planes
     carry equal shares, and so do the active EVs of a plane; a single path has no choice."""
 
-    ideal_fraction = OptionalNumber(PERCENT, title="of ideal split", views=View.REPORT)
+    ideal_fraction = OptionalNumber(SHARE, title="of ideal split", views=View.REPORT)
     """`goodput_run_bps` over the mean rate that would be attainable if all flows split over all
     paths as is best for the least of them."""
 

@@ -17,7 +17,7 @@ from testbed.model.summary.metric import (
     RequiredTime,
     View,
 )
-from testbed.model.summary.unit import BYTES, FINE_PERCENT, IN_RTT, IN_S, RATE, SECONDS, US
+from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -217,7 +217,7 @@ class ProcessMemory(MetricGroup):
     late_bytes = Count(BYTES, title="last quarter", views=View.REPORT)
     """Median over the run's last quarter."""
 
-    growth = Number(FINE_PERCENT, views=View.REPORT)
+    growth = Number(SHARE, views=View.REPORT)
     """The share by which the last quarter's is more."""
 
 

@@ -13,6 +13,7 @@ from testbed.model.summary.run import (
     ProcessMemory,
     Summary,
 )
+from testbed.model.summary.unit import NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,4 +92,4 @@ def outcome(expectation: Expectation) -> str:
         return f"no value at {expectation.where}"
     if expectation.value == NEVER:
         return f"never happened at {expectation.where}"
-    return f"{expectation.value:.4g} at {expectation.where}"
+    return f"{NUMBER.show(expectation.value)} at {expectation.where}"

@@ -1,7 +1,8 @@
 """The report of a run as one HTML file that loads nothing from elsewhere."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,8 @@ import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
-from testbed.model.summary.unit import FINE_PERCENT
-from testbed.model.units import NS_PER_S, show_size
+from testbed.model.summary.unit import RTT, US
+from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
 from testbed.results.run_data import RunData
@@ -33,13 +34,16 @@ def _figure(value: float | None) -> str:
 def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
     """The report as HTML. Whatever the run recorded is escaped."""
     events = _ev_events(data)
+    moment = partial(show_moment, base_rtt_s=data.base_rtt_s)
     page = template(
         "report.html.j2",
         number=number,
         size=show_size,
-        percent=FINE_PERCENT.form,
+        moment=moment,
+        duration=lambda seconds: show_duration(seconds * NS_PER_S),
+        percent=show_share,
         figure=_figure,
-        facts=partial(facts, t0_ns=data.run.t0_ns),
+        facts=partial(facts, t0_ns=data.run.t0_ns, moment=moment),
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
     return page.render(
@@ -65,7 +69,15 @@ def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
     return [link for link in links if link in congested or link.faulty]
 
 
-def facts(value: Mapping[str, Any], t0_ns: int, path: str = "") -> list[str]:
+def show_moment(time_s: float | None, base_rtt_s: float) -> str:
+    """A time of the run in seconds, fine enough to tell moments a hundredth of an RTT apart."""
+    digits = max(-math.floor(math.log10(base_rtt_s / 100)), 1)
+    return DASH if time_s is None else f"{number(time_s, digits)} s"
+
+
+def facts(
+    value: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], path: str = ""
+) -> list[str]:
     """Nested values as lines: `until end dropped: 56, 31`.
 
     Keys that end in `_ns` are CLOCK_MONOTONIC: they are given in seconds of the run.
@@ -74,9 +86,9 @@ def facts(value: Mapping[str, Any], t0_ns: int, path: str = "") -> list[str]:
     for key, inner in value.items():
         name = f"{path} {key}".strip().replace("_", " ")
         if isinstance(inner, Mapping):
-            lines += facts(inner, t0_ns, name)
+            lines += facts(inner, t0_ns, moment, name)
         elif key.endswith("_ns") and isinstance(inner, int):
-            lines.append(f"{name.removesuffix(' ns')}: at {(inner - t0_ns) / NS_PER_S:.4f} s")
+            lines.append(f"{name.removesuffix(' ns')}: at {moment((inner - t0_ns) / NS_PER_S)}")
         elif isinstance(inner, list):
             lines.append(f"{name}: {', '.join(map(_plain, inner))}")
         else:
@@ -90,7 +102,8 @@ def _plain(value: object) -> str:
 
 def _headline(summary: Summary) -> str:
     fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
-    steady = f"Without faults every flow ran at {fraction:.1%} or more of what the fabric allows."
+    least = show_share(fraction)
+    steady = f"In the whole run every flow had {least} or more of what the fabric allowed."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
         return f"{steady} No fault was injected."
@@ -102,15 +115,15 @@ def _headline(summary: Summary) -> str:
     detected = (
         "not every flow noticed it"
         if fault.detection is None
-        else f"every flow concerned took a path out of service within {fault.detection.rtt:.1f} "
-        f"RTT ({fault.detection.real_us:.0f} µs at full speed)"
+        else "every flow concerned took a path out of service within "
+        f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
     )
     if fault.recovery is None:
         back = "goodput did not come back"
     elif fault.recovery.ms == 0:
         back = "goodput never fell below 95%"
     else:
-        back = f"goodput was back after {fault.recovery.rtt:.1f} RTT"
+        back = f"goodput was back after {RTT.show(fault.recovery.rtt)}"
     return (
         f"{steady} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
         f"{number(fault.packets_lost)} packets were lost to it."

@@ -202,6 +202,24 @@ def whisker(axes: Axes, place: float, low: float, high: float) -> None:
         axes.plot([low, high], [place] * 2, "|", color=BLACK, markersize=5)
 
 
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """The unit of a time axis: its symbol, and how many of it a second has."""
+
+    symbol: str
+    per_s: float
+
+
+def time_unit(length_s: float) -> TimeUnit:
+    """A unit that fits a time axis of this length."""
+    units = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("us", 1e6))
+    return next((unit for unit in units if length_s * unit.per_s >= _LEAST_LENGTH), units[-1])
+
+
+_LEAST_LENGTH = 3.0
+"""Least length of an axis in its unit."""
+
+
 def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
     """Add a top axis in base RTTs: `unit` of the lower axis' units each, from `zero`."""
     top = axes.secondary_xaxis("top", functions=_scale(zero, unit))
