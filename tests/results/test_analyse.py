@@ -85,7 +85,7 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary]) -> None:
         "p0_t0_0--p0_t1_1",
         "Detection, first EV",
         "183 ms",
-        "18.34",
+        "18.3 us",
         "h0 → h4",
         "priority drop installed, barrier reply",
         "probes answered",
