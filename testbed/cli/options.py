@@ -47,7 +47,11 @@ Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, suc
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Pcap = Annotated[
     list[str] | None,
-    typer.Option("--pcap", metavar="LINK", help="Capture a link, both ways; may be repeated."),
+    typer.Option(
+        "--pcap",
+        metavar="PLACE",
+        help="Capture a link, a node's links, or all links; may be repeated.",
+    ),
 ]
 NoFigures = Annotated[
     bool,
@@ -65,6 +69,10 @@ Results = Annotated[
 ]
 
 
+ALL = "all"
+"""All links, for `--pcap`."""
+
+
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     """The hosts with these names, given by the argument that holds each.
 
@@ -77,15 +85,26 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
 
 
-def require_links(topology: "Topology", names: list[str]) -> None:
-    """Check the links that `--pcap` names.
+def links_named(topology: "Topology", names: list[str]) -> list[str]:
+    """The links that `--pcap` names, each once: a link, a node (all its links), or `all`.
 
     Raises:
-        InputError: the fabric has no such link.
+        InputError: the fabric has no such link or node.
     """
-    from testbed.model.fabric.names import unknown_link
+    from testbed.model.fabric.names import node_named, unknown_link
 
-    raise_any(unknown_link(topology, "--pcap", name) for name in names)
+    known = [name for name in names if name == ALL or node_named(topology, name) is not None]
+    raise_any(unknown_link(topology, "--pcap", name) for name in names if name not in known)
+    links: dict[str, None] = {}
+    for name in names:
+        node = node_named(topology, name)
+        if name == ALL:
+            links |= dict.fromkeys(topology.links)
+        elif node is not None:
+            links |= dict.fromkeys(link.name for _, _, link in topology.adjacency[node])
+        else:
+            links[name] = None
+    return list(links)
 
 
 def require_labels(labels: Sequence[str], count: int, things: str) -> None:

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from testbed.cli.options import links_named
 from testbed.experiment.experiment import Experiment
-from testbed.model.errors import ExitStatus, MachineError, RunFailedError
+from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
 from testbed.model.summary.metric import NEVER
@@ -412,3 +414,16 @@ def test_one_run_is_held_for_a_time_not_a_series(call: Call, wrong: tuple[str, .
     assert called.status == 2
     assert "--hold" in called.err
     assert not Path("results").exists()
+
+
+def test_a_node_and_all_stand_for_their_links() -> None:
+    """A link that is named twice is captured once."""
+    links = links_named(TINY, ["h0", "h0--p0_t0_0"])
+    assert links == ["h0--p0_t0_0", "h0--p1_t0_0"]
+    assert links_named(TINY, ["p0_t1_0", "all"])[:2] == ["p0_t0_0--p0_t1_0", "p0_t0_1--p0_t1_0"]
+    assert sorted(links_named(TINY, ["all"])) == sorted(TINY.links)
+    with pytest.raises(InputError, match="expected a link of tiny"):
+        links_named(TINY, ["h0", "h9"])
+
+
+TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)
