@@ -114,11 +114,11 @@ def _headline(summary: Summary) -> str:
     fault = max(affecting, key=lambda fault: fault.stall.ms if fault.stall else 0)
     detected = (
         "not every flow noticed it"
-        if fault.detection is None
+        if fault.detection is None or fault.detection.rtt == NEVER
         else "every flow concerned took a path out of service within "
         f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
     )
-    if fault.recovery is None:
+    if fault.recovery is None or fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
     elif fault.recovery.ms == 0:
         back = "goodput never fell below 95%"
