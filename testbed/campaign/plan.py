@@ -9,7 +9,7 @@ from testbed.model.flows import SIMULATED_HOPS_PER_S, packet_hops
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.verdict import FINDINGS
+from testbed.results.analysis.trust.verdict import FINDINGS
 
 STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
 """Verdicts, from the best to the worst."""

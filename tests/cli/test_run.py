@@ -135,7 +135,7 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
     cells = [[cell.strip() for cell in row] for row in rows]
     assert ["h0 -> h4", "37.42 Mbit/s", "98.5%", "17", "19"] in cells
     name = "blackhole p0_t0_0--p0_t1_1"
-    assert [name, "detection", "196 ms", "1.5", "19.6 us"] in cells
+    assert [name, "detection, first EV", "196 ms", "1.5", "19.6 us"] in cells
     assert ["", "stall", "262 ms", "2", "26.2 us"] in cells
     assert ["", "recovery", "-", "-", "-"] in cells
     assert ["", "deficit", "", "0.25", ""] in cells

@@ -25,7 +25,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.results.analysis.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 

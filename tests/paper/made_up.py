@@ -16,7 +16,7 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
-from testbed.results.analysis.delivery import Delivery
+from testbed.results.analysis.delivery import Delivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
 from testbed.results.capacity.attainable import AttainableRate
@@ -75,6 +75,7 @@ def run(
             summary=SimpleNamespace(faults=faults, **(usual | summary)),
             data=SimpleNamespace(
                 run=SimpleNamespace(duration_s=SECONDS, flows=()),
+                faults=(),
                 base_rtt_s=RTT_S,
                 tables=made,
                 table=lambda name, _flow: made[name],
@@ -109,6 +110,7 @@ def flow(
         attainable=rate_allowed,
         ideal=rate_allowed,
         delivery=Delivery(times, placed, times),
+        in_order=InOrder(times, times),
         spans=dict(spans or {}),
         transmissions=pl.DataFrame() if sent is None else sent,
         losses=pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),

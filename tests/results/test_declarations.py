@@ -81,7 +81,7 @@ def test_a_toy_metric_appears_everywhere(run: Path) -> None:
 
     terminal = StringIO()
     show(summary, RunDirectory(run), Console(file=terminal, width=200))
-    (row,) = (line for line in terminal.getvalue().splitlines() if "│ toy " in line)
+    (row,) = (line for line in terminal.getvalue().splitlines() if "rolling of the toy" in line)
     assert "262 ms" in row
 
     rows = {row.name: row for row in compare([group_of("runs", [run])])}

@@ -12,7 +12,7 @@ import pytest
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.analysis.verdict import FINDINGS, NOT_DELIVERED, STOLEN_MENTIONED
+from testbed.results.analysis.trust.verdict import FINDINGS, NOT_DELIVERED, STOLEN_MENTIONED
 from testbed.results.run_data import RunData, load_run
 
 from .synthetic import Failure, Plan, generate, ns

@@ -15,7 +15,7 @@ from testbed.model.faults.targets import target_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
-from testbed.results.analysis.verdict import NOT_DELIVERED
+from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
 from testbed.sim import Outcome, Simulation, simulate
 

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import Field
+
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -16,6 +18,7 @@ from testbed.model.summary.metric import (
     least,
     total,
 )
+from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import (
     BYTES,
     IN_RTT,
@@ -26,7 +29,7 @@ from testbed.model.summary.unit import (
     Scale,
 )
 
-_SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT
+_SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
 
 class LossShare(OptionalNumber):
@@ -54,7 +57,12 @@ class FaultEffect(MetricGroup):
     crosses the faulty link. A fault is *in force* from its effect to its healing, or to the end.
     """
 
-    detection = OptionalTime(title="detection, first EV", views=_SHOWN, compared=Comparison())
+    detection = OptionalTime(
+        title="detection, first EV",
+        views=_SHOWN,
+        compared=Comparison(),
+        never="that lost packets did not notice",
+    )
     """Until the first concerned EV leaves the active set; 0 if that is within the interval of
     effect. Never: packets were lost, and none did while the fault was in force. Null: none were
     lost, and none did."""
@@ -77,7 +85,14 @@ class FaultEffect(MetricGroup):
     """The longest time without a newly placed byte, of gaps that begin while the fault is in
     force."""
 
-    recovery = OptionalTime(title="recovery", views=_SHOWN, compared=Comparison())
+    in_order_delay = OptionalTime(title="in-order delay", views=_SHOWN)
+    """The longest time from handing a packet to the socket until it and all before it had arrived,
+    of packets that were sent before the fault healed and not in order before it took effect. It is
+    how far the delivered point lagged behind what was sent; a stall is how long it stood still."""
+
+    recovery = OptionalTime(
+        title="recovery", views=_SHOWN, compared=Comparison(), never="did not recover"
+    )
     """Until goodput, averaged over 200 packets (1 to 3 base RTTs), is back at 95% of what is
     attainable and stays there until the fault heals; if it never does, until it is back and stays
     after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
@@ -95,7 +110,11 @@ class FaultEffect(MetricGroup):
     """Attainable payload rate while the fault was in force, the mean."""
 
     attainable_fraction = OptionalNumber(
-        SHARE, title="goodput, of attainable", views=_SHOWN, combine=least, compared=Comparison()
+        SHARE,
+        title="goodput in force, of attainable",
+        views=_SHOWN,
+        combine=least,
+        compared=Comparison(),
     )
     """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
@@ -144,7 +163,8 @@ class FaultEffect(MetricGroup):
     `packets_exposed`."""
 
     packets_sent = Count(views=View.REPORT, combine=total, default=0)
-    """Data packets that the flow sent, on any EV, while the fault was in force."""
+    """Data packets that the flow sent, on any EV, in the same time as those that count as lost:
+    from one base RTT before the fault to healing."""
 
     packets_sent_after_detection = Count(combine=total, default=0)
     """Data packets that the flow sent, on any EV, from the detection until healing."""
@@ -153,7 +173,8 @@ class FaultEffect(MetricGroup):
     """Transmissions on concerned EVs, sent from the detection until healing, that were lost."""
 
     loss_share = LossShare("packets_lost", "packets_sent", title="loss", views=View.REPORT)
-    """`packets_lost` / `packets_sent`. Null: nothing was sent."""
+    """`packets_lost` / `packets_sent`, both counted in the same time: never above 1. Null: nothing
+    was sent."""
 
     residual_loss = LossShare(
         "packets_lost_after_detection",
@@ -171,6 +192,7 @@ class FlowFault(FaultEffect):
     flow: int
     src: str
     dst: str
+    lane: int = 0
     affected: bool
     evs_active = Count(title="active EVs through it", views=View.FLOWS_OF_FAULT)
     """Concerned EVs that were active when the fault took effect, or became active while it was in
@@ -178,6 +200,17 @@ class FlowFault(FaultEffect):
 
     evs_detected = Count(title="taken out", views=View.FLOWS_OF_FAULT)
     """Concerned EVs that left the active set while the fault was in force."""
+
+    evs_lossy = Count(title="lost packets", views=View.FLOWS_OF_FAULT, default=0)
+    """Concerned EVs on which packets were lost."""
+
+    evs_noticed = Count(title="of them noticed", views=View.FLOWS_OF_FAULT, default=0)
+    """Those of them that left the active set while the fault was in force."""
+
+    @property
+    def name(self) -> str:
+        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
+        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
 
 
 class FaultSummary(FaultEffect):
@@ -208,9 +241,46 @@ class FaultSummary(FaultEffect):
 
     proof: dict[str, Any]
     flows_affected = Count()
-    """Flows with an active concerned EV."""
+    """Flows with an active concerned EV. If it is 0, the fault has no effect to measure."""
 
+    flows_lossy = Count(default=0)
+    """Affected flows that lost packets to it."""
+
+    flows_noticed = Count(default=0)
+    """Those of them of which an EV left the active set while the fault was in force."""
+
+    evs_lossy = Count(default=0)
+    """Concerned EVs, of all affected flows, on which packets were lost."""
+
+    evs_noticed = Count(default=0)
+    """Those of them that left the active set while the fault was in force."""
+
+    ev_detection_median = OptionalTime(title="detection, median EV", views=View.REPORT)
+    """Until an EV that lost packets to the fault leaves the active set: the median of such EVs of
+    all affected flows. Never: half of them did not. Null: no packet was lost."""
+
+    ev_detection_last = OptionalTime(
+        title="detection, last EV that lost packets", views=View.REPORT
+    )
+    """The same of the last of them. Never: not all of them did."""
+
+    over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowFault, ...]
+
+    @property
+    def concerned(self) -> str:
+        """How many flows it concerned, and how many of those that lost packets noticed."""
+        if not self.flows:
+            return "took no effect in the measured time"
+        if not self.flows_affected:
+            return f"no flow had an active EV through it: 0 of {len(self.flows)} concerned"
+        text = f"{self.flows_affected} of {len(self.flows)} flows concerned"
+        if not self.flows_lossy:
+            return f"{text}, none lost packets to it"
+        return (
+            f"{text}; {self.flows_noticed} of {self.flows_lossy} flows that lost packets noticed, "
+            f"by {self.evs_noticed} of {self.evs_lossy} EVs"
+        )
 
     @property
     def name(self) -> str:

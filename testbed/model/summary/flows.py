@@ -1,5 +1,7 @@
 """What is measured of a flow, of its EVs and of its messages."""
 
+from collections.abc import Sequence
+
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -17,10 +19,15 @@ from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
 
 _FORMS = (IN_MS, IN_RTT)
 _SHOWN = View.REPORT | View.TERMINAL
+_ALL = _SHOWN | View.OVER_FLOWS
+
+
+MORE_THAN_SHARE = 0.005
+"""A flow takes more than its share if it exceeds what is attainable by this."""
 
 
 class Latency(MetricGroup):
-    """Latency of a flow's messages.
+    """Latency of a flow's messages, or of those of all flows: their completion times.
 
     From handing a message's first packet to the socket until it and all before it are in place.
     """
@@ -39,8 +46,19 @@ class Latency(MetricGroup):
     )
     """The 99th percentile."""
 
+    p999 = RequiredTime(_FORMS, title="message latency, p99.9", views=View.REPORT)
+    """The 99.9th percentile."""
+
     max = RequiredTime(_FORMS)
     """The longest."""
+
+    @property
+    def completion(self) -> str:
+        """`812 completed, in 42.0 ms (median), 95.1 ms (p99), 120.0 ms (p99.9)`."""
+        unit = IN_MS.unit
+        parts = (("median", self.median), ("p99", self.p99), ("p99.9", self.p999))
+        times = ", ".join(f"{unit.show(time.ms)} ({name})" for name, time in parts)
+        return f"{self.messages} completed, in {times}"
 
 
 class EvSummary(MetricGroup):
@@ -70,11 +88,13 @@ class FlowSummary(MetricGroup):
     flow: int
     src: str
     dst: str
+    lane: int = 0
     transport: str
     goodput_run_bps = Number(
         RATE,
         title="goodput, whole run",
-        views=_SHOWN,
+        views=_ALL,
+        combine=least,
         compared=Comparison("goodput of all flows", total),
     )
     """Newly placed payload per second, over the whole run."""
@@ -82,7 +102,8 @@ class FlowSummary(MetricGroup):
     run_fraction = OptionalNumber(
         SHARE,
         title="of attainable",
-        views=_SHOWN,
+        views=_ALL,
+        combine=least,
         compared=Comparison("slowest flow, of attainable", least),
     )
     """`goodput_run_bps` / `attainable_run_bps`. Above 1 the flow takes more than its share: others
@@ -127,12 +148,22 @@ class FlowSummary(MetricGroup):
     capacity_lost_bytes = Count(BYTES, default=0)
     """The same in bytes of payload."""
 
-    deficit = OptionalTime((IN_RTT,), views=View.REPORT)
+    deficit = OptionalTime((IN_RTT,), views=View.REPORT | View.OVER_FLOWS)
     """What the transport did not use of what was left: the integral of (attainable - goodput) /
     undamaged over the whole run. Negative: it took more than its share."""
 
     deficit_bytes = Count(BYTES, default=0)
     """The same in bytes of payload."""
+
+    in_order_delay_p99 = OptionalTime(
+        _FORMS, title="in-order delay, p99", views=View.REPORT | View.OVER_FLOWS
+    )
+    """From handing a packet to the socket until it and all before it had arrived: how far the
+    delivered point lagged behind what was sent. The 99th percentile of the packets of the run;
+    those that never were in order count until the end."""
+
+    in_order_delay_max = OptionalTime(_FORMS, title="in-order delay, longest")
+    """The longest."""
 
     packets_sent = Count(title="sent", views=View.REPORT)
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
@@ -165,6 +196,22 @@ class FlowSummary(MetricGroup):
     latency: Latency | None
 
     @property
+    def takes_more(self) -> bool:
+        """Whether it takes more than its share, beyond rounding."""
+        return (self.run_fraction or 0.0) > 1 + MORE_THAN_SHARE
+
+    @property
     def name(self) -> str:
-        """`h0 -> h4`."""
-        return f"{self.src} -> {self.dst}"
+        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
+        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
+
+
+MAX_FLOWS = 8
+"""Flows of which tables show each by itself; of more they show so many, the slowest."""
+
+
+def slowest_flows(flows: Sequence[FlowSummary]) -> Sequence[FlowSummary]:
+    """The flows that tables show, in their order, or the slowest first if there are more."""
+    if len(flows) <= MAX_FLOWS:
+        return flows
+    return sorted(flows, key=lambda flow: flow.run_fraction or 0.0)[:MAX_FLOWS]

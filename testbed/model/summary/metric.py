@@ -56,6 +56,9 @@ class View(Flag):
     FLOWS_OF_FAULT = auto()
     """The report's table of what a fault did to each flow."""
 
+    OVER_FLOWS = auto()
+    """The tables of how it is distributed over several flows."""
+
 
 NEVER = inf
 """A time after which something happened that did not happen: worse than any. "never" in JSON."""
@@ -114,9 +117,10 @@ class Metric(Generic[T]):
         unit: its unit; of a time that of its first form.
         title: its heading in tables.
         views: the tables that show it.
-        combine: makes a fault's value of those of the flows that it affected.
+        combine: makes a fault's value of those of the flows that it affected: the worst, or a sum.
         compared: its row in comparisons, if it has one.
         default: its value where none is given; `REQUIRED` if there has to be one.
+        never: what flows did not do of which it is never, as in "15 of 64 did not recover".
     """
 
     number = TypeAdapter[Any](float)
@@ -135,6 +139,7 @@ class Metric(Generic[T]):
         combine: Combine = greatest,
         compared: Comparison | None = None,
         default: Any = USUAL,
+        never: str = "never did",
     ) -> None:
         """Declare a metric; a definition is given only if there is no source to read it from."""
         self.name = ""
@@ -144,6 +149,7 @@ class Metric(Generic[T]):
         self.combine = combine
         self.compared = compared
         self.default = self.usual_default if default is USUAL else default
+        self.never = never
         self._definition = definition
         self._owner: type = object
 

@@ -2,10 +2,10 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.summary.faults import FaultSummary
-from testbed.model.summary.flows import FlowSummary
+from testbed.model.summary.flows import FlowSummary, Latency
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -17,6 +17,7 @@ from testbed.model.summary.metric import (
     RequiredTime,
     View,
 )
+from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
@@ -271,6 +272,8 @@ class Summary(MetricGroup):
     """`base_rtt_us` / dilation."""
 
     integrity: Integrity
+    messages: Latency | None = None
+    over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
@@ -278,6 +281,18 @@ class Summary(MetricGroup):
     localisation: Localisation | None = None
     memory: tuple[ProcessMemory, ...] = ()
     expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def more_than_share(self) -> str:
+        """Which flows take more than their fair share, in words; empty if none does."""
+        taking = [flow for flow in self.flows if flow.takes_more]
+        if not taking:
+            return ""
+        most = max(taking, key=lambda flow: flow.run_fraction or 0.0)
+        text = f"{most.name} takes more than its share ({SHARE.show(most.run_fraction or 0.0)})"
+        if len(taking) > 1:
+            text = f"{len(taking)} of {len(self.flows)} flows take more than their share, {text}"
+        return f"{text}: others leave theirs"
 
     @property
     def as_expected(self) -> bool:

@@ -143,11 +143,12 @@ class Percentiles:
         count: how many there are.
         median: in seconds.
         p99: in seconds.
+        p999: in seconds, the 99.9th percentile.
         max: in seconds.
     """
 
     def __init__(self, seconds: NDArray[np.float64]) -> None:
         """Take one time or more, in seconds."""
         self.count = seconds.size
-        self.median, self.p99 = map(float, np.percentile(seconds, [50, 99]))
+        self.median, self.p99, self.p999 = map(float, np.percentile(seconds, [50, 99, 99.9]))
         self.max = float(seconds.max())

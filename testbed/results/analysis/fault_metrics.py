@@ -12,9 +12,9 @@ import polars as pl
 
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
-from testbed.results.analysis.delivery import Delivery, longest_gap
+from testbed.results.analysis.delivery import Delivery, InOrder, longest_gap
 from testbed.results.analysis.ev_states import Span, first_departures, returned, was_active
-from testbed.results.analysis.recovery import Course, Recovery, recovery
+from testbed.results.analysis.recovery import Course, Recovery, recovery, visible_gaps
 from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.run_data import RunData
 
@@ -54,6 +54,7 @@ class FlowTables:
         attainable: its attainable rate over time.
         ideal: the same with the best split over all paths.
         delivery: its arrivals.
+        in_order: its packets until they are delivered in order.
         spans: for each EV its states over time.
         transmissions: its rows of that table.
         losses: its rows of that table.
@@ -63,6 +64,7 @@ class FlowTables:
     attainable: AttainableRate
     ideal: AttainableRate
     delivery: Delivery
+    in_order: InOrder
     spans: dict[int, tuple[Span, ...]]
     transmissions: pl.DataFrame
     losses: pl.DataFrame
@@ -114,12 +116,19 @@ def run_end(data: RunData) -> float:
     """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
     After the planned end senders stop and the fabric drains, which is no part of the experiment.
-    The last arrival does not count if payload was still under way: the run waited for it.
+    The last arrival does not count if payload was still under way: the run waited for it. Nor does
+    it if a fault that never healed struck before it, or killed a host: that nothing more arrived is
+    to be measured.
     """
     last = data.tables["arrivals"]["t"].max()
     waiting = any(flow.bytes_under_way for flow in data.run.flows)
     if waiting or not isinstance(last, float):
         return data.run.duration_s
+    for fault in data.faults:
+        struck = data.seconds(fault.effective_ns)
+        lasting = fault.healed_ns is None and struck is not None
+        if lasting and (fault.kind == "kill" or (struck or 0.0) <= last):
+            return data.run.duration_s
     return min(data.run.duration_s, last)
 
 
@@ -129,6 +138,7 @@ class FaultMetrics:
     Attributes:
         data: the run.
         flow: the flow's tables.
+        fault: the fault.
         during: when the fault was in force.
         until: the next fault's effect or the end of the run, in seconds: what happens after it is
             not this fault's doing.
@@ -138,7 +148,8 @@ class FaultMetrics:
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
     ) -> None:
         """Select the records on the EVs that the fault concerns, and count them."""
-        self.data, self.flow, self.during, self.until = data, flow, during, until
+        self.data, self.flow, self.fault = data, flow, fault
+        self.during, self.until = during, until
         rtt_s, start, end = data.base_rtt_s, during.start, during.end
         self._spans = {
             ev: spans
@@ -154,15 +165,23 @@ class FaultMetrics:
         lost = self._losses.filter(
             pl.col("sent_t").is_between(start - rtt_s, end) & ~pl.col("spurious")
         )
-        sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+        # What is lost of it is a part of what is sent: a share is never above 1.
+        sent = flow.transmissions.filter(pl.col("t").is_between(start - rtt_s, end))
+        in_use = {
+            ev for ev, spans in self._spans.items() if was_active(spans, during.earliest, end)
+        }
+        lossy = in_use.intersection(lost["ev"].unique())
 
-        self.evs_active = sum(
-            was_active(spans, during.earliest, end) for spans in self._spans.values()
-        )
+        self.evs_active = len(in_use)
         self.evs_detected = len(self._departures)
+        self.evs_lossy, self.evs_noticed = len(lossy), len(lossy & self._departures.keys())
+        self.ev_detections = [max(self._departures.get(ev, inf) - start, 0.0) for ev in lossy]
+        """Until each EV that lost packets left, in seconds; infinite if it did not."""
         self.affected = self.evs_active > 0
         self.stall = longest_gap(flow.delivery.advances, start, end, during.run_end)
         self.placement_gap = longest_gap(flow.delivery.times, start, end, during.run_end)
+        delays = flow.in_order.delays(start, -inf, end, during.run_end)
+        self.in_order_delay = float(delays.max()) if delays.size else None
         attainable = flow.attainable
         self.goodput_bps = flow.delivery.goodput_bps(start, end)
         self.attainable_bps = attainable.mean_bps(start, end)
@@ -237,11 +256,21 @@ class FaultMetrics:
     # --- delivery -----------------------------------------------------------------------------
 
     @cached_property
-    def _recovery(self) -> Recovery:
-        flow, during = self.flow, self.during
+    def _course(self) -> Course:
+        flow = self.flow
         losses = flow.losses["t"].sort().to_numpy()
-        course = Course(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
-        return recovery(course, self.data.base_rtt_s, during.start, during.end, self.until)
+        return Course(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
+
+    @cached_property
+    def _recovery(self) -> Recovery:
+        during, rtt_s = self.during, self.data.base_rtt_s
+        return recovery(self._course, rtt_s, during.start, during.end, self.until)
+
+    @property
+    def visible_gaps(self) -> list[tuple[float, float]]:
+        """Times without goodput that a recovery is not shorter than, in seconds of the run."""
+        during, rtt_s = self.during, self.data.base_rtt_s
+        return visible_gaps(self._course, rtt_s, during.start, during.end, self.until)
 
     @property
     def recovery(self) -> float:
@@ -254,7 +283,7 @@ class FaultMetrics:
         return self._recovery.below_share
 
     @cached_property
-    def _counted(self) -> tuple[float, float]:
+    def counted(self) -> tuple[float, float]:
         """The time over which capacity lost and deficit are summed, in seconds of the run."""
         start = self.during.start
         back = start + self.recovery if isfinite(self.recovery) else self.during.end
@@ -262,7 +291,7 @@ class FaultMetrics:
 
     @cached_property
     def _shortfall(self) -> Shortfall:
-        return shortfall(self.flow, *self._counted)
+        return shortfall(self.flow, *self.counted)
 
     @property
     def capacity_lost(self) -> float:
@@ -297,7 +326,7 @@ class FaultMetrics:
         share = delivery.goodput_bps(since, start) / (
             self.flow.attainable.mean_bps(since, start) or inf
         )
-        return shortfall(self.flow, *self._counted, share).deficit_s / share if share > 0 else None
+        return shortfall(self.flow, *self.counted, share).deficit_s / share if share > 0 else None
 
     @property
     def exposure(self) -> float | None:

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering
@@ -50,6 +51,10 @@ class FlowMetrics:
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
         self.capacity_lost_bytes = round(missing.capacity_lost_s * self.undamaged_bps / 8)
         self.deficit_bytes = round(missing.deficit_s * self.undamaged_bps / 8)
+        delays = tables.in_order.delays(-np.inf, 0.0, finish, max(finish, data.run.duration_s))
+        found = Percentiles(delays) if delays.size else None
+        self.in_order_delay_p99 = found.p99 if found else None
+        self.in_order_delay_max = found.max if found else None
         self.packets_sent = self.flow.packets_sent
         self.packets_lost = self.flow.packets_lost
         self.packets_retransmitted = self.flow.packets_retransmitted
@@ -130,15 +135,18 @@ class FlowMetrics:
             )
         )
 
-    @property
-    def latency(self) -> Latency | None:
-        """Of the flow's messages; None if none was completed."""
-        completions = self.data.table("completions", self.flow.flow)
-        seconds = message_latencies(completions, self.tables.transmissions)
-        if not seconds.size:
-            return None
-        metrics = SimpleNamespace(messages=seconds.size, **vars(Percentiles(seconds)))
-        return Latency.measured(metrics, self.data.scale)
+
+def latencies_s(data: RunData, tables: FlowTables) -> NDArray[np.float64]:
+    """The latency of each message of a flow that was completed, in seconds."""
+    return message_latencies(data.table("completions", tables.flow.flow), tables.transmissions)
+
+
+def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:
+    """What is measured of messages, from their latencies; None if none was completed."""
+    if not seconds.size:
+        return None
+    metrics = SimpleNamespace(messages=seconds.size, **vars(Percentiles(seconds)))
+    return Latency.measured(metrics, data.scale)
 
 
 def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
@@ -150,8 +158,9 @@ def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
         flow=flow.flow,
         src=flow.src,
         dst=flow.dst,
+        lane=flow.lane,
         transport=flow.transport,
         goodput_by_plane_bps=metrics.goodput_by_plane_bps,
         evs=metrics.evs,
-        latency=metrics.latency,
+        latency=latency(data, latencies_s(data, tables)),
     )

@@ -19,6 +19,9 @@ AVERAGED_RTTS = (1.0, 3.0)
 """... but over no less and no more than this: a flow with a small share has fewer packets in it,
 and is given one packet, the resolution of what it is measured by."""
 
+LEAST_PACKETS = 4
+"""... and over no less than the time of this many: with a packet given, fewer show no fall."""
+
 CAUSED_RTTS = 3.0
 """A fall of goodput counts if it begins within this time, and that of averaging, after the fault's
 effect or after a loss of the flow, ..."""
@@ -72,7 +75,8 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
     attainable in the same time, or while nothing is attainable. The flow has recovered when it is
     above the mark and stays there until the fault heals. If it never does, it has recovered when it
     is above the mark after healing and stays there until the next fault, or the end. The
-    averaging is part of the time, so that it is never too short.
+    averaging is part of the time, so that it is never too short. If nothing arrives as the fault
+    heals, what follows until something does is part of the fault.
 
     Args:
         course: the flow's.
@@ -88,7 +92,7 @@ def recovery(course: Course, rtt_s: float, start: float, healed: float, until: f
     below = np.zeros(len(times), dtype=bool)
     for first, last in falls:
         below[first : last + 1] = True
-    in_force = times <= healed
+    in_force = times <= _outage_end(course, rtt_s, start, healed)
     share = float(below[in_force].mean()) if in_force.any() else 0.0
     if not below[in_force].any():  # what follows healing is the return to service
         return Recovery(0.0, share)
@@ -125,12 +129,49 @@ def _falls(course: Course, rtt_s: float, start: float, times: Floats) -> list[tu
     return counted
 
 
+def visible_gaps(
+    course: Course, rtt_s: float, start: float, healed: float, until: float
+) -> list[tuple[float, float]]:
+    """Times without goodput that begin in force, too long for a recovery to leave them out.
+
+    Those are longer than the averaging and a fall that counts whatever its cause, and the fabric
+    allowed several packets in the time of averaging, or nothing at all.
+
+    Returns:
+        begin and end of each, in seconds of the run, the end at `until` at the latest.
+    """
+    width = _averaged_s(course, rtt_s, start)
+    shortest = width + (LASTING_RTTS + 1) * rtt_s
+    arrivals = course.delivery.times
+    inside = arrivals[(arrivals > start) & (arrivals < until)]
+    begins = np.concatenate(([start], inside))
+    ends = np.append(inside, until)
+    long = (begins <= healed) & (ends - begins > shortest)
+    found = []
+    for begin, end in zip(begins[long].tolist(), ends[long].tolist(), strict=True):
+        rate_bps = course.attainable.mean_bps(begin, end)
+        packets = rate_bps * width / 8 / course.packet_bytes
+        if not rate_bps or packets >= LEAST_PACKETS / 2:
+            found.append((begin, end))
+    return found
+
+
+def _outage_end(course: Course, rtt_s: float, start: float, healed: float) -> float:
+    """When the fault healed, or the first goodput after it if there was none as it healed."""
+    arrivals = course.delivery.times
+    after = int(np.searchsorted(arrivals, healed, side="right"))
+    before = arrivals[after - 1] if after else start
+    first = arrivals[after] if after < len(arrivals) else inf
+    out = first - max(before, start) > _averaged_s(course, rtt_s, start)
+    return float(first) if out else healed
+
+
 def _averaged_s(course: Course, rtt_s: float, start: float) -> float:
     """The time over which goodput is averaged, in seconds."""
     rate_bps = course.attainable.at(start) or course.attainable.undamaged_bps
     least, most = (rtts * rtt_s for rtts in AVERAGED_RTTS)
-    packets_s = AVERAGED_PACKETS * course.packet_bytes * 8 / rate_bps if rate_bps else most
-    return min(max(packets_s, least), most)
+    packet_s = course.packet_bytes * 8 / rate_bps if rate_bps else most / LEAST_PACKETS
+    return max(min(max(AVERAGED_PACKETS * packet_s, least), most), LEAST_PACKETS * packet_s)
 
 
 def _below(course: Course, times: Floats, width: float) -> NDArray[np.bool_]:

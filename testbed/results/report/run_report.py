@@ -12,6 +12,7 @@ import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
+from testbed.model.summary.spread import shown_spreads
 from testbed.model.summary.unit import RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.report.figures import Drawing
@@ -54,6 +55,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         groups=testbed.model.summary,
         scopes=SCOPES,
         outcome=outcome,
+        shown_spreads=shown_spreads,
         pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
@@ -103,29 +105,36 @@ def _plain(value: object) -> str:
 def _headline(summary: Summary) -> str:
     fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
     least = show_share(fraction)
-    steady = f"In the whole run every flow had {least} or more of what the fabric allowed."
+    whole = f"Over the whole run every flow had {least} or more of what the fabric allowed."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
-        return f"{steady} No fault was injected."
+        return f"{whole} No fault was injected."
     if not any(fault.flows for fault in summary.faults):
-        return f"{steady} No fault took effect in the measured time."
+        return f"{whole} No fault took effect in the measured time."
     if not affecting:
-        return f"{steady} No flow had an active EV through a link that failed."
+        return f"{whole} No flow had an active EV through a link that failed."
     fault = max(affecting, key=lambda fault: fault.stall.ms if fault.stall else 0)
-    detected = (
-        "not every flow noticed it"
-        if fault.detection is None or fault.detection.rtt == NEVER
-        else "every flow concerned took a path out of service within "
-        f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
-    )
+    if fault.detection is None:
+        detected = "no flow lost packets to it"
+    elif fault.detection.rtt == NEVER:
+        lossy, noticed = fault.flows_lossy, fault.flows_noticed
+        detected = f"{lossy - noticed} of {lossy} flows that lost packets did not notice"
+    else:
+        detected = (
+            "every flow that noticed it took a path out of service within "
+            f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
+        )
+    never = fault.over_flows.get("recovery_rtt")
     if fault.recovery is None or fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
+        if never:
+            back += f" in {never.never} of {never.flows} flows"
     elif fault.recovery.ms == 0:
         back = "goodput never fell below 95%"
     else:
         back = f"goodput was back after {RTT.show(fault.recovery.rtt)}"
     return (
-        f"{steady} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
+        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
         f"{number(fault.packets_lost)} packets were lost to it."
     )
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import show_duration, show_share
-from testbed.results.analysis.grades import Reasons, degraded, graded
+from testbed.results.analysis.trust.grades import Reasons, degraded, graded
 
 LAG_P99_DEGRADED_RTT = 0.05
 """Lag of an event loop (p99 of a second) that shifts times visibly: they are given to 0.1 RTT."""

@@ -5,7 +5,7 @@ machine's doing and not the protocol's.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -19,8 +19,8 @@ from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
-from testbed.results.analysis.grades import Level, Reasons, degraded, graded
-from testbed.results.analysis.lateness import late_loops, late_timers
+from testbed.results.analysis.trust.grades import Level, Reason, Reasons, degraded, graded
+from testbed.results.analysis.trust.lateness import late_loops, late_timers
 from testbed.results.run_data import RunData
 
 CPU_DEGRADED = 0.85
@@ -90,8 +90,10 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
-    """Judge a run by its records, its flows' metrics, and what became of its payload."""
+def judge(
+    data: RunData, flows: Sequence[FlowSummary], integrity: Integrity, broken: Iterable[Reason] = ()
+) -> Verdict:
+    """Judge a run by its records, its flows' metrics, what became of its payload, broken laws."""
     sent = sum(flow.packets_sent for flow in flows)
     during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
     reasons = [
@@ -110,6 +112,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_missing_faults(data),
         *_damaged_payload(integrity),
         *_early_end(data),
+        *broken,
     ]
     reasons.sort(key=lambda reason: -reason[0])
     level = max((level for level, _ in reasons), default=Level.TRUSTED)
