@@ -113,5 +113,5 @@ def _goodput(axes: "Axes", run: Run, colour: str, label: str) -> None:
     moments = effect_s + np.linspace(-BEFORE_RTT, AFTER_RTT, 500) * rtt
     width = WINDOW_RTT * rtt
     placed = flow.delivery.bytes_until(moments) - flow.delivery.bytes_until(moments - width)
-    share = placed * 8 / width / flow.flow.attainable_bps
+    share = placed * 8 / width / flow.attainable.undamaged_bps
     axes.plot((moments - effect_s) / rtt, share, color=colour, label=label)

@@ -35,7 +35,7 @@ def failover(setting: Setting) -> list[Figure]:
     summaries = [made.summary for made in runs]
     faults = [summary.faults[0] for summary in summaries]
     lost = [run.integrity.bytes_lost + run.integrity.bytes_corrupted for run in summaries]
-    goodput = [flow.attainable_fraction for run in summaries for flow in run.flows]
+    goodput = [flow.before_fraction or 0.0 for run in summaries for flow in run.flows]
     last_real_us = times(faults, "detection_last", "real_us")
     return [
         at_least("steady goodput / attainable", "", goodput, 0.98),

@@ -4,6 +4,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from testbed.model.units import show_duration, show_number, show_share
+
+_NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
+"""Nanoseconds in each unit of a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Figure:
@@ -43,14 +48,22 @@ class Figure:
         too_little = self.at_least is not None and min(judged) < self.at_least
         return not too_much and not too_little
 
+    def show(self, value: float) -> str:
+        """A value with its unit; a time in a unit that fits it."""
+        if self.unit in _NS:
+            return show_duration(value * _NS[self.unit])
+        if self.unit == "%":
+            return show_share(value / 100)
+        return f"{show_number(value)} {self.unit}".rstrip()
+
     @property
     def target(self) -> str:
         """The target in words, empty if there is none."""
         each = ", each" if self.every else ""
         if self.at_most is not None:
-            return f"≤ {self.at_most:g} {self.unit}".rstrip() + each
+            return f"≤ {self.show(self.at_most)}{each}"
         if self.at_least is not None:
-            return f"≥ {self.at_least:g} {self.unit}".rstrip() + each
+            return f"≥ {self.show(self.at_least)}{each}"
         return ""
 
     def to_json(self) -> dict[str, object]:

@@ -22,7 +22,7 @@ def permutation(setting: Setting) -> list[Figure]:
     runs = make_runs(seeded(scenario, setting), setting)
     busy = [mean_busy(made.run.data.health_during) for made in runs]
     busy_percent = [math.inf if share is None else share * 100 for share in busy]
-    attainable = [flow.attainable_fraction for made in runs for flow in made.summary.flows]
+    attainable = [flow.before_fraction or 0.0 for made in runs for flow in made.summary.flows]
     return [
         no_target("dilation", "", [scenario.topology.dilation]),
         at_least("runs trusted", "", [made.trusted for made in runs], 1, every=True),

@@ -16,8 +16,8 @@ from typing import Any
 import yaml
 
 from testbed.campaign.job import Form, Job, Record
-from testbed.campaign.progress import in_words
 from testbed.model.errors import ExitStatus
+from testbed.model.units import show_wait
 from testbed.results.run_directory import give_to_user
 
 PARENT = "TESTBED_CAMPAIGN_PID"
@@ -106,7 +106,7 @@ class LocalExecutor:
             output, _ = process.communicate(timeout=job.timeout_s)
         except subprocess.TimeoutExpired:
             _stop(process)
-            log.write(f"not done after {in_words(job.timeout_s)}")
+            log.write(f"not done after {show_wait(job.timeout_s)}")
             return ExitStatus.FAILED, ""
         finally:
             self._running.discard(process)

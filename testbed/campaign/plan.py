@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.campaign.job import FIRST_SEED, Form, Job
-from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
+from testbed.model.flows import SIMULATED_HOPS_PER_S, packet_hops
 from testbed.model.scenario import Scenario
 from testbed.model.summary import State, Summary
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.verdict import FINDINGS
+from testbed.results.analysis.trust.verdict import FINDINGS
 
 STATES: tuple[State, ...] = ("trusted", "degraded", "invalid")
 """Verdicts, from the best to the worst."""
@@ -20,12 +20,6 @@ stalls for some milliseconds now and then is late by less of a round trip that t
 
 _OVERHEAD_S = 6.0
 """What a run takes beside its duration: to build the fabric, to end and to be measured."""
-
-_HOPS_PER_S = 60_000.0
-"""Packet-hops a second of one CPU in the simulator (docs/simulator.md), somewhat below."""
-
-_ACKNOWLEDGED = 1.3
-"""Packets for each data packet: acknowledgements, and what is sent again."""
 
 _PATIENCE, _LEAST_TIMEOUT_S = 8.0, 300.0
 """A run that takes so many times what was expected, and so long at least, is given up."""
@@ -59,7 +53,7 @@ class PlannedRun:
     def expected_s(self, factor: float = 1.0) -> float:
         """How long it will take, slowed down by a factor."""
         if self.job.form == "simulated":
-            return self.packet_hops / _HOPS_PER_S + _OVERHEAD_S / 2
+            return self.packet_hops / SIMULATED_HOPS_PER_S + _OVERHEAD_S / 2
         base_rtt_ns = self.scenario.topology.propagation_rtt_ns
         drain_ns = self.scenario.drain_ns(base_rtt_ns) if self.may_stall else 0
         return factor * (self.scenario.duration + drain_ns) / NS_PER_S + _OVERHEAD_S
@@ -112,13 +106,3 @@ def slowed(scenario: Scenario, factor: float) -> Scenario:
 def as_recorded(scenario: Scenario) -> Any:
     """A scenario as a run's manifest has it."""
     return json.loads(scenario.model_dump_json(by_alias=True))
-
-
-def packet_hops(scenario: Scenario) -> float:
-    """Packets times links crossed, if every flow takes all that it may: an upper bound."""
-    topology = scenario.topology
-    shares_bps = fair_shares_bps(scenario)
-    links = sum(
-        shares_bps[flow.number] * links_crossed(topology, flow) for flow in flows_of(scenario)
-    )
-    return _ACKNOWLEDGED * links / (8 * topology.wire_bytes) * scenario.duration / NS_PER_S

@@ -8,6 +8,7 @@ from functools import cached_property
 
 from testbed.campaign.plan import PlannedRun
 from testbed.model.progress import Progress
+from testbed.model.units import show_wait
 
 
 @dataclass
@@ -37,7 +38,7 @@ class CampaignProgress:
     def note_start(self, planned: PlannedRun) -> None:
         """Take note of a run that is started."""
         self._started += 1
-        state = f"about {in_words(self._left_s())} left"
+        state = f"about {show_wait(self._left_s())} left"
         if self._cut_short:
             state += f"; {self._cut_short} ended early, too late"
         number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
@@ -70,8 +71,3 @@ class CampaignProgress:
         pace_s = (self._last_end - self._began) / share
         trust = math.sqrt(share)
         return trust * pace_s + (1 - trust) * estimate_s
-
-
-def in_words(seconds: float) -> str:
-    """A time as people say it."""
-    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"  # noqa: PLR2004 - taste

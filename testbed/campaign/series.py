@@ -1,4 +1,4 @@
-"""Many runs of one scenario: repeats with different seeds, and sweeps over its keys.
+"""Many runs of one scenario or several: repeats with different seeds, and sweeps over keys.
 
 A series is a directory: `sweep.json` lists what it consists of and what has been run. Below it is a
 directory for every case, which holds the case's runs.
@@ -8,25 +8,26 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
+from math import inf
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from testbed.campaign.job import Record
 from testbed.campaign.plan import PlannedRun, planned_run
 from testbed.model.errors import InputError
 from testbed.model.scenario import Scenario
-from testbed.results.analysis.comparison import Group, group_of
+from testbed.results.comparison.rows import Group, group_of
 from testbed.results.run_directory import RunDirectory, find_run
 
 INDEX = "sweep.json"
 PREFIX = "series-"
 """The name of a series' directory begins with it; the time follows."""
 
-REPEATS = "repeats"
-"""The name of the only case where nothing is swept."""
+SEVERAL = "several"
+"""The directory of series of several scenarios, in that of all results."""
 
 Settings = dict[str, Any]
 """Values by key path of the scenario, such as transport.evs."""
@@ -36,41 +37,65 @@ class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SeriesPlan(_Record):
-    """What a series consists of: every combination of the swept values, with every seed.
+class Case(_Record):
+    """Runs of a series that differ by their seed only.
 
-    `content` is a digest of the scenario and its topology, without the seed: runs of another
-    content do not belong to this series, whatever it is called.
+    `settings` are the swept values that it has. `content` is a digest of its scenario and topology,
+    without the seed: runs of another content do not belong to it, whatever it is called.
     """
 
+    name: str
     scenario: str
-    simulated: bool
     settings: Settings
-    sweep: dict[str, list[Any]]
     seeds: list[int]
     content: str
 
-    @property
-    def cases(self) -> list[Settings]:
-        """The combinations of the swept values, the last key changing fastest."""
-        return [
-            dict(zip(self.sweep, values, strict=True)) for values in product(*self.sweep.values())
-        ]
+
+class SeriesPlan(_Record):
+    """What a series consists of; `settings` are those of all its cases."""
+
+    name: str
+    simulated: bool
+    settings: Settings
+    cases: list[Case]
 
     @property
-    def runs(self) -> list[tuple[Settings, int]]:
-        """Every run: all cases with a seed, then with the next, so that drift meets all alike."""
-        return [(case, seed) for seed in self.seeds for case in self.cases]
+    def runs(self) -> list[tuple[Case, int]]:
+        """Every run: all cases with their first seed, then with the next.
+
+        So drift meets all cases alike.
+        """
+        return [
+            (case, seed)
+            for seeds in zip(*(case.seeds for case in self.cases), strict=True)
+            for case, seed in zip(self.cases, seeds, strict=True)
+        ]
+
+    def differences(self, other: "SeriesPlan") -> list[str]:
+        """The names of what differs from another plan."""
+        different = _different(self, other)
+        if [case.name for case in self.cases] != [case.name for case in other.cases]:
+            return different
+        of_cases = {
+            name: None
+            for case, counterpart in zip(self.cases, other.cases, strict=True)
+            for name in _different(case, counterpart)
+        }
+        return [*(name for name in different if name != "cases"), *of_cases]
+
+
+def _different(one: _Record, other: _Record) -> list[str]:
+    return [n for n in type(one).model_fields if getattr(one, n) != getattr(other, n)]
 
 
 class SeriesRun(_Record):
-    """A run of a series that has ended.
+    """A run of a series that has ended: the name of its case, and its seed.
 
     `run` is its directory relative to the series'; of a run that failed, its log, and `error` is
     the reason.
     """
 
-    case: Settings
+    case: str
     seed: int
     run: str
     seconds: float
@@ -95,15 +120,15 @@ def planned_runs(
 
     Args:
         plan: what the series consists of.
-        scenarios: that of each case, by its label.
+        scenarios: that of each case, by its name.
         options: further options of `testbed run` or `testbed simulate`.
     """
     return [
         planned_run(
-            scenarios[label(case)].model_copy(update={"seed": seed}),
+            scenarios[case.name].model_copy(update={"seed": seed}),
             "simulated" if plan.simulated else "emulated",
-            directory_name(case),
-            name=f"{label(case)}, seed {seed}",
+            directory_name(case.name),
+            name=f"{case.name}, seed {seed}",
             options=options,
         )
         for case, seed in plan.runs
@@ -122,7 +147,7 @@ def series_of(
     """
     ended = [
         SeriesRun(
-            case=case,
+            case=case.name,
             seed=seed,
             run=record.run or str(run.job.log),
             seconds=round(record.seconds, 1),
@@ -140,14 +165,23 @@ def digest(scenario: Scenario) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def label(case: Settings) -> str:
-    """The name of a case."""
-    return ", ".join(f"{key}={value}" for key, value in case.items()) or REPEATS
+def named(scenario: str, settings: Settings) -> str:
+    """The name of a case: its scenario's, if any, and the swept values."""
+    values = (f"{key}={_written(value)}" for key, value in settings.items())
+    return ", ".join(filter(None, (scenario, *values)))
 
 
-def directory_name(case: Settings) -> str:
+def _written(value: Any) -> str:
+    """A value as it is written in YAML."""
+    if not isinstance(value, dict | list):
+        return str(value)
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=inf, sort_keys=False)
+    return text.strip()
+
+
+def directory_name(case: str) -> str:
     """The name of a case's directory."""
-    return re.sub(r"[^\w.=,+-]+", "_", label(case))
+    return re.sub(r"[^\w.=,+-]+", "_", case)
 
 
 def load_series(directory: Path) -> Series:
@@ -166,34 +200,39 @@ def load_series(directory: Path) -> Series:
         raise InputError.of(str(file), "", f"a series ({message})") from None
 
 
-def groups_of(places: Sequence[Path]) -> tuple[Group, ...]:
+def groups_of(places: Sequence[Path], labels: Sequence[str] = ()) -> tuple[Group, ...]:
     """The groups to compare: a run by itself, or each case of a series.
 
     Args:
         places: directories of runs, of scenarios (their latest run counts) or of series.
+        labels: what each of them is called; none: after its directory.
 
     Raises:
         InputError: one is neither, or has no finished run.
     """
     groups: list[Group] = []
-    for place in places:
+    for place, name in zip(places, labels or [""] * len(places), strict=True):
         if (place / INDEX).is_file():
-            groups += _cases(place, prefix=f"{place.name}: " if len(places) > 1 else "")
+            groups += _cases(place, name, alone=len(places) == 1)
         else:
             run = find_run(place)
-            groups.append(group_of(run.name, [run.path]))
+            groups.append(group_of(name or run.name, [run.path]))
     return tuple(groups)
 
 
-def _cases(directory: Path, prefix: str) -> list[Group]:
+def _cases(directory: Path, name: str, *, alone: bool) -> list[Group]:
+    """The cases of a series that have a finished run; `alone`: no other series is compared."""
     series = load_series(directory)
     groups = []
     for case in series.plan.cases:
-        runs = [
-            directory / run.run for run in series.done if run.case == case and run.error is None
-        ]
-        if runs:
-            groups.append(group_of(f"{prefix}{label(case)}", runs))
+        ended = [run for run in series.done if run.case == case.name]
+        runs = [directory / run.run for run in ended if run.error is None]
+        if not runs:
+            continue
+        only = len(series.plan.cases) == 1
+        prefix = name or ("" if alone else directory.name)
+        called = name if name and only else ": ".join(filter(None, (prefix, case.name)))
+        groups.append(group_of(called, runs, failed=len(ended) - len(runs)))
     if not groups:
         raise InputError.of(str(directory), "", "a series with a run that has ended")
     return groups

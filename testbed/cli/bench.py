@@ -99,9 +99,9 @@ def _table(figures: "Mapping[str, Sequence[Figure]]") -> "Table":
                 ("not measured", "", "")
                 if middle is None
                 else (
-                    f"{middle:.4g} {figure.unit}".rstrip(),
-                    f"{min(figure.samples):.4g}",
-                    f"{max(figure.samples):.4g}",
+                    figure.show(middle),
+                    figure.show(min(figure.samples)),
+                    figure.show(max(figure.samples)),
                 )
             )
             table.add_row(

@@ -29,6 +29,7 @@ def doctor(
     Exit status: 0 if nothing required is missing, otherwise 3.
     """
     from testbed.experiment.diagnosis import apt_command, diagnose
+    from testbed.model.units import show_duration
 
     findings = diagnose()
     able = all(finding.ok for finding in findings if finding.required)
@@ -46,8 +47,8 @@ def doctor(
         _show(findings, apt_command(findings), able=able)
         if capacity is not None:
             stdout().print(
-                f"a data packet costs {capacity.endpoint_ns / 1e3:.0f} us of CPU time at its ends "
-                f"and {capacity.link_ns / 1e3:.1f} us on each link"
+                f"a data packet costs {show_duration(capacity.endpoint_ns)} of CPU time at its "
+                f"ends and {show_duration(capacity.link_ns)} on each link"
             )
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
 

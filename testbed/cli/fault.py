@@ -132,6 +132,8 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(records)
         return
+    from testbed.model.units import show_duration
+
     console = stdout()
     for record in records:
         asked, effective = record["asked_ns"], record["effective_ns"]
@@ -142,5 +144,5 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
         elif effective is None:
             state = "asked for"
         else:
-            state = f"in force, {(effective - asked) / 1e6:.2f} ms after it was asked for"
+            state = f"in force, {show_duration(effective - asked)} after it was asked for"
         console.print(f"{record['index']}: {record['kind']} of {record['target']}: {state}")

@@ -135,24 +135,24 @@ def _machine(chosen: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machi
 def _outlook(planned: "Plan", executor: "Executor", retry_s: float) -> str:
     """What is to be done, and how long it will take."""
     from testbed.campaign.engine import estimate_s
-    from testbed.campaign.progress import in_words
+    from testbed.model.units import show_wait
 
     counts = {form: sum(run.job.form == form for run in planned.due) for form in planned.forms}
     parts = [
-        f"{counts[form]} {form} runs, about {in_words(seconds)}"
+        f"{counts[form]} {form} runs, about {show_wait(seconds)}"
         for form, seconds in estimate_s(planned.due, executor).items()
         if counts.get(form)
     ]
     if not parts:
         return "all runs are there"
     again = "emulated ones that cannot be trusted are made again, slower, in what is left of"
-    emulated = f"; {again} {in_words(retry_s)}" if counts.get("emulated") else ""
+    emulated = f"; {again} {show_wait(retry_s)}" if counts.get("emulated") else ""
     return " and ".join(parts) + emulated
 
 
 def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
     """What each figure needs in each form: runs, time, and how much of the machine."""
-    from testbed.campaign.progress import in_words
+    from testbed.model.units import show_share, show_wait
 
     headings = ("runs", "time", "dilation", "of the CPUs", "million packet-hops")
     table = screen.ruled_table("figure", "what", "how", numbers=headings)
@@ -165,9 +165,9 @@ def _requirements(chosen: "Sequence[PaperFigure]", planned: "Plan") -> "Table":
             titles[number],
             form,
             str(len(runs)),
-            in_words(sum(run.expected_s() for run in runs)),
+            show_wait(sum(run.expected_s() for run in runs)),
             ", ".join(f"{dilation:,.0f}" for dilation in dilations),
-            f"{max(loads):.0%}" if loads else "",
+            show_share(max(loads)) if loads else "",
             f"{sum(run.packet_hops for run in runs) / 1e6:.1f}",
         )
     return table

@@ -1,6 +1,6 @@
 """Arguments and options that several commands share, and checks of their values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,10 +28,12 @@ def _shipped_topologies() -> list[str]:
     return list(files_in(TOPOLOGIES))
 
 
-ScenarioName = Annotated[
-    str,
+ScenarioNames = Annotated[
+    list[str],
     typer.Argument(
-        metavar="SCENARIO", help="A scenario's name or file.", autocompletion=_shipped_scenarios
+        metavar="SCENARIO...",
+        help="Names or files of scenarios; several are compared.",
+        autocompletion=_shipped_scenarios,
     ),
 ]
 TopologyName = Annotated[
@@ -45,15 +47,30 @@ Dst = Annotated[str, typer.Argument(metavar="DST", help="The receiving host, suc
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Pcap = Annotated[
     list[str] | None,
-    typer.Option("--pcap", metavar="LINK", help="Capture a link, both ways; may be repeated."),
+    typer.Option(
+        "--pcap",
+        metavar="PLACE",
+        help="Capture a link, a node's links, or all links; may be repeated.",
+    ),
 ]
 NoFigures = Annotated[
     bool,
     typer.Option("--no-figures", help="No figures and no report: testbed report makes them later."),
 ]
+REQUIRE_TRUSTED = "--require-trusted"
+RequireTrusted = Annotated[
+    bool,
+    typer.Option(
+        REQUIRE_TRUSTED, help="Take a degraded run for an error, too: exit status 4, for CI."
+    ),
+]
 Results = Annotated[
     Path, typer.Option("--results", metavar="DIR", help="The directory of all results.")
 ]
+
+
+ALL = "all"
+"""All links, for `--pcap`."""
 
 
 def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
@@ -68,15 +85,39 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
 
 
-def require_links(topology: "Topology", names: list[str]) -> None:
-    """Check the links that `--pcap` names.
+def links_named(topology: "Topology", names: list[str]) -> list[str]:
+    """The links that `--pcap` names, each once: a link, a node (all its links), or `all`.
 
     Raises:
-        InputError: the fabric has no such link.
+        InputError: the fabric has no such link or node.
     """
-    from testbed.model.fabric.names import unknown_link
+    from testbed.model.fabric.names import node_named, unknown_link
 
-    raise_any(unknown_link(topology, "--pcap", name) for name in names)
+    known = [name for name in names if name == ALL or node_named(topology, name) is not None]
+    raise_any(unknown_link(topology, "--pcap", name) for name in names if name not in known)
+    links: dict[str, None] = {}
+    for name in names:
+        node = node_named(topology, name)
+        if name == ALL:
+            links |= dict.fromkeys(topology.links)
+        elif node is not None:
+            links |= dict.fromkeys(link.name for _, _, link in topology.adjacency[node])
+        else:
+            links[name] = None
+    return list(links)
+
+
+def require_labels(labels: Sequence[str], count: int, things: str) -> None:
+    """Check the names that `--label` gives, if any: one for each of several things.
+
+    Raises:
+        InputError: there are fewer or more, or two are equal.
+    """
+    if len(labels) not in (0, count):
+        expected = f"one for each of the {count} {things}"
+        raise InputError.of("--label", f"{len(labels)} names", expected)
+    if len({*labels}) < len(labels):
+        raise InputError.of("--label", ", ".join(labels), "different names")
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json
+from testbed.cli.options import Json, RequireTrusted
 from testbed.cli.screen import print_json, showing_progress, stdout
 from testbed.cli.summary import exit_status, show
 
@@ -14,6 +14,7 @@ def report(
     run_directory: Annotated[
         Path, typer.Argument(metavar="RUN", help="A run's directory, or its scenario's.")
     ],
+    require_trusted: RequireTrusted = False,
     as_json: Json = False,
 ) -> None:
     """Write the summary, figures and report of a run again."""
@@ -23,9 +24,9 @@ def report(
     run = find_run(run_directory)
     with showing_progress() as progress:
         progress("analysing", 0.0)
-        summary = analyse(run.path)
+        summary = analyse(run.path, require_trusted=require_trusted)
     if as_json:
         print_json(summary.model_dump(mode="json"))
     else:
         show(summary, run, stdout())
-    raise typer.Exit(exit_status(summary))
+    raise typer.Exit(exit_status(summary, require_trusted=require_trusted))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.options import Json, NoFigures, Pcap, require_links
+from testbed.cli.options import Json, NoFigures, Pcap, links_named
+from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.running import machine_capacity
 from testbed.cli.screen import print_warning
-from testbed.cli.series import RunOptions, make_runs, run_options
+from testbed.cli.series import make_runs
 from testbed.command_options import with_options
 from testbed.model.errors import InputError, MachineError, RefusedValueError
 from testbed.model.progress import Progress
@@ -58,16 +59,17 @@ def run(
 ) -> None:
     """Run a scenario and write its report (root).
 
-    --repeat and --sweep make several runs and compare them in one report. With --hold the fabric
-    and its traffic stay up for faults by hand (testbed fault) until Ctrl-C, then the report is
-    written. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not met,
-    2 wrong input, 3 this machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
+    Several scenarios, --repeat and --sweep make several runs and compare them in one report. With
+    --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C, then
+    the report is written. Exit status: 0 as expected, 1 data was lost or corrupted or an
+    expectation is not met, 2 wrong input, 3 this machine cannot run it, 4 the run cannot be
+    trusted, 130 interrupted.
     """
-    links = pcap or []
+    captured = pcap or []
     holding = _hold(hold=hold, limit=hold_for, several=options.several)
 
-    def load(case: "Settings") -> "Scenario":
-        return _checked(options, case, links, force=force)
+    def load(name: str, case: "Settings") -> "Scenario":
+        return _checked(options, name, case, captured, force=force)
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
         from testbed.experiment.experiment import Experiment
@@ -76,28 +78,34 @@ def run(
         if holding is not None:
             print_fault_help(directory.path, scenario.topology)
         experiment = Experiment(
-            scenario, directory.path, dict.fromkeys(links), holding, stop_if_late
+            scenario,
+            directory.path,
+            links_named(scenario.topology, captured),
+            holding,
+            stop_if_late,
         )
         with _telling_of_another(), _ending_hold_by_ctrl_c(holding, progress) as report:
             run_experiment(experiment, report)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]
-    further += [option for link in links for option in ("--pcap", link)]
+    further += [option for place in captured for option in ("--pcap", place)]
     make_runs(
         options, load, record, further, simulated=False, no_figures=no_figures, as_json=as_json
     )
 
 
-def _checked(options: RunOptions, swept: "Settings", pcap: list[str], *, force: bool) -> "Scenario":
+def _checked(
+    options: RunOptions, name: str, swept: "Settings", pcap: list[str], *, force: bool
+) -> "Scenario":
     """Load a scenario, and check all that can be checked before the fabric is built."""
     from testbed.experiment.footprint import require_room
 
-    scenario = options.scenario(partial(_dilation, force=force), swept)
-    require_links(scenario.topology, pcap)
+    scenario = options.scenario(name, partial(_dilation, force=force), swept)
+    links_named(scenario.topology, pcap)
     _require_no_pause(scenario)
     require_room(scenario)
-    _require_capacity(options.name, scenario, force=force)
+    _require_capacity(name, scenario, force=force)
     return scenario
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.options import Pcap, TopologyName, require_links
+from testbed.cli.options import Pcap, TopologyName, links_named
 from testbed.cli.screen import stderr
 from testbed.model.errors import InputError
 
@@ -52,13 +52,13 @@ def shell(
     raise typer.Exit(status)
 
 
-def pcap_files(topology: "Topology", links: list[str], directory: Path) -> dict[str, Path]:
+def pcap_files(topology: "Topology", places: list[str], directory: Path) -> dict[str, Path]:
     """The file of the capture of each link.
 
     Raises:
         InputError: there is no such link or no such directory.
     """
-    require_links(topology, links)
-    if links and not directory.is_dir():
+    captured = links_named(topology, places)
+    if captured and not directory.is_dir():
         raise InputError.of("--directory", str(directory), "a directory")
-    return {name: directory / f"{name}.pcap" for name in links}
+    return {name: directory / f"{name}.pcap" for name in captured}

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from testbed.cli.options import Json, NoFigures
-from testbed.cli.series import RunOptions, make_runs, run_options
+from testbed.cli.run_options import RunOptions, run_options
+from testbed.cli.series import make_runs
 from testbed.command_options import with_options
 from testbed.model.errors import MachineError
 
@@ -19,13 +20,13 @@ def simulate(*, options: RunOptions, no_figures: NoFigures = False, as_json: Jso
     """Simulate a scenario and write its report.
 
     The transport is that of testbed run; the fabric is a model in virtual time. It needs no root,
-    and equal seeds give equal results. --repeat and --sweep make several runs and compare them in
-    one report. Exit status: 0 as expected, 1 data was lost or corrupted or an expectation is not
-    met, 2 wrong input, 4 the run cannot be trusted.
+    and equal seeds give equal results. Several scenarios, --repeat and --sweep make several runs
+    and compare them in one report. Exit status: 0 as expected, 1 data was lost or corrupted or an
+    expectation is not met, 2 wrong input, 4 the run cannot be trusted.
     """
 
-    def load(case: "Settings") -> "Scenario":
-        return _checked(options, case)
+    def load(name: str, case: "Settings") -> "Scenario":
+        return _checked(options, name, case)
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: "Progress") -> None:
         from testbed.sim import simulate
@@ -35,14 +36,14 @@ def simulate(*, options: RunOptions, no_figures: NoFigures = False, as_json: Jso
     make_runs(options, load, record, simulated=True, no_figures=no_figures, as_json=as_json)
 
 
-def _checked(options: RunOptions, swept: "Settings") -> "Scenario":
+def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
     """Load a scenario, and check that there is memory for its messages."""
     from testbed.experiment.footprint import available_memory
     from testbed.files.scenarios import nominal
     from testbed.model.checks import buffer_bytes
     from testbed.model.units import show_size
 
-    scenario = options.scenario(nominal, swept)
+    scenario = options.scenario(name, nominal, swept)
     needed, available = buffer_bytes(scenario), available_memory()
     if needed > available:
         raise MachineError(

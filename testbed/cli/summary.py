@@ -8,24 +8,29 @@ from testbed.cli.screen import print_json, ruled_table, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console, RenderableType
 
     from testbed.model.summary import FaultSummary, Metric, MetricGroup, Quantity, Summary
+    from testbed.model.summary.spread import Spreads
     from testbed.results.run_directory import RunDirectory
 
 _VERDICT_STYLES = {"trusted": "bold green", "degraded": "bold yellow", "invalid": "bold red"}
 
 
-def exit_status(summary: "Summary") -> ExitStatus:
+def exit_status(summary: "Summary", *, require_trusted: bool = False) -> ExitStatus:
     """What a finished run means: lost or corrupted data fails it, whatever else it shows.
 
     Expectations count only in a run that can be trusted.
+
+    Args:
+        summary: the run's.
+        require_trusted: whether a degraded run counts as one that cannot be trusted.
     """
     if not summary.integrity.intact:
         return ExitStatus.FAILED
-    if summary.verdict == "invalid":
+    if not summary.usable(require_trusted=require_trusted):
         return ExitStatus.UNTRUSTED
     if not summary.as_expected:
         return ExitStatus.FAILED
@@ -33,10 +38,15 @@ def exit_status(summary: "Summary") -> ExitStatus:
 
 
 def end_with(
-    summary: "Summary", directory: "RunDirectory", *, drawn: bool, as_json: bool
+    summary: "Summary",
+    directory: "RunDirectory",
+    *,
+    drawn: bool,
+    as_json: bool,
+    require_trusted: bool,
 ) -> NoReturn:
     """Show a finished run, to people or to a program, and end the command with its status."""
-    status = exit_status(summary)
+    status = exit_status(summary, require_trusted=require_trusted)
     if as_json:
         run = {"run": str(directory.path), "exit_status": int(status)}
         print_json({**run, "summary": summary.model_dump(mode="json")})
@@ -52,21 +62,16 @@ def show(
     from rich.text import Text
 
     from testbed.model.run_files.layout import REPORT
-    from testbed.model.summary import FlowSummary, OperationSummary
+    from testbed.model.summary.unit import SECONDS, US
 
     console.print(
         f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
-        f"{summary.duration_s:g} s, base RTT "
-        f"{summary.base_rtt_us / 1000:.1f} ms ({summary.base_rtt_real_us:.1f} us real)",
+        f"{SECONDS.show(summary.duration_s)}, base RTT "
+        f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} real)",
         style="bold",
     )
-    flows = [(flow.name, flow) for flow in summary.flows]
-    console.print(_table("flow", FlowSummary, flows), "")
-    if summary.operations:
-        kinds = [(operation.kind, operation) for operation in summary.operations]
-        console.print(_table("operation", OperationSummary, kinds), "")
-    if summary.faults:
-        console.print(_faults(summary), "")
+    for part in (*_flows(summary), *_operations(summary), *_faults(summary)):
+        console.print(part)
     console.print(_integrity(summary))
     if summary.expectations:
         console.print(_expectations(summary))
@@ -93,15 +98,66 @@ def _table(
     return table
 
 
-def _faults(summary: "Summary") -> "RenderableType":
+def _flows(summary: "Summary") -> "Iterator[RenderableType]":
+    from testbed.model.summary import FlowSummary
+    from testbed.model.summary.flows import slowest_flows
+
+    flows = [(flow.name, flow) for flow in slowest_flows(summary.flows)]
+    count = len(summary.flows)
+    yield _table("flow" if len(flows) == count else f"slowest of {count}", FlowSummary, flows)
+    if summary.over_flows:
+        yield _over_flows(FlowSummary, {f"{count} flows": summary.over_flows})
+        if summary.messages:
+            yield f"messages: {summary.messages.completion}"
+    if summary.more_than_share:
+        yield summary.more_than_share
+    yield ""
+
+
+def _operations(summary: "Summary") -> "Iterator[RenderableType]":
+    from testbed.model.summary import OperationSummary
+
+    if summary.operations:
+        kinds = [(operation.kind, operation) for operation in summary.operations]
+        yield _table("operation", OperationSummary, kinds)
+        yield ""
+
+
+def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary import FaultSummary, View
 
+    if not summary.faults:
+        return
     duration = "simulated" if summary.simulated else "emulated"
     table = ruled_table("fault", "", numbers=(duration, "base RTTs", "real"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
-        for metric in FaultSummary.shown_in(View.TERMINAL):
-            table.add_row(name, metric.label, *_forms(metric, fault))
+        for metric in FaultSummary.shown_in(View.TERMINAL) if fault.flows_affected else ():
+            table.add_row(name, metric.title, *_forms(metric, fault))
+            name = ""
+        table.add_section()
+    if table.rows:
+        yield table
+    found = {fault.name: fault.over_flows for fault in summary.faults if fault.over_flows}
+    if found:
+        yield _over_flows(FaultSummary, found)
+    for fault in summary.faults:
+        yield f"{fault.name}: {fault.concerned}"
+    yield ""
+
+
+def _over_flows(
+    group_type: "type[MetricGroup]", found: "Mapping[str, Spreads]"
+) -> "RenderableType":
+    """How metrics are distributed over flows, of each subject by its name."""
+    from testbed.model.summary.spread import shown_spreads
+
+    table = ruled_table("over", "", numbers=("median", "p99", "worst"))
+    table.add_column("of")
+    for subject, over_flows in found.items():
+        name = subject
+        for metric, numbers, remark in shown_spreads(group_type, over_flows):
+            table.add_row(name, metric.title, *numbers, remark)
             name = ""
         table.add_section()
     return table
@@ -113,9 +169,8 @@ def _forms(metric: "Metric[Any]", fault: "FaultSummary") -> tuple[str, str, str]
 
     emulated = rtt = real = ""
     for quantity in metric.quantities:
-        value = quantity.of(fault)
         if quantity.unit is RTT:
-            rtt = "-" if value is None else RTT.form(value)  # the heading has the unit
+            rtt = _shown(quantity, fault).removesuffix(f" {RTT.symbol}")  # the heading has it
         elif quantity.unit is US:
             real = _shown(quantity, fault)
         else:

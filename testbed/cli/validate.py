@@ -88,16 +88,16 @@ def _scenario(name: str) -> "tuple[Scenario, dict[str, Any]]":
 
 
 def _load(scenario: "Scenario") -> str:
-    from testbed.experiment.capacity import kept, show_share
+    from testbed.experiment.capacity import kept, show_load
 
     capacity = kept()
     if capacity is None:
         return "unknown: the first run measures what this machine carries"
-    return f"about {show_share(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
+    return f"about {show_load(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:
-    from testbed.model.units import show_duration, show_rate
+    from testbed.model.units import show_duration, show_number, show_rate
 
     hosts = topology.t0_per_plane * topology.hosts_per_t0
     return {
@@ -111,18 +111,18 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
         "dilation": f"{topology.dilation:g}",
         "round trip": f"{show_duration(topology.propagation_rtt_ns / topology.dilation)}, "
         f"emulated {show_duration(topology.propagation_rtt_ns)}",
-        "BDP of a port": f"{topology.bdp_packets:.1f} packets",
+        "BDP of a port": f"{show_number(topology.bdp_packets)} packets",
     }
 
 
 def _scenario_facts(scenario: "Scenario") -> dict[str, Any]:
-    from testbed.model.units import show_duration
+    from testbed.model.units import exact_duration
 
     return {
         "scenario": scenario.name,
         **_topology_facts(scenario.topology),
         "flows": len(scenario.flows),
         "faults": len(scenario.timeline),
-        "duration": show_duration(scenario.duration),
+        "duration": exact_duration(scenario.duration),
         "load": _load(scenario),
     }

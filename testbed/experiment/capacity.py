@@ -25,7 +25,7 @@ from testbed.installation import DISTRIBUTION
 from testbed.model.errors import MachineError
 from testbed.model.flows import fair_shares_bps, flows_of, links_crossed
 from testbed.model.scenario import Scenario
-from testbed.model.units import show_duration
+from testbed.model.units import show_duration, show_share
 from testbed.results.run_directory import give_to_user
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class Capacity:
         return max(math.ceil(exact / _DILATION_STEP), 1) * _DILATION_STEP
 
 
-def show_share(share: float) -> str:
+def show_load(share: float) -> str:
     """How a share of something is told: `94% of`, and `1,005 times` where it is far beyond all."""
-    return f"{share:.0%} of" if share < _TIMES else f"{share:,.0f} times"
+    return f"{show_share(share)} of" if share < _TIMES else f"{share:,.0f} times"
 
 
 def _further_queue_pairs(scenario: Scenario) -> dict["Node", int]:
@@ -140,13 +140,13 @@ def judge_load(scenario: Scenario, capacity: Capacity, *, force: bool) -> str | 
     if load > WARN_LOAD:
         flows = len(scenario.flows)
         take = f"{flows} flows take" if flows > 1 else "its only flow takes"
-        what = f"{take} about {show_share(load)} this machine's {capacity.cpus:g} CPUs"
+        what = f"{take} about {show_load(load)} this machine's {capacity.cpus:g} CPUs"
         fits = int(flows * AIM_LOAD / load)
         some = f"{fits} of them would fit, or all with dilation: {dilation}"
         remedy = f"{some if fits else f'dilation: {dilation} would fit'} (auto finds it)"
     elif late > LAG_RTT:
         rtt = show_duration(scenario.topology.propagation_rtt_ns)
-        what = f"this machine's timers make delays late by {show_share(late)} a round trip of {rtt}"
+        what = f"this machine's timers make delays late by {show_load(late)} a round trip of {rtt}"
         remedy = f"dilation: {dilation} would fit (auto finds it)"
     else:
         return None

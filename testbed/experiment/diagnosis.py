@@ -15,6 +15,7 @@ from testbed.fabric.capabilities import Capabilities
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.openvswitch import availability
 from testbed.installation import INSTALL_EMULATION
+from testbed.model.units import show_duration, show_size
 
 LEAST_MEMORY = 1 << 30
 """Available memory, in bytes, below which a default run does not fit (measured: 0.6 GB)."""
@@ -102,14 +103,14 @@ def _cores() -> Finding:
 def _memory() -> Finding:
     available = available_memory()
     remedy = f"free memory until {LEAST_MEMORY >> 30} GiB are available"
-    detail = f"{available / (1 << 30):.1f} GiB available"
+    detail = f"{show_size(available)} available"
     return _optional("memory", available >= LEAST_MEMORY, detail, "the default scenarios", remedy)
 
 
 def _clock() -> Finding:
     resolution_ns = round(time.clock_getres(time.CLOCK_MONOTONIC) * 1e9)
     ok = resolution_ns <= 1000  # noqa: PLR2004 - a microsecond
-    detail = f"CLOCK_MONOTONIC counts in steps of {resolution_ns} ns"
+    detail = f"CLOCK_MONOTONIC counts in steps of {show_duration(resolution_ns)}"
     return _optional("clock", ok, detail, "every timestamp", "a kernel with high-resolution timers")
 
 
@@ -117,7 +118,7 @@ def _timers() -> Finding:
     late = sorted(timer_overshoot_ns() for _ in range(_TIMER_TRIES))
     middle = statistics.median(late)
     remedy = "end other programs, or use a machine whose host is less busy"
-    detail = f"late by {middle / 1e3:.0f} us in the median, {late[-1] / 1e3:.0f} us at worst"
+    detail = f"late by {show_duration(middle)} in the median, {show_duration(late[-1])} at worst"
     return _optional("timers", middle <= LATE_TIMER_NS, detail, "pacing, deadlines", remedy)
 
 

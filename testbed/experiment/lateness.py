@@ -7,7 +7,7 @@ from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.units import NS_PER_S
-from testbed.results.analysis.lateness import late_for_good
+from testbed.results.analysis.trust.lateness import late_for_good
 
 
 class LatenessMonitor:

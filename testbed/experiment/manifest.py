@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from testbed import fast
+from testbed.endpoint.clock import realtime_offset_ns
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
@@ -42,6 +43,7 @@ def write_manifest(
         openvswitch={"datapath": switch.datapath, "reason": switch.reason},
         propagation_delay="held by the endpoints from the kernel's receive timestamp on",
         link_model=_link_model(),
+        realtime_offset_ns=realtime_offset_ns(),
         capacity=_capacity(scenario),
         git=commit(),
     )

@@ -9,6 +9,7 @@ from testbed.files.catalog import find_scenario, relative_to_here
 from testbed.files.documents import Document, read_document, with_value
 from testbed.files.matrices import read_matrix
 from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
+from testbed.files.transports import sweeps_kinds, with_keys_of_its_kind
 from testbed.files.validation import validated
 from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, raise_any
@@ -61,9 +62,11 @@ def scenario_of(
     Raises:
         InputError: a value is wrong, or two do not fit together.
     """
+    original = document
     for option, values in (("--set", settings), ("--sweep", swept)):
         for path, value in values.items():
             document = _with_setting(document, path, value, option)
+    document = with_keys_of_its_kind(original, document, swept=sweeps_kinds(swept))
     data, topology_problems = dict(document.data), list[Problem]()
     try:
         data["topology"] = topology_of_scenario(document)

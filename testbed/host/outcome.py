@@ -52,7 +52,7 @@ def flow_outcomes(
                 dst=flow.dst.name,
                 lane=flow.lane,
                 transport=scenario.transport.kind,
-                attainable_bps=raw_bps * PAYLOAD_MTU / scenario.topology.wire_bytes,
+                ports_bps=raw_bps * PAYLOAD_MTU / scenario.topology.wire_bytes,
                 bytes_lost=lost,
                 bytes_unaccounted=unaccounted,
             )

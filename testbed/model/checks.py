@@ -12,16 +12,31 @@ from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
+from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
-from testbed.model.flows import flows_of
+from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
-from testbed.model.units import NS_PER_S, show_duration, show_size
+from testbed.model.units import (
+    NS_PER_S,
+    exact_duration,
+    show_duration,
+    show_share,
+    show_size,
+    show_wait,
+)
 from testbed.model.workload import Incast, Permutation, WriteBw
 from testbed.model.workload_checks import workload_problems
 
 MIN_MESSAGES = 10
 """Least number of completions of a flow for a useful measurement of the stall."""
+
+LOSS_RTTS = 2.25
+"""Round trips from sending a packet that is lost until its retransmission is acknowledged: one to
+learn of the loss, a reorder window, one for the retransmission (`mrc/recovery/loss.py`)."""
+
+MANY_RTTS = 100_000
+"""Length of a run, in round trips, from which on it is remarked how long it takes."""
 
 
 # --- what is impossible -----------------------------------------------------------------------
@@ -40,9 +55,9 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
 def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
     rtt_ns = scenario.topology.propagation_rtt_ns
     if scenario.duration < rtt_ns:
-        expected = f"a round trip of {scenario.topology.name}, {show_duration(rtt_ns)}, or more"
+        expected = f"a round trip of {scenario.topology.name}, {exact_duration(rtt_ns)}, or more"
         remedy = "a longer duration, or a smaller dilation"
-        yield Problem("duration", show_duration(scenario.duration), expected, remedy)
+        yield Problem("duration", exact_duration(scenario.duration), expected, remedy)
 
 
 # --- what may not be meant --------------------------------------------------------------------
@@ -50,8 +65,12 @@ def _duration_problems(scenario: Scenario) -> Iterator[Problem]:
 
 def remarks(scenario: Scenario) -> tuple[Remark, ...]:
     """What the author of a valid scenario may not intend."""
-    transport, workload = _transport_remarks(scenario), _workload_remarks(scenario)
-    return (*transport, *workload, *fault_remarks(scenario))
+    return (
+        *_transport_remarks(scenario),
+        *_workload_remarks(scenario),
+        *_duration_remarks(scenario),
+        *fault_remarks(scenario),
+    )
 
 
 def buffer_bytes(scenario: Scenario) -> int:
@@ -65,12 +84,34 @@ def _transport_remarks(scenario: Scenario) -> Iterator[Remark]:
     match scenario.transport:
         case Mrc():
             yield from _ev_remarks(scenario, scenario.transport)
-        case Roce() | Tcp() as transport if transport.convergence is not None:
-            converged = round(transport.convergence * scenario.topology.dilation)
-            if converged >= scenario.duration:
-                here = f"{show_duration(transport.convergence)} is {show_duration(converged)} here"
-                what = f"{here}, longer than the run: routing never converges in it"
-                yield Remark("transport.convergence", what)
+        case Roce() as transport:
+            yield from _plane_remarks(scenario.topology, transport)
+            yield from _convergence_remarks(scenario, transport.convergence)
+        case Tcp() as transport:
+            yield from _convergence_remarks(scenario, transport.convergence)
+
+
+def _plane_remarks(topology: Topology, transport: Roce) -> Iterator[Remark]:
+    planes, qps = topology.planes, transport.qps
+    if planes == 1:
+        return
+    most = show_share(min(qps / planes, 1))
+    yield Remark(
+        "transport.kind",
+        f"each of RoCE's QPs stays in one of {planes} planes: {qps} between two hosts reach "
+        f"{most} of the hosts' rate at most. RoCE is used on one plane of the same rate, such as "
+        "clos-1plane",
+    )
+
+
+def _convergence_remarks(scenario: Scenario, convergence_ns: int | None) -> Iterator[Remark]:
+    if convergence_ns is None:
+        return
+    converged_ns = round(convergence_ns * scenario.topology.dilation)
+    if converged_ns >= scenario.duration:
+        here = f"{show_duration(convergence_ns)} is {show_duration(converged_ns)} here"
+        what = f"{here}, longer than the run: routing never converges in it"
+        yield Remark("transport.convergence", what)
 
 
 def _ev_remarks(scenario: Scenario, transport: Mrc) -> Iterator[Remark]:
@@ -126,3 +167,28 @@ def _workload_remarks(scenario: Scenario) -> Iterator[Remark]:
             f"a host's bandwidth-delay product ({show_size(bdp_bytes)}): the workload limits "
             "goodput, not the fabric",
         )
+    elif isinstance(scenario.transport, Mrc):
+        needed_bytes = LOSS_RTTS * bdp_bytes / scenario.transport.qps
+        if others_bytes < needed_bytes:
+            yield Remark(
+                "workload.depth",
+                "a message with a lost packet completes a round trip later, and those after it "
+                f"with it: meanwhile the others hold {show_size(others_bytes)}, less than is sent "
+                f"in {LOSS_RTTS:g} round trips ({show_size(needed_bytes)}). So each loss stops "
+                "the sender for a while, whatever the fabric and the transport do",
+            )
+
+
+def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:
+    rtts = scenario.duration / scenario.topology.propagation_rtt_ns
+    if rtts < MANY_RTTS:
+        return
+    emulated = show_wait(scenario.duration / NS_PER_S)
+    simulated = show_wait(packet_hops(scenario) / SIMULATED_HOPS_PER_S)
+    yield Remark(
+        "duration",
+        f"{exact_duration(scenario.duration)} are {rtts:,.0f} round trips: emulated they take "
+        f"{emulated}, simulated up to about {simulated}. Times are written as emulated, so they "
+        "are as many times longer as the dilation is smaller than "
+        f"{NOMINAL_DILATION:,}",
+    )

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from testbed.model.part import Part
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -28,14 +29,16 @@ class Bound(Part):
         return self
 
     def allows(self, value: float | None) -> bool:
-        """Whether a value meets it; one that does not exist never does."""
-        if value is None:
+        """Whether a value meets it; one that does not exist, or is NEVER, does not."""
+        if value is None or value == NEVER:
             return False
         above = self.at_least is None or value >= self.at_least
         return above and (self.at_most is None or value <= self.at_most)
 
     def excess(self, value: float) -> float:
-        """How far a value is beyond it, or within it (negative)."""
+        """How far a value is beyond it, or within it (negative); NEVER is beyond any bound."""
+        if value == NEVER:
+            return value
         below = -float("inf") if self.at_least is None else self.at_least - value
         above = -float("inf") if self.at_most is None else value - self.at_most
         return max(below, above)

@@ -7,9 +7,16 @@ from math import isclose
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
 
 LINKS_ACROSS, LINKS_WITHIN = 4, 2
 """Links that a packet crosses between two racks, and within one rack."""
+
+SIMULATED_HOPS_PER_S = 60_000.0
+"""Packet-hops a second of one CPU in the simulator (docs/simulator.md), somewhat below."""
+
+_ACKNOWLEDGED = 1.3
+"""Packets for each data packet: acknowledgements, and what is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +76,13 @@ def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
             for end in unassigned.pop(number):
                 free_bps[end] -= share_bps
     return shares
+
+
+def packet_hops(scenario: Scenario) -> float:
+    """Packets times links crossed, if every flow takes all that it may: an upper bound."""
+    topology = scenario.topology
+    shares_bps = fair_shares_bps(scenario)
+    links = sum(
+        shares_bps[flow.number] * links_crossed(topology, flow) for flow in flows_of(scenario)
+    )
+    return _ACKNOWLEDGED * links / (8 * topology.wire_bytes) * scenario.duration / NS_PER_S

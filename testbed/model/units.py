@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
@@ -136,18 +137,33 @@ def parse_depth(value: object) -> Depth:
     return Depth(Decimal(_parse(value, {_BDP: 1, **_SIZES}, "0.8 BDP")), in_bdp=False)
 
 
-def _show(number: float, units: Mapping[str, int], *names: str) -> str:
-    """A quantity to four digits, in the largest of some units in which it is at least 1."""
-    unit = max(
-        (name for name in names if abs(number) >= units[name]),
-        key=units.__getitem__,
-        default=names[0],
-    )
-    return f"{number / units[unit]:.{_DIGITS}g} {unit}"
-
-
 _DIGITS = 4
-"""Significant digits of a number in messages."""
+"""Significant digits of rates, sizes and limits."""
+
+_FEW_DIGITS = 3
+"""Significant digits of times and shares."""
+
+
+def show_number(number: float, digits: int = _FEW_DIGITS) -> str:
+    """A number to three significant digits, without exponent: 0.0432, 13.4, 1234."""
+    exponent = int(f"{number:.{digits - 1}e}".partition("e")[2])
+    decimals = max(digits - 1 - exponent, 0)
+    text = f"{number:.{decimals}f}"
+    return text.rstrip("0").rstrip(".") if decimals else text
+
+
+def show_share(share: float) -> str:
+    """A fraction of one as a percentage, to three significant digits: 94.5%, 0.0123%."""
+    return f"{show_number(share * 100)}%"
+
+
+def _show(number: float, units: Mapping[str, int], *names: str, digits: int = _DIGITS) -> str:
+    """A quantity to a few digits, in the largest of some units in which it is at least 1."""
+    rounded = abs(float(f"{number:.{digits - 1}e}"))
+    unit = max(
+        (name for name in names if rounded >= units[name]), key=units.__getitem__, default=names[0]
+    )
+    return f"{show_number(number / units[unit], digits)} {unit}"
 
 
 def shown_at_most(limit: float) -> float:
@@ -172,8 +188,33 @@ def show_rate(rate_bps: float) -> str:
 
 
 def show_duration(time_ns: float) -> str:
-    """A time in ns as text, to four digits."""
-    return _show(time_ns, _DURATIONS, "ns", "us", "ms", "s")
+    """A time in ns as text, in a fitting unit to three digits: 13.4 us."""
+    return _show(time_ns, _DURATIONS, "ns", "us", "ms", "s", digits=_FEW_DIGITS)
+
+
+def exact_duration(time_ns: int) -> str:
+    """A time in ns as text, unrounded: for times that a file gives, and their limits."""
+    unit = max(
+        (name for name in ("ns", "us", "ms", "s") if abs(time_ns) >= _DURATIONS[name]),
+        key=_DURATIONS.__getitem__,
+        default="s",
+    )
+    return f"{(Decimal(time_ns) / _DURATIONS[unit]).normalize():f} {unit}"
+
+
+def show_wait(seconds: float) -> str:
+    """A time that somebody waits for, roughly: 45 s, 12 min, 36 h, 9 days."""
+    unit, length_s = max(
+        (entry for entry in _WAITS.items() if seconds >= _ENOUGH * entry[1]),
+        key=itemgetter(1),
+        default=("s", 1),
+    )
+    return f"{seconds / length_s:.0f} {unit}"
+
+
+_WAITS = {"s": 1, "min": 60, "h": 3600, "days": 86_400}
+_ENOUGH = 2
+"""How many of a unit a wait has to be to be given in it."""
 
 
 def show_size(size: float) -> str:

@@ -14,7 +14,7 @@ from typing import Self, TypeAlias
 from testbed.endpoint.device import LATE_RTTS
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.units import NS_PER_S
+from testbed.model.units import NS_PER_S, show_share
 from testbed.perftest.parameters import Parameters, Show
 
 BEARABLE = 0.02
@@ -139,8 +139,8 @@ def lateness(late: int, arrived: int) -> str | None:
     if late <= arrived * BEARABLE:
         return None
     return (
-        f"{late} of {arrived} packets were seen late, by more than {LATE_RTTS:.0%} of a base RTT: "
-        "the machine was busy, these are not the network's figures alone"
+        f"{late} of {arrived} packets were seen late, by more than {show_share(LATE_RTTS)} of a "
+        "base RTT: the machine was busy, these are not the network's figures alone"
     )
 
 

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from testbed.model.summary import Summary
 
 
-def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
+def analyse(run_directory: Path, *, drawn: bool = True, require_trusted: bool = False) -> "Summary":
     """Analyse a run from its records: figures, `report.html`, `junit.xml`, last `summary.json`.
 
     It only reads what the run recorded, so it can be repeated at any time.
@@ -15,6 +15,7 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
     Args:
         run_directory: the run's.
         drawn: whether with figures and report, which take longer than all else that follows a run.
+        require_trusted: whether `junit.xml` takes a degraded run for an error.
 
     Raises:
         InputError: the directory is not that of a run, or a file in it is damaged.
@@ -36,7 +37,7 @@ def analyse(run_directory: Path, *, drawn: bool = True) -> "Summary":
 
         drawings = draw_all(data, tables, summary)
         run.write(REPORT, render(data, summary, drawings))
-    run.write(JUNIT, junit(summary))
+    run.write(JUNIT, junit(summary, require_trusted=require_trusted))
     run.write(SUMMARY, summary.model_dump_json(indent=2) + "\n")
     run.give_to_user()
     return summary

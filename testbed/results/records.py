@@ -110,7 +110,10 @@ QP = Table("qp", flow=Kind.I32, cwnd_bytes=Kind.I64, inflight_bytes=Kind.I64, sr
 COMPLETIONS = Table(
     "completions", flow=Kind.I32, message=Kind.I64, bytes=Kind.I64, verified=Kind.BOOL
 )
-"""A message in place at the receiver, in order, compared byte by byte."""
+"""A message in place at the receiver, in order, compared byte by byte.
+
+In Parquet `start_t` is when its first packet was handed to the socket, as the sender recorded it.
+"""
 
 OPERATIONS = Table(
     "operations",
@@ -298,6 +301,12 @@ def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
 
     A table that nobody recorded becomes a file without rows, so that readers find all of them.
     """
+    from testbed.results.analysis.delivery import with_starts  # noqa: PLC0415 - as Polars
+
+    frames = {}
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
-        to_frame(paths, table, t0_ns).write_parquet(run_directory / table_file(table.name))
+        frames[table] = to_frame(paths, table, t0_ns)
+    frames[COMPLETIONS] = with_starts(frames[COMPLETIONS], frames[TRANSMISSIONS])
+    for table, frame in frames.items():
+        frame.write_parquet(run_directory / table_file(table.name))

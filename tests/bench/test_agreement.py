@@ -35,7 +35,7 @@ def test_what_both_recover_from_at_once_agrees() -> None:
 def test_what_neither_recovers_from_agrees_and_what_one_does_does_not() -> None:
     neither = _compared(RunFigures(1.0, math.inf, "trusted"), RunFigures(1.0, math.inf, "trusted"))
     assert neither.recovery_off == 0
-    assert "| none | none | 0.0% |" in table([neither])
+    assert "| never | never | 0% |" in table([neither])
     one = _compared(RunFigures(1.0, math.inf, "trusted"), RunFigures(1.0, 3.0, "trusted"))
     assert one.recovery_off == math.inf
 
@@ -45,7 +45,7 @@ def test_an_invalid_run_is_told_and_not_judged() -> None:
     assert not one.judged
     assert one.recovery_off is None
     (row,) = table([one]).splitlines()[2:]
-    assert row.startswith("| cut | 12000 | 0.500 | 1.000 | 100.0% |")
+    assert row.startswith("| cut | 12000 | 0.500 | 1.000 | 100% |")
     assert "invalid, the best of 2" in row
 
 

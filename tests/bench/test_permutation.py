@@ -30,7 +30,7 @@ def _figures(
         return SimpleNamespace(
             run=SimpleNamespace(data=SimpleNamespace(health_during=samples)),
             summary=SimpleNamespace(
-                flows=[SimpleNamespace(attainable_fraction=share) for share in shares]
+                flows=[SimpleNamespace(before_fraction=share) for share in shares]
             ),
             trusted=not second or verdict == "trusted",
         )

@@ -1,18 +1,20 @@
 """Repeats and sweeps: what they consist of, what is left of them, how their runs compare."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.campaign.job import Record
 from testbed.campaign.series import (
+    Case,
     Series,
     SeriesPlan,
     SeriesRun,
     directory_name,
     groups_of,
-    label,
     load_series,
+    named,
     planned_runs,
     series_of,
 )
@@ -20,15 +22,22 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Summary
-from testbed.results.analysis.comparison import compare
+from testbed.model.summary.metric import NEVER
+from testbed.results.analysis.estimates import difference
+from testbed.results.comparison.rows import Group, compare
+from testbed.results.report.comparison_report import as_data, shown
 
-PLAN = SeriesPlan(
-    scenario="x",
-    simulated=True,
-    settings={},
-    sweep={"transport.evs": [16, 64], "topology.planes": [2, 4]},
-    seeds=[1, 2],
-    content="c",
+
+def _plan(*swept: dict[str, Any], seeds: tuple[int, ...] = (1, 2)) -> SeriesPlan:
+    cases = [
+        Case(name=named("", case), scenario="x", settings=case, seeds=list(seeds), content="c")
+        for case in swept
+    ]
+    return SeriesPlan(name="x", simulated=True, settings={}, cases=cases)
+
+
+PLAN = _plan(
+    *({"transport.evs": evs, "topology.planes": planes} for evs in (16, 64) for planes in (2, 4))
 )
 
 
@@ -39,7 +48,7 @@ def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summa
         dst="h4",
         transport="mrc",
         **dict.fromkeys((quantity.key for quantity in FlowSummary.quantities()), 0)
-        | {"goodput_run_bps": goodput_bps, "attainable_fraction": 0.99},
+        | {"goodput_run_bps": goodput_bps, "run_fraction": 0.99},
         goodput_by_plane_bps={},
         evs=(),
         latency=None,
@@ -74,17 +83,26 @@ def _summary(seed: int, goodput_bps: float, recovery_rtt: float | None) -> Summa
     )
 
 
-def test_every_combination_with_every_seed_and_all_with_one_seed_first() -> None:
-    assert len(PLAN.cases) == 4
-    assert PLAN.runs[:4] == [(case, 1) for case in PLAN.cases]
-    assert PLAN.runs[4:] == [(case, 2) for case in PLAN.cases]
-    only_repeats = PLAN.model_copy(update={"sweep": {}})
-    assert only_repeats.runs == [({}, 1), ({}, 2)]
+def test_all_cases_with_one_seed_come_first() -> None:
+    assert [seed for _, seed in PLAN.runs] == [1] * 4 + [2] * 4
+    assert [case for case, _ in PLAN.runs] == PLAN.cases * 2
+
+
+def test_what_differs_from_another_plan_is_named() -> None:
+    assert PLAN.differences(PLAN) == []
+    assert PLAN.differences(_plan({"transport.evs": 16})) == ["cases"]
+    other = PLAN.model_copy(
+        update={
+            "simulated": False,
+            "cases": [case.model_copy(update={"content": "d"}) for case in PLAN.cases],
+        }
+    )
+    assert PLAN.differences(other) == ["simulated", "content"]
 
 
 def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path) -> None:
     scenarios = {
-        label(case): load_scenario("link-failure", settings=case)  # of two planes and of four
+        case.name: load_scenario("link-failure", settings=case.settings)  # of two planes and four
         for case in PLAN.cases
     }
     runs = planned_runs(PLAN, scenarios, ())
@@ -95,42 +113,136 @@ def test_what_has_ended_is_in_the_index_in_the_order_of_the_plan(tmp_path: Path)
     }
     series_of(PLAN, runs, ended).write(tmp_path)
     first, second = load_series(tmp_path).done
-    assert first == SeriesRun(case=PLAN.cases[2], seed=1, run="some/run", seconds=1.0)
-    assert (second.case, second.seed) == PLAN.runs[5]
+    assert first == SeriesRun(case=PLAN.cases[2].name, seed=1, run="some/run", seconds=1.0)
+    assert (second.case, second.seed) == (PLAN.cases[1].name, 2)
     assert second.error == "exit status 1: no luck"
     assert second.run.endswith("=16,_topology.planes=4-2.log")
 
 
 def test_names_of_cases_are_names_of_files() -> None:
-    assert directory_name({"timeline[0].at": "4 s", "a": "x/y"}) == "timeline_0_.at=4_s,_a=x_y"
-    assert directory_name({}) == "repeats"
+    name = named("x", {"timeline[0].at": "4 s", "transport": {"kind": "roce", "qps": 2}})
+    assert name == "x, timeline[0].at=4 s, transport={kind: roce, qps: 2}"
+    assert directory_name(name) == "x,_timeline_0_.at=4_s,_transport=_kind_roce,_qps_2_"
+
+
+def _made(directory: Path, plan: SeriesPlan, summaries: dict[tuple[str, int], Summary]) -> None:
+    """A series whose runs have these summaries; the others failed."""
+    series = Series(plan=plan, done=[])
+    for number, (case, seed) in enumerate(plan.runs):
+        run = directory / str(number)
+        summary = summaries.get((case.name, seed))
+        if summary is not None:
+            run.mkdir()
+            (run / SUMMARY).write_text(summary.model_dump_json())
+        error = "broken" if summary is None else None
+        series.done.append(
+            SeriesRun(case=case.name, seed=seed, run=run.name, seconds=1, error=error)
+        )
+    series.write(directory)
 
 
 def test_cases_compare(tmp_path: Path) -> None:
-    plan = PLAN.model_copy(update={"sweep": {"transport.evs": [16, 64]}, "seeds": [*range(1, 7)]})
-    series = Series(plan=plan, done=[])
+    plan = _plan({"transport.evs": 16}, {"transport.evs": 64}, seeds=tuple(range(1, 7)))
+    summaries = {}
     for case, seed in plan.runs:
-        run = tmp_path / f"{case['transport.evs']}-{seed}"
-        run.mkdir()
-        many = case["transport.evs"] == 64
-        summary = _summary(seed, 1e6 * (case["transport.evs"] + seed), None if many else seed)
-        (run / SUMMARY).write_text(summary.model_dump_json())
-        series.done.append(SeriesRun(case=case, seed=seed, run=run.name, seconds=1))
-    series.write(tmp_path)
+        evs = case.settings["transport.evs"]
+        summaries[case.name, seed] = _summary(
+            seed, 1e6 * (evs + seed), NEVER if evs == 64 else float(seed)
+        )
+    _made(tmp_path, plan, summaries)
     groups = groups_of([tmp_path])
     assert [group.name for group in groups] == ["transport.evs=16", "transport.evs=64"]
     rows = {row.name: row for row in compare(groups)}
-    few, many_ = rows["goodput of all flows"].cells
+    few, many = rows["goodput of all flows"].cells
     assert few.value is not None
     assert (few.value.median, few.value.low, few.value.high) == (19.5, 17, 22)
     assert few.difference is None
-    assert many_.difference is not None
-    assert many_.difference.median == 48
-    assert many_.difference.differs
-    recovery = rows["fault 0, recovery"].cells
-    assert recovery[0].value is not None
-    assert recovery[0].value.median == 3.5
-    assert recovery[1].value is None
+    assert many.difference is not None
+    assert many.difference.median == 48
+    assert many.difference.differs
+    first, second = rows["cut of l, recovery"].cells
+    assert first.value is not None
+    assert (first.value.median, first.basis) == (3.5, "6 of 6")
+    assert second.value is not None
+    assert (second.value.median, second.basis) == (NEVER, "6 of 6, 6 never")
+    assert second.difference is not None
+    assert second.difference.median == NEVER
+    assert second.difference.differs
+
+
+def test_a_run_that_never_recovered_is_not_left_out(tmp_path: Path) -> None:
+    """One of three: left out, the two others looked like "3 runs, 1.735 (1.65 to 1.82)"."""
+    plan = _plan({}, seeds=(1, 2, 3))
+    recoveries = {1: 1.65, 2: 1.82, 3: NEVER}
+    summaries = {("", seed): _summary(seed, 1e6, rtts) for seed, rtts in recoveries.items()}
+    _made(tmp_path, plan, summaries)
+    groups = groups_of([tmp_path], ["MRC"])
+    assert [group.name for group in groups] == ["MRC"]
+    row = next(row for row in compare(groups) if row.name == "cut of l, recovery")
+    (cell,) = row.cells
+    assert (shown(cell.value), cell.basis) == ("1.82 (1.65 to never)", "3 of 3, 1 never")
+    (written,) = (entry for entry in as_data([row]))
+    assert written["cells"][0]["value"]["high"] == "never"
+
+
+def test_a_cell_says_how_many_runs_it_stands_on(tmp_path: Path) -> None:
+    plan = _plan({}, seeds=(1, 2, 3, 4))
+    unaffected = _summary(3, 1e6, 0.0)
+    (fault,) = unaffected.faults
+    beside = fault.model_copy(update={"flows_affected": 0})
+    summaries = {
+        ("", 1): _summary(1, 1e6, 2.0),
+        ("", 2): _summary(2, 1e6, None),
+        ("", 3): unaffected.model_copy(update={"faults": (beside,)}),
+    }  # and the fourth failed
+    _made(tmp_path, plan, summaries)
+    rows = {row.name: row for row in compare(groups_of([tmp_path]))}
+    assert rows["cut of l, recovery"].cells[0].basis == "1 of 4"
+    assert rows["packets lost"].cells[0].basis == "3 of 4"
+
+
+def test_what_neither_run_did_makes_no_difference() -> None:
+    both = difference([NEVER] * 6, [NEVER] * 6)
+    assert (both.median, both.low, both.high, both.differs) == (0, 0, 0, False)
+    mixed = difference([NEVER, 1.0], [1.0, NEVER])
+    assert (mixed.median, mixed.low, mixed.high) == (0, -NEVER, NEVER)
+    assert shown(mixed, signed=True) == "+0 (-never to +never)"
+    later = difference([NEVER] * 6, [2.0] * 6)
+    assert (later.median, later.differs) == (NEVER, True)
+
+
+def _faulty(scenario: str, *faults: tuple[str, str]) -> Summary:
+    summary = _summary(1, 1e6, 1.0)
+    (fault,) = summary.faults
+    changed = tuple(
+        fault.model_copy(update={"index": i, "kind": kind, "target": target})
+        for i, (kind, target) in enumerate(faults)
+    )
+    return summary.model_copy(update={"scenario": scenario, "faults": changed})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "names"),
+    [
+        (_faulty("x", ("cut", "a")), _faulty("x", ("cut", "a")), ["cut of a"]),
+        (_faulty("x", ("cut", "a")), _faulty("x", ("cut", "b")), ["cut of different targets"]),
+        (_faulty("x", ("cut", "a")), _faulty("x", ("loss", "a")), ["cut, loss of a"]),
+        (_faulty("x", ("cut", "a")), _faulty("y", ("cut", "b")), ["cut of a", "cut of b"]),
+        (_faulty("x", ("cut", "a")), _faulty("y", ("cut", "a")), ["cut of a"]),
+        (
+            _faulty("x", ("cut", "a"), ("cut", "a")),
+            _faulty("x"),
+            ["cut of a", "cut of a, no. 2"],
+        ),
+        (_faulty("x"), _faulty("x"), []),
+    ],
+)
+def test_faults_are_called_by_kind_and_target(
+    first: Summary, second: Summary, names: list[str]
+) -> None:
+    groups = [Group("first", (Path(),), (first,)), Group("second", (Path(),), (second,))]
+    found = dict.fromkeys(row.fault for row in compare(groups))
+    assert [*found] == ["", *names]
 
 
 def test_what_is_no_run_is_told(tmp_path: Path) -> None:

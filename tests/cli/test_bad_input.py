@@ -113,7 +113,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             "kind: blackhole",
             "kind: delay, extra: 60000 min",
             [
-                "bad.yaml:8: timeline[0].extra: found 3.6e+06 s, expected at most 60 s when",
+                "bad.yaml:8: timeline[0].extra: found 3600000 s, expected at most 60 s when",
                 "slowed down by the dilation, 10000",
                 "remedy: 6 ms at most",
             ],

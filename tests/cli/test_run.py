@@ -9,10 +9,13 @@ from typing import Any
 
 import pytest
 
+from testbed.cli.options import links_named
 from testbed.experiment.experiment import Experiment
-from testbed.model.errors import MachineError, RunFailedError
+from testbed.model.errors import ExitStatus, InputError, MachineError, RunFailedError
+from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Expectation, FaultSummary, FlowSummary, Integrity, Summary
+from testbed.model.summary.metric import NEVER
 
 from .conftest import Call
 
@@ -37,10 +40,12 @@ def _summary(**changes: Any) -> Summary:
         src="h0",
         dst="h4",
         transport="mrc",
-        goodput_bps=37_416_000,
-        goodput_run_bps=37e6,
-        attainable_bps=38e6,
-        attainable_fraction=0.985,
+        goodput_run_bps=37_416_000,
+        undamaged_bps=38e6,
+        attainable_run_bps=38e6,
+        ports_bps=38e6,
+        ports_fraction=0.985,
+        run_fraction=0.985,
         packets_sent=11_000,
         packets_lost=17,
         packets_retransmitted=19,
@@ -130,11 +135,11 @@ def test_a_run_shows_its_figures_and_where_the_rest_is(call: Call, play: Play) -
     cells = [[cell.strip() for cell in row] for row in rows]
     assert ["h0 -> h4", "37.42 Mbit/s", "98.5%", "17", "19"] in cells
     name = "blackhole p0_t0_0--p0_t1_1"
-    assert [name, "detection", "196.2 ms", "1.50", "19.6 us"] in cells
-    assert ["", "stall", "262.0 ms", "2.00", "26.2 us"] in cells
+    assert [name, "detection, first EV", "196 ms", "1.5", "19.6 us"] in cells
+    assert ["", "stall", "262 ms", "2", "26.2 us"] in cells
     assert ["", "recovery", "-", "-", "-"] in cells
     assert ["", "deficit", "", "0.25", ""] in cells
-    assert "base RTT 131.0 ms (13.1 us real)" in called.out
+    assert "base RTT 131 ms (13.1 us real)" in called.out
     assert "integrity: 64 MiB of 64 MiB verified, nothing lost or corrupted" in called.out
     assert "verdict: trusted\n  every check passed\n" in called.out
     assert f"report: {directory}/report.html\nfigures: {directory}/figures\n" in called.out
@@ -152,7 +157,7 @@ def test_without_figures_a_run_says_how_to_come_to_them(
     play()
     monkeypatch.setattr(
         "testbed.results.analyse.analyse",
-        lambda _, drawn: pytest.fail("drawn") if drawn else _summary(),
+        lambda _, drawn, **_options: pytest.fail("drawn") if drawn else _summary(),
     )
     monkeypatch.setattr("testbed.sim.simulate", _records)
     called = call(command, "link-failure", "--no-figures")
@@ -205,6 +210,26 @@ def test_the_exit_status_says_what_a_run_came_to(
     (directory,) = _run_directories()
     assert call("report", str(directory)).status == status
     assert call("report", "results/link-failure").status == status
+
+
+def test_a_degraded_run_is_an_error_where_trust_is_required(call: Call, play: Play) -> None:
+    play(summary=_summary(verdict="degraded", reasons=("busy",), expectations=(MISSED,)))
+    assert call("run", "link-failure").status == ExitStatus.FAILED
+    assert call("run", "link-failure", "--require-trusted").status == ExitStatus.UNTRUSTED
+    assert call("report", "results/link-failure").status == ExitStatus.FAILED
+    report = call("report", "results/link-failure", "--require-trusted")
+    assert report.status == ExitStatus.UNTRUSTED
+    play()
+    assert call("run", "link-failure", "--require-trusted").status == ExitStatus.AS_EXPECTED
+
+
+def test_a_metric_that_never_came_about_says_so(call: Call, play: Play) -> None:
+    times = dict.fromkeys(("recovery_ms", "recovery_rtt", "recovery_real_us"), NEVER)
+    (fault,) = _summary().faults
+    play(summary=_summary(faults=(fault.model_copy(update=times),)))
+    called = call("run", "link-failure", "--json")
+    (written,) = json.loads(called.out)["summary"]["faults"]
+    assert {written[key] for key in times} == {"never"}
 
 
 def test_json_is_all_that_stdout_holds(call: Call, play: Play) -> None:
@@ -389,3 +414,16 @@ def test_one_run_is_held_for_a_time_not_a_series(call: Call, wrong: tuple[str, .
     assert called.status == 2
     assert "--hold" in called.err
     assert not Path("results").exists()
+
+
+def test_a_node_and_all_stand_for_their_links() -> None:
+    """A link that is named twice is captured once."""
+    links = links_named(TINY, ["h0", "h0--p0_t0_0"])
+    assert links == ["h0--p0_t0_0", "h0--p1_t0_0"]
+    assert links_named(TINY, ["p0_t1_0", "all"])[:2] == ["p0_t0_0--p0_t1_0", "p0_t0_1--p0_t1_0"]
+    assert sorted(links_named(TINY, ["all"])) == sorted(TINY.links)
+    with pytest.raises(InputError, match="expected a link of tiny"):
+        links_named(TINY, ["h0", "h9"])
+
+
+TINY = Topology(name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=1)

@@ -74,7 +74,7 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     manifest = json.loads((_runs(tmp_path)[0] / "manifest.json").read_text())
     assert manifest["scenario"]["transport"]["evs"] == 4
     report = (tmp_path / "here/report.html").read_text()
-    assert f"<td>{', '.join(map(str, seeds))}</td>" in report
+    assert all(f'<td class="n">{seed}</td>' in report for seed in seeds)
 
     message = _refused(call, "--repeat", "4", "--seed", "5")
     assert "--into: found here, expected the series that it holds (different here: se" in message
@@ -103,18 +103,26 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     options = ("--sweep", "transport.evs=2,4", "--repeat", "2")
     _, err = _start(tmp_path, *options).communicate(timeout=WATCHDOG_S)
     plan, done = json.loads((tmp_path / "here/sweep.json").read_text()).values()
-    assert plan["sweep"] == {"transport.evs": [2, 4]}, err
-    made = [(one["case"]["transport.evs"], one["seed"]) for one in done]
+    swept = {case["name"]: case["settings"] for case in plan["cases"]}
+    assert [*swept.values()] == [{"transport.evs": 2}, {"transport.evs": 4}], err
+    made = [(swept[one["case"]]["transport.evs"], one["seed"]) for one in done]
     assert made == [(2, 1), (4, 1), (2, 2), (4, 2)]
     for one in done:
         scenario = json.loads((tmp_path / "here" / one["run"] / "manifest.json").read_text())
-        assert scenario["scenario"]["transport"]["evs"] == one["case"]["transport.evs"]
+        evs = swept[one["case"]]["transport.evs"]
+        assert scenario["scenario"]["transport"]["evs"] == evs
 
     message = json.loads(call("compare", "here", "--json").out)
     assert message["groups"] == ["transport.evs=2", "transport.evs=4"]
     (goodput,) = (row for row in message["rows"] if row["name"] == "goodput of all flows")
-    values, differences = zip(*(cell.values() for cell in goodput["cells"]), strict=True)
+    values, differences = (
+        [cell[key] for cell in goodput["cells"]] for key in ("value", "difference")
+    )
     assert all(one["low"] <= one["median"] <= one["high"] for one in values)
+    assert [(cell["measured"], cell["runs"]) for cell in goodput["cells"]] == [(2, 2)] * 2
+    assert [(run["seed"], run["verdict"]) for run in message["runs"]] == [
+        (seed, "trusted") for _ in range(2) for seed in (1, 2)
+    ]
     assert [one["count"] for one in values] == [2, 2]
     assert differences[0] is None
     assert differences[1]["count"] == 2
@@ -123,7 +131,8 @@ def test_a_sweep_is_made_compared_and_not_mixed_with_another_scenario(
     assert "confidence interval, or" not in report
     assert (tmp_path / "results/comparison/figures/comparison-goodput.svg").is_file()
 
-    out = call("compare", "here").out
+    out = call("compare", "here", "--label", "both").out
+    assert "both: transport.evs=2" in out
     assert "(low to high): the range; an interval needs 6 runs or more" in out
     assert "*" not in out
 
@@ -140,8 +149,43 @@ def test_what_cannot_be_compared_is_told(call: Call) -> None:
     assert "the directory of a run" in called.err
 
 
+EXPECTING = f"""\
+{TINY.replace("name: tiny", "name: other").replace("300 ms", "400 ms")}\
+transport: {{kind: mrc, evs: 4, qps: 2}}
+expect: {{flows: {{packets_sent: {{at_most: 1}}}}}}
+"""
+
+
+def test_several_scenarios_and_transports_are_compared_by_one_command(call: Call) -> None:
+    Path("tiny.yaml").write_text(TINY)
+    Path("other.yaml").write_text(EXPECTING)
+    swept = ("--sweep", "transport.kind=mrc,roce", "--sweep", "transport.window=1,2")
+    called = call("simulate", "tiny.yaml", "other.yaml", *swept, "--no-figures", "--into", "here")
+    assert called.status == ExitStatus.FAILED, called.err
+    plan = json.loads(Path("here/sweep.json").read_text())["plan"]
+    assert [case["name"] for case in plan["cases"]] == [
+        f"{name}, transport.kind={transport}"
+        for name in ("tiny", "other")
+        for transport in ("mrc, transport.window=1", "mrc, transport.window=2", "roce")
+    ]
+    for case in ("mrc,_transport.window=2", "roce"):
+        (run,) = Path("here").glob(f"other,_transport.kind={case}/2*")
+        transport = json.loads((run / "manifest.json").read_text())["scenario"]["transport"]
+        assert transport["qps"] == 2
+        assert transport.get("evs") == (4 if case != "roce" else None)
+
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in called.out.splitlines()]
+    roce = "other, transport.kind=roce"
+    assert [roce, "1", "trusted (simulated)", "1 of 1 missed", "intact"] in rows
+    assert ["tiny, transport.kind=roce", "1", "trusted (simulated)", "none", "intact"] in rows
+    missed = f"{roce}, seed 1: missed flows: packets_sent at most 1: "
+    assert missed in called.out
+    report = Path("here/report.html").read_text()
+    assert "packets_sent at most 1: " in report
+
+
 def _runs(directory: Path) -> list[Path]:
-    return sorted((directory / "here/repeats").glob("2*"))
+    return sorted((directory / "here/tiny").glob("2*"))
 
 
 def test_a_path_that_does_not_exist_is_told_those_that_do(call: Call) -> None:
@@ -166,6 +210,12 @@ def test_a_path_that_does_not_exist_is_told_those_that_do(call: Call) -> None:
         (("--set", "seed=-1", "--sweep", "transport.evs=1,2"), "--set: seed: found -1, expected"),
         (("--repeat", "2", "--into", "full"), "--into: found full, expected an empty directory"),
         (("--repeat", "2", "--seed", str(2**31 - 1)), "--seed: found 2147483648, expected"),
+        (("--label", "x"), "--label: found a single run, expected a series"),
+        (("--repeat", "2", "--label", "x", "--label", "y"), "--label: found 2 names, expected one"),
+        (("tiny.yaml", "--label", "x", "--label", "x"), "--label: found x, x, expected different"),
+        (("tiny.yaml",), "SCENARIO: found two named tiny, expected one"),
+        (("--sweep", "transport.kind=mrc,roce", "--set", "transport.rto_min=1 s"), "--set: found"),
+        (("--sweep", "transport.kind=mrc,roce", "--set", "transport.evz=1"), "the unknown key evz"),
     ],
 )
 def test_wrong_options_are_told_before_anything_is_run(

@@ -46,7 +46,7 @@ def _assert_in_time(summary: dict[str, Any]) -> None:
     assert fault["stall_rtt"] <= 5
     assert fault["recovery_rtt"] <= 10
     assert fault["deficit_rtt"] < 2
-    assert all(flow["attainable_fraction"] > 0.95 for flow in summary["flows"])
+    assert all(flow["before_fraction"] > 0.95 for flow in summary["flows"])
 
 
 @pytest.mark.alone
@@ -100,7 +100,7 @@ def test_without_a_fault_nothing_is_lost(testbed: CommandLine) -> None:
     came = sum(link["packets"] for link in links if ">h" in link["direction"])
     assert left == came > sum(flow["packets_sent"] for flow in summary["flows"])
     assert max(link["peak_bytes"] for link in links) > 0
-    assert all(flow["attainable_fraction"] > 0.98 for flow in summary["flows"])
+    assert all(flow["before_fraction"] > 0.98 for flow in summary["flows"])
 
 
 def _gaps(summary: dict[str, Any]) -> dict[str, int]:

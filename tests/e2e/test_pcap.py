@@ -7,11 +7,15 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from testbed.files.topologies import load_topology
 from tests.waiting import WATCHDOG_S
 
 from .conftest import UNDRAWN, CommandLine
 
 pytestmark = [pytest.mark.root, pytest.mark.e2e]
+
+CLOCKS_APART_S = 0.001
+"""How far CLOCK_REALTIME may be slewed during the run."""
 
 NIC, FABRIC = "h0--p1_t0_0", "p1_t0_0--p1_t1_1"
 
@@ -33,6 +37,40 @@ def test_captures_have_every_data_packet_of_the_run(testbed: CommandLine) -> Non
     # Packets that measure the base RTT go before the run and are in no record.
     assert 0 <= nic - len(sent) <= 20
     assert 0.3 * nic < fabric < 0.7 * nic  # one T1 of two
+    _times_agree(run)
+
+
+def _times_agree(run: Path) -> None:
+    """A packet leaves the NIC after its record of being sent, and before that of its arrival.
+
+    A port keeps the order, and nothing is lost: the k-th of the one is the k-th of the other.
+    """
+    manifest = json.loads((run / "manifest.json").read_text())
+    t0_ns = json.loads((run / "run.json").read_text())["t0_ns"]
+    zero_ns = manifest["realtime_offset_ns"] + t0_ns
+    mac = load_topology("clos-tiny").links[NIC].lower.mac
+    times = [ns - zero_ns for ns, frame in full_frames(run / "pcaps" / f"{NIC}.pcap", mac)]
+    left = [ns / 1e9 for ns in times if ns > 0]
+    on_link = (pl.col("plane") == 1) & (pl.col("flow") == 0) & (pl.col("t") > 0)
+    sent, placed = (
+        pl.read_parquet(run / f"{table}.parquet").filter(on_link)["t"].sort().to_list()
+        for table in ("transmissions", "arrivals")
+    )
+    assert len(left) == len(sent) == len(placed)
+    for before, between, after in zip(sent, left, placed, strict=True):
+        assert before - CLOCKS_APART_S <= between <= after + CLOCKS_APART_S
+
+
+def full_frames(file: Path, mac: str) -> list[tuple[int, bytes]]:
+    """The (time in ns, frame) of every full data packet that a port sent."""
+    data, at, found = file.read_bytes(), 24, []
+    while at < len(data):
+        seconds, ns, size, _ = struct.unpack_from("=IIII", data, at)
+        frame = data[at + 16 : at + 16 + size]
+        if size > 4000 and frame[6:12].hex(":") == mac:
+            found.append((seconds * 10**9 + ns, frame))
+        at += 16 + size
+    return found
 
 
 def full_packets(file: Path) -> int:

@@ -25,7 +25,7 @@ from testbed.files.scenarios import load_scenario
 from testbed.model.errors import ExitStatus, MachineError
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
-from testbed.results.analysis.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
+from testbed.results.analysis.trust.lateness import LAG_P99_DEGRADED_RTT, LAG_P99_INVALID_RTT
 
 MEASURED = Capacity(endpoint_ns=60_000, link_ns=5_000, cpus=2)
 
@@ -99,7 +99,7 @@ def test_delays_that_timers_cannot_make_are_warned_of_or_refused() -> None:
     late = replace(MEASURED, endpoint_ns=1, link_ns=0, lag_ns=2e6)
     warning = judge_load(_permutation(dilation=2_000.0), late, force=False)
     assert warning is not None
-    assert "late by 8% of a round trip of 26.16 ms" in warning
+    assert "late by 7.65% of a round trip of 26.2 ms" in warning
     assert "dilation: 3100 would fit" in warning
     with pytest.raises(MachineError, match="timers make delays late by 153% of a round trip"):
         judge_load(_permutation(dilation=100.0), late, force=False)
@@ -125,7 +125,7 @@ def test_much_is_warned_of_and_what_is_advised_fits() -> None:
     assert 0.7 < MEASURED.load(scenario) < 1.5
     warning = judge_load(scenario, MEASURED, force=False)
     assert warning is not None
-    assert "8 flows take about 94%" in warning
+    assert "8 flows take about 94.4%" in warning
     advised = int(warning.rpartition("dilation: ")[2].split()[0])
     assert MEASURED.load(_permutation(dilation=float(advised))) <= AIM_LOAD
     assert MEASURED.load(_permutation(dilation=float(advised))) == pytest.approx(AIM_LOAD, rel=0.03)

@@ -159,7 +159,7 @@ def test_healing_at_the_very_end_is_possible_but_leaves_no_room() -> None:
 
 
 def test_a_fault_at_the_start_leaves_nothing_to_compare_with() -> None:
-    assert "10 RTTs (1.308 s)" in _remarks(_scenario(_fault(at="1.3 s")))["timeline[0].at"]
+    assert "10 RTTs (1.31 s)" in _remarks(_scenario(_fault(at="1.3 s")))["timeline[0].at"]
     assert "timeline[0].at" not in _remarks(_scenario(_fault(at="1.4 s")))
 
 
@@ -261,5 +261,33 @@ def test_a_fault_that_only_backups_would_feel_is_remarked() -> None:
 
 
 def test_a_workload_too_shallow_to_fill_the_fabric_is_remarked() -> None:
-    assert "workload.depth" in _remarks(_scenario(message_size="256 KiB", depth=3))
-    assert "workload.depth" not in _remarks(_scenario(message_size="256 KiB", depth=4))
+    told = _remarks(_scenario(message_size="256 KiB", depth=3))["workload.depth"]
+    assert "the workload limits" in told
+
+
+def test_a_workload_that_a_single_loss_stops_is_remarked() -> None:
+    """Simulated with one lost packet, depths up to 6 lose a part of a round trip, 7 nothing."""
+    told = _remarks(_scenario(message_size="256 KiB", depth=6))["workload.depth"]
+    assert "the others hold 1.25 MiB, less than is sent in 2.25 round trips (1.403 MiB)" in told
+    assert _remarks(_scenario(message_size="256 KiB", depth=7)) == {}
+
+
+def test_roce_on_several_planes_is_remarked() -> None:
+    told = _remarks(_scenario(transport={"kind": "roce", "qps": 2}))["transport.kind"]
+    assert "2 between two hosts reach 50% of the hosts' rate" in told
+    assert _remarks(_scenario(transport={"kind": "roce"}, topology=ONE, pairs=[["h0", "h4"]])) == {}
+
+
+def test_a_fault_shorter_than_a_packet_is_remarked() -> None:
+    """A full packet takes 3.39 ms on a link of 10 Mbit/s."""
+    (where, told), *others = _remarks(_scenario(_fault(lasting="3 ms"))).items()
+    assert (where, others) == ("timeline[0]", [])
+    assert told.startswith("lasts 3 ms, less than a full packet takes on the link (3.39 ms)")
+    assert _remarks(_scenario(_fault(lasting="4 ms"))) == {}
+
+
+def test_a_very_long_run_is_remarked_with_how_long_it_takes() -> None:
+    """A day and a half at the default dilation is about a million round trips."""
+    day_and_half = _scenario().model_copy(update={"duration": 36 * 3600 * 10**9})
+    told = _remarks(day_and_half)["duration"]
+    assert "129600 s are 990,826 round trips: emulated they take 36 h, simulated up to" in told

@@ -1,20 +1,26 @@
 import json
+from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 
+from testbed.model.summary.unit import BYTES, COUNT, MS, NUMBER, RATE, RTT, SECONDS, SHARE, US
 from testbed.model.units import (
     Duration,
     Rate,
     Size,
+    exact_duration,
     parse_duration,
     parse_rate,
     parse_size,
     show_duration,
+    show_number,
     show_rate,
+    show_share,
     show_size,
+    show_wait,
     shown_at_least,
     shown_at_most,
 )
@@ -108,7 +114,7 @@ def test_a_plain_number_is_refused_in_a_model() -> None:
 
 
 def test_quantities_are_shown_in_fitting_units() -> None:
-    assert show_duration(130_800_000) == "130.8 ms"
+    assert show_duration(130_800_000) == "131 ms"
     assert show_duration(0) == "0 ns"
     assert show_rate(37_416_000) == "37.42 Mbit/s"
     assert show_size(1023) == "1023 B"
@@ -121,3 +127,50 @@ def test_a_limit_that_is_shown_holds_as_it_is_shown(limit: float) -> None:
     assert 0.999 * limit < most <= limit <= least < 1.001 * limit
     assert float(f"{most:.4g}") == most
     assert float(f"{least:.4g}") == least
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (13_414, "13.4 us"),
+        (999_600, "1 ms"),
+        (999_499, "999 us"),
+        (134_140_000, "134 ms"),
+        (1_234_567_890_000, "1235 s"),
+        (0.25, "0.25 ns"),
+        (0, "0 ns"),
+    ],
+)
+def test_times_have_a_fitting_unit_and_three_digits(time_ns: float, text: str) -> None:
+    """Never 0.0 ms for what is not zero, never an exponent."""
+    assert show_duration(time_ns) == text
+
+
+@given(st.floats(1e-3, 1e15))
+def test_a_shown_number_is_right_to_three_digits(number: float) -> None:
+    text = show_number(number)
+    assert float(text) == pytest.approx(number, rel=5.01e-3)
+    assert float(text) != 0
+    assert "e" not in text
+
+
+def test_exact_times_and_shares_as_people_read_them() -> None:
+    assert exact_duration(12_345_000_000) == "12.345 s"
+    assert exact_duration(0) == "0 s"
+    assert show_share(0.94512) == "94.5%"
+    assert show_share(1.0) == "100%"
+    assert show_share(0.000123) == "0.0123%"
+    assert [show_wait(s) for s in (45, 720, 129_600, 864_000)] == [
+        "45 s",
+        "12 min",
+        "36 h",
+        "10 days",
+    ]
+
+
+def test_what_never_happened_is_never_in_every_unit() -> None:
+    """In columns whose heading has the unit as well."""
+    for unit in (NUMBER, COUNT, SHARE, BYTES, RATE, SECONDS, MS, RTT, US):
+        assert unit.show(inf) == unit.number(inf) == "never"
+    assert RTT.show(0.0432) == "0.0432 RTT"
+    assert MS.show(0.01341) == US.show(13.41) == "13.4 us"

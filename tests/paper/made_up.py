@@ -16,10 +16,10 @@ from testbed.model.scenario import Scenario
 from testbed.model.summary import Time
 from testbed.paper.planning import plan_variant
 from testbed.paper.registry import FIGURES
-from testbed.results.analysis.capacity import AttainableRate
-from testbed.results.analysis.delivery import Delivery
+from testbed.results.analysis.delivery import Delivery, InOrder
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables
+from testbed.results.capacity.attainable import AttainableRate
 
 RTT_S = 0.13
 DILATION = 10_000.0
@@ -75,6 +75,7 @@ def run(
             summary=SimpleNamespace(faults=faults, **(usual | summary)),
             data=SimpleNamespace(
                 run=SimpleNamespace(duration_s=SECONDS, flows=()),
+                faults=(),
                 base_rtt_s=RTT_S,
                 tables=made,
                 table=lambda name, _flow: made[name],
@@ -101,12 +102,15 @@ def flow(
     now = shares[np.searchsorted(starts, times - _STEP_S, side="right") - 1]
     now = np.where((times > gap[0]) & (times <= gap[1]), 0.0, now)
     placed = np.cumsum(now * LINE_BPS * _STEP_S / 8).astype(np.int64)
+    rate_allowed = AttainableRate(
+        (-inf, *(t for t, _ in allowed[1:])), tuple(share * LINE_BPS for _, share in allowed)
+    )
     return FlowTables(
-        flow=FlowRecord(flow=0, src=src, dst=dst, transport="mrc", attainable_bps=LINE_BPS),
-        attainable=AttainableRate(
-            (-inf, *(t for t, _ in allowed[1:])), tuple(share * LINE_BPS for _, share in allowed)
-        ),
+        flow=FlowRecord(flow=0, src=src, dst=dst, transport="mrc", ports_bps=LINE_BPS),
+        attainable=rate_allowed,
+        ideal=rate_allowed,
         delivery=Delivery(times, placed, times),
+        in_order=InOrder(times, times),
         spans=dict(spans or {}),
         transmissions=pl.DataFrame() if sent is None else sent,
         losses=pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),

@@ -40,7 +40,7 @@ def writes_runs(local_us: float = 5.09, cross_us: float = 6.54, gbps: float = 77
     for place, latency_us in (("local", local_us), ("cross", cross_us)):
         latency = SimpleNamespace(median=Time({"ms": latency_us * DILATION / 1e3}))
         runs[f"write-lat-{place}"] = run(flows=(SimpleNamespace(latency=latency),))
-        goodput = SimpleNamespace(goodput_bps=gbps * 1e9 / DILATION)
+        goodput = SimpleNamespace(goodput_run_bps=gbps * 1e9 / DILATION)
         runs[f"write-bw-{place}"] = run(flows=(goodput,))
     return runs
 
@@ -165,7 +165,7 @@ def permutation_runs(slowest: float = 0.985, line_gbps: float = 392, roce: float
         topology = scenario_of(name).topology
         payload_bps = line_gbps * 1e9 / DILATION * PAYLOAD_MTU / topology.wire_bytes
         flows = [
-            SimpleNamespace(attainable_fraction=of_it, goodput_bps=payload_bps)
+            SimpleNamespace(ports_fraction=of_it, goodput_run_bps=payload_bps)
             for of_it in (share, 1.0)
         ]
         runs[name] = run(flows=flows, data={"topology": topology})
@@ -205,7 +205,7 @@ def ablation_runs(**wrong: float) -> Runs:
         time = Time({"rtt": cost})
         (fault,) = faults_of(scenario_of("same-ev"), stall=time, deficit=time)
         summary = SimpleNamespace(
-            attainable_bps=LINE_BPS,
+            ports_bps=LINE_BPS,
             goodput_run_bps=LINE_BPS / cost,
             latency=SimpleNamespace(p99=time),
         )

@@ -19,7 +19,7 @@ from testbed.paper.outcome import Answer, Outcome
 from testbed.paper.planning import forms_of, plan, plan_variant, select_figures
 from testbed.paper.registry import FIGURES
 from testbed.paper.report import Row
-from testbed.results.analysis.verdict import NOT_DELIVERED, NOTHING_FINISHED
+from testbed.results.analysis.trust.verdict import NOT_DELIVERED, NOTHING_FINISHED
 from testbed.results.report.figures.style import style
 
 from .made_up import SECONDS, collective

@@ -82,7 +82,7 @@ class Truth:
     """
 
     evs: tuple[EvChoice, ...]
-    attainable_bps: float
+    ports_bps: float
     spacing: float
     sent: list[tuple[float, int, int, bool]] = field(default_factory=list)
     arrived: list[tuple[float, int, int]] = field(default_factory=list)
@@ -299,7 +299,7 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
             "src": src,
             "dst": dst,
             "transport": "mrc",
-            "attainable_bps": truth.attainable_bps,
+            "ports_bps": truth.ports_bps,
             "bytes_sent": len(truth.arrived) * PAYLOAD,
             "bytes_verified": len(truth.arrived) * PAYLOAD - plan.bytes_corrupted,
             "bytes_lost": plan.bytes_under_way,
@@ -311,12 +311,16 @@ def _write_description(directory: Path, plan: Plan, truths: dict[int, Truth]) ->
         }
         for (i, truth), (src, dst) in zip(truths.items(), plan.pairs, strict=True)
     ]
+    # As in `_flow`: 0.5% of what a host sends carries no payload.
+    line_bps = plan.topology.planes * plan.topology.port_rate_bps
+    control_bytes = round(0.005 * line_bps / 8 * plan.duration)
     run = {
         "t0_ns": T0_NS,
         "duration_s": plan.duration,
         "base_rtt_ns": 131_000_000,
         "bin_s": 0.05,
         "flows": flows,
+        "hosts": {src: {"control_bytes": control_bytes} for src, _ in plan.pairs},
     }
     faults = [
         {

@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import xml.etree.ElementTree as ET
+from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from testbed.model.summary import Expectation, Summary
 from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse
 from testbed.results.report.html import number
-from testbed.results.report.run_report import facts, render
+from testbed.results.report.run_report import facts, render, show_moment
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
 
@@ -80,11 +81,11 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary]) -> None:
     text = " ".join(Page((analysed[0] / "report.html").read_text()).text.split())
     for words in (
         "trusted",
-        "4.0000 s",
+        "4.000 s",
         "p0_t0_0--p0_t1_1",
         "Detection, first EV",
-        "183.4",
-        "18.34",
+        "183 ms",
+        "18.3 us",
         "h0 → h4",
         "priority drop installed, barrier reply",
         "probes answered",
@@ -252,8 +253,9 @@ def test_a_damaged_run_is_named(tmp_path: Path, name: str, content: str | None, 
 
 def test_proof_as_people_read_it() -> None:
     proof = {"injected": {"barrier_ns": 7_500_000_000, "carrier": [True, False]}, "dropped": 56}
-    assert facts(proof, 5_000_000_000) == [
-        "injected barrier: at 2.5000 s",
+    moment = partial(show_moment, base_rtt_s=13e-6)
+    assert facts(proof, 5_000_000_000, moment) == [
+        "injected barrier: at 2.5000000 s",
         "injected carrier: yes, no",
         "dropped: 56",
     ]

@@ -20,8 +20,8 @@ from testbed.model.json_schema import scenario_schema, summary_schema
 from testbed.model.summary import FaultEffect, FaultSummary, Metric, MetricGroup, Summary, View
 from testbed.model.summary.metric import Comparison, OptionalTime
 from testbed.results.analyse import analyse
-from testbed.results.analysis.comparison import compare, group_of
 from testbed.results.analysis.fault_metrics import FaultMetrics
+from testbed.results.comparison.rows import compare, group_of
 from testbed.results.run_directory import RunDirectory
 
 from .synthetic import Plan, generate
@@ -76,19 +76,20 @@ def test_a_toy_metric_appears_everywhere(run: Path) -> None:
     assert summary.model_dump(mode="json") == written
 
     report = (run / "report.html").read_text()
-    for words in ("Rolling of the toy", "How long the toy rolled.", "262.0 ms", "26.2"):
+    for words in ("Rolling of the toy", "How long the toy rolled.", "262 ms", "26.2"):
         assert words in report
 
     terminal = StringIO()
     show(summary, RunDirectory(run), Console(file=terminal, width=200))
-    (row,) = (line for line in terminal.getvalue().splitlines() if "│ toy " in line)
-    assert "262.0 ms" in row
+    (row,) = (line for line in terminal.getvalue().splitlines() if "rolling of the toy" in line)
+    assert "262 ms" in row
 
     rows = {row.name: row for row in compare([group_of("runs", [run])])}
-    value = rows["fault 0, toy"].cells[0].value
+    name = f"{summary.faults[0].name}, rolling of the toy"
+    value = rows[name].cells[0].value
     assert value is not None
     assert value.median == pytest.approx(2.0)
-    assert rows["fault 0, toy"].unit == "RTT"
+    assert rows[name].unit == "RTT"
 
     suite = ET.parse(run / "junit.xml").getroot()  # noqa: S314 - our own
     (case,) = (case for case in suite.iter("testcase") if "toy_rtt" in case.get("name", ""))

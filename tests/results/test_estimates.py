@@ -87,6 +87,7 @@ def test_groups_that_differ_are_told_from_those_that_do_not() -> None:
     [
         (None, "\N{EN DASH}"),
         (Estimate(2.0, 2.0, 2.0, 1), "2"),
+        (Estimate(2.0, 2.0, 2.0, 3), "2"),
         (Estimate(2.0, 1.0, 3.5, 3), "2 (1 to 3.5)"),
         (Estimate(2.0, 1.0, 3.5, MIN_SAMPLES), "2 [1, 3.5]"),
     ],

@@ -7,6 +7,7 @@ import pytest
 
 from testbed.model.expect import Expect
 from testbed.model.summary import Expectation, Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.metrics import flow_tables, summarise
@@ -39,7 +40,7 @@ def test_every_figure_that_may_be_expected_is_in_the_summary(summary: Summary) -
             SCOPES[scope].quantities
         )
     assert "bytes_lost" in SCOPES["run"].quantities
-    assert "attainable_fraction" in SCOPES["flows"].quantities
+    assert "before_fraction" in SCOPES["flows"].quantities
     assert "recovery_rtt" in SCOPES["faults"].quantities
     assert "flow" not in SCOPES["flows"].quantities
 
@@ -62,32 +63,39 @@ def test_bounds_include_their_ends(summary: Summary) -> None:
 
 def test_the_worst_flow_counts(summary: Summary) -> None:
     fast, slow = (
-        summary.flows[0].model_copy(update={"attainable_fraction": share, "dst": dst})
+        summary.flows[0].model_copy(update={"before_fraction": share, "dst": dst})
         for share, dst in ((0.99, "h4"), (0.5, "h5"))
     )
     two = summary.model_copy(update={"flows": (fast, slow)})
-    expectation = evaluated(two, "flows", "attainable_fraction", {"at_least": 0.97})
+    expectation = evaluated(two, "flows", "before_fraction", {"at_least": 0.97})
     assert (expectation.holds, expectation.value, expectation.where) == (False, 0.5, "h0 -> h5")
-    high = evaluated(two, "flows", "attainable_fraction", {"at_most": 0.97})
+    high = evaluated(two, "flows", "before_fraction", {"at_most": 0.97})
     assert (high.holds, high.where) == (False, "h0 -> h4")
 
 
 def test_the_victim_is_looked_at_by_itself(summary: Summary) -> None:
     first, second = summary.flows
-    fine = second.model_copy(update={"attainable_fraction": 1.0})
+    fine = second.model_copy(update={"before_fraction": 1.0})
     run = summary.model_copy(update={"flows": (first, fine)})
-    expect = Expect.model_validate({"victim": {"attainable_fraction": {"at_least": 0.995}}})
+    expect = Expect.model_validate({"victim": {"before_fraction": {"at_least": 0.995}}})
     ((other,), (victim,)) = (evaluate(run, expect, (flow.src, flow.dst)) for flow in (first, fine))
-    assert (other.holds, other.value) == (False, first.attainable_fraction)
+    assert (other.holds, other.value) == (False, first.before_fraction)
     assert (victim.holds, victim.where) == (True, f"{second.src} -> {second.dst}")
 
 
 def test_what_never_happened_is_worse_than_any_number(summary: Summary) -> None:
-    fault = summary.faults[0].model_copy(update={"recovery_rtt": None})
-    never = summary.model_copy(update={"faults": (*summary.faults, fault)})
-    expectation = evaluated(never, "faults", "recovery_rtt", {"at_most": 1e9})
-    assert (expectation.holds, expectation.value) == (False, None)
-    assert outcome(expectation).startswith("none at blackhole of")
+    worst: tuple[tuple[float | None, str], ...] = (
+        (NEVER, "never happened at blackhole of"),
+        (None, "no value at blackhole of"),
+    )
+    for value, words in worst:
+        fault = summary.faults[0].model_copy(update={"recovery_rtt": value})
+        other = summary.model_copy(update={"faults": (*summary.faults, fault)})
+        for bound in ({"at_most": 1e9}, {"at_least": 0}):
+            expectation = evaluated(other, "faults", "recovery_rtt", bound)
+            assert (expectation.holds, expectation.value) == (False, value)
+            assert outcome(expectation).startswith(words)
+            assert Expectation.model_validate_json(expectation.model_dump_json()) == expectation
 
 
 def test_a_fault_that_no_flow_met_is_not_looked_at(summary: Summary) -> None:
@@ -135,3 +143,25 @@ def test_junit_counts_what_failed(summary: Summary) -> None:
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
     (case,) = (element for element in suite.iter("testcase") if element.find("failure") is not None)
     assert case.get("name") == "recovery_rtt at most 0.001"
+    (skipped,) = suite.iter("skipped")  # what holds in it proves nothing
+    assert skipped.get("message") == "the run is invalid"
+
+
+@pytest.mark.parametrize("required", [True, False])
+def test_a_degraded_run_is_an_error_where_trust_is_required(
+    summary: Summary, required: bool
+) -> None:
+    expect = Expect.model_validate({"run": {"bytes_lost": 0}})
+    degraded = summary.model_copy(
+        update={
+            "expectations": evaluate(summary, expect),
+            "verdict": "degraded",
+            "reasons": ("busy", "late"),
+        }
+    )
+    suite = ET.fromstring(junit(degraded, require_trusted=required))  # noqa: S314 - our own
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counts == (["3", "0", "1", "1"] if required else ["3", "0", "0", "0"])
+    assert [e.get("message") for e in suite.iter("error")] == ["degraded: busy; late"] * required
+    properties = {e.get("name"): e.get("value") for e in suite.iter("property")}
+    assert properties["verdict"] == "degraded"

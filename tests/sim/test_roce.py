@@ -34,9 +34,7 @@ def run(scenario: Scenario) -> tuple[Outcome, list[float]]:
     """Run it; returns the outcome and each flow's rate over what the fabric allows."""
     outcome = Simulation(scenario).run()
     seconds = scenario.duration / S
-    return outcome, [
-        flow.bytes_verified * 8 / seconds / flow.attainable_bps for flow in outcome.flows
-    ]
+    return outcome, [flow.bytes_verified * 8 / seconds / flow.ports_bps for flow in outcome.flows]
 
 
 def uplink_of_first_flow(scenario: Scenario) -> str:

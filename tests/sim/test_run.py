@@ -15,7 +15,7 @@ from testbed.model.faults.targets import target_directions
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce
 from testbed.results.analyse import analyse
-from testbed.results.analysis.verdict import NOT_DELIVERED
+from testbed.results.analysis.trust.verdict import NOT_DELIVERED
 from testbed.results.records import TABLES
 from testbed.sim import Outcome, Simulation, simulate
 
@@ -55,7 +55,7 @@ def test_a_dead_path_is_noticed_and_analysed_like_an_emulated_run(tmp_path: Path
     assert summary.simulated
     assert (summary.verdict, summary.reasons) == ("trusted", ())
     assert summary.integrity.intact
-    assert all(flow.attainable_fraction > 0.99 for flow in summary.flows)
+    assert all((flow.before_fraction or 0.0) > 0.99 for flow in summary.flows)
     assert all(flow.packets_lost_elsewhere == 0 for flow in summary.flows)
     (fault,) = summary.faults
     assert fault.flows_affected == 2
@@ -103,7 +103,7 @@ def test_a_permutation_of_eight_hosts_shares_the_fabric(seed: int) -> None:
     simulation = Simulation(scenario)
     outcome = simulation.run()
     _check(simulation, outcome)
-    payload = [flow.bytes_verified * 8 / 3 / flow.attainable_bps for flow in outcome.flows]
+    payload = [flow.bytes_verified * 8 / 3 / flow.ports_bps for flow in outcome.flows]
     assert min(payload) > 0.85
     assert max(flow.packets_lost for flow in outcome.flows) == 0
     inner = [c for name, c in outcome.counts.items() if "_t1_" in name]
@@ -184,7 +184,7 @@ def test_at_full_speed_the_same_happens() -> None:
     dilated, real = outcomes
     assert real.base_rtt_ns == pytest.approx(dilated.base_rtt_ns / 10_000, rel=0.001)
     for a, b in zip(dilated.flows, real.flows, strict=True):
-        assert b.attainable_bps == pytest.approx(a.attainable_bps * 10_000, rel=0.005)
+        assert b.ports_bps == pytest.approx(a.ports_bps * 10_000, rel=0.005)
         assert b.bytes_verified == pytest.approx(a.bytes_verified, rel=0.02)
         assert b.packets_lost == pytest.approx(a.packets_lost, abs=6)
     assert real.flows[0].packets_lost > 5

@@ -21,7 +21,9 @@ from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.model.summary.unit import RTT
 from testbed.model.transport import Mrc
+from testbed.model.units import show_share
 from testbed.model.workload import WriteBw
 from testbed.results.run_directory import RunDirectory
 
@@ -53,7 +55,7 @@ class RunFigures:
         """Take them from a summary."""
         recoveries = [fault.recovery for fault in summary.faults]
         recovery = next((math.inf if time is None else time.rtt for time in recoveries), None)
-        goodput = mean(flow.attainable_fraction for flow in summary.flows)
+        goodput = mean(flow.before_fraction or 0.0 for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 
 
@@ -194,7 +196,7 @@ def table(compared: Sequence[Compared]) -> str:
         emulated, simulated = run.emulated, run.simulated
         rows.append(
             f"| {run.name} | {run.dilation:g} "
-            f"| {emulated.goodput:.3f} | {simulated.goodput:.3f} | {run.goodput_off:.1%} "
+            f"| {emulated.goodput:.3f} | {simulated.goodput:.3f} | {show_share(run.goodput_off)} "
             f"| {_rtts(emulated.recovery_rtt)} | {_rtts(simulated.recovery_rtt)} "
             f"| {_percent(run.recovery_off)} | {emulated.verdict}{_tries(run.tries)} |"
         )
@@ -202,13 +204,11 @@ def table(compared: Sequence[Compared]) -> str:
 
 
 def _rtts(recovery_rtt: float | None) -> str:
-    if recovery_rtt is None:
-        return ""
-    return "none" if recovery_rtt == math.inf else f"{recovery_rtt:.2f}"
+    return "" if recovery_rtt is None else RTT.number(recovery_rtt)
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.1%}"
+    return "" if share is None else f"{show_share(share)}"
 
 
 def _tries(tries: int) -> str:

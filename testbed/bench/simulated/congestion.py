@@ -144,7 +144,7 @@ def measure(scenario: Scenario, timing: Timing = Timing.REAL) -> Measured:
     first, last = steady[0], steady[-1]
     seconds = (last.at_ns - first.at_ns) / NS_PER_S
     shares = tuple(
-        (last.placed[flow.flow] - first.placed[flow.flow]) * 8 / seconds / flow.attainable_bps
+        (last.placed[flow.flow] - first.placed[flow.flow]) * 8 / seconds / flow.ports_bps
         for flow in outcome.flows
     )
     return Measured(outcome, shares, steady, tuple(samples))

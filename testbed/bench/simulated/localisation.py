@@ -20,6 +20,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import Impairment
 from testbed.model.faults.targets import links_of_node, target_directions
 from testbed.model.scenario import Clustermapper as Settings
+from testbed.model.units import show_share
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.mapper import Agents
@@ -98,7 +99,7 @@ def _grey(topology: Topology, setting: Setting) -> list[Figure]:
             rounds = round(ENOUGH_LOST / (crossings * share))
             grey = [{Suspect(kind, name): Impairment(loss=share)} for name in names]
             searches = [_search(topology, faults, rounds, setting) for faults in grey]
-            figures += _within(f"{what} that loses {share:.0%}", rounds, searches)
+            figures += _within(f"{what} that loses {show_share(share)}", rounds, searches)
     return figures
 
 
@@ -115,7 +116,7 @@ def _together(topology: Topology, setting: Setting) -> list[Figure]:
             Suspect(SuspectKind.LINK, port): Impairment(loss=GREY_SHARES[0]),
         }
         trials.append(_search(topology, faults, TOGETHER_ROUNDS, setting))
-    what = f"dead link and port that loses {GREY_SHARES[0]:.0%}, at one T0"
+    what = f"dead link and port that loses {show_share(GREY_SHARES[0])}, at one T0"
     return _within(what, TOGETHER_ROUNDS, trials)
 
 

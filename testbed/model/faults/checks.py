@@ -9,12 +9,21 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from random import Random
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
 from testbed.model.fabric.addressing import Path, directions_of_path, path_named
-from testbed.model.fabric.names import direction_named, ends_remedy, link_of, node_named, searchable
+from testbed.model.fabric.names import (
+    direction_named,
+    ends_remedy,
+    link_named,
+    link_of,
+    node_named,
+    searchable,
+)
 from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.topology import ETHERNET_HEADER, LINK_MTU, LONGEST_WAIT_NS, Topology
+from testbed.model.faults.impairment import HEALTHY
 from testbed.model.faults.kinds import (
     MAX_FAULTS,
     Degrade,
@@ -30,7 +39,14 @@ from testbed.model.faults.targets import CONTROLLER, GROUPS, expand_groups, targ
 from testbed.model.flows import Flow, flows_of
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Roce, Tcp
-from testbed.model.units import NS_PER_S, show_duration, show_rate, shown_at_least, shown_at_most
+from testbed.model.units import (
+    NS_PER_S,
+    exact_duration,
+    show_duration,
+    show_rate,
+    shown_at_least,
+    shown_at_most,
+)
 
 ROOM_RTTS = 10
 """RTTs that a run should have before a fault and after its healing, to show the normal state."""
@@ -131,12 +147,12 @@ def _target_remedy(topology: Topology, name: str) -> str:
 
 def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[Problem]:
     """A delay or rate at which a packet takes longer than the kernel, or a run, can wait."""
-    wait = show_duration(LONGEST_WAIT_NS)
+    wait = exact_duration(LONGEST_WAIT_NS)
     if isinstance(fault, Delay) and fault.extra * topology.dilation > LONGEST_WAIT_NS:
         longest = shown_at_most(LONGEST_WAIT_NS / topology.dilation)
         expected = f"at most {wait} when slowed down by the dilation, {topology.dilation:.10g}"
-        remedy = f"{show_duration(longest)} at most" if longest >= 1 else "a smaller dilation"
-        yield Problem(f"{where}.extra", show_duration(fault.extra), expected, remedy)
+        remedy = f"{exact_duration(int(longest))} at most" if longest >= 1 else "a smaller dilation"
+        yield Problem(f"{where}.extra", exact_duration(fault.extra), expected, remedy)
     if isinstance(fault, Degrade):
         links = _links_struck(topology, fault)
         slowest_bps = min(topology.rate_bps(topology.links[name]) for name in links)
@@ -154,18 +170,18 @@ def _degree_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
 def _time_problems(scenario: Scenario, fault: Fault, where: str) -> Iterator[Problem]:
     end = scenario.duration
     if fault.at >= end:
-        expected = f"a time within the run, before {show_duration(end)}"
+        expected = f"a time within the run, before {exact_duration(end)}"
         remedy = "an earlier time, or a longer duration"
-        yield Problem(f"{where}.at", show_duration(fault.at), expected, remedy)
+        yield Problem(f"{where}.at", exact_duration(fault.at), expected, remedy)
     elif not isinstance(fault, TemporaryFault):
         return
     elif fault.heals_at > end:
-        found = f"{show_duration(fault.for_)} from {show_duration(fault.at)} on"
-        expected = f"healing within the run, by {show_duration(end)}"
-        remedy = f"{show_duration(end - fault.at)} at most, or a longer duration"
+        found = f"{exact_duration(fault.for_)} from {exact_duration(fault.at)} on"
+        expected = f"healing within the run, by {exact_duration(end)}"
+        remedy = f"{exact_duration(end - fault.at)} at most, or a longer duration"
         yield Problem(f"{where}.for", found, expected, remedy)
     elif (fitting := _fitting(fault, end)) < len(fault.start_times(end)):
-        expected = f"only repetitions that heal within the run, by {show_duration(end)}"
+        expected = f"only repetitions that heal within the run, by {exact_duration(end)}"
         remedy = f"{fitting} at most, or a longer duration"
         yield Problem(f"{where}.times", str(fault.times), expected, remedy)
 
@@ -199,10 +215,10 @@ def _overlap_problems(scenario: Scenario, timeline: Mapping[int, Fault]) -> Iter
                 if add_up or (first, second) in reported:
                     continue
                 reported.add((first, second))
-                over = f"timeline[{first}] is over at {place}, {show_duration(end)}"
+                over = f"timeline[{first}] is over at {place}, {exact_duration(end)}"
                 remedy = f"one {kind} of a place at a time; faults of different kinds add up"
                 where = f"timeline[{second}].at"
-                yield Problem(where, show_duration(at), f"a time after {over}", remedy)
+                yield Problem(where, exact_duration(at), f"a time after {over}", remedy)
             active.append((until, second))
 
 
@@ -237,6 +253,7 @@ def fault_remarks(scenario: Scenario) -> Iterator[Remark]:
     """What the author of a possible timeline may not have meant."""
     paths = _flow_paths(scenario) if scenario.timeline else {}
     yield from _time_remarks(scenario)
+    yield from _short_fault_remarks(scenario)
     yield from _target_remarks(scenario, [path for of_flow in paths.values() for path in of_flow])
     if not isinstance(scenario.transport, Roce | Tcp):  # they have one path, and no choice of it
         yield from _last_path_remarks(scenario, paths)
@@ -268,6 +285,41 @@ def _time_remarks(scenario: Scenario) -> Iterator[Remark]:
         if scenario.duration - (fault.start_times(scenario.duration)[-1] + fault.for_) < room:
             what = f"leaves less than {needed} after healing to see the recovery"
             yield Remark(f"timeline[{i}].for", what)
+
+
+def _short_fault_remarks(scenario: Scenario) -> Iterator[Remark]:
+    """Faults that a packet may pass unharmed, since it takes longer to send than they last."""
+    topology = scenario.topology
+    for i, fault in enumerate(scenario.timeline):
+        links = _links_struck(topology, fault)
+        if not links:
+            continue
+        slowest_bps = min(
+            topology.rate_bps(link)
+            for link in (link_named(topology, name) for name in links)
+            if link is not None
+        )
+        packet_ns = topology.wire_bytes * 8 * NS_PER_S / slowest_bps
+        lasts_ns = _shortest_ns(fault, scenario.seed)
+        if lasts_ns is not None and lasts_ns < packet_ns:
+            what = f"lasts {show_duration(lasts_ns)}, less than a full packet takes on the link"
+            chance = "whether any packet meets it is chance"
+            yield Remark(f"timeline[{i}]", f"{what} ({show_duration(packet_ns)}): {chance}")
+
+
+def _shortest_ns(fault: Fault, seed: int) -> int | None:
+    """The shortest time for which an entry impairs its places; None if it never heals."""
+    course = [*fault.course(Random(str(seed)))]  # noqa: S311 - repeatable chance
+    if fault.heals_at is not None:
+        course.append((fault.heals_at - fault.at, HEALTHY))
+    lengths, begin = [], None
+    for offset, state in course:
+        if state != HEALTHY and begin is None:
+            begin = offset
+        elif state == HEALTHY and begin is not None:
+            lengths.append(offset - begin)
+            begin = None
+    return min(lengths, default=None)
 
 
 def _target_remarks(scenario: Scenario, paths: Sequence[_FlowPath]) -> Iterator[Remark]:
@@ -315,6 +367,6 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
             ]
             if severed:
                 reported.add(entry)
-                what = f"takes the last path at {show_duration(step.at)}"
+                what = f"takes the last path at {exact_duration(step.at)}"
                 what += f"; until a link heals nothing arrives: {few(severed)}"
                 yield Remark(f"timeline[{entry}]", what)

@@ -16,7 +16,7 @@ from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.addressing import ev_for_path, flow_label_of_ev, path_named
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.part import Part
-from testbed.model.units import Duration, RunTime, parse_duration, show_duration
+from testbed.model.units import Duration, RunTime, exact_duration, parse_duration
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises to the full degree."""
@@ -100,7 +100,7 @@ class TemporaryFault(_Fault):
             raise RefusedValueError("the key every (the interval) beside it", key="times")
         if self.every is not None and self.every <= self.for_:
             raise RefusedValueError(
-                f"longer than for ({show_duration(self.for_)}): it heals before it strikes again",
+                f"longer than for ({exact_duration(self.for_)}): it heals before it strikes again",
                 key="every",
             )
         return self
@@ -145,7 +145,7 @@ class _GradedFault(TemporaryFault):
     def _check_ramp(self) -> Self:
         if self.ramp is not None and self.ramp > self.for_:
             raise RefusedValueError(
-                f"at most as long as for ({show_duration(self.for_)})", key="ramp"
+                f"at most as long as for ({exact_duration(self.for_)})", key="ramp"
             )
         return self
 
@@ -273,11 +273,11 @@ class Flap(TemporaryFault):
     def _check_count_and_period(self) -> Self:
         # A change of the dilation rounds both to the ns.
         if self.count is not None and abs(self.for_ - self.count * self.period) > self.count:
-            product = show_duration(self.count * self.period)
+            product = exact_duration(self.count * self.period)
             raise RefusedValueError(f"nothing, or count times period: {product}", key="for")
         if self.for_ > MAX_FLAPS * self.period:
             raise RefusedValueError(
-                f"so long that at most {MAX_FLAPS} fit into for ({show_duration(self.for_)})",
+                f"so long that at most {MAX_FLAPS} fit into for ({exact_duration(self.for_)})",
                 key="period",
             )
         return self
@@ -319,7 +319,7 @@ class Reboot(TemporaryFault):
     def _check_silent(self) -> Self:
         if self.silent is not None and self.silent >= self.for_:
             raise RefusedValueError(
-                f"less than for ({show_duration(self.for_)}): carrier is lost for the rest of it",
+                f"less than for ({exact_duration(self.for_)}): carrier is lost for the rest of it",
                 key="silent",
             )
         return self

@@ -29,6 +29,9 @@ class Manifest(BaseModel):
         openvswitch: its datapath, or the reason that there is none.
         propagation_delay: where packets are delayed.
         link_model: what links do beside forwarding.
+        realtime_offset_ns: CLOCK_REALTIME, the clock of pcap files, minus CLOCK_MONOTONIC, that of
+            all records, as the run began; in ns. Less it and `t0_ns` of `run.json`, a packet's time
+            is the `t` of tables.
         capacity: what the machine was measured to carry, and the load to expect.
         git: commit of the checkout, and whether the tree differs from it.
     """
@@ -50,6 +53,7 @@ class Manifest(BaseModel):
     openvswitch: dict[str, str | None] = {}
     propagation_delay: str = ""
     link_model: str = ""
+    realtime_offset_ns: int | None = None
     capacity: dict[str, float] | None = None
     git: dict[str, str | bool] | None = None
 

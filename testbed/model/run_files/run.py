@@ -20,7 +20,7 @@ class FlowRecord:
         src: the sending host.
         dst: the receiving host.
         transport: its kind.
-        attainable_bps: payload rate that the fabric allows without faults, in emulated bits/s:
+        ports_bps: payload rate that the fabric allows without faults, in emulated bits/s:
             its share of the hosts' ports times payload over wire size, less its share of what
             its source sent to control the transport.
         lane: its number among the flows of the two hosts.
@@ -41,7 +41,7 @@ class FlowRecord:
     src: str
     dst: str
     transport: str
-    attainable_bps: Annotated[float, Field(gt=0)]
+    ports_bps: Annotated[float, Field(gt=0)]
     lane: int = 0
     bytes_sent: int = 0
     bytes_completed: int = 0

@@ -14,6 +14,7 @@ from testbed.model.summary.run import (
     State,
     Summary,
 )
+from testbed.model.summary.spread import Spread
 from testbed.model.summary.unit import Scale, Time
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "ProcessMemory",
     "Quantity",
     "Scale",
+    "Spread",
     "State",
     "Summary",
     "Time",

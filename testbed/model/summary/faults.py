@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic import Field
+
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -16,9 +18,18 @@ from testbed.model.summary.metric import (
     least,
     total,
 )
-from testbed.model.summary.unit import FINE_PERCENT, IN_RTT, MS, PERCENT, SECONDS, Scale
+from testbed.model.summary.spread import Spread
+from testbed.model.summary.unit import (
+    BYTES,
+    IN_RTT,
+    MS,
+    RATE,
+    SECONDS,
+    SHARE,
+    Scale,
+)
 
-_SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT
+_SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
 
 class LossShare(OptionalNumber):
@@ -26,7 +37,7 @@ class LossShare(OptionalNumber):
 
     def __init__(self, lost: str, sent: str, **options: Any) -> None:
         """Declare it, with the names of the metrics that count the packets."""
-        super().__init__(FINE_PERCENT, **options)
+        super().__init__(SHARE, **options)
         self.lost, self.sent = lost, sent
 
     def share(self, flows: Sequence[Any]) -> float | None:
@@ -46,15 +57,21 @@ class FaultEffect(MetricGroup):
     crosses the faulty link. A fault is *in force* from its effect to its healing, or to the end.
     """
 
-    detection = OptionalTime(title="detection, first EV", views=_SHOWN, compared=Comparison())
+    detection = OptionalTime(
+        title="detection, first EV",
+        views=_SHOWN,
+        compared=Comparison(),
+        never="that lost packets did not notice",
+    )
     """Until the first concerned EV leaves the active set; 0 if that is within the interval of
-    effect. Null: none did while the fault was in force."""
+    effect. Never: packets were lost, and none did while the fault was in force. Null: none were
+    lost, and none did."""
 
     detection_last = OptionalTime(
         title="detection, last EV", views=View.REPORT, compared=Comparison()
     )
     """Until the last concerned EV that was active while the fault was in force leaves the active
-    set. Null: not all of them did."""
+    set. Never: packets were lost, and not all of them did."""
 
     exposure = OptionalTime(title="exposure", views=View.REPORT, combine=greatest)
     """Until the last data packet is sent on a concerned EV while the fault is in force. Null: none
@@ -68,32 +85,71 @@ class FaultEffect(MetricGroup):
     """The longest time without a newly placed byte, of gaps that begin while the fault is in
     force."""
 
-    recovery = OptionalTime(title="recovery", views=_SHOWN, compared=Comparison())
-    """Until goodput, averaged over 200 packets, is back at 95% of what the surviving links allow; 0
-    if it never fell below. Null: it did not come back."""
+    in_order_delay = OptionalTime(title="in-order delay", views=_SHOWN)
+    """The longest time from handing a packet to the socket until it and all before it had arrived,
+    of packets that were sent before the fault healed and not in order before it took effect. It is
+    how far the delivered point lagged behind what was sent; a stall is how long it stood still."""
+
+    recovery = OptionalTime(
+        title="recovery", views=_SHOWN, compared=Comparison(), never="did not recover"
+    )
+    """Until goodput, averaged over 200 packets (1 to 3 base RTTs), is back at 95% of what is
+    attainable and stays there until the fault heals; if it never does, until it is back and stays
+    after healing, up to the next fault or the end. 0 if it never fell below. Never: it did not come
+    back."""
+
+    below_share = OptionalNumber(SHARE, title="time below 95%", views=View.REPORT)
+    """The share of the time in force in which goodput was below that mark."""
+
+    goodput_bps = OptionalNumber(
+        RATE, title="goodput in force", views=View.FLOWS_OF_FAULT, combine=least
+    )
+    """Newly placed payload per second, while the fault was in force."""
+
+    attainable_bps = OptionalNumber(RATE, combine=least)
+    """Attainable payload rate while the fault was in force, the mean."""
+
+    attainable_fraction = OptionalNumber(
+        SHARE,
+        title="goodput in force, of attainable",
+        views=_SHOWN,
+        combine=least,
+        compared=Comparison(),
+    )
+    """`goodput_bps` / `attainable_bps`. Null: nothing was attainable."""
 
     return_first = OptionalTime(title="return, first EV", views=View.REPORT)
     """From healing until the first EV that the fault took out is GOOD again; 0 if it was back
-    before. Null: none came back."""
+    before. Never: none came back. Null: there was nothing to come back."""
 
     return_last = OptionalTime(title="return, last EV", views=View.REPORT)
-    """From healing until the last EV that the fault took out is GOOD again. Null: not all came
+    """From healing until the last EV that the fault took out is GOOD again. Never: not all came
     back."""
 
     return_data = OptionalTime(title="return of data", views=View.REPORT)
-    """From healing until data is sent on a concerned EV again. Null: none was."""
+    """From healing until data is sent on a concerned EV again. Never: none was."""
+
+    capacity_lost = OptionalTime((IN_RTT,), title="capacity lost", views=View.REPORT)
+    """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
+    the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
+    the next fault or the end. One is as if nothing could be sent for one RTT."""
+
+    capacity_lost_bytes = Count(BYTES, combine=total, default=0)
+    """The same in bytes of payload."""
 
     deficit = OptionalTime((IN_RTT,), title="deficit", views=_SHOWN, compared=Comparison())
-    """Integral of (attainable - goodput) / attainable from the fault until 10 base RTTs after
-    recovery (after healing, if there was none), but not beyond the next fault or the end. One
-    is as if nothing had been sent for one RTT."""
+    """What the transport did not use of what was left: the integral of (attainable - goodput) /
+    undamaged over the same time. One is as if nothing had been sent for one RTT."""
+
+    deficit_bytes = Count(BYTES, combine=total, default=0)
+    """The same in bytes of payload."""
 
     deficit_baseline = OptionalTime((IN_RTT,), title="deficit, own baseline", views=View.REPORT)
     """The deficit against the flow's own goodput in the 10 base RTTs before the fault. Null:
     nothing was sent before it."""
 
-    surviving_fraction = OptionalNumber(PERCENT, combine=least)
-    """The share of `attainable_bps` that the links left in service allow."""
+    surviving_fraction = OptionalNumber(SHARE, combine=least)
+    """The share of the undamaged attainable rate that the links left in service allow."""
 
     packets_exposed = Count(
         title="packets sent into it", views=View.FLOWS_OF_FAULT, combine=total, default=0
@@ -107,7 +163,8 @@ class FaultEffect(MetricGroup):
     `packets_exposed`."""
 
     packets_sent = Count(views=View.REPORT, combine=total, default=0)
-    """Data packets that the flow sent, on any EV, while the fault was in force."""
+    """Data packets that the flow sent, on any EV, in the same time as those that count as lost:
+    from one base RTT before the fault to healing."""
 
     packets_sent_after_detection = Count(combine=total, default=0)
     """Data packets that the flow sent, on any EV, from the detection until healing."""
@@ -116,7 +173,8 @@ class FaultEffect(MetricGroup):
     """Transmissions on concerned EVs, sent from the detection until healing, that were lost."""
 
     loss_share = LossShare("packets_lost", "packets_sent", title="loss", views=View.REPORT)
-    """`packets_lost` / `packets_sent`. Null: nothing was sent."""
+    """`packets_lost` / `packets_sent`, both counted in the same time: never above 1. Null: nothing
+    was sent."""
 
     residual_loss = LossShare(
         "packets_lost_after_detection",
@@ -134,6 +192,7 @@ class FlowFault(FaultEffect):
     flow: int
     src: str
     dst: str
+    lane: int = 0
     affected: bool
     evs_active = Count(title="active EVs through it", views=View.FLOWS_OF_FAULT)
     """Concerned EVs that were active when the fault took effect, or became active while it was in
@@ -141,6 +200,17 @@ class FlowFault(FaultEffect):
 
     evs_detected = Count(title="taken out", views=View.FLOWS_OF_FAULT)
     """Concerned EVs that left the active set while the fault was in force."""
+
+    evs_lossy = Count(title="lost packets", views=View.FLOWS_OF_FAULT, default=0)
+    """Concerned EVs on which packets were lost."""
+
+    evs_noticed = Count(title="of them noticed", views=View.FLOWS_OF_FAULT, default=0)
+    """Those of them that left the active set while the fault was in force."""
+
+    @property
+    def name(self) -> str:
+        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
+        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
 
 
 class FaultSummary(FaultEffect):
@@ -171,9 +241,46 @@ class FaultSummary(FaultEffect):
 
     proof: dict[str, Any]
     flows_affected = Count()
-    """Flows with an active concerned EV."""
+    """Flows with an active concerned EV. If it is 0, the fault has no effect to measure."""
 
+    flows_lossy = Count(default=0)
+    """Affected flows that lost packets to it."""
+
+    flows_noticed = Count(default=0)
+    """Those of them of which an EV left the active set while the fault was in force."""
+
+    evs_lossy = Count(default=0)
+    """Concerned EVs, of all affected flows, on which packets were lost."""
+
+    evs_noticed = Count(default=0)
+    """Those of them that left the active set while the fault was in force."""
+
+    ev_detection_median = OptionalTime(title="detection, median EV", views=View.REPORT)
+    """Until an EV that lost packets to the fault leaves the active set: the median of such EVs of
+    all affected flows. Never: half of them did not. Null: no packet was lost."""
+
+    ev_detection_last = OptionalTime(
+        title="detection, last EV that lost packets", views=View.REPORT
+    )
+    """The same of the last of them. Never: not all of them did."""
+
+    over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowFault, ...]
+
+    @property
+    def concerned(self) -> str:
+        """How many flows it concerned, and how many of those that lost packets noticed."""
+        if not self.flows:
+            return "took no effect in the measured time"
+        if not self.flows_affected:
+            return f"no flow had an active EV through it: 0 of {len(self.flows)} concerned"
+        text = f"{self.flows_affected} of {len(self.flows)} flows concerned"
+        if not self.flows_lossy:
+            return f"{text}, none lost packets to it"
+        return (
+            f"{text}; {self.flows_noticed} of {self.flows_lossy} flows that lost packets noticed, "
+            f"by {self.evs_noticed} of {self.evs_lossy} EVs"
+        )
 
     @property
     def name(self) -> str:

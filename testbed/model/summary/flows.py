@@ -1,24 +1,33 @@
 """What is measured of a flow, of its EVs and of its messages."""
 
+from collections.abc import Sequence
+
 from testbed.model.summary.metric import (
     Comparison,
     Count,
     MetricGroup,
     Number,
+    OptionalNumber,
+    OptionalTime,
     RequiredTime,
     View,
     greatest,
     least,
     total,
 )
-from testbed.model.summary.unit import IN_MS, IN_RTT, PERCENT, RATE
+from testbed.model.summary.unit import BYTES, IN_MS, IN_RTT, RATE, SHARE
 
 _FORMS = (IN_MS, IN_RTT)
 _SHOWN = View.REPORT | View.TERMINAL
+_ALL = _SHOWN | View.OVER_FLOWS
+
+
+MORE_THAN_SHARE = 0.005
+"""A flow takes more than its share if it exceeds what is attainable by this."""
 
 
 class Latency(MetricGroup):
-    """Latency of a flow's messages.
+    """Latency of a flow's messages, or of those of all flows: their completion times.
 
     From handing a message's first packet to the socket until it and all before it are in place.
     """
@@ -37,8 +46,19 @@ class Latency(MetricGroup):
     )
     """The 99th percentile."""
 
+    p999 = RequiredTime(_FORMS, title="message latency, p99.9", views=View.REPORT)
+    """The 99.9th percentile."""
+
     max = RequiredTime(_FORMS)
     """The longest."""
+
+    @property
+    def completion(self) -> str:
+        """`812 completed, in 42.0 ms (median), 95.1 ms (p99), 120.0 ms (p99.9)`."""
+        unit = IN_MS.unit
+        parts = (("median", self.median), ("p99", self.p99), ("p99.9", self.p999))
+        times = ", ".join(f"{unit.show(time.ms)} ({name})" for name, time in parts)
+        return f"{self.messages} completed, in {times}"
 
 
 class EvSummary(MetricGroup):
@@ -61,30 +81,89 @@ class FlowSummary(MetricGroup):
     """One flow over the whole run.
 
     The *steady window* lasts from 10 base RTTs after the start (or 30% of the time until the first
-    fault, if that is less) to the first fault, or to the end.
+    fault, if that is less) to the first fault, or to the end. The *whole run* is counted from one
+    base RTT after the start, when the first packets can have been acknowledged.
     """
 
     flow: int
     src: str
     dst: str
+    lane: int = 0
     transport: str
-    goodput_bps = Number(RATE, title="goodput", views=_SHOWN)
-    """Newly placed payload per second, over the steady window."""
-
-    goodput_run_bps = Number(RATE, compared=Comparison("goodput of all flows", total))
+    goodput_run_bps = Number(
+        RATE,
+        title="goodput, whole run",
+        views=_ALL,
+        combine=least,
+        compared=Comparison("goodput of all flows", total),
+    )
     """Newly placed payload per second, over the whole run."""
 
-    attainable_bps = Number(RATE)
-    """Payload rate that the fabric allows the flow without faults: its max-min fair share of both
-    hosts' ports, less the control packets of the sending host, times 4096 / 4238."""
-
-    attainable_fraction = Number(
-        PERCENT,
+    run_fraction = OptionalNumber(
+        SHARE,
         title="of attainable",
-        views=_SHOWN,
+        views=_ALL,
+        combine=least,
         compared=Comparison("slowest flow, of attainable", least),
     )
-    """`goodput_bps` / `attainable_bps`."""
+    """`goodput_run_bps` / `attainable_run_bps`. Above 1 the flow takes more than its share: others
+    leave theirs. Null: nothing was attainable."""
+
+    goodput_before_bps = OptionalNumber(RATE, title="before faults", views=View.REPORT)
+    """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
+
+    before_fraction = OptionalNumber(SHARE, title="before faults, of attainable", views=View.REPORT)
+    """`goodput_before_bps` over what was attainable in the steady window."""
+
+    goodput_healed_bps = OptionalNumber(RATE, title="after healing", views=View.REPORT)
+    """Newly placed payload per second, from 10 base RTTs after the last healing to the end of the
+    run. Null: a fault did not heal, or the run ended before."""
+
+    healed_fraction = OptionalNumber(SHARE)
+    """`goodput_healed_bps` over what was attainable in that time."""
+
+    ports_bps = Number(RATE)
+    """Its max-min fair share of the hosts' ports alone: what a transport that uses all paths can
+    reach where the fabric is no limit."""
+
+    ports_fraction = Number(SHARE, title="of the ports' share")
+    """`goodput_run_bps` / `ports_bps`."""
+
+    undamaged_bps = Number(RATE)
+    """Attainable payload rate before any fault."""
+
+    attainable_run_bps = Number(RATE)
+    """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
+    service at each moment, less the control packets of the sending host, times 4096 / 4238. Planes
+    carry equal shares, and so do the active EVs of a plane; a single path has no choice."""
+
+    ideal_fraction = OptionalNumber(SHARE, title="of ideal split", views=View.REPORT)
+    """`goodput_run_bps` over the mean rate that would be attainable if all flows split over all
+    paths as is best for the least of them."""
+
+    capacity_lost = OptionalTime((IN_RTT,), views=View.REPORT)
+    """What the fabric no longer offered the flow: the integral of (undamaged - attainable) /
+    undamaged over the whole run."""
+
+    capacity_lost_bytes = Count(BYTES, default=0)
+    """The same in bytes of payload."""
+
+    deficit = OptionalTime((IN_RTT,), views=View.REPORT | View.OVER_FLOWS)
+    """What the transport did not use of what was left: the integral of (attainable - goodput) /
+    undamaged over the whole run. Negative: it took more than its share."""
+
+    deficit_bytes = Count(BYTES, default=0)
+    """The same in bytes of payload."""
+
+    in_order_delay_p99 = OptionalTime(
+        _FORMS, title="in-order delay, p99", views=View.REPORT | View.OVER_FLOWS
+    )
+    """From handing a packet to the socket until it and all before it had arrived: how far the
+    delivered point lagged behind what was sent. The 99th percentile of the packets of the run;
+    those that never were in order count until the end."""
+
+    in_order_delay_max = OptionalTime(_FORMS, title="in-order delay, longest")
+    """The longest."""
 
     packets_sent = Count(title="sent", views=View.REPORT)
     """Data packets handed to the socket, retransmissions and those that measured the base RTT
@@ -117,6 +196,22 @@ class FlowSummary(MetricGroup):
     latency: Latency | None
 
     @property
+    def takes_more(self) -> bool:
+        """Whether it takes more than its share, beyond rounding."""
+        return (self.run_fraction or 0.0) > 1 + MORE_THAN_SHARE
+
+    @property
     def name(self) -> str:
-        """`h0 -> h4`."""
-        return f"{self.src} -> {self.dst}"
+        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
+        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
+
+
+MAX_FLOWS = 8
+"""Flows of which tables show each by itself; of more they show so many, the slowest."""
+
+
+def slowest_flows(flows: Sequence[FlowSummary]) -> Sequence[FlowSummary]:
+    """The flows that tables show, in their order, or the slowest first if there are more."""
+    if len(flows) <= MAX_FLOWS:
+        return flows
+    return sorted(flows, key=lambda flow: flow.run_fraction or 0.0)[:MAX_FLOWS]

@@ -21,15 +21,19 @@ from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cache
 from itertools import pairwise
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from math import inf
+from typing import Annotated, Any, Generic, Self, TypeVar, cast, overload
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     GetJsonSchemaHandler,
+    PlainSerializer,
     SerializerFunctionWrapHandler,
     TypeAdapter,
     ValidationError,
+    WithJsonSchema,
     model_serializer,
     model_validator,
 )
@@ -39,6 +43,7 @@ from pydantic_core import CoreSchema
 from testbed.model.summary.unit import COUNT, NUMBER, RTT, THREE_FORMS, Form, Scale, Time, Unit
 
 T = TypeVar("T")
+_NEVER_IN_JSON = "never"
 Value = int | float | None
 
 
@@ -51,6 +56,20 @@ class View(Flag):
     FLOWS_OF_FAULT = auto()
     """The report's table of what a fault did to each flow."""
 
+    OVER_FLOWS = auto()
+    """The tables of how it is distributed over several flows."""
+
+
+NEVER = inf
+"""A time after which something happened that did not happen: worse than any. "never" in JSON."""
+
+MaybeNever = Annotated[
+    float,
+    BeforeValidator(lambda value: NEVER if value == _NEVER_IN_JSON else value),
+    PlainSerializer(lambda value: _NEVER_IN_JSON if value == NEVER else value),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"const": _NEVER_IN_JSON}]}),
+]
+"""A number that may be NEVER, as a field."""
 
 Combine = Callable[[Sequence[Value]], Value]
 """One value of those of several flows."""
@@ -62,18 +81,13 @@ def total(values: Sequence[Value]) -> Value:
 
 
 def greatest(values: Sequence[Value]) -> Value:
-    """The greatest of the values that exist; None if none does."""
+    """The greatest of the values that exist, NEVER above all; None if none does."""
     return max((value for value in values if value is not None), default=None)
 
 
 def least(values: Sequence[Value]) -> Value:
     """The least of the values that exist; None if none does."""
     return min((value for value in values if value is not None), default=None)
-
-
-def worst(values: Sequence[Value]) -> Value:
-    """The greatest value; None if one does not exist: what never happened is the worst."""
-    return None if None in values else greatest(values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +117,10 @@ class Metric(Generic[T]):
         unit: its unit; of a time that of its first form.
         title: its heading in tables.
         views: the tables that show it.
-        combine: makes a fault's value of those of the flows that it affected.
+        combine: makes a fault's value of those of the flows that it affected: the worst, or a sum.
         compared: its row in comparisons, if it has one.
         default: its value where none is given; `REQUIRED` if there has to be one.
+        never: what flows did not do of which it is never, as in "15 of 64 did not recover".
     """
 
     number = TypeAdapter[Any](float)
@@ -121,9 +136,10 @@ class Metric(Generic[T]):
         definition: str = "",
         title: str = "",
         views: View = View.NONE,
-        combine: Combine = worst,
+        combine: Combine = greatest,
         compared: Comparison | None = None,
         default: Any = USUAL,
+        never: str = "never did",
     ) -> None:
         """Declare a metric; a definition is given only if there is no source to read it from."""
         self.name = ""
@@ -133,6 +149,7 @@ class Metric(Generic[T]):
         self.combine = combine
         self.compared = compared
         self.default = self.usual_default if default is USUAL else default
+        self.never = never
         self._definition = definition
         self._owner: type = object
 
@@ -318,6 +335,8 @@ class MetricGroup(BaseModel):
         wrong: list[str] = []
         for quantity in cls.quantities():
             number = given.get(quantity.key, quantity.metric.default)
+            if number == _NEVER_IN_JSON and isinstance(quantity.metric, OptionalTime):
+                number = NEVER
             try:
                 numbers[quantity.key] = quantity.metric.number.validate_python(number, strict=True)
             except ValidationError:
@@ -329,7 +348,8 @@ class MetricGroup(BaseModel):
 
     @model_serializer(mode="wrap")
     def _short_values_first(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written = write(self)
+        never = {key: _NEVER_IN_JSON for key, value in self.values.items() if value == NEVER}
+        written = {**write(self), **never}  # as JSON pydantic writes infinity as null
         return dict(
             sorted(written.items(), key=lambda item: isinstance(item[1], dict | list | tuple))
         )
@@ -344,6 +364,8 @@ class MetricGroup(BaseModel):
         for quantity in cls.quantities():
             unit = f" Unit: {quantity.unit.symbol}." if quantity.unit.symbol else ""
             description = f"{quantity.metric.definition}{unit}"
-            number = quantity.metric.number.json_schema()
-            properties[quantity.key] = {**number, "description": description}
+            schema_of_number = quantity.metric.number.json_schema()
+            if isinstance(quantity.metric, OptionalTime):
+                schema_of_number["anyOf"].append({"const": _NEVER_IN_JSON})
+            properties[quantity.key] = {**schema_of_number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}

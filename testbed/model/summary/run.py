@@ -2,13 +2,14 @@
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.model.summary.faults import FaultSummary
-from testbed.model.summary.flows import FlowSummary
+from testbed.model.summary.flows import FlowSummary, Latency
 from testbed.model.summary.metric import (
     Comparison,
     Count,
+    MaybeNever,
     MetricGroup,
     Number,
     OptionalNumber,
@@ -16,7 +17,8 @@ from testbed.model.summary.metric import (
     RequiredTime,
     View,
 )
-from testbed.model.summary.unit import BYTES, FINE_PERCENT, IN_RTT, IN_S, RATE, SECONDS, US
+from testbed.model.summary.spread import Spread
+from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
@@ -216,7 +218,7 @@ class ProcessMemory(MetricGroup):
     late_bytes = Count(BYTES, title="last quarter", views=View.REPORT)
     """Median over the run's last quarter."""
 
-    growth = Number(FINE_PERCENT, views=View.REPORT)
+    growth = Number(SHARE, views=View.REPORT)
     """The share by which the last quarter's is more."""
 
 
@@ -228,7 +230,8 @@ class Expectation(_Record):
         figure: the metric's key in `summary.json`.
         bound: the bound in words.
         where: the flow, fault, ... with the worst value; empty if nothing was measured.
-        value: the worst value; None if it does not exist there, or if nothing was measured.
+        value: the worst value, of which NEVER is the worst; None if it does not exist there, or if
+            nothing was measured.
         holds: whether all values meet the bound; not where nothing was measured.
     """
 
@@ -236,7 +239,7 @@ class Expectation(_Record):
     figure: str
     bound: str
     where: str
-    value: float | None
+    value: MaybeNever | None
     holds: bool
 
 
@@ -269,6 +272,8 @@ class Summary(MetricGroup):
     """`base_rtt_us` / dilation."""
 
     integrity: Integrity
+    messages: Latency | None = None
+    over_flows: dict[str, Spread] = Field(default_factory=dict)
     flows: tuple[FlowSummary, ...]
     faults: tuple[FaultSummary, ...]
     operations: tuple[OperationSummary, ...] = ()
@@ -278,6 +283,22 @@ class Summary(MetricGroup):
     expectations: tuple[Expectation, ...] = ()
 
     @property
+    def more_than_share(self) -> str:
+        """Which flows take more than their fair share, in words; empty if none does."""
+        taking = [flow for flow in self.flows if flow.takes_more]
+        if not taking:
+            return ""
+        most = max(taking, key=lambda flow: flow.run_fraction or 0.0)
+        text = f"{most.name} takes more than its share ({SHARE.show(most.run_fraction or 0.0)})"
+        if len(taking) > 1:
+            text = f"{len(taking)} of {len(self.flows)} flows take more than their share, {text}"
+        return f"{text}: others leave theirs"
+
+    @property
     def as_expected(self) -> bool:
         """Whether every expectation holds."""
         return all(expectation.holds for expectation in self.expectations)
+
+    def usable(self, *, require_trusted: bool) -> bool:
+        """Whether its metrics may be judged: it is trusted, or degraded where that is enough."""
+        return self.verdict == "trusted" or (self.verdict == "degraded" and not require_trusted)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary
-from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.metric import NEVER, MetricGroup, Quantity
 from testbed.model.summary.run import (
     Expectation,
     Integrity,
@@ -13,6 +13,7 @@ from testbed.model.summary.run import (
     ProcessMemory,
     Summary,
 )
+from testbed.model.summary.unit import NUMBER
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +49,13 @@ SCOPES = {
         (FlowSummary,),
         "every flow",
         "there was no flow",
-        "attainable_fraction: {at_least: 0.97}",
+        "before_fraction: {at_least: 0.97}",
     ),
     "victim": Scope(
         (FlowSummary,),
         "the victim's flow of an incast",
         "there was no victim",
-        "attainable_fraction: {at_least: 0.9}",
+        "before_fraction: {at_least: 0.9}",
     ),
     "faults": Scope(
         (FaultSummary,),
@@ -87,5 +88,8 @@ def outcome(expectation: Expectation) -> str:
     """The worst value of what was expected, in words, or why there is none."""
     if not expectation.where:
         return f"not measured: {SCOPES[expectation.scope].absent}"
-    value = "none" if expectation.value is None else f"{expectation.value:.4g}"
-    return f"{value} at {expectation.where}"
+    if expectation.value is None:
+        return f"no value at {expectation.where}"
+    if expectation.value == NEVER:
+        return f"never happened at {expectation.where}"
+    return f"{NUMBER.show(expectation.value)} at {expectation.where}"

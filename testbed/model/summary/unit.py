@@ -2,8 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isinf
 
-from testbed.model.units import show_rate, show_size
+from testbed.model.units import (
+    NS_PER_S,
+    show_duration,
+    show_number,
+    show_rate,
+    show_share,
+    show_size,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,31 +21,34 @@ class Unit:
     Attributes:
         symbol: its name; empty where there is none.
         form: writes a number of it.
-        scaled: whether that includes the unit, as kB or MB, whichever fits.
+        scaled: whether that includes the unit, as kB or MB, us or ms, whichever fits.
         compared: the unit in comparisons, and how many of `symbol` it is.
     """
 
     symbol: str
-    form: Callable[[float], str] = "{:.4g}".format
+    form: Callable[[float], str] = show_number
     scaled: bool = False
     compared: tuple[str, float] = ("", 1)
 
     def show(self, number: float) -> str:
-        """Write a number with its unit."""
-        plain = self.scaled or not self.symbol
-        return self.form(number) if plain else f"{self.form(number)} {self.symbol}"
+        """Write a number with its unit; what never happened as "never"."""
+        plain = self.scaled or not self.symbol or isinf(number)
+        return self.number(number) if plain else f"{self.number(number)} {self.symbol}"
+
+    def number(self, number: float) -> str:
+        """Write a number for a column whose heading has the unit, if it has one."""
+        return "never" if isinf(number) else self.form(number)
 
 
 NUMBER = Unit("")
 COUNT = Unit("", str)
-PERCENT = Unit("", "{:.1%}".format)
-FINE_PERCENT = Unit("", "{:.3%}".format)
+SHARE = Unit("", show_share, compared=("%", 0.01))
 BYTES = Unit("B", show_size, scaled=True, compared=("B", 1))
 RATE = Unit("bit/s", show_rate, scaled=True, compared=("Mbit/s", 1e6))
-SECONDS = Unit("s", "{:.2f}".format, compared=("s", 1))
-MS = Unit("ms", "{:.1f}".format, compared=("ms", 1))
-RTT = Unit("RTT", "{:.2f}".format, compared=("RTT", 1))
-US = Unit("us", "{:.1f}".format, compared=("us", 1))
+SECONDS = Unit("s", lambda s: show_duration(s * NS_PER_S), scaled=True, compared=("s", 1))
+MS = Unit("ms", lambda ms: show_duration(ms * 1e6), scaled=True, compared=("ms", 1))
+RTT = Unit("RTT", show_number, compared=("RTT", 1))
+US = Unit("us", lambda us: show_duration(us * 1e3), scaled=True, compared=("us", 1))
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,8 @@ def _slower_s(run: Run) -> float:
 
 def _all_s(run: Run) -> float:
     """How long all flows together take for a port's payload of a second."""
-    attainable_bps = max(flow.attainable_bps for flow in run.summary.flows)
-    return attainable_bps / sum(flow.goodput_run_bps for flow in run.summary.flows)
+    ports_bps = max(flow.ports_bps for flow in run.summary.flows)
+    return ports_bps / sum(flow.goodput_run_bps for flow in run.summary.flows)
 
 
 def _late_rtts(run: Run) -> float:

@@ -78,7 +78,7 @@ def plot_flows(
     allowed = [gbps(run, sum(flow.attainable.at(t) for flow in counted)) for t in moments]
     axes.plot(x, allowed, color=style.BLACK, linestyle=DASHED, label="links allow")
     shade_faults(axes, run)
-    most = max(gbps(run, flow.flow.attainable_bps) for flow in flows)
+    most = max(gbps(run, flow.attainable.undamaged_bps) for flow in flows)
     axes.set_ylim(0, 1.25 * max(most, *allowed))
     time_axes(axes, run)
     axes.set_ylabel(RATE_LABEL)

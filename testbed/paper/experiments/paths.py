@@ -139,7 +139,9 @@ def _settled(run: Run) -> tuple[float, float]:
 def slower_rate(run: Run) -> float:
     """The slower flow's goodput while they are forced together, of line rate."""
     settled = _settled(run)
-    return min(flow.delivery.goodput_bps(*settled) / flow.flow.attainable_bps for flow in run.flows)
+    return min(
+        flow.delivery.goodput_bps(*settled) / flow.attainable.undamaged_bps for flow in run.flows
+    )
 
 
 def _share_on(run: Run, flow: FlowTables, t1: int, start: float, end: float) -> float:

@@ -54,7 +54,7 @@ def _latency_us(runs: Runs, place: str) -> float:
 def _bandwidth_gbps(runs: Runs, place: str) -> float:
     run = runs[f"write-bw-{place}"]
     (flow,) = run.summary.flows
-    return gbps(run, flow.goodput_bps)
+    return gbps(run, flow.goodput_run_bps)
 
 
 def _measure_writes(runs: Runs) -> tuple[Check, ...]:
@@ -115,12 +115,12 @@ def _draw_send_receive(runs: Runs) -> Figure:
 
 def _slowest(run: Run) -> float:
     """The goodput of the slowest flow, as a share of what is attainable."""
-    return min(flow.attainable_fraction for flow in run.summary.flows)
+    return min(flow.ports_fraction for flow in run.summary.flows)
 
 
 def _line_gbps(run: Run) -> float:
     """What the slowest flow takes of its host's ports with its headers, in real Gb/s."""
-    payload = min(gbps(run, flow.goodput_bps) for flow in run.summary.flows)
+    payload = min(gbps(run, flow.goodput_run_bps) for flow in run.summary.flows)
     return payload * run.data.topology.wire_bytes / PAYLOAD_MTU
 
 
@@ -139,7 +139,7 @@ def _draw_permutation(runs: Runs) -> Figure:
     looks = (("MRC, 1 QP", style.BLUE, -0.2), ("RoCE, 1 QP", style.ORANGE, 0.2))
     for variant, (label, colour, shift) in zip(_PERMUTATIONS, looks, strict=True):
         run = runs[variant.name]
-        rates = sorted(gbps(run, flow.goodput_bps) for flow in run.summary.flows)
+        rates = sorted(gbps(run, flow.goodput_run_bps) for flow in run.summary.flows)
         places = [i + 1 + shift for i in range(len(rates))]
         axes.bar(places, rates, width=0.38, color=colour, label=label)
     limit_line(axes, PORTS_GBPS, "the ports' rate")

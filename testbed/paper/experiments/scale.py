@@ -111,7 +111,7 @@ def _goodput(run: Run) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 def _judge_many(runs: Runs) -> tuple[Check, ...]:
     run = throughput.only(runs)
     steady, later = _goodput(run)
-    links = np.array([flow.flow.attainable_bps for flow in run.flows])
+    links = np.array([flow.flow.ports_bps for flow in run.flows])
     before, without = steady.sum() / links.sum(), later.sum() / steady.sum()
     slowest = (later / links).min()
     return (
@@ -131,7 +131,7 @@ def _draw_many(runs: Runs) -> Figure:
     x = throughput.us_per_s(run) * moments
     axes.fill_between(x, low, high, color=style.SKY, alpha=0.5, label="98 of 100 flows")
     axes.plot(x, middle, color=style.BLUE, label="the median flow")
-    attainable = throughput.gbps(run, run.flows[0].flow.attainable_bps)
+    attainable = throughput.gbps(run, run.flows[0].flow.ports_bps)
     drawing.limit_line(axes, attainable, "attainable")
     drawing.shade_faults(axes, run)
     axes.set_ylim(0, 1.2 * attainable)

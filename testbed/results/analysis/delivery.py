@@ -61,6 +61,44 @@ def delivered_point(arrivals: pl.DataFrame) -> tuple[NDArray[np.int64], Floats]:
     return seqs[:end], np.maximum.accumulate(times[:end])
 
 
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """A flow's packets on their way to being delivered in order, by PSN.
+
+    Attributes:
+        sent: when each was first handed to the socket, in seconds, ascending.
+        delivered: when it and all before it had arrived; infinite if that never was.
+    """
+
+    sent: Floats
+    delivered: Floats
+
+    def delays(self, since: float, start: float, end: float, last: float) -> Floats:
+        """From sending to delivery in order, in seconds; none for packets outside of the window.
+
+        Args:
+            since: packets that were in order before it are left out ...
+            start: ... and so are those that were sent before it ...
+            end: ... or after it.
+            last: ends the delay of packets that were never in order.
+        """
+        inside = (self.delivered >= since) & (self.sent >= start) & (self.sent <= end)
+        delays: Floats = np.minimum(self.delivered[inside], last) - self.sent[inside]
+        return np.maximum(delays, 0.0)
+
+
+def in_order(arrivals: pl.DataFrame, transmissions: pl.DataFrame) -> InOrder:
+    """Pair a flow's transmissions with its delivered point."""
+    sent = transmissions.group_by("seq").agg(pl.col("t").min()).sort("seq")
+    seqs, times = delivered_point(arrivals)
+    delivered = np.full(sent.height, np.inf)
+    _, rows, places = np.intersect1d(
+        sent["seq"].to_numpy(), seqs, assume_unique=True, return_indices=True
+    )
+    delivered[rows] = times[places]
+    return InOrder(sent["t"].to_numpy(), delivered)
+
+
 def longest_gap(moments: Floats, start: float, end: float, last: float) -> float:
     """The longest time without an event, in seconds, of the gaps that begin in [start, end].
 
@@ -131,6 +169,21 @@ def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tup
     first_packet = np.searchsorted(begins, offsets[recorded], side="right") - 1
     begun = sent["t"].to_numpy()[first_packet].astype(np.float64)
     return begun, done["t"].to_numpy()[: min(len(begun), done.height)].astype(np.float64)
+
+
+def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.DataFrame:
+    """Completions of all flows with when each message began: `start_t`, after `t`.
+
+    Null if the sender's record of it is lost: it was killed.
+    """
+    parts = []
+    for (flow,), done in completions.sort("flow", "message").group_by("flow", maintain_order=True):
+        begun, _ = message_times(done, transmissions.filter(pl.col("flow") == flow))
+        starts = [*begun[: done.height].tolist(), *[None] * (done.height - len(begun))]
+        parts.append(done.with_columns(start_t=pl.Series(starts, dtype=pl.Float64)))
+    empty = completions.clear().with_columns(start_t=pl.lit(None, dtype=pl.Float64))
+    found = pl.concat([empty, *parts]).sort("t", maintain_order=True)
+    return found.select("t", "start_t", pl.exclude("t", "start_t"))
 
 
 def overdue_s(begun: Floats, done: Floats, usual_s: float, start: float, end: float) -> float:

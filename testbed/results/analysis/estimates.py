@@ -1,12 +1,12 @@
 """Medians of repeats with confidence intervals from ranks, for any distribution of the samples.
 
-Too few samples for a confidence interval have their range, which is called so.
+Too few samples for a confidence interval have their range, which is called so. A sample may be
+NEVER, which is worse than any number.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
-from statistics import median
+from math import comb, isinf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,17 +51,22 @@ class Estimate:
 def estimate(samples: Sequence[float]) -> Estimate:
     """The median of one sample or more; its interval, between two samples, is the sign test's."""
     count = len(samples)
-    below = [comb(count, number) for number in range(count + 1)]
-    return _estimate(samples, count, below)
+    return _estimate(samples, count, _below(count))
+
+
+def bands(curves: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """For curves of repeats, a row each: `low`, `median` and `high` as `estimate` has them."""
+    ordered, rank = np.sort(curves, axis=0), _rank(len(curves), _below(len(curves)))
+    return ordered[rank - 1], np.median(curves, axis=0), ordered[-rank]
 
 
 def difference(samples: Sequence[float], baseline: Sequence[float]) -> Estimate:
     """The difference of two independent groups of samples.
 
     It is the median of the differences of all pairs, with the interval that belongs to the rank
-    test (Hodges and Lehmann 1963).
+    test (Hodges and Lehmann 1963). Two samples that are both NEVER do not differ.
     """
-    pairs = [sample - other for sample in samples for other in baseline]
+    pairs = [_minus(sample, other) for sample in samples for other in baseline]
     count = min(len(samples), len(baseline))
     return _estimate(pairs, count, _orders(len(samples), len(baseline)))
 
@@ -83,12 +88,33 @@ def _estimate(values: Sequence[float], count: int, ways: Sequence[int]) -> Estim
         ways: for k = 0, 1, ...: in how many of all equally likely cases k of the values are below
             the true value.
     """
-    ordered, rank = sorted(values), 1
+    ordered, rank = sorted(values), _rank(count, ways)
+    return Estimate(_median(ordered), float(ordered[rank - 1]), float(ordered[-rank]), count)
+
+
+def _below(count: int) -> list[int]:
+    """For k = 0, 1, ...: in how many cases k of so many samples are below the median."""
+    return [comb(count, number) for number in range(count + 1)]
+
+
+def _rank(count: int, ways: Sequence[int]) -> int:
+    """Which value from below and from above ends the interval (see `_estimate`)."""
+    rank = 1
     if count >= MIN_SAMPLES:
         most = (1 - CONFIDENCE) / 2 * sum(ways)
         while sum(ways[: rank + 1]) <= most:
             rank += 1
-    return Estimate(float(median(ordered)), float(ordered[rank - 1]), float(ordered[-rank]), count)
+    return rank
+
+
+def _median(ordered: Sequence[float]) -> float:
+    """The median; between a change to NEVER and one from it, 0: neither prevails."""
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return 0.0 if low == -high else (low + high) / 2
+
+
+def _minus(sample: float, other: float) -> float:
+    return 0.0 if isinf(sample) and isinf(other) else sample - other
 
 
 def _orders(first: int, second: int) -> list[int]:
@@ -117,11 +143,12 @@ class Percentiles:
         count: how many there are.
         median: in seconds.
         p99: in seconds.
+        p999: in seconds, the 99.9th percentile.
         max: in seconds.
     """
 
     def __init__(self, seconds: NDArray[np.float64]) -> None:
         """Take one time or more, in seconds."""
         self.count = seconds.size
-        self.median, self.p99 = map(float, np.percentile(seconds, [50, 99]))
+        self.median, self.p99, self.p999 = map(float, np.percentile(seconds, [50, 99, 99.9]))
         self.max = float(seconds.max())

@@ -5,32 +5,18 @@ Times count from when the fault took effect: from the end of the interval in whi
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf, isfinite
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.run import FlowRecord
-from testbed.results.analysis.capacity import AttainableRate
-from testbed.results.analysis.delivery import Delivery, Floats, longest_gap
+from testbed.results.analysis.delivery import Delivery, InOrder, longest_gap
 from testbed.results.analysis.ev_states import Span, first_departures, returned, was_active
+from testbed.results.analysis.recovery import Course, Recovery, recovery, visible_gaps
+from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.run_data import RunData
-
-RECOVERED_SHARE = 0.95
-"""Goodput is back at this share of what the surviving capacity allows."""
-
-RECOVERY_PACKETS = 200
-"""Goodput is averaged over the time in which the attainable rate carries this many packets."""
-
-RECOVERY_HOLD_RTTS = 1.0
-"""Goodput must stay there for this long: a burst is no recovery."""
-
-CAUSED_RTTS = 3.0
-"""Goodput falls because of a fault if it does so within this time of the fault's effect, or of a
-loss on a concerned EV. A later fall without a loss is the machine's doing."""
-
-RECOVERY_STEPS_PER_RTT = 100
 
 DEFICIT_TAIL_RTTS = 10.0
 """The deficit is integrated until this long after recovery: bytes that waited may arrive faster
@@ -66,7 +52,9 @@ class FlowTables:
     Attributes:
         flow: the flow.
         attainable: its attainable rate over time.
+        ideal: the same with the best split over all paths.
         delivery: its arrivals.
+        in_order: its packets until they are delivered in order.
         spans: for each EV its states over time.
         transmissions: its rows of that table.
         losses: its rows of that table.
@@ -74,10 +62,37 @@ class FlowTables:
 
     flow: FlowRecord
     attainable: AttainableRate
+    ideal: AttainableRate
     delivery: Delivery
+    in_order: InOrder
     spans: dict[int, tuple[Span, ...]]
     transmissions: pl.DataFrame
     losses: pl.DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Shortfall:
+    """What is missing between two times, as time at the rate of the undamaged fabric, in seconds.
+
+    Attributes:
+        capacity_lost_s: what the fabric no longer offered: undamaged less attainable.
+        deficit_s: what the transport did not use of what was left: attainable less goodput.
+    """
+
+    capacity_lost_s: float
+    deficit_s: float
+
+
+def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
+    """What is missing of a flow's payload; the deficit against a share of what was attainable."""
+    undamaged_bps = flow.attainable.undamaged_bps
+    allowed = flow.attainable.mean_bps(start, end) * (end - start)
+    placed = flow.delivery.goodput_bps(start, end) * (end - start)
+    if not undamaged_bps:
+        return Shortfall(0.0, 0.0)
+    return Shortfall(
+        (end - start) - allowed / undamaged_bps, (allowed * share - placed) / undamaged_bps
+    )
 
 
 def window(data: RunData, fault: FaultRecord) -> Window | None:
@@ -101,12 +116,19 @@ def run_end(data: RunData) -> float:
     """The end of the measured time in seconds: the planned one, or the last arrival if earlier.
 
     After the planned end senders stop and the fabric drains, which is no part of the experiment.
-    The last arrival does not count if payload was still under way: the run waited for it.
+    The last arrival does not count if payload was still under way: the run waited for it. Nor does
+    it if a fault that never healed struck before it, or killed a host: that nothing more arrived is
+    to be measured.
     """
     last = data.tables["arrivals"]["t"].max()
     waiting = any(flow.bytes_under_way for flow in data.run.flows)
     if waiting or not isinstance(last, float):
         return data.run.duration_s
+    for fault in data.faults:
+        struck = data.seconds(fault.effective_ns)
+        lasting = fault.healed_ns is None and struck is not None
+        if lasting and (fault.kind == "kill" or (struck or 0.0) <= last):
+            return data.run.duration_s
     return min(data.run.duration_s, last)
 
 
@@ -116,6 +138,7 @@ class FaultMetrics:
     Attributes:
         data: the run.
         flow: the flow's tables.
+        fault: the fault.
         during: when the fault was in force.
         until: the next fault's effect or the end of the run, in seconds: what happens after it is
             not this fault's doing.
@@ -125,7 +148,8 @@ class FaultMetrics:
         self, data: RunData, flow: FlowTables, fault: FaultRecord, during: Window, until: float
     ) -> None:
         """Select the records on the EVs that the fault concerns, and count them."""
-        self.data, self.flow, self.during, self.until = data, flow, during, until
+        self.data, self.flow, self.fault = data, flow, fault
+        self.during, self.until = during, until
         rtt_s, start, end = data.base_rtt_s, during.start, during.end
         self._spans = {
             ev: spans
@@ -141,16 +165,30 @@ class FaultMetrics:
         lost = self._losses.filter(
             pl.col("sent_t").is_between(start - rtt_s, end) & ~pl.col("spurious")
         )
-        sent = flow.transmissions.filter(pl.col("t").is_between(start, end))
+        # What is lost of it is a part of what is sent: a share is never above 1.
+        sent = flow.transmissions.filter(pl.col("t").is_between(start - rtt_s, end))
+        in_use = {
+            ev for ev, spans in self._spans.items() if was_active(spans, during.earliest, end)
+        }
+        lossy = in_use.intersection(lost["ev"].unique())
 
-        self.evs_active = sum(
-            was_active(spans, during.earliest, end) for spans in self._spans.values()
-        )
+        self.evs_active = len(in_use)
         self.evs_detected = len(self._departures)
+        self.evs_lossy, self.evs_noticed = len(lossy), len(lossy & self._departures.keys())
+        self.ev_detections = [max(self._departures.get(ev, inf) - start, 0.0) for ev in lossy]
+        """Until each EV that lost packets left, in seconds; infinite if it did not."""
         self.affected = self.evs_active > 0
         self.stall = longest_gap(flow.delivery.advances, start, end, during.run_end)
         self.placement_gap = longest_gap(flow.delivery.times, start, end, during.run_end)
-        self.surviving_fraction = flow.attainable.at(start) / flow.flow.attainable_bps
+        delays = flow.in_order.delays(start, -inf, end, during.run_end)
+        self.in_order_delay = float(delays.max()) if delays.size else None
+        attainable = flow.attainable
+        self.goodput_bps = flow.delivery.goodput_bps(start, end)
+        self.attainable_bps = attainable.mean_bps(start, end)
+        self.attainable_fraction = (
+            self.goodput_bps / self.attainable_bps if self.attainable_bps else None
+        )
+        self.surviving_fraction = attainable.at(start) / attainable.undamaged_bps
         self.packets_exposed = self._exposed.height
         self.packets_lost = lost.height
         self.packets_sent = sent.height
@@ -161,14 +199,16 @@ class FaultMetrics:
 
     @property
     def detection(self) -> float | None:
-        """Until the first EV left."""
-        return max(self._detected - self.during.start, 0.0) if self._departures else None
+        """Until the first EV left; infinite if packets were lost and none did."""
+        if self._departures:
+            return max(self._detected - self.during.start, 0.0)
+        return inf if self.packets_lost else None
 
     @property
     def detection_last(self) -> float | None:
         """Until the last EV left, if all did."""
-        if not self._departures or self.evs_detected != self.evs_active:
-            return None
+        if self.evs_detected != self.evs_active or not self._departures:
+            return inf if self.packets_lost else None
         return max(*self._departures.values(), self.during.start) - self.during.start
 
     @cached_property
@@ -180,40 +220,98 @@ class FaultMetrics:
         times = (returned(self._spans[ev], healed) for ev in self._departures)
         return [t for t in times if t is not None]
 
+    @property
+    def _awaited(self) -> bool:
+        """Whether there is a return to measure: the fault healed, and had taken EVs out."""
+        return self.during.healed is not None and bool(self._departures)
+
     def _since_healing(self, t: float) -> float:
         return t - (self.during.healed or 0.0)
 
     @property
     def return_first(self) -> float | None:
         """From healing until the first EV was back."""
-        return self._since_healing(min(self._returns)) if self._returns else None
+        if not self._awaited:
+            return None
+        return self._since_healing(min(self._returns)) if self._returns else inf
 
     @property
     def return_last(self) -> float | None:
         """From healing until the last EV was back, if all came back."""
-        if not self._returns or len(self._returns) != self.evs_detected:
+        if not self._awaited:
             return None
+        if len(self._returns) != self.evs_detected:
+            return inf
         return self._since_healing(max(self._returns))
 
     @property
     def return_data(self) -> float | None:
         """From healing until data was sent on an EV that was back."""
-        if not self._returns:
+        if not self._awaited:
             return None
-        t = self._sent_into.filter(pl.col("t") >= min(self._returns))["t"].min()
-        return self._since_healing(t) if isinstance(t, float) else None
+        back = min(self._returns, default=inf)
+        t = self._sent_into.filter(pl.col("t") >= back)["t"].min()
+        return self._since_healing(t) if isinstance(t, float) else inf
 
     # --- delivery -----------------------------------------------------------------------------
 
     @cached_property
-    def recovery(self) -> float | None:
-        """Until goodput was back (see `recovery`)."""
-        return recovery(self.data, self.flow, self._losses, self.during, self.until)
+    def _course(self) -> Course:
+        flow = self.flow
+        losses = flow.losses["t"].sort().to_numpy()
+        return Course(flow.attainable, flow.delivery, _packet_bytes(flow), losses)
+
+    @cached_property
+    def _recovery(self) -> Recovery:
+        during, rtt_s = self.during, self.data.base_rtt_s
+        return recovery(self._course, rtt_s, during.start, during.end, self.until)
+
+    @property
+    def visible_gaps(self) -> list[tuple[float, float]]:
+        """Times without goodput that a recovery is not shorter than, in seconds of the run."""
+        during, rtt_s = self.during, self.data.base_rtt_s
+        return visible_gaps(self._course, rtt_s, during.start, during.end, self.until)
+
+    @property
+    def recovery(self) -> float:
+        """Until goodput was back for good (see `recovery`)."""
+        return self._recovery.seconds
+
+    @property
+    def below_share(self) -> float:
+        """The share of the time in force in which goodput was below the mark."""
+        return self._recovery.below_share
+
+    @cached_property
+    def counted(self) -> tuple[float, float]:
+        """The time over which capacity lost and deficit are summed, in seconds of the run."""
+        start = self.during.start
+        back = start + self.recovery if isfinite(self.recovery) else self.during.end
+        return start, min(back + DEFICIT_TAIL_RTTS * self.data.base_rtt_s, self.until)
+
+    @cached_property
+    def _shortfall(self) -> Shortfall:
+        return shortfall(self.flow, *self.counted)
+
+    @property
+    def capacity_lost(self) -> float:
+        """What the fabric no longer offered, as time at the undamaged rate."""
+        return self._shortfall.capacity_lost_s
 
     @property
     def deficit(self) -> float:
-        """Payload that is missing against what the whole fabric allows, as time."""
-        return self._deficit(self.flow.flow.attainable_bps)
+        """What the transport did not use of what was left, as time at the undamaged rate."""
+        return self._shortfall.deficit_s
+
+    @property
+    def capacity_lost_bytes(self) -> int:
+        """The same in bytes of payload."""
+        return round(self.capacity_lost * self.flow.attainable.undamaged_bps / 8)
+
+    @property
+    def deficit_bytes(self) -> int:
+        """The same in bytes of payload."""
+        return round(self.deficit * self.flow.attainable.undamaged_bps / 8)
 
     @property
     def deficit_baseline(self) -> float | None:
@@ -225,84 +323,16 @@ class FaultMetrics:
         delivery, start = self.flow.delivery, self.during.start
         first = delivery.times[0] if delivery.times.size else start
         since = max(start - BASELINE_RTTS * self.data.base_rtt_s, first)
-        goodput_bps = delivery.goodput_bps(since, start)
-        return self._deficit(goodput_bps) if goodput_bps > 0 else None
-
-    def _deficit(self, rate_bps: float) -> float:
-        """Seconds that the missing payload takes at a rate."""
-        start = self.during.start
-        back = self.during.end if self.recovery is None else start + self.recovery
-        end = min(back + DEFICIT_TAIL_RTTS * self.data.base_rtt_s, self.until)
-        placed = self.flow.delivery.bytes_until(np.array([start, end]))
-        return (end - start) - float(placed[1] - placed[0]) * 8 / rate_bps
+        share = delivery.goodput_bps(since, start) / (
+            self.flow.attainable.mean_bps(since, start) or inf
+        )
+        return shortfall(self.flow, *self.counted, share).deficit_s / share if share > 0 else None
 
     @property
     def exposure(self) -> float | None:
         """Until the last data packet was sent into the fault."""
         last = self._exposed.filter(pl.col("t") >= self.during.start)["t"].max()
         return last - self.during.start if isinstance(last, float) else None
-
-
-def recovery(
-    data: RunData, flow: FlowTables, losses: pl.DataFrame, during: Window, until: float
-) -> float | None:
-    """Seconds until goodput is back at 95% of what the surviving capacity allows.
-
-    Goodput is averaged over the time of the last RECOVERY_PACKETS packets, and compared with what
-    the links in service allowed in that time. The dip begins when it first falls below
-    RECOVERED_SHARE of that: not before half an RTT, as until then packets arrive that crossed the
-    link in time; and within CAUSED_RTTS of the fault or of a loss. Recovery is the first time after
-    that from which it stays above for RECOVERY_HOLD_RTTS. The averaging is part of it, so it is
-    never too short. While no link is in service that could carry the flow, it is below.
-
-    0 if goodput never fell below while the fault was in force: what follows healing is the return
-    to service. None if it did not come back by `until`.
-    """
-    rtt = data.base_rtt_s
-    times = np.arange(during.start + rtt / 2, until, rtt / RECOVERY_STEPS_PER_RTT)
-    surviving = flow.attainable.at(during.start)
-    if surviving <= 0:
-        surviving = flow.flow.attainable_bps
-    packet_bits = 8 * _packet_bytes(flow)
-    width = max(RECOVERY_PACKETS * packet_bits / surviving, rtt)
-    good = _share(flow, times - width, times) >= RECOVERED_SHARE
-    good &= flow.attainable.bits(times - width, times) > 0
-    if not times.size:
-        return None
-    causes = np.sort(np.append(losses["t"].to_numpy(), during.start))
-    below = _caused(np.flatnonzero(~good), times, causes, CAUSED_RTTS * rtt)
-    if not below.size or times[below[0]] > during.end:
-        return 0.0
-    hold = round(RECOVERY_HOLD_RTTS * RECOVERY_STEPS_PER_RTT)
-    # The last point of each time below the mark that is followed by long enough above it.
-    ends = np.flatnonzero(np.diff(below, append=len(times) + hold) > hold)
-    last = below[ends[0]]
-    return float(times[last + 1] - during.start) if last + 1 < len(times) else None
-
-
-def _caused(
-    below: NDArray[np.intp], times: Floats, causes: Floats, within: float
-) -> NDArray[np.intp]:
-    """The dips that begin soon after a cause.
-
-    Args:
-        below: indices into `times` at which goodput is below the mark, ascending; adjacent ones
-            are one dip.
-        times: in seconds.
-        causes: when the fault struck and packets were lost, in seconds, ascending.
-        within: how long after a cause a dip may begin, in seconds.
-    """
-    first = np.flatnonzero(np.diff(below, prepend=-2) > 1)
-    begins = times[below[first]]
-    soon = begins - causes[np.searchsorted(causes, begins, side="right") - 1] <= within
-    return below[np.repeat(soon, np.diff(first, append=below.size))]
-
-
-def _share(flow: FlowTables, start: Floats, end: Floats) -> Floats:
-    """Placed bytes between two times over what the links in service allowed; 1 for nothing."""
-    bits = 8 * (flow.delivery.bytes_until(end) - flow.delivery.bytes_until(start))
-    allowed = flow.attainable.bits(start, end)
-    return np.divide(bits, allowed, out=np.ones_like(bits), where=allowed > 0)
 
 
 def _packet_bytes(flow: FlowTables) -> float:

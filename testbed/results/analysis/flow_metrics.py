@@ -4,11 +4,13 @@ from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering
 from testbed.results.analysis.estimates import Percentiles
-from testbed.results.analysis.fault_metrics import FlowTables, run_end
+from testbed.results.analysis.fault_metrics import FlowTables, run_end, shortfall
+from testbed.results.capacity.attainable import AttainableRate
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -31,16 +33,53 @@ class FlowMetrics:
         """Bits per second for each byte that was placed in the steady window."""
 
         delivery, order = tables.delivery, reordering(self._arrivals)
-        self.goodput_bps = delivery.goodput_bps(start, end)
-        self.goodput_run_bps = delivery.goodput_bps(0.0, run_end(data))
-        self.attainable_bps = self.flow.attainable_bps
-        self.attainable_fraction = self.goodput_bps / self.attainable_bps
+        allowed, rtt_s, finish = tables.attainable, data.base_rtt_s, run_end(data)
+        self.undamaged_bps = allowed.undamaged_bps
+        fault_free = end > start
+        self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
+        self.before_fraction = self._fraction(start, end) if fault_free else None
+        self.goodput_run_bps = delivery.goodput_bps(rtt_s, finish)
+        self.ports_bps = self.flow.ports_bps
+        self.ports_fraction = self.goodput_run_bps / self.ports_bps
+        self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
+        self.run_fraction = self._fraction(rtt_s, finish)
+        self.ideal_fraction = self._fraction(rtt_s, finish, tables.ideal)
+        healed = self._healed()
+        self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
+        self.healed_fraction = None if healed is None else self._fraction(healed, finish)
+        missing = shortfall(tables, rtt_s, finish)
+        self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
+        self.capacity_lost_bytes = round(missing.capacity_lost_s * self.undamaged_bps / 8)
+        self.deficit_bytes = round(missing.deficit_s * self.undamaged_bps / 8)
+        delays = tables.in_order.delays(-np.inf, 0.0, finish, max(finish, data.run.duration_s))
+        found = Percentiles(delays) if delays.size else None
+        self.in_order_delay_p99 = found.p99 if found else None
+        self.in_order_delay_max = found.max if found else None
         self.packets_sent = self.flow.packets_sent
         self.packets_lost = self.flow.packets_lost
         self.packets_retransmitted = self.flow.packets_retransmitted
         self.packets_spurious = tables.losses.filter("spurious").height
         self.packets_reordered = order.reordered
         self.reorder_depth_max = order.depth_max
+
+    def _fraction(
+        self, start: float, end: float, allowed: AttainableRate | None = None
+    ) -> float | None:
+        """Goodput over what was attainable between two times; None where nothing was."""
+        rate_bps = (allowed or self.tables.attainable).mean_bps(start, end)
+        return self.tables.delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
+
+    def _healed(self) -> float | None:
+        """When the last fault had healed and the flow had time to come back, in seconds.
+
+        None if not all faults healed, or if the run ended before.
+        """
+        data = self.data
+        times = [data.seconds(fault.healed_ns) for fault in data.faults]
+        if not times or None in times:
+            return None
+        since = max(t for t in times if t is not None) + WARM_UP_RTTS * data.base_rtt_s
+        return since if since < run_end(data) else None
 
     def _steady_window(self) -> tuple[float, float]:
         """The fault-free time after warming up, in seconds of the run."""
@@ -96,15 +135,18 @@ class FlowMetrics:
             )
         )
 
-    @property
-    def latency(self) -> Latency | None:
-        """Of the flow's messages; None if none was completed."""
-        completions = self.data.table("completions", self.flow.flow)
-        seconds = message_latencies(completions, self.tables.transmissions)
-        if not seconds.size:
-            return None
-        metrics = SimpleNamespace(messages=seconds.size, **vars(Percentiles(seconds)))
-        return Latency.measured(metrics, self.data.scale)
+
+def latencies_s(data: RunData, tables: FlowTables) -> NDArray[np.float64]:
+    """The latency of each message of a flow that was completed, in seconds."""
+    return message_latencies(data.table("completions", tables.flow.flow), tables.transmissions)
+
+
+def latency(data: RunData, seconds: NDArray[np.float64]) -> Latency | None:
+    """What is measured of messages, from their latencies; None if none was completed."""
+    if not seconds.size:
+        return None
+    metrics = SimpleNamespace(messages=seconds.size, **vars(Percentiles(seconds)))
+    return Latency.measured(metrics, data.scale)
 
 
 def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
@@ -116,8 +158,9 @@ def flow_summary(data: RunData, tables: FlowTables) -> FlowSummary:
         flow=flow.flow,
         src=flow.src,
         dst=flow.dst,
+        lane=flow.lane,
         transport=flow.transport,
         goodput_by_plane_bps=metrics.goodput_by_plane_bps,
         evs=metrics.evs,
-        latency=metrics.latency,
+        latency=latency(data, latencies_s(data, tables)),
     )

@@ -1,6 +1,12 @@
 """From the records of a run to its summary."""
 
 from collections.abc import Sequence
+from functools import partial
+from itertools import chain
+from statistics import median
+from types import SimpleNamespace
+
+import numpy as np
 
 from testbed.model.expect_checks import victim_of
 from testbed.model.faults.record import FaultRecord
@@ -13,17 +19,19 @@ from testbed.model.summary import (
     Summary,
 )
 from testbed.model.summary.metric import Value, total
-from testbed.results.analysis.capacity import attainable_rates
-from testbed.results.analysis.delivery import delivery
+from testbed.model.summary.spread import spreads
+from testbed.results.analysis.delivery import delivery, in_order
 from testbed.results.analysis.ev_states import ev_spans
 from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, run_end, window
-from testbed.results.analysis.flow_metrics import flow_summary
+from testbed.results.analysis.flow_metrics import flow_summary, latencies_s, latency
 from testbed.results.analysis.link_metrics import link_summaries
 from testbed.results.analysis.localisation import localisation
 from testbed.results.analysis.memory import process_memory
 from testbed.results.analysis.operations import summarise_operations
-from testbed.results.analysis.verdict import judge
+from testbed.results.analysis.trust.laws import broken_laws
+from testbed.results.analysis.trust.verdict import judge
+from testbed.results.capacity.attainable import attainable_rates
 from testbed.results.run_data import RunData
 
 
@@ -34,8 +42,12 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
     return tuple(
         FlowTables(
             flow=flow,
-            attainable=rates[flow.flow],
+            attainable=rates[flow.flow].attainable,
+            ideal=rates[flow.flow].ideal,
             delivery=delivery(data.table("arrivals", flow.flow)),
+            in_order=in_order(
+                data.table("arrivals", flow.flow), data.table("transmissions", flow.flow)
+            ),
             spans=ev_spans(data.table("ev_events", flow.flow), end),
             transmissions=data.table("transmissions", flow.flow),
             losses=data.table("losses", flow.flow),
@@ -66,14 +78,16 @@ def jain(shares: Sequence[float]) -> float:
 def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     """Compute everything that `summary.json` holds."""
     flows = tuple(flow_summary(data, flow) for flow in tables)
+    effects = [fault_effects(data, tables, fault) for fault in data.faults]
     records = data.run.flows
     integrity = Integrity(
         **{q.key: sum(getattr(flow, q.key) for flow in records) for q in Integrity.quantities()}
     )
-    verdict = judge(data, flows, integrity)
+    broken = broken_laws(data, tables, flows, list(chain.from_iterable(effects)))
+    verdict = judge(data, flows, integrity, broken)
     scenario = data.scenario
     summary = Summary.measured(
-        RunMetrics(data, [flow.attainable_fraction for flow in flows]),
+        RunMetrics(data, [flow.run_fraction or 0.0 for flow in flows]),
         data.scale,
         scenario=scenario.name,
         description=scenario.description.strip(),
@@ -85,7 +99,9 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
         reasons=verdict.reasons,
         integrity=integrity,
         flows=flows,
-        faults=tuple(fault_summary(data, tables, fault) for fault in data.faults),
+        messages=latency(data, np.concatenate([[], *(latencies_s(data, flow) for flow in tables)])),
+        over_flows=spreads([(flow.name, flow) for flow in flows]),
+        faults=tuple(map(partial(fault_summary, data), data.faults, effects)),
         operations=summarise_operations(data),
         links=link_summaries(data),
         localisation=localisation(data),
@@ -95,60 +111,80 @@ def summarise(data: RunData, tables: Sequence[FlowTables]) -> Summary:
     return summary.model_copy(update={"expectations": expectations})
 
 
-def fault_summary(data: RunData, tables: Sequence[FlowTables], fault: FaultRecord) -> FaultSummary:
-    """What one fault did to each flow, and the worst of it."""
-    flows = tuple(_flow_faults(data, tables, fault))
+def fault_summary(
+    data: RunData, fault: FaultRecord, effects: Sequence[FaultMetrics]
+) -> FaultSummary:
+    """What one fault did to each flow, the worst of it, and how it is distributed over flows."""
+    flows = tuple(
+        FlowFault.measured(
+            effect,
+            data.scale,
+            flow=effect.flow.flow.flow,
+            src=effect.flow.flow.src,
+            dst=effect.flow.flow.dst,
+            lane=effect.flow.flow.lane,
+            affected=effect.affected,
+        )
+        for effect in effects
+    )
     uncertainty_ns = fault.uncertainty_ns
-    # A killed sender notices nothing: its flows are left out.
-    surviving = [flow for flow in flows if fault.kind != "kill" or flow.src not in fault.places]
+    affected = [flow for flow in flows if flow.affected]
+    if fault.kind == "kill":  # a killed sender notices nothing: its flows are left out
+        affected = [flow for flow in affected if flow.src not in fault.places] or affected
+    paths = [
+        seconds
+        for effect, flow in zip(effects, flows, strict=True)
+        for seconds in effect.ev_detections
+        if flow in affected
+    ]
+    detections = SimpleNamespace(
+        ev_detection_median=median(paths) if paths else None,
+        ev_detection_last=max(paths, default=None),
+    )
     same = {key: getattr(fault, key) for key in FaultSummary.model_fields if hasattr(fault, key)}
     return FaultSummary(
         **same,
+        **FaultSummary.ev_detection_median.numbers(detections, data.scale),
+        **FaultSummary.ev_detection_last.numbers(detections, data.scale),
         requested_s=data.seconds(fault.asked_ns),
         effective_s=data.seconds(fault.effective_ns),
         effective_uncertainty_ms=None if uncertainty_ns is None else uncertainty_ns / 1e6,
         heal_requested_s=data.seconds(fault.heal_asked_ns),
         healed_s=data.seconds(fault.healed_ns),
         flows_affected=sum(flow.affected for flow in flows),
+        flows_lossy=sum(flow.evs_lossy > 0 for flow in affected),
+        flows_noticed=sum(flow.evs_lossy > 0 and flow.evs_detected > 0 for flow in affected),
+        evs_lossy=sum(flow.evs_lossy for flow in affected),
+        evs_noticed=sum(flow.evs_noticed for flow in affected),
+        over_flows=spreads([(flow.name, flow) for flow in affected]),
         flows=flows,
-        **worst_effect(surviving or flows),
+        **worst_effect(flows, affected),
     )
 
 
-def _flow_faults(
+def fault_effects(
     data: RunData, tables: Sequence[FlowTables], fault: FaultRecord
-) -> list[FlowFault]:
+) -> list[FaultMetrics]:
+    """What one fault did to each flow, to be measured; nothing if it took no effect."""
     during = window(data, fault)
     if during is None:
         return []
     effects = (data.seconds(other.effective_ns) for other in data.faults)
     until = min([t for t in effects if t is not None and t > during.start] + [during.run_end])
-    return [
-        FlowFault.measured(
-            effect := FaultMetrics(data, flow, fault, during, until),
-            data.scale,
-            flow=flow.flow.flow,
-            src=flow.flow.src,
-            dst=flow.flow.dst,
-            affected=effect.affected,
-        )
-        for flow in tables
-    ]
+    return [FaultMetrics(data, flow, fault, during, until) for flow in tables]
 
 
-def worst_effect(flows: Sequence[FlowFault]) -> dict[str, Value]:
-    """The worst over the flows that a fault affected, or over all if it affected none.
+def worst_effect(flows: Sequence[FlowFault], affected: Sequence[FlowFault]) -> dict[str, Value]:
+    """The worst over the flows that a fault affected; nothing of it exists if there are none.
 
-    Packets are summed over all flows; shares of packets are those of the former flows together.
-    Empty if there is no flow.
+    Packets are summed over all flows; shares of packets are those of the affected flows together.
     """
-    concerned = [flow for flow in flows if flow.affected] or list(flows)
     numbers: dict[str, Value] = {}
-    for metric in FaultEffect.metrics() if concerned else ():
+    for metric in FaultEffect.metrics():
         if isinstance(metric, LossShare):
-            numbers[metric.name] = metric.share(concerned)
+            numbers[metric.name] = metric.share(affected)
         else:
-            counted = flows if metric.combine is total else concerned
+            counted = flows if metric.combine is total else affected
             for quantity in metric.quantities:
                 numbers[quantity.key] = metric.combine([quantity.of(flow) for flow in counted])
     return numbers

@@ -1,28 +1,104 @@
-"""The comparison of groups of runs as one HTML file."""
+"""The comparison of groups of runs as one HTML file, and the text of its cells."""
 
 from collections.abc import Sequence
+from itertools import groupby
+from math import isinf
 from pathlib import Path
+from typing import Any
 
 from testbed.model.run_files.layout import FIGURES
-from testbed.results.analysis.comparison import Group, Row, compare
+from testbed.model.summary import Summary
+from testbed.model.summary.scopes import outcome
 from testbed.results.analysis.estimates import Estimate, interval_meaning
+from testbed.results.comparison.rows import Cell, Group, Row, compare
 from testbed.results.report.html import DASH, Picture, template
+
+_WHOLE = 1000
+"""Numbers from here on are shown without decimals, not in powers of ten."""
 
 
 def shown(value: Estimate | None, *, signed: bool = False) -> str:
     """An estimate with its confidence interval, `12.3 [11.8, 12.9]`; a dash for None.
 
     Samples that are too few for a confidence interval have their range: `12.3 (11.8 to 12.9)`. A
-    single sample stands alone.
+    value without a spread stands alone. What never happened is `never`; a difference is `+never`
+    if it happened in the first group only.
     """
     if value is None:
         return DASH
-    form = "+.3g" if signed else ".4g"
-    middle = f"{value.median:{form}}"
-    if value.count == 1:
+    middle, low, high = (
+        _number(number, signed=signed) for number in (value.median, value.low, value.high)
+    )
+    if value.low == value.high:
         return middle
-    low, high = f"{value.low:{form}}", f"{value.high:{form}}"
     return f"{middle} [{low}, {high}]" if value.confident else f"{middle} ({low} to {high})"
+
+
+def _number(number: float, *, signed: bool) -> str:
+    sign = "+" if signed else ""
+    if isinf(number):
+        return f"{'+' if number > 0 else '-'}never" if signed else "never"
+    if abs(number) >= _WHOLE:
+        return f"{number:{sign},.0f}"
+    return f"{number:{sign}.{3 if signed else 4}g}"
+
+
+def as_data(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The rows for JSON; what never happened is "never"."""
+    return [
+        {
+            "name": row.name,
+            "fault": row.fault,
+            "metric": row.metric,
+            "unit": row.unit,
+            "cells": [_cell_data(cell) for cell in row.cells],
+        }
+        for row in rows
+    ]
+
+
+def _cell_data(cell: Cell) -> dict[str, Any]:
+    return {
+        "value": _estimate_data(cell.value, signed=False),
+        "difference": _estimate_data(cell.difference, signed=True),
+        "measured": cell.measured,
+        "never": cell.never,
+        "runs": cell.runs,
+    }
+
+
+def _estimate_data(value: Estimate | None, *, signed: bool) -> dict[str, Any] | None:
+    if value is None:
+        return None
+    numbers = {"median": value.median, "low": value.low, "high": value.high}
+    written = {
+        key: _number(number, signed=signed) if isinf(number) else number
+        for key, number in numbers.items()
+    }
+    return {**written, "count": value.count}
+
+
+def missed(summary: Summary) -> list[str]:
+    """Each expectation that a run missed, and what was measured instead."""
+    return [
+        f"{expected.scope}: {expected.figure} {expected.bound}: {outcome(expected)}"
+        for expected in summary.expectations
+        if not expected.holds
+    ]
+
+
+def expected(summary: Summary) -> str:
+    """How many of its expectations a run met: `1 of 3 missed`."""
+    count = len(summary.expectations)
+    failed = len(missed(summary))
+    if not count:
+        return "none"
+    return f"{failed} of {count} missed" if failed else f"all {count} met"
+
+
+def sections(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """The rows of the whole run, then those of each fault, each with the fault's name."""
+    return [(fault, list(same)) for fault, same in groupby(rows, key=lambda row: row.fault)]
 
 
 def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[Row, ...]:
@@ -36,7 +112,9 @@ def write_comparison(title: str, groups: Sequence[Group], file: Path) -> tuple[R
     html = template("comparison.html.j2", estimate=shown).render(
         title=title,
         groups=groups,
-        rows=rows,
+        sections=sections(rows),
+        missed=missed,
+        expected=expected,
         meaning=interval_meaning([len(group.runs) for group in groups]),
         pictures=[Picture.of(drawing, figures) for drawing in drawings],
     )

@@ -87,9 +87,10 @@ class MetricTables:
         return Cell(main, ", ".join(others))
 
     def rows(self, group: MetricGroup) -> list[tuple[str, str, list[str]]]:
-        """A row for each metric: title, definition, and its forms in ms, RTT and real us.
+        """A row for each metric: title, definition, and forms.
 
-        A metric that is no time has one value instead of three.
+        A time has three: emulated, in base RTTs, at full speed. Any other metric
+        has one.
         """
         return [
             (metric.title, metric.definition.replace("`", ""), _forms(metric, group))
@@ -97,18 +98,15 @@ class MetricTables:
         ]
 
 
-_TIME_DIGITS = {MS: 1, RTT: 2, US: 2}
-"""Decimals of times, in the order of the columns."""
+_TIME_UNITS = (MS, RTT, US)
+"""Units of times, in the order of the columns: emulated, base RTTs, at full speed."""
 
 
 def _forms(metric: Metric[Any], group: MetricGroup) -> list[str]:
-    if metric.unit not in _TIME_DIGITS:
+    if metric.unit not in _TIME_UNITS:
         return [_show(metric.quantities[0], group)]
     quantities = {quantity.unit: quantity for quantity in metric.quantities}
-    return [
-        number(quantities[unit].of(group), digits) if unit in quantities else ""
-        for unit, digits in _TIME_DIGITS.items()
-    ]
+    return [_show(quantities[unit], group) if unit in quantities else "" for unit in _TIME_UNITS]
 
 
 def _show(quantity: Quantity, group: MetricGroup) -> str:

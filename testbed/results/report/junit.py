@@ -6,14 +6,24 @@ from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
 
 
-def junit(summary: Summary) -> str:
+def junit(summary: Summary, *, require_trusted: bool = False) -> str:
     """A test case for each expectation, for the integrity of the data, and for the verdict.
 
-    An expectation that does not hold is a failure; a run that cannot be trusted is an error.
+    An expectation that does not hold is a failure. A run that cannot be trusted is an error, and
+    what holds in it is not passed but skipped.
+
+    Args:
+        summary: the run's.
+        require_trusted: whether a degraded run counts as one that cannot be trusted.
     """
     suite = ET.Element("testsuite", name=summary.scenario, time=f"{summary.duration_s:g}")
     properties = ET.SubElement(suite, "properties")
-    facts = {"run": summary.run, "seed": summary.seed, "dilation": f"{summary.dilation:g}"}
+    facts = {
+        "run": summary.run,
+        "seed": summary.seed,
+        "dilation": f"{summary.dilation:g}",
+        "verdict": summary.verdict,
+    }
     for name, value in facts.items():
         ET.SubElement(properties, "property", name=name, value=str(value))
 
@@ -23,15 +33,19 @@ def junit(summary: Summary) -> str:
         if problem:
             ET.SubElement(element, problem, message=message)
 
-    invalid = summary.verdict == "invalid"
-    case("run", "verdict", "error" if invalid else "", "; ".join(summary.reasons))
+    usable = summary.usable(require_trusted=require_trusted)
+    reasons = f"{summary.verdict}: {'; '.join(summary.reasons)}"
+    case("run", "verdict", "" if usable else "error", reasons)
     lost = "" if summary.integrity.intact else "failure"
     case("run", "integrity", lost, "bytes were lost or corrupted")
     for expected in summary.expectations:
         name = f"{expected.figure} {expected.bound}"
-        case(expected.scope, name, "" if expected.holds else "failure", outcome(expected))
-    for problem in ("failure", "error"):
-        suite.set(f"{problem}s", str(len(suite.findall(f"testcase/{problem}"))))
+        if expected.holds and not usable:
+            case(expected.scope, name, "skipped", f"the run is {summary.verdict}")
+        else:
+            case(expected.scope, name, "" if expected.holds else "failure", outcome(expected))
+    for attribute, problem in (("failures", "failure"), ("errors", "error"), ("skipped",) * 2):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{problem}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))
     ET.indent(suite)
     return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"

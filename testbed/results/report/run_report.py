@@ -1,7 +1,8 @@
 """The report of a run as one HTML file that loads nothing from elsewhere."""
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -9,9 +10,11 @@ import polars as pl
 
 import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
-from testbed.model.summary.unit import FINE_PERCENT
-from testbed.model.units import NS_PER_S, show_size
+from testbed.model.summary.spread import shown_spreads
+from testbed.model.summary.unit import RTT, US
+from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
 from testbed.results.run_data import RunData
@@ -23,16 +26,25 @@ MAX_LINKS = 8
 """Rows of the table of links, beside those with a fault."""
 
 
+def _figure(value: float | None) -> str:
+    if value is None:
+        return DASH
+    return "never" if value == NEVER else f"{value:.4g}"
+
+
 def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
     """The report as HTML. Whatever the run recorded is escaped."""
     events = _ev_events(data)
+    moment = partial(show_moment, base_rtt_s=data.base_rtt_s)
     page = template(
         "report.html.j2",
         number=number,
         size=show_size,
-        percent=FINE_PERCENT.form,
-        figure=lambda value: DASH if value is None else f"{value:.4g}",
-        facts=partial(facts, t0_ns=data.run.t0_ns),
+        moment=moment,
+        duration=lambda seconds: show_duration(seconds * NS_PER_S),
+        percent=show_share,
+        figure=_figure,
+        facts=partial(facts, t0_ns=data.run.t0_ns, moment=moment),
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
     return page.render(
@@ -43,6 +55,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         groups=testbed.model.summary,
         scopes=SCOPES,
         outcome=outcome,
+        shown_spreads=shown_spreads,
         pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
@@ -58,7 +71,15 @@ def busiest_links(links: Sequence[LinkSummary]) -> list[LinkSummary]:
     return [link for link in links if link in congested or link.faulty]
 
 
-def facts(value: Mapping[str, Any], t0_ns: int, path: str = "") -> list[str]:
+def show_moment(time_s: float | None, base_rtt_s: float) -> str:
+    """A time of the run in seconds, fine enough to tell moments a hundredth of an RTT apart."""
+    digits = max(-math.floor(math.log10(base_rtt_s / 100)), 1)
+    return DASH if time_s is None else f"{number(time_s, digits)} s"
+
+
+def facts(
+    value: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], path: str = ""
+) -> list[str]:
     """Nested values as lines: `until end dropped: 56, 31`.
 
     Keys that end in `_ns` are CLOCK_MONOTONIC: they are given in seconds of the run.
@@ -67,9 +88,9 @@ def facts(value: Mapping[str, Any], t0_ns: int, path: str = "") -> list[str]:
     for key, inner in value.items():
         name = f"{path} {key}".strip().replace("_", " ")
         if isinstance(inner, Mapping):
-            lines += facts(inner, t0_ns, name)
+            lines += facts(inner, t0_ns, moment, name)
         elif key.endswith("_ns") and isinstance(inner, int):
-            lines.append(f"{name.removesuffix(' ns')}: at {(inner - t0_ns) / NS_PER_S:.4f} s")
+            lines.append(f"{name.removesuffix(' ns')}: at {moment((inner - t0_ns) / NS_PER_S)}")
         elif isinstance(inner, list):
             lines.append(f"{name}: {', '.join(map(_plain, inner))}")
         else:
@@ -82,30 +103,38 @@ def _plain(value: object) -> str:
 
 
 def _headline(summary: Summary) -> str:
-    fraction = min((flow.attainable_fraction for flow in summary.flows), default=0.0)
-    steady = f"Without faults every flow ran at {fraction:.1%} or more of what the fabric allows."
+    fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
+    least = show_share(fraction)
+    whole = f"Over the whole run every flow had {least} or more of what the fabric allowed."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
-        return f"{steady} No fault was injected."
+        return f"{whole} No fault was injected."
     if not any(fault.flows for fault in summary.faults):
-        return f"{steady} No fault took effect in the measured time."
+        return f"{whole} No fault took effect in the measured time."
     if not affecting:
-        return f"{steady} No flow had an active EV through a link that failed."
+        return f"{whole} No flow had an active EV through a link that failed."
     fault = max(affecting, key=lambda fault: fault.stall.ms if fault.stall else 0)
-    detected = (
-        "not every flow noticed it"
-        if fault.detection is None
-        else f"every flow concerned took a path out of service within {fault.detection.rtt:.1f} "
-        f"RTT ({fault.detection.real_us:.0f} µs at full speed)"
-    )
-    if fault.recovery is None:
+    if fault.detection is None:
+        detected = "no flow lost packets to it"
+    elif fault.detection.rtt == NEVER:
+        lossy, noticed = fault.flows_lossy, fault.flows_noticed
+        detected = f"{lossy - noticed} of {lossy} flows that lost packets did not notice"
+    else:
+        detected = (
+            "every flow that noticed it took a path out of service within "
+            f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
+        )
+    never = fault.over_flows.get("recovery_rtt")
+    if fault.recovery is None or fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
+        if never:
+            back += f" in {never.never} of {never.flows} flows"
     elif fault.recovery.ms == 0:
         back = "goodput never fell below 95%"
     else:
-        back = f"goodput was back after {fault.recovery.rtt:.1f} RTT"
+        back = f"goodput was back after {RTT.show(fault.recovery.rtt)}"
     return (
-        f"{steady} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
+        f"{whole} When {fault.target} failed ({fault.kind}), {detected}; {back}; "
         f"{number(fault.packets_lost)} packets were lost to it."
     )
 

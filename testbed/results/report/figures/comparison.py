@@ -1,19 +1,22 @@
-"""Figures that compare groups of runs: goodput over time, and metrics with their intervals."""
+"""Figures that compare groups of runs: goodput over time, and every metric with its interval."""
 
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import polars as pl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from testbed.model.run_files.layout import table_file
 from testbed.model.summary import Summary
-from testbed.results.analysis.comparison import Group, Row
 from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.estimates import interval_meaning
+from testbed.results.analysis.estimates import bands, interval_meaning
+from testbed.results.comparison.rows import Group, Row
 from testbed.results.records import ARRIVALS
 from testbed.results.report.figures import style
+from testbed.results.report.figures.compared_values import Value, draw_values
 from testbed.results.report.figures.style import Drawing
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN, style.PURPLE, style.SKY, style.BLACK, style.GREY)
@@ -23,23 +26,43 @@ BEFORE_RTTS, AFTER_RTTS = 5.0, 25.0
 """Shown around the first fault; runs without a fault are shown as a whole."""
 
 BIN_RTTS = 0.5
-MAX_PANELS = 12
 PANELS_A_ROW = 3
+FAULTS_A_FIGURE = 12
+
+_MARKS = (
+    "Dots: the median of each group{with_meaning}. An arrow at the right edge: it never happened. "
+    "Where not all runs of a group have a value, the text says how many do."
+)
 
 
 def draw(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> tuple[Drawing, ...]:
-    """Draw both figures into a directory."""
+    """Draw all figures into a directory."""
     with style.style():
-        return _goodput(groups, directory), _figures(groups, rows, directory)
+        faults = [list(same) for _, same in groupby(rows, key=lambda row: row.fault)]
+        return (
+            _goodput(groups, directory),
+            _of_runs(groups, [row for row in rows if not row.fault], directory),
+            *_of_faults(groups, [same for same in faults if same[0].fault], directory),
+        )
 
 
 def _colour(index: int) -> str:
     return COLOURS[min(index, len(COLOURS) - 1)]
 
 
-def _save(figure: Figure, directory: Path, stem: str) -> None:
+def _save(figure: Figure, groups: Sequence[Group], directory: Path, stem: str) -> None:
+    style.mark(figure, [summary for group in groups for summary in group.summaries])
     for suffix in ("svg", "png"):
         style.write(figure, directory / f"{stem}.{suffix}", stem)
+
+
+def _meaning(groups: Sequence[Group]) -> str:
+    return interval_meaning([len(group.runs) for group in groups])
+
+
+def _marks(groups: Sequence[Group]) -> str:
+    meaning = _meaning(groups)
+    return _MARKS.format(with_meaning=f", with its {meaning}" if meaning else "")
 
 
 def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
@@ -49,23 +72,25 @@ def _goodput(groups: Sequence[Group], directory: Path) -> Drawing:
     for i, group in enumerate(groups):
         curves = [_curve(run, s) for run, s in zip(group.runs, group.summaries, strict=True)]
         with_faults |= any(_first_fault_s(summary) > 0 for summary in group.summaries)
-        times = curves[0][0]
+        times = min((curve[0] for curve in curves), key=len)
         shares = np.array([np.interp(times, *curve) for curve in curves])
-        low, middle, high = np.quantile(shares, (0.25, 0.5, 0.75), axis=0)
-        axes.plot(times, middle, color=_colour(i), label=group.name)
+        low, middle, high = bands(shares)
+        count = f"{len(curves)} runs" if len(curves) > 1 else "1 run"
+        axes.plot(times, middle, color=_colour(i), label=f"{group.name} ({count})")
         if len(curves) > 1:
             axes.fill_between(times, low, high, color=_colour(i), alpha=0.2, linewidth=0)
     axes.axhline(100, color=style.GREY, linewidth=0.7, linestyle="--")
     axes.set_ylim(bottom=0)
     origin = "the first fault" if with_faults else "the start of the run"
     axes.set_xlabel(f"time from {origin} (base RTTs)")
-    axes.set_ylabel("goodput of all flows (% of attainable)")
+    axes.set_ylabel("goodput of all flows\n(% of the undamaged fabric)")
     figure.legend(loc="outside lower center", ncols=2)
-    _save(figure, directory, "comparison-goodput")
+    _save(figure, groups, directory, "comparison-goodput")
+    meaning = _meaning(groups)
     caption = (
         f"Payload newly placed at the receivers, all flows together, in bins of {BIN_RTTS:g} base "
         "RTT, as a share of what the fabric allows without faults. Lines: the median of a group's "
-        "runs; bands: from its first to its third quartile."
+        f"runs{f'; bands: its {meaning}' if meaning else ''}."
     )
     return Drawing("comparison-goodput", "Goodput over time", caption)
 
@@ -75,7 +100,7 @@ def _first_fault_s(summary: Summary) -> float:
 
 
 def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
-    """Times in base RTTs from the first fault, or the start, and percent of attainable."""
+    """Times in base RTTs from the first fault, or the start, and percent of the undamaged rate."""
     rtt_s, zero = summary.base_rtt_us / 1e6, _first_fault_s(summary)
     begin = max(-BEFORE_RTTS, -zero / rtt_s) if zero else 0.0
     end = (summary.duration_s - zero) / rtt_s
@@ -83,38 +108,59 @@ def _curve(run: Path, summary: Summary) -> tuple[Floats, Floats]:
     arrivals = pl.read_parquet(run / table_file(ARRIVALS.name), columns=["t", "bytes"])
     times = (arrivals["t"].to_numpy() - zero) / rtt_s
     placed, _ = np.histogram(times, edges, weights=arrivals["bytes"].to_numpy())
-    attainable_bps = sum(flow.attainable_bps for flow in summary.flows)
-    share = placed * 8 / (BIN_RTTS * rtt_s) / attainable_bps * 100
+    undamaged_bps = sum(flow.undamaged_bps for flow in summary.flows)
+    share = placed * 8 / (BIN_RTTS * rtt_s) / undamaged_bps * 100
     return (edges[:-1] + edges[1:]) / 2, share
 
 
-def _figures(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
-    shown = [row for row in rows if _differs(row)][:MAX_PANELS]
-    lines = max(-(-len(shown) // PANELS_A_ROW), 1)
-    figure = style.new_figure(0.6 + lines * (0.7 + 0.16 * len(groups)))
-    grid = figure.subplots(lines, PANELS_A_ROW, squeeze=False, sharey=True)
-    for axes, row in zip(grid.flat, shown, strict=False):
-        for i, cell in enumerate(row.cells):
-            if cell.value is None:
-                continue
-            axes.plot(cell.value.median, i, "o", color=_colour(i), markersize=4)
-            axes.hlines(i, cell.value.low, cell.value.high, color=_colour(i))
-        axes.set_title(row.name, fontsize=7)
-        axes.set_xlabel(row.unit or " ")
-        axes.margins(x=0.2, y=0.2)
-    for axes in grid.flat[len(shown) :]:
+def _of_runs(groups: Sequence[Group], rows: Sequence[Row], directory: Path) -> Drawing:
+    """Every metric of the whole run: a panel each, a line for each group."""
+    figure, panels = _panels(len(rows), len(groups))
+    for axes, row in zip(panels, rows, strict=False):
+        draw_values(axes, row.heading, _values(row, 0.0, 1.0))
+    panels[0].set_yticks(range(len(groups)), [group.name for group in groups])
+    panels[0].set_ylim(len(groups) - 0.4, -0.6)
+    _save(figure, groups, directory, "comparison-figures")
+    return Drawing("comparison-figures", "The whole run", _marks(groups))
+
+
+def _of_faults(
+    groups: Sequence[Group], faults: Sequence[Sequence[Row]], directory: Path
+) -> list[Drawing]:
+    """Every metric of every fault: a panel for each metric, a line for each fault and group."""
+    drawings = []
+    for number, first in enumerate(range(0, len(faults), FAULTS_A_FIGURE)):
+        some = faults[first : first + FAULTS_A_FIGURE]
+        figure, panels = _panels(len(some[0]), len(some) * (len(groups) + 1))
+        step = 1 / (len(groups) + 1)
+        for axes, rows in zip(panels, zip(*some, strict=True), strict=False):
+            values = [
+                value for i, row in enumerate(rows) for value in _values(row, i + step - 0.5, step)
+            ]
+            draw_values(axes, rows[0].heading, values)
+        names = [rows[0].fault.replace(" of ", " of\n", 1) for rows in some]
+        panels[0].set_yticks(range(len(some)), names)
+        panels[0].set_ylim(len(some) - 0.5, -0.5)
+        if len(groups) > 1:
+            for i, group in enumerate(groups):
+                panels[0].plot([], [], "o-", color=_colour(i), markersize=4, label=group.name)
+            figure.legend(loc="outside lower center", ncols=2)
+        stem = f"comparison-faults{f'-{number + 1}' if number else ''}"
+        _save(figure, groups, directory, stem)
+        drawings.append(Drawing(stem, "What the faults did", _marks(groups)))
+    return drawings
+
+
+def _panels(count: int, lines: int) -> tuple[Figure, list[Axes]]:
+    """A figure with so many panels of so many lines each; those of a row share their heights."""
+    rows = -(-count // PANELS_A_ROW)
+    figure = style.new_figure(0.5 + rows * (0.65 + 0.15 * lines))
+    grid = figure.subplots(rows, PANELS_A_ROW, squeeze=False, sharey=True)
+    for axes in grid.flat[count:]:
         axes.set_axis_off()
-    grid[0][0].set_yticks(range(len(groups)), [group.name for group in groups])
-    grid[0][0].invert_yaxis()
-    _save(figure, directory, "comparison-figures")
-    meaning = interval_meaning([len(group.runs) for group in groups])
-    caption = "Metrics that are not equal in all runs: the median of each group" + (
-        f", with its {meaning}." if meaning else "."
-    )
-    return Drawing("comparison-figures", "Figures", caption)
+    return figure, list(grid.flat)
 
 
-def _differs(row: Row) -> bool:
-    """Whether not all runs have the same value."""
-    values = [cell.value for cell in row.cells if cell.value is not None]
-    return len({number for value in values for number in (value.low, value.median, value.high)}) > 1
+def _values(row: Row, first: float, step: float) -> list[Value]:
+    """The values of a row, a line below another."""
+    return [Value(first + step * i, cell, _colour(i)) for i, cell in enumerate(row.cells)]

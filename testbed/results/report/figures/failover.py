@@ -28,23 +28,27 @@ def draw(
     start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
     begin, end = (start + rtts * rtt for rtts in zoom(effect.detection_last, effect.stall))
+    unit = style.time_unit(end - start)
+    per_s = unit.per_s
     evs = _rows(data, flow, fault.places)
     figure = style.new_figure(4.3 + 0.24 * len(evs))
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3.0, 0.35 + 0.24 * len(evs)])
-    packets = _packets(data, flow, begin, end, start)
+    packets = _packets(data, flow, (begin, end), start, per_s)
     for axes in (upper, lower):
-        axes.set_xlim((begin - start) * 1e3, (end - start) * 1e3)
-        style.shade(axes, 0, (min(healed, end) - start) * 1e3)
+        axes.set_xlim((begin - start) * per_s, (end - start) * per_s)
+        style.shade(axes, 0, (min(healed, end) - start) * per_s)
         axes.spines["top"].set_visible(False)
-    _sequence(upper, data, flow, packets, start)
-    marks(upper, effect, height=0.93, step=0.12)
-    _rotation(lower, data, flow, packets, evs, fault)
+    _sequence(upper, data, flow, packets, start, per_s)
+    marks(upper, effect, per_s, height=0.93, step=0.12)
+    _rotation(lower, data, flow, packets, evs, fault, per_s)
     for time in (effect.detection, effect.detection_last):
         if time is not None:
-            lower.axvline(time.ms, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1)))
-    style.rtt_axis(upper, 0, rtt * 1e3, "base RTTs from the fault")
+            lower.axvline(
+                time.ms / 1e3 * per_s, color=style.BLUE, linewidth=1.1, linestyle=(0, (1, 1))
+            )
+    style.rtt_axis(upper, 0, rtt * per_s, "base RTTs from the fault")
     upper.set_title(f"{fault_rows.name(fault)}: {flow.flow.name}, every packet")
-    lower.set_xlabel("time from the fault (ms)")
+    lower.set_xlabel(f"time from the fault ({unit.symbol})")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=4)
     stem = f"failover_fault{fault.index}"
     style.save(figure, data.figures, stem, summary)
@@ -83,9 +87,13 @@ def _rows(data: RunData, flow: FlowTables, places: Collection[str]) -> list[int]
 
 
 def _packets(
-    data: RunData, flow: FlowTables, begin: float, end: float, start: float
+    data: RunData,
+    flow: FlowTables,
+    shown: tuple[float, float],
+    start: float,
+    per_s: float,
 ) -> pl.DataFrame:
-    """The transmissions of a time, with what became of each; times in ms from `start`.
+    """The transmissions of a time, with what became of each; times from `start`, in the axis' unit.
 
     Columns beside those of the table: `placed_t`, when its packet was first placed; `lost`, whether
     the transmission was lost; `next_t`, when the same packet was sent again.
@@ -99,7 +107,7 @@ def _packets(
         .agg(placed_t=pl.col("t").min())
     )
     return (
-        sent.filter(pl.col("t").is_between(begin, end))
+        sent.filter(pl.col("t").is_between(*shown))
         # The core records `sent_t` a moment before the packet is handed to the socket.
         .join_asof(
             lost.sort("t"),
@@ -111,13 +119,14 @@ def _packets(
         )
         .join(placed, on="seq", how="left")
         .with_columns(
-            pl.col("lost").fill_null(value=False), (pl.col("t", "placed_t", "next_t") - start) * 1e3
+            pl.col("lost").fill_null(value=False),
+            (pl.col("t", "placed_t", "next_t") - start) * per_s,
         )
     )
 
 
 def _sequence(
-    axes: Axes, data: RunData, flow: FlowTables, packets: pl.DataFrame, start: float
+    axes: Axes, data: RunData, flow: FlowTables, packets: pl.DataFrame, start: float, per_s: float
 ) -> None:
     first = packets.filter((pl.col("t") >= 0) & ~pl.col("retransmitted"))["seq"].min()
     zero = first if isinstance(first, int) else 0
@@ -131,7 +140,7 @@ def _sequence(
     dots(fine, "t", ".", ms=1.6, color=style.GREY, rasterized=many)
     dots(fine, "placed_t", ".", ms=1.6, color=style.SKY, rasterized=many)
     seqs, times = delivered_point(data.table("arrivals", flow.flow.flow))
-    axes.step((times - start) * 1e3, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
+    axes.step((times - start) * per_s, seqs - zero, where="post", color=style.BLACK, linewidth=1.1)
     faint = min(0.8, 20 / max(lost.height, 1))
     again = packets.filter("retransmitted")
     lines = (lost, "next_t", style.VERMILLION), (resent, "placed_t", style.PURPLE)
@@ -161,6 +170,7 @@ def _rotation(
     packets: pl.DataFrame,
     evs: Sequence[int],
     fault: FaultSummary,
+    per_s: float,
 ) -> None:
     start = fault.effective_s or 0.0
     looks = (
@@ -171,8 +181,8 @@ def _rotation(
     for row, ev in enumerate(evs):
         for span in flow.spans[ev]:
             if span.active:
-                times_ms = ((t - start) * 1e3 for t in (span.start, span.end))
-                style.bar(axes, row, *times_ms, facecolor=style.SKY, alpha=0.28, linewidth=0)
+                times = ((t - start) * per_s for t in (span.start, span.end))
+                style.bar(axes, row, *times, facecolor=style.SKY, alpha=0.28, linewidth=0)
         of_ev = _fates(packets.filter(pl.col("ev") == ev))
         for sent, (marker, size, edge, colour) in zip(of_ev, looks, strict=True):
             axes.plot(sent["t"], [row] * sent.height, marker, ms=size, mew=edge, color=colour)

@@ -8,6 +8,8 @@ import polars as pl
 from matplotlib.axes import Axes
 
 from testbed.model.summary import FaultSummary, FlowFault, Summary, Time
+from testbed.model.summary.unit import MS, RTT
+from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
 from testbed.results.report.figures import fault_rows, style
@@ -49,15 +51,17 @@ def draw(data: RunData, tables: Sequence[FlowTables], summary: Summary) -> Drawi
     fault_rows.rtt_axis(grid[0][0], data, summary)
     grid[-1][0].set_xlabel("time from the start of the run (s)")
     if fault is not None:
-        style.rtt_axis(grid[0][1], 0, data.base_rtt_s * 1e3, "base RTTs from the fault")
-        grid[-1][1].set_xlabel("time from the fault (ms)")
+        unit = style.time_unit(_around(fault)[1] * data.base_rtt_s)
+        axis_rtt = data.base_rtt_s * unit.per_s
+        style.rtt_axis(grid[0][1], 0, axis_rtt, "base RTTs from the fault")
+        grid[-1][1].set_xlabel(f"time from the fault ({unit.symbol})")
     for panels, flow in zip(grid, shown, strict=True):
         _whole_run(panels[0], data, flow, summary)
         if fault is not None:
             _around_fault(panels[1], data, flow, fault)
             panels[1].set_title(f"around {fault_rows.origin(summary)}")
         style.real_rate_axis(panels[-1], summary.dilation)
-    top = max(flow.flow.attainable_bps for flow in shown) / 1e6
+    top = max(flow.attainable.undamaged_bps for flow in shown) / 1e6
     grid[0][0].set_ylim(0, top * 1.22)
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 6))
@@ -75,9 +79,9 @@ def _caption(
     tables: Sequence[FlowTables],
     fault: FaultSummary | None,
 ) -> str:
-    width = _bin_s(data) * 1e3
+    width = show_duration(_bin_s(data) * NS_PER_S)
     text = (
-        f"Payload newly placed at the receiver, in bins of {width:.0f} ms, stacked by plane: an "
+        f"Payload newly placed at the receiver, in bins of {width}, stacked by plane: an "
         "even spray shows as layers of equal height. The dashed line is what the fabric allows: "
         "port rates less headers, the flow's own SACKs, and what a dead link takes away."
     )
@@ -140,24 +144,30 @@ def _around_fault(axes: Axes, data: RunData, flow: FlowTables, fault: FaultSumma
     effect = next(effect for effect in fault.flows if effect.flow == flow.flow.flow)
     start, healed = fault_rows.in_force(fault)
     rtt = data.base_rtt_s
-    begin, end = zoom(fault.detection_last, fault.recovery, fault.stall)
+    begin, end = _around(fault)
+    per_s = style.time_unit(end * rtt).per_s
     moments = np.linspace(start + begin * rtt, start + end * rtt, 800)
     moments = moments[moments <= run_end(data)]
     rate = _sliding(flow, moments, ZOOM_WINDOW_RTTS * rtt)
-    x = (moments - start) * 1e3
+    x = (moments - start) * per_s
     axes.fill_between(x, rate / 1e6, color=style.LIGHT, linewidth=0, alpha=0.7)
     axes.plot(x, rate / 1e6, color=style.BLACK, linewidth=1.1)
     _attainable(axes, flow, moments, x)
-    style.shade(axes, 0, min((healed - start) * 1e3, end * rtt * 1e3))
+    style.shade(axes, 0, min(healed - start, end * rtt) * per_s)
     if effect.affected:  # or the marks would be those of a chance dip
-        marks(axes, effect, height=0.42, step=0.17)
+        marks(axes, effect, per_s, height=0.42, step=0.17)
     axes.spines["top"].set_visible(False)
-    axes.set_xlim(begin * rtt * 1e3, end * rtt * 1e3)
+    axes.set_xlim(begin * rtt * per_s, end * rtt * per_s)
 
 
 def _attainable(axes: Axes, flow: FlowTables, moments: Floats, x: Floats) -> None:
     rates = np.array([flow.attainable.at(t) for t in moments]) / 1e6
     axes.plot(x, rates, color=style.BLACK, linestyle=(0, (4, 2)), label="attainable")
+
+
+def _around(fault: FaultSummary) -> tuple[float, float]:
+    """The range of the panel around a fault, in base RTTs from it."""
+    return zoom(fault.detection_last, fault.recovery, fault.stall)
 
 
 def zoom(*times: Time | None) -> tuple[float, float]:
@@ -166,8 +176,8 @@ def zoom(*times: Time | None) -> tuple[float, float]:
     return -ZOOM_BEFORE_RTTS, min(max(longest + 2.0, MIN_ZOOM_RTTS), MAX_ZOOM_RTTS)
 
 
-def marks(axes: Axes, effect: FlowFault, *, height: float, step: float) -> None:
-    """Mark detection and recovery on an axis in ms from the fault.
+def marks(axes: Axes, effect: FlowFault, per_s: float, *, height: float, step: float) -> None:
+    """Mark detection and recovery on an axis from the fault, whose unit a second has `per_s` of.
 
     The first label stands at `height`, each further one `step` lower, in shares of the axis.
     """
@@ -178,13 +188,16 @@ def marks(axes: Axes, effect: FlowFault, *, height: float, step: float) -> None:
     begin, end = axes.get_xlim()
     place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "center", "zorder": 4}
     for time, label, colour in times:
-        if time is None or time.ms == 0 or time.ms > end:
+        if time is None or time.ms == 0:
             continue
-        axes.axvline(time.ms, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
-        late = (time.ms - begin) / (end - begin) > LABELLED_LEFT
+        at = time.ms / 1e3 * per_s
+        if at > end:
+            continue
+        axes.axvline(at, color=colour, linewidth=1.1, linestyle=(0, (1, 1)), zorder=3)
+        late = (at - begin) / (end - begin) > LABELLED_LEFT
         side, offset = ("right", -4) if late else ("left", 4)
-        text = f"{label}\n{time.ms:.0f} ms, {time.rtt:.1f} RTT"
-        style.note(axes, text, (time.ms, height), colour, ha=side, xytext=(offset, 0), **place)
+        text = f"{label}\n{MS.show(time.ms)}, {RTT.show(time.rtt)}"
+        style.note(axes, text, (at, height), colour, ha=side, xytext=(offset, 0), **place)
         height -= step
 
 

@@ -3,6 +3,7 @@
 import polars as pl
 
 from testbed.model.summary import Summary
+from testbed.model.summary.unit import MS, US
 from testbed.results.analysis.operations import completed
 from testbed.results.report.figures import fault_rows, style
 from testbed.results.report.figures.style import Drawing
@@ -19,19 +20,21 @@ def draw(data: RunData, summary: Summary) -> Drawing | None:
     for (over_time, distribution), kind in zip(grid, summary.operations, strict=True):
         of_kind = operations.filter(pl.col("kind") == kind.kind)
         ends = of_kind["end"].to_numpy()
-        ms = (ends - of_kind["start"].to_numpy()) * 1e3
+        lasted_s = ends - of_kind["start"].to_numpy()
+        unit = style.time_unit(lasted_s.max())
+        lasted = lasted_s * unit.per_s
         line = "" if kind.kind == "transfer" else "-"  # transfers of a matrix go side by side
-        over_time.plot(ends, ms, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
+        over_time.plot(ends, lasted, f"o{line}", color=style.BLUE, markersize=3, linewidth=0.8)
         for fault in fault_rows.measured(summary):
             style.shade(over_time, *fault_rows.in_force(fault, data.run.duration_s))
         over_time.set_xlim(0, data.run.duration_s)
-        over_time.set_ylim(0, ms.max() * 1.15)
-        over_time.set_ylabel(f"{kind.kind} (ms)")
+        over_time.set_ylim(0, lasted.max() * 1.15)
+        over_time.set_ylabel(f"{kind.kind} ({unit.symbol})")
         over_time.set_xlabel("when it ended, from the start of the run (s)")
-        distribution.ecdf(ms, color=style.BLUE)
-        distribution.set_xlim(0, ms.max() * 1.15)
+        distribution.ecdf(lasted, color=style.BLUE)
+        distribution.set_xlim(0, lasted.max() * 1.15)
         distribution.set_ylim(0, 1.02)
-        distribution.set_xlabel("completion time (ms)")
+        distribution.set_xlabel(f"completion time ({unit.symbol})")
         distribution.set_ylabel("share finished")
     style.save(figure, data.figures, "operations", summary)
     return Drawing("operations", "Completion times", _caption(summary))
@@ -43,8 +46,8 @@ def _caption(summary: Summary) -> str:
         "force are shaded. Right: the share of operations that took no longer. An operation lasts "
         "from when its first host began it until its last host is done. "
         + "; ".join(
-            f"{kind.kind}: {kind.count}, median {kind.median.ms:.0f} ms "
-            f"({kind.median.real_us:.1f} µs at full speed)"
+            f"{kind.kind}: {kind.count}, median {MS.show(kind.median.ms)} "
+            f"({US.show(kind.median.real_us)} at full speed)"
             for kind in summary.operations
         )
         + "."

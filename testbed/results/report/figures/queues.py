@@ -10,6 +10,7 @@ from testbed.model.fabric.nodes import Tier
 from testbed.model.fabric.queue import Queue
 from testbed.model.fabric.topology import Topology
 from testbed.model.summary import LinkSummary, Summary
+from testbed.model.units import NS_PER_S, show_duration
 from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 from testbed.results.report.figures.style import Drawing
@@ -63,7 +64,7 @@ def _busiest(topology: Topology, summary: Summary, sampled: set[str]) -> list[Li
 
 
 def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
-    rtt_ms = data.base_rtt_s * 1e3
+    rtt = show_duration(data.base_rtt_s * NS_PER_S)
     counts = "; ".join(
         f"{link.direction}: {link.offered} packets, {link.marked} marked, "
         f"{link.trimmed} trimmed, {link.full} dropped"
@@ -74,7 +75,7 @@ def _caption(data: RunData, shown: Sequence[LinkSummary]) -> str:
         "bandwidth-delay products of its link. Dotted lines: the backlogs from which packets are "
         "marked at random, from which all are marked, and from which they are trimmed. Dots: "
         "packets were marked, trimmed or dropped since the previous sample. Right: around the "
-        f"greatest backlog; a base RTT is {rtt_ms:.0f} ms. In the whole run: {counts}."
+        f"greatest backlog; a base RTT is {rtt}. In the whole run: {counts}."
     )
 
 

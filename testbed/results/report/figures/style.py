@@ -111,15 +111,35 @@ def _mark(figure: Figure, summary: Summary) -> None:
     kind = "simulated run" if summary.simulated else "run"
     if summary.verdict != "trusted":
         reason = f": {summary.reasons[0]}" if summary.reasons else ""
-        figure.suptitle(
-            textwrap.fill(f"{summary.verdict} {kind}".upper() + reason, MARK_COLUMNS),
-            fontsize=7.5,
-            fontweight="bold",
-            color="white",
-            bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
-        )
+        _banner(figure, f"{summary.verdict} {kind}".upper() + reason)
     elif summary.simulated:
         figure.suptitle(kind, fontsize=7.5, fontstyle="italic", color=GREY)
+
+
+def mark(figure: Figure, summaries: Sequence[Summary]) -> None:
+    """Mark a figure of several runs if any of them are simulated or not trusted."""
+    count = len(summaries)
+    simulated = sum(summary.simulated for summary in summaries)
+    untrusted = sum(summary.verdict != "trusted" for summary in summaries)
+    words = [
+        f"{number} of {count} runs {what}" if number < count else f"all runs {what}"
+        for number, what in ((simulated, "simulated"), (untrusted, "not trusted"))
+        if number
+    ]
+    if untrusted:
+        _banner(figure, ", ".join(words).upper())
+    elif words:
+        figure.suptitle(words[0], fontsize=7.5, fontstyle="italic", color=GREY)
+
+
+def _banner(figure: Figure, text: str) -> None:
+    figure.suptitle(
+        textwrap.fill(text, MARK_COLUMNS),
+        fontsize=7.5,
+        fontweight="bold",
+        color="white",
+        bbox={"facecolor": VERMILLION, "edgecolor": "none", "boxstyle": "round,pad=0.35"},
+    )
 
 
 def label_rows(labels: Sequence[tuple[float, str]], character: float) -> list[int]:
@@ -180,6 +200,24 @@ def whisker(axes: Axes, place: float, low: float, high: float) -> None:
     if low < high:
         axes.plot([low, high], [place] * 2, color=BLACK, linewidth=1)
         axes.plot([low, high], [place] * 2, "|", color=BLACK, markersize=5)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeUnit:
+    """The unit of a time axis: its symbol, and how many of it a second has."""
+
+    symbol: str
+    per_s: float
+
+
+def time_unit(length_s: float) -> TimeUnit:
+    """A unit that fits a time axis of this length."""
+    units = (TimeUnit("s", 1.0), TimeUnit("ms", 1e3), TimeUnit("us", 1e6))
+    return next((unit for unit in units if length_s * unit.per_s >= _LEAST_LENGTH), units[-1])
+
+
+_LEAST_LENGTH = 3.0
+"""Least length of an axis in its unit."""
 
 
 def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:

@@ -9,7 +9,8 @@ from operator import itemgetter
 
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
-from testbed.results.analysis.grades import Reasons, degraded, graded
+from testbed.model.units import show_duration, show_share
+from testbed.results.analysis.trust.grades import Reasons, degraded, graded
 
 LAG_P99_DEGRADED_RTT = 0.05
 """Lag of an event loop (p99 of a second) that shifts times visibly: they are given to 0.1 RTT."""
@@ -35,7 +36,7 @@ FROZEN = "freeze"
 """The kind of fault that stops an endpoint."""
 
 _AT_FAULT = "p99 in a second, while a fault was measured"
-_AS_A_RULE = f"p99 in a second, and more in {LAG_SHARE:.0%} of the seconds"
+_AS_A_RULE = f"p99 in a second, and more in {show_share(LAG_SHARE)} of the seconds"
 
 _Lags = list[tuple[int, HealthSample]]
 """Lags in ns, the longest first, and the samples that have them."""
@@ -75,8 +76,8 @@ def late_timers(samples: Sequence[HealthSample], base_rtt_ns: int) -> Reasons:
     late_ns = max((sample.timer_late_ns or 0 for sample in samples), default=0)
     if late_ns > TIMER_LATE_DEGRADED_RTT * base_rtt_ns:
         yield degraded(
-            f"a timer fired {late_ns / 1e6:.1f} ms late, {late_ns / base_rtt_ns:.0%} of a base "
-            f"RTT; up to {TIMER_LATE_DEGRADED_RTT:.0%} is allowed"
+            f"a timer fired {show_duration(late_ns)} late, {show_share(late_ns / base_rtt_ns)} of "
+            f"a base RTT; up to {show_share(TIMER_LATE_DEGRADED_RTT)} is allowed"
         )
 
 
@@ -109,8 +110,8 @@ def _longest_lag(
         rtts = lag_ns / base_rtt_ns
         limit = invalid_above if rtts > invalid_above else degraded_above
         yield from graded(
-            f"the event loop of {sample.process} ran {lag_ns / 1e6:.1f} ms late ({statistic}), "
-            f"{rtts:.0%} of a base RTT; up to {limit:.0%} is allowed",
+            f"the event loop of {sample.process} ran {show_duration(lag_ns)} late ({statistic}), "
+            f"{show_share(rtts)} of a base RTT; up to {show_share(limit)} is allowed",
             rtts,
             degraded_above,
             invalid_above,

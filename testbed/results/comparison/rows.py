@@ -8,9 +8,10 @@ from pathlib import Path
 from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import FaultSummary, FlowSummary, Integrity, Latency, Summary
-from testbed.model.summary.metric import Combine, MetricGroup, Quantity, Value
+from testbed.model.summary.metric import NEVER, Combine, MetricGroup, Quantity, Value
 from testbed.model.summary.unit import Unit
 from testbed.results.analysis.estimates import Estimate, difference, estimate
+from testbed.results.comparison.faults import FindFault, faults_compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +22,43 @@ class Group:
         name: what differs from other groups.
         runs: their directories.
         summaries: the summary of each.
+        failed: how many further runs did not come to their end.
     """
 
     name: str
     runs: tuple[Path, ...]
     summaries: tuple[Summary, ...]
+    failed: int = 0
+
+    @property
+    def asked(self) -> int:
+        """How many runs it was to have."""
+        return len(self.runs) + self.failed
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A metric of one group, and its difference from the first group's; None where none exists."""
+    """A metric of one group.
+
+    Attributes:
+        value: the median of the runs in which it was measured; None if in none.
+        difference: from the first group's; None of that group, or where one has no value.
+        measured: in how many runs it was measured; in some of them it may have come to NEVER.
+        never: in how many it came to NEVER.
+        runs: how many runs the group was to have.
+    """
 
     value: Estimate | None
     difference: Estimate | None
+    measured: int
+    never: int
+    runs: int
+
+    @property
+    def basis(self) -> str:
+        """The runs that the value stands on: `2 of 3`, `3 of 3, 1 never`."""
+        never = f", {self.never} never" if self.never else ""
+        return f"{self.measured} of {self.runs}{never}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +66,30 @@ class Row:
     """A metric of all groups.
 
     Attributes:
-        name: its name.
+        fault: the fault that it is of: `cut of p0_t0_0--p0_t1_1`; empty for one of the whole run.
+        metric: its name.
         unit: its unit; empty for a plain number.
         cells: a cell for each group.
     """
 
-    name: str
+    fault: str
+    metric: str
     unit: str
     cells: tuple[Cell, ...]
 
+    @property
+    def name(self) -> str:
+        """Its name with the fault."""
+        return f"{self.fault}, {self.metric}" if self.fault else self.metric
 
-def group_of(name: str, runs: Sequence[Path]) -> Group:
-    """The group of some run directories.
+    @property
+    def heading(self) -> str:
+        """The metric with its unit."""
+        return f"{self.metric} ({self.unit})" if self.unit else self.metric
+
+
+def group_of(name: str, runs: Sequence[Path], failed: int = 0) -> Group:
+    """The group of some run directories, and of some runs that failed.
 
     Raises:
         InputError: a run has no summary.
@@ -64,7 +101,7 @@ def group_of(name: str, runs: Sequence[Path]) -> Group:
             remedy = f"testbed report {run}"
             raise InputError.of(str(file), "", "the summary of a finished run", remedy)
         summaries.append(Summary.model_validate_json(file.read_text(encoding="utf-8")))
-    return Group(name, tuple(runs), tuple(summaries))
+    return Group(name, tuple(runs), tuple(summaries), failed)
 
 
 _Read = Callable[[Summary], Value]
@@ -74,16 +111,19 @@ _Read = Callable[[Summary], Value]
 def compare(groups: Sequence[Group]) -> tuple[Row, ...]:
     """Every compared metric of every group, with its difference from the first group's."""
     rows = []
-    for name, unit, read in (*_rows_of_run(), *_rows_of_faults(groups)):
+    for fault, metric, unit, read in (*_rows_of_run(), *_rows_of_faults(groups)):
         samples = [_samples(group, read, unit.compared[1]) for group in groups]
         cells = [
             Cell(
                 estimate(values) if values else None,
                 difference(values, samples[0]) if values and samples[0] and i else None,
+                len(values),
+                values.count(NEVER),
+                group.asked,
             )
-            for i, values in enumerate(samples)
+            for i, (group, values) in enumerate(zip(groups, samples, strict=True))
         ]
-        rows.append(Row(name, unit.compared[0], tuple(cells)))
+        rows.append(Row(fault, metric, unit.compared[0], tuple(cells)))
     return tuple(rows)
 
 
@@ -101,12 +141,17 @@ _PARTS: Mapping[type[MetricGroup], Callable[[Summary], Sequence[MetricGroup]]] =
 """Where the metrics of a run are found, in the order in which they are compared."""
 
 
-def _rows_of_run() -> Iterator[tuple[str, Unit, _Read]]:
+_RowSource = tuple[str, str, Unit, _Read]
+"""Fault, metric, unit, and how to read the number."""
+
+
+def _rows_of_run() -> Iterator[_RowSource]:
     for group, parts in _PARTS.items():
         for metric in group.metrics():
             if metric.compared is not None:
-                read = partial(_combined, parts, metric.compared_quantity, metric.compared.combine)
-                yield metric.compared.name or metric.label, metric.compared_quantity.unit, read
+                quantity = metric.compared_quantity
+                read = partial(_combined, parts, quantity, metric.compared.combine)
+                yield "", metric.compared.name or metric.label, quantity.unit, read
 
 
 def _combined(
@@ -118,17 +163,15 @@ def _combined(
     return combine([quantity.of(part) for part in parts(summary)])
 
 
-def _rows_of_faults(groups: Sequence[Group]) -> Iterator[tuple[str, Unit, _Read]]:
-    """Metrics of faults, each by its place on the timeline: in a sweep the target may differ."""
-    count = max(len(summary.faults) for group in groups for summary in group.summaries)
-    for index in range(count):
+def _rows_of_faults(groups: Sequence[Group]) -> Iterator[_RowSource]:
+    for name, find in faults_compared([s for group in groups for s in group.summaries]):
         for metric in FaultSummary.metrics():
             if metric.compared is not None:
                 quantity = metric.compared_quantity
-                read = partial(_of_fault, index, quantity)
-                yield f"fault {index}, {metric.label}", quantity.unit, read
+                yield name, metric.title, quantity.unit, partial(_of_fault, find, quantity)
 
 
-def _of_fault(index: int, quantity: Quantity, summary: Summary) -> Value:
-    fault = next((fault for fault in summary.faults if fault.index == index), None)
-    return None if fault is None else quantity.of(fault)
+def _of_fault(find: FindFault, quantity: Quantity, summary: Summary) -> Value:
+    """The number of a fault; None of one that the run does not have, or that concerned no flow."""
+    fault = find(summary)
+    return None if fault is None or not fault.flows_affected else quantity.of(fault)

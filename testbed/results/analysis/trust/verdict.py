@@ -5,7 +5,7 @@ machine's doing and not the protocol's.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -17,9 +17,10 @@ from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
-from testbed.model.units import NS_PER_S
-from testbed.results.analysis.grades import Level, Reasons, degraded, graded
-from testbed.results.analysis.lateness import late_loops, late_timers
+from testbed.model.summary.unit import SECONDS
+from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
+from testbed.results.analysis.trust.grades import Level, Reason, Reasons, degraded, graded
+from testbed.results.analysis.trust.lateness import late_loops, late_timers
 from testbed.results.run_data import RunData
 
 CPU_DEGRADED = 0.85
@@ -89,8 +90,10 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
-def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> Verdict:
-    """Judge a run by its records, its flows' metrics, and what became of its payload."""
+def judge(
+    data: RunData, flows: Sequence[FlowSummary], integrity: Integrity, broken: Iterable[Reason] = ()
+) -> Verdict:
+    """Judge a run by its records, its flows' metrics, what became of its payload, broken laws."""
     sent = sum(flow.packets_sent for flow in flows)
     during, base_rtt_ns = data.health_during, data.run.base_rtt_ns
     reasons = [
@@ -109,6 +112,7 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
         *_missing_faults(data),
         *_damaged_payload(integrity),
         *_early_end(data),
+        *broken,
     ]
     reasons.sort(key=lambda reason: -reason[0])
     level = max((level for level, _ in reasons), default=Level.TRUSTED)
@@ -123,7 +127,9 @@ def judge(data: RunData, flows: Sequence[FlowSummary], integrity: Integrity) -> 
 
 def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
     mean = mean_busy(samples) or 0.0
-    sentence = f"the CPUs were {mean:.0%} busy; up to {CPU_DEGRADED:.0%} leaves headroom"
+    sentence = (
+        f"the CPUs were {show_share(mean)} busy; up to {show_share(CPU_DEGRADED)} leaves headroom"
+    )
     yield from graded(sentence, mean, CPU_DEGRADED, CPU_INVALID)
     for name in sorted({name for sample in samples for name in sample.cores}):
         sampled = [(s.cores[name], s.interval_ns) for s in samples if name in s.cores]
@@ -131,8 +137,8 @@ def _busy_cpus(samples: Sequence[HealthSample]) -> Reasons:
         mean = busy_ns / sum(interval_ns for _, interval_ns in sampled)
         if mean > ONE_CPU_DEGRADED:
             yield degraded(
-                f"{name} alone was {mean:.0%} busy; above {ONE_CPU_DEGRADED:.0%} the links "
-                "whose receive work it does wait for it"
+                f"{name} alone was {show_share(mean)} busy; above "
+                f"{show_share(ONE_CPU_DEGRADED)} the links whose receive work it does wait for it"
             )
 
 
@@ -151,8 +157,8 @@ def _busy_processes(samples: Sequence[HealthSample]) -> Reasons:
     for process, share in sorted(_core_shares(samples).items()):
         if process in loops and share > CORE_DEGRADED:
             yield degraded(
-                f"{process} used {share:.0%} of a core; above {CORE_DEGRADED:.0%} it may be "
-                "the bottleneck instead of the fabric"
+                f"{process} used {show_share(share)} of a core; above "
+                f"{show_share(CORE_DEGRADED)} it may be the bottleneck instead of the fabric"
             )
 
 
@@ -161,8 +167,8 @@ def _stolen_time(samples: Sequence[HealthSample]) -> Iterator[str]:
     stolen = mean_stolen(samples)
     if stolen is not None and stolen > STOLEN_MENTIONED:
         yield (
-            f"the machine under this virtual one gave {stolen:.1%} of its CPUs' time to others "
-            "(steal), which holds up everything: try when it is calm, or on another"
+            f"the machine under this virtual one gave {show_share(stolen)} of its CPUs' time to "
+            "others (steal), which holds up everything: try when it is calm, or on another"
         )
 
 
@@ -183,8 +189,9 @@ def _outdated_cost(data: RunData, samples: Sequence[HealthSample]) -> Reasons:
     expected_share = packets_per_s * capacity["endpoint_ns"] / NS_PER_S / capacity["cpus"]
     if times > COST_OUTDATED and expected_share >= COST_MIN_SHARE:
         yield degraded(
-            f"a packet took {cost_ns / 1e3:.0f} us of the endpoints' CPU time, {times:.1f} "
-            "times what was measured of this machine: testbed doctor --measure measures again"
+            f"a packet took {show_duration(cost_ns)} of the endpoints' CPU time, "
+            f"{show_number(times)} times what was measured of this machine: "
+            "testbed doctor --measure measures again"
         )
 
 
@@ -196,7 +203,7 @@ def _machine_drops(samples: Sequence[HealthSample], packets_sent: int) -> Reason
             counters[sample.process, name] = max(counters[sample.process, name], count)
     for (process, name), dropped in sorted(counters.items()):
         share = dropped / packets_sent if packets_sent else float(dropped > 0)
-        packets = f"{dropped} packets that no fault explains ({share:.2%} of those sent)"
+        packets = f"{dropped} packets that no fault explains ({show_share(share)} of those sent)"
         yield from graded(f"{name} of {process} dropped {packets}", share, 0, DROPS_INVALID)
 
 
@@ -231,11 +238,14 @@ def _wrong_rates(data: RunData) -> Reasons:
             slowest = min(slowest, (_carried_bps(busy) / rate_bps, str(direction)))
     share, direction = fastest
     if share > 1 + RATE_EXCEEDED_DEGRADED:
-        yield degraded(f"{direction} carried {share:.1%} of its rate: the kernel did not pace it")
+        yield degraded(
+            f"{direction} carried {show_share(share)} of its rate: the kernel did not pace it"
+        )
     share, direction = slowest
     if share < 1 - RATE_MISSED_DEGRADED:
         yield degraded(
-            f"{direction} carried {share:.1%} of its rate while packets were waiting: sent too late"
+            f"{direction} carried {show_share(share)} of its rate while packets were waiting: "
+            "sent too late"
         )
 
 
@@ -289,8 +299,8 @@ def _open_accounts(data: RunData, packets_sent: int) -> Reasons:
         worst = max(gaps, key=lambda name: gaps[name])
         counts, share = data.run.links[worst], missing / max(packets_sent, 1)
         yield from graded(
-            f"{missing} packets are in no account of a link ({share:.2%} of those sent): of "
-            f"{counts.offered} sent into {worst} {counts.packets} arrived and "
+            f"{missing} packets are in no account of a link ({show_share(share)} of those sent): "
+            f"of {counts.offered} sent into {worst} {counts.packets} arrived and "
             f"{counts.dropped} were dropped for a cause",
             share,
             0,
@@ -304,7 +314,7 @@ def _reordering(data: RunData, flows: Sequence[FlowSummary]) -> Reasons:
     share = reordered / max(arrivals, 1)
     yield from graded(
         f"{reordered} of {arrivals} packets were overtaken on their own path "
-        f"({share:.2%}): the machine, not the spraying, reordered them",
+        f"({show_share(share)}): the machine, not the spraying, reordered them",
         share,
         REORDERED_DEGRADED,
         REORDERED_INVALID,
@@ -334,9 +344,11 @@ def _uncertain_faults(data: RunData) -> Reasons:
     uncertain = {i: rtts for i, rtts in intervals.items() if rtts > UNCERTAIN_DEGRADED_RTT}
     if uncertain:
         worst, rtts = max(uncertain.items(), key=lambda item: item[1])
-        sentence = f"when fault {worst} took effect is known to {rtts:.0%} of a base RTT only"
+        sentence = (
+            f"when fault {worst} took effect is known to {show_share(rtts)} of a base RTT only"
+        )
         if others := len(uncertain) - 1:
-            sentence += f", of {others} more to no better than {UNCERTAIN_DEGRADED_RTT:.0%}"
+            sentence += f", of {others} more to no better than {show_share(UNCERTAIN_DEGRADED_RTT)}"
         yield degraded(sentence)
 
 
@@ -375,5 +387,5 @@ def _early_end(data: RunData) -> Reasons:
         early_s, duration_s = data.run.duration_s - last, data.run.duration_s
         in_force = any(f.effective_ns is not None and f.healed_ns is None for f in data.faults)
         if early_s > EARLY_END_RTTS * data.base_rtt_s and not in_force:
-            ended = f"{early_s:.2f} s before the planned end of {duration_s:g} s"
+            ended = f"{SECONDS.show(early_s)} before the planned end of {SECONDS.show(duration_s)}"
             yield Level.INVALID, f"the last data arrived {ended}"

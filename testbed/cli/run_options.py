@@ -1,0 +1,230 @@
+"""The options that say which runs are made: scenarios, repeats, sweeps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.cli.options import RequireTrusted, Results, ScenarioNames, require_labels
+from testbed.cli.screen import print_warning
+from testbed.model.errors import InputError
+
+if TYPE_CHECKING:
+    from testbed.campaign.series import Case, SeriesPlan, Settings
+    from testbed.files.scenarios import Dilation
+    from testbed.model.scenario import Scenario
+
+Load = Callable[[str, "Settings"], "Scenario"]
+"""Loads and checks a scenario, named as the user did, with some of its keys set."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options that say which runs of which scenarios are made, and where.
+
+    Attributes:
+        names: the scenarios' names or files.
+        labels: what they are called in tables and figures; none: as their files call them.
+        results: the directory of all results.
+        seed: instead of the scenarios'; None: theirs.
+        settings: the values that `--set` gives, by key path.
+        sweep: the values that `--sweep` gives, by key path.
+        repeat: how many runs are made of each case, each with the next seed.
+        into: the directory of the series; None for one that is named after the time.
+        folder: the directory in that of all results for a single run; None for the scenario's name.
+        require_trusted: whether a degraded run is an error.
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    results: Path
+    seed: int | None
+    settings: dict[str, Any]
+    sweep: dict[str, list[Any]]
+    repeat: int
+    into: Path | None
+    folder: str | None
+    require_trusted: bool
+    _warned: set[str] = field(default_factory=set)
+
+    @property
+    def several(self) -> bool:
+        """Whether a series is to be made; else it is a single run."""
+        return len(self.names) * self.repeat > 1 or bool(self.sweep) or self.into is not None
+
+    def scenario(self, name: str, dilation: "Dilation", swept: "Settings") -> "Scenario":
+        """Load a scenario with these options, and print its remarks as warnings, each once.
+
+        Args:
+            name: the scenario's name or file.
+            dilation: finds the dilation for `auto`.
+            swept: the values of one case of `--sweep`.
+
+        Raises:
+            InputError: there is no such scenario, or it or an option is wrong.
+        """
+        from testbed.files.scenarios import load_scenario
+        from testbed.model.checks import remarks
+
+        scenario = load_scenario(name, dilation, self.settings, swept)
+        if self.seed is not None:
+            _require_seed(self.seed)
+            scenario = scenario.model_copy(update={"seed": self.seed})
+        for remark in remarks(scenario):
+            warning = f"{name}: {remark}"
+            if warning not in self._warned:
+                print_warning(warning)
+            self._warned.add(warning)
+        return scenario
+
+    def plan(self, load: Load, *, simulated: bool) -> "tuple[SeriesPlan, dict[str, Scenario]]":
+        """What the series consists of, and the scenario of each of its cases by name.
+
+        Combinations of swept values that differ only by keys that their transport does not know
+        are one case. Seeds count up from each scenario's.
+
+        Raises:
+            InputError: a case is wrong, two have one name, or a seed would be out of range.
+        """
+        from testbed.campaign.series import SeriesPlan
+        from testbed.files.transports import require_taken
+
+        scenarios = dict[str, "Scenario"]()
+        cases = dict[str, "Case"]()
+        for i, name in enumerate(self.names):
+            label = self.labels[i] if self.labels else ""
+            found = self._cases(load, name, label)
+            for case, scenario in found.values():
+                if case.name in cases:
+                    remedy = "--label gives each scenario a name"
+                    raise InputError.of("SCENARIO", f"two named {case.name}", "one", remedy)
+                cases[case.name], scenarios[case.name] = case, scenario
+        for option, given in (("--set", self.settings), ("--sweep", self.sweep)):
+            require_taken(option, given, scenarios.values())
+        called = self.labels or tuple(dict.fromkeys(case.scenario for case in cases.values()))
+        plan = SeriesPlan(
+            name=", ".join(called),
+            simulated=simulated,
+            settings=self.settings,
+            cases=list(cases.values()),
+        )
+        return plan, scenarios
+
+    def _cases(self, load: Load, source: str, label: str) -> "dict[str, tuple[Case, Scenario]]":
+        """The cases of a scenario, each with its own scenario; the last key varies first."""
+        from testbed.campaign.series import Case, digest, named
+        from testbed.files.transports import taken
+
+        found = {}
+        for values in product(*self.sweep.values()):
+            swept = dict(zip(self.sweep, values, strict=True))
+            scenario = load(source, swept)
+            settings = taken(swept, scenario)
+            needs_name = len(self.names) > 1 or not settings
+            name = named(label or (scenario.name if needs_name else ""), settings)
+            _require_seed(scenario.seed + self.repeat - 1)
+            case = Case(
+                name=name,
+                scenario=scenario.name,
+                settings=settings,
+                seeds=[scenario.seed + i for i in range(self.repeat)],
+                content=digest(scenario),
+            )
+            found[name] = case, scenario
+        return found
+
+
+def run_options(
+    names: ScenarioNames,
+    results: Results = Path("results"),
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", help="Instead of the scenario's seed.")
+    ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option("--repeat", min=1, metavar="N", help="Make N runs, each with the next seed."),
+    ] = 1,
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sweep",
+            metavar="KEY=A,B,..",
+            help="Make runs with each of these values of a key; several --sweep: all combinations.",
+        ),
+    ] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a key of the scenario; may be repeated."
+        ),
+    ] = None,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--label",
+            metavar="NAME",
+            help="What a scenario is called in tables and figures; once for each, in their order.",
+        ),
+    ] = None,
+    require_trusted: RequireTrusted = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="DIR",
+            help="Directory for the runs of a series; continues an interrupted one.",
+        ),
+    ] = None,
+    folder: Annotated[
+        str | None,
+        typer.Option(
+            "--folder", hidden=True, metavar="NAME", help="Instead of the scenario's name."
+        ),
+    ] = None,
+) -> RunOptions:
+    """Read the options; `--folder` is for campaigns.
+
+    Raises:
+        InputError: one is not KEY=VALUE, or there are not as many labels as scenarios.
+    """
+    from testbed.files.documents import parse_value
+
+    settings = {key: parse_value(text, "--set") for key, text in _pairs("--set", set_)}
+    swept = {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", sweep)}
+    options = RunOptions(
+        names=tuple(names),
+        labels=tuple(label or ()),
+        results=results,
+        seed=seed,
+        settings=settings,
+        sweep=swept,
+        repeat=repeat,
+        into=into,
+        folder=folder,
+        require_trusted=require_trusted,
+    )
+    require_labels(options.labels, len(names), "scenarios")
+    if options.labels and not options.several:
+        expected = "a series (several scenarios, --repeat, --sweep or --into)"
+        raise InputError.of("--label", "a single run", expected)
+    return options
+
+
+def _pairs(option: str, arguments: list[str] | None) -> list[tuple[str, str]]:
+    pairs = []
+    for argument in arguments or []:
+        key, equals, value = argument.partition("=")
+        if not key or not equals or not value:
+            raise InputError.of(option, argument, "KEY=VALUE, such as transport.evs=64")
+        pairs.append((key.strip(), value))
+    return pairs
+
+
+def _require_seed(seed: int) -> None:
+    from testbed.model.scenario import MAX_SEED
+
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError.of("--seed", str(seed), f"a whole number from 0 to {MAX_SEED}")

@@ -1,0 +1,1 @@
+"""Whether a run can be trusted: the verdict, and what it looks at."""

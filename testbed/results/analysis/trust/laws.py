@@ -1,0 +1,144 @@
+"""Laws between measures: what breaks one was measured wrongly, and makes a run invalid.
+
+Each is checked against the records themselves, not by the code that computed the measure.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.fabric.names import link_of
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.summary import FlowSummary
+from testbed.results.analysis.fault_metrics import FaultMetrics, FlowTables, run_end
+from testbed.results.analysis.trust.grades import Level, Reasons
+from testbed.results.run_data import RunData
+
+RECOVERY = "a recovery is not shorter than an interval without goodput that begins in force"
+SUM = "capacity lost and deficit together are what the undamaged fabric allowed less goodput"
+LINKS = "all flows together do not exceed what the links can carry"
+VERIFIED = "the bytes counted in goodput are those that were verified"
+
+ROUNDED_BYTES = 2
+ROUNDED_SHARE = 1e-6
+"""Two rounded numbers of bytes, and sums of floating-point numbers, differ by so much."""
+
+EXCEEDED_SHARE = 0.02
+EXCEEDED_BYTES = 1 << 17
+"""A link's queue discipline may pass so much more than its rate: a burst, or bad pacing, which
+degrades a run by itself."""
+
+KERNEL = frozenset({"tcp", "mptcp"})
+"""Transports whose packets are not ours: of them only payload is counted."""
+
+
+def broken_laws(
+    data: RunData,
+    tables: Sequence[FlowTables],
+    flows: Sequence[FlowSummary],
+    effects: Sequence[FaultMetrics],
+) -> Reasons:
+    """A reason for each law that a run's measures break, with where.
+
+    Args:
+        data: the run.
+        tables: what its flows recorded.
+        flows: what was measured of them, in the same order.
+        effects: what each fault did to each flow.
+    """
+    found = [
+        *_goodput(data, tables),
+        *_links(data),
+        *_sums(data, tables, flows),
+        *(broken for effect in effects for broken in _effect(effect)),
+    ]
+    for law, where in found:
+        yield Level.INVALID, f"the measures break a law: {law} ({where})"
+
+
+Broken = Iterator[tuple[str, str]]
+"""A law, and where it is broken."""
+
+
+def _goodput(data: RunData, tables: Sequence[FlowTables]) -> Broken:
+    killed = {place for fault in data.faults if fault.kind == "kill" for place in fault.places}
+    for table in tables:
+        flow = table.flow
+        if flow.bytes_unaccounted or not killed.isdisjoint((flow.src, flow.dst)):
+            continue  # what it wrote down last is lost
+        placed = int(table.delivery.placed[-1]) if table.delivery.placed.size else 0
+        checked = flow.bytes_verified + flow.bytes_corrupted
+        if not placed:
+            continue  # that no data arrived is said by itself
+        if placed < checked or placed > checked + flow.bytes_lost:
+            yield VERIFIED, f"{flow.name}: {placed} bytes arrived, {checked} were verified"
+
+
+def _links(data: RunData) -> Broken:
+    """Of each direction: the wire bytes of what was newly placed over it."""
+    topology, flows = data.topology, {flow.flow: flow for flow in data.run.flows}
+    end = run_end(data)
+    header = topology.wire_bytes - PAYLOAD_MTU
+    arrived = (
+        data.tables["arrivals"]
+        .filter(pl.col("t").is_between(0, end) & (pl.col("bytes") > 0))
+        .group_by("flow", "ev")
+        .agg(pl.col("bytes").cast(pl.Int64).sum(), packets=pl.len())
+    )
+    carried = Counter[str]()
+    for number, ev, placed, packets in arrived.iter_rows():
+        flow = flows[number]
+        wire_bytes = placed + (0 if flow.transport in KERNEL else packets * header)
+        ends = topology.nodes[flow.src], topology.nodes[flow.dst]
+        for direction in directions_of_path(topology, *ends, data.path_of(flow, ev)):
+            carried[direction] += wire_bytes
+    for direction, wire_bytes in carried.items():
+        most = topology.rate_bps(topology.links[link_of(direction)]) / 8 * end
+        if wire_bytes > most * (1 + EXCEEDED_SHARE) + EXCEEDED_BYTES:
+            yield LINKS, f"{direction}: {wire_bytes} bytes in {end:g} s, which allow {most:.0f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """What is missing of a flow between two times, in bytes, as it was measured."""
+
+    table: FlowTables
+    start: float
+    end: float
+    missing_bytes: int
+
+    def broken(self, where: str) -> Broken:
+        """Compare it with the arrivals."""
+        allowed = self.table.attainable.undamaged_bps / 8 * (self.end - self.start)
+        times, placed = self.table.delivery.times, np.diff(self.table.delivery.placed, prepend=0)
+        came = int(placed[(times > self.start) & (times <= self.end)].sum())
+        if abs(self.missing_bytes - (allowed - came)) > ROUNDED_BYTES + ROUNDED_SHARE * allowed:
+            name = self.table.flow.name
+            yield (
+                SUM,
+                f"{name}, {where}: {self.missing_bytes} bytes of {allowed:.0f} less {came}",
+            )
+
+
+def _sums(data: RunData, tables: Sequence[FlowTables], flows: Sequence[FlowSummary]) -> Broken:
+    for table, flow in zip(tables, flows, strict=True):
+        missing = flow.capacity_lost_bytes + flow.deficit_bytes
+        yield from _Sum(table, data.base_rtt_s, run_end(data), missing).broken("whole run")
+
+
+def _effect(effect: FaultMetrics) -> Broken:
+    missing = effect.capacity_lost_bytes + effect.deficit_bytes
+    where = f"fault {effect.fault.index}"
+    yield from _Sum(effect.flow, *effect.counted, missing).broken(where)
+    if not effect.affected:
+        return
+    for begin, end in effect.visible_gaps:
+        if effect.recovery < end - begin:
+            recovered = f"recovery after {effect.recovery:.4g} s"
+            gap = f"no goodput for {end - begin:.4g} s from {begin:.4f} s on"
+            yield RECOVERY, f"{effect.flow.flow.name}, {where}: {recovered}, {gap}"
+            return

@@ -1,0 +1,158 @@
+"""What the fabric allows each flow over time, while faults begin and heal and routes change."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from testbed.model.fabric.addressing import ev_for_path, paths
+from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.units import NS_PER_S
+from testbed.results.capacity.routes import EvRow, Routes
+from testbed.results.run_data import RunData
+
+CONVERGED = "routing converged"
+"""The reason of EV events that move a single path."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttainableRate:
+    """A payload rate as a step function of time: what the fabric allows a flow.
+
+    Attributes:
+        starts: when each step begins, in seconds of the run, ascending; the first is -inf.
+        rates_bps: the rate from then on, in emulated bits/s.
+    """
+
+    starts: tuple[float, ...]
+    rates_bps: tuple[float, ...]
+
+    def at(self, t: float) -> float:
+        """The rate at a time, in bits/s."""
+        return self.rates_bps[max(int(np.searchsorted(self.starts, t, side="right")) - 1, 0)]
+
+    @property
+    def undamaged_bps(self) -> float:
+        """The rate before any fault, in bits/s."""
+        return self.rates_bps[0]
+
+    def mean_bps(self, start: float, end: float) -> float:
+        """The mean rate between two times, in bits/s."""
+        (bits,) = self.bits(np.array([start]), np.array([end]))
+        return float(bits) / (end - start) if end > start else self.at(start)
+
+    def bits(self, start: NDArray[np.float64], end: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The payload bits that it allows between two times, elementwise."""
+        return self._bits_until(end) - self._bits_until(start)
+
+    def _bits_until(self, t: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Since the first change of the rate, or since 0 if there is none; negative before."""
+        rates, changes = np.array(self.rates_bps), np.array(self.starts[1:] or (0.0,))
+        step = np.searchsorted(self.starts[1:], t, side="right")
+        at_changes = np.concatenate([[0.0], np.cumsum(rates[1:-1] * np.diff(changes))])
+        last = np.maximum(step - 1, 0)
+        bits: NDArray[np.float64] = at_changes[last] + rates[step] * (t - changes[last])
+        return bits
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What the fabric allows a flow.
+
+    Attributes:
+        attainable: its max-min fair share with the split that its endpoint keeps: over the planes
+            and in each over its active EVs alike; of a single path, that path.
+        ideal: its share where all flows split over all paths as is best for the least of them.
+    """
+
+    attainable: AttainableRate
+    ideal: AttainableRate
+
+
+def attainable_rates(data: RunData) -> dict[int, Allowed]:
+    """What the fabric allows every flow of a run: by flow number, stepping with every change."""
+    flows, events = data.run.flows, data.tables["ev_events"]
+    place_of = {flow.flow: i for i, flow in enumerate(flows)}
+    begins = events.filter(pl.col("old") == "")
+    evs = {
+        (place_of[flow], ev): active
+        for flow, ev, active in begins.select("flow", "ev", "active").iter_rows()
+    }
+    moves = events.filter(pl.col("reason") == CONVERGED).select("t", "flow", "ev", "active")
+    changes: list[tuple[float, Callable[[], None]]] = []
+    in_force = ActiveFaults()
+    for fault in data.faults:
+        for step in fault.steps:
+            put = partial(in_force.put, fault.index, fault.places, step.impairment)
+            changes.append(((step.by_ns - data.run.t0_ns) / NS_PER_S, put))
+    for t, flow, ev, active in moves.iter_rows():
+        changes.append((t, partial(evs.__setitem__, (place_of[flow], ev), active)))
+    changes.sort(key=lambda change: change[0])
+
+    rates = _Rates(data, in_force, evs, single_path=moves.height > 0)
+    starts, found = [-np.inf], [rates.now()]
+    for t, simultaneous in groupby(changes, key=lambda change: change[0]):
+        for _, change in simultaneous:
+            change()
+        starts.append(t)
+        found.append(rates.now())
+    return {
+        flow.flow: Allowed(
+            *(
+                AttainableRate(tuple(starts), tuple(float(step[kind][i]) for step in found))
+                for kind in (0, 1)
+            )
+        )
+        for i, flow in enumerate(flows)
+    }
+
+
+class _Rates:
+    """The rates that the fabric allows at the moment, over the EVs that flows have now."""
+
+    def __init__(
+        self,
+        data: RunData,
+        in_force: ActiveFaults,
+        evs: Mapping[tuple[int, int], bool],
+        *,
+        single_path: bool,
+    ) -> None:
+        self._topology, self._flows = data.topology, data.run.flows
+        self._in_force, self._evs, self._single_path = in_force, evs, single_path
+        self._payload_share = PAYLOAD_MTU / data.topology.wire_bytes
+        seconds = data.run.duration_s
+        self._control_bps = {
+            host: counts.get("control_bytes", 0) * 8 / seconds
+            for host, counts in data.run.hosts.items()
+        }
+        nodes = data.topology.nodes
+        self._everywhere = self._routes(
+            (i, ev_for_path(path), True)
+            for i, flow in enumerate(self._flows)
+            for path in paths(data.topology, nodes[flow.src], nodes[flow.dst])
+        )
+        self._own = self._routes_of_endpoints()
+
+    def _routes(self, evs: Iterable[EvRow]) -> Routes:
+        return Routes(self._topology, self._flows, evs, self._control_bps)
+
+    def _routes_of_endpoints(self) -> Routes:
+        # What has left a single path for good is no backup.
+        kept = (item for item in self._evs.items() if item[1] or not self._single_path)
+        return self._routes((i, ev, active) for (i, ev), active in kept)
+
+    def now(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Attainable and ideal payload rate of each flow, in emulated bits/s."""
+        if self._single_path:
+            self._own = self._routes_of_endpoints()
+        impaired = self._in_force.impairment_at
+        even = self._own.rates_bps(impaired)
+        most = self._everywhere.most_rates_bps(impaired)
+        best = even if np.allclose(even, most) else self._everywhere.ideal_rates_bps(impaired)
+        return even * self._payload_share, best * self._payload_share

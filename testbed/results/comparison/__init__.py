@@ -1,0 +1,1 @@
+"""Comparison of runs: what is compared with what, and the rows of the table."""

@@ -1,0 +1,183 @@
+"""Cases in which measures misled once, with the figures that they have to show."""
+
+import pytest
+
+from testbed.files.topologies import load_topology
+from testbed.model.summary import FaultSummary, Summary
+from testbed.model.summary.metric import NEVER
+
+from .measuring import measured, writes
+
+pytestmark = pytest.mark.simulated
+
+
+def topology(name: str) -> object:
+    return load_topology(name)
+
+
+def rtts(fault: FaultSummary, name: str) -> float:
+    value = fault.values[f"{name}_rtt"]
+    assert value is not None
+    return value
+
+
+def trusted(summary: Summary) -> Summary:
+    assert (summary.verdict, summary.reasons) == ("trusted", ())
+    return summary
+
+
+def test_an_outage_of_a_flow_with_a_small_share_is_no_shorter_than_it_was() -> None:
+    """Four QPs of a NIC whose link is cut for 2 s: each is at a quarter of the rate."""
+    cut = {"kind": "cut", "target": "h0--p0_t0_0", "at": "2 s", "for": "2 s"}
+    summary = trusted(
+        measured(
+            writes(
+                topology("clos-1plane-roce"),
+                [("h0", "h4")],
+                [cut],
+                duration="7 s",
+                transport={"kind": "roce", "qps": 4},
+            )
+        )
+    )
+    (fault,) = summary.faults
+    outage = 2e6 / summary.base_rtt_us
+    assert all(rtts(fault, name) > outage for name in ("stall", "in_order_delay", "recovery"))
+    assert rtts(fault, "capacity_lost") == pytest.approx(outage, abs=0.2)
+    assert (fault.flows_lossy, fault.flows_noticed) == (4, 0)
+    assert fault.values["detection_ms"] == NEVER
+    assert fault.over_flows["stall_rtt"].flows == 4
+    assert "0 of 4 flows that lost packets noticed" in fault.concerned
+    assert {flow.name for flow in fault.flows} == {
+        "h0 -> h4",
+        *(f"h0 -> h4 #{i}" for i in (1, 2, 3)),
+    }
+
+
+def test_goodput_is_that_of_the_whole_run_and_of_the_time_in_force() -> None:
+    """Loss on all links between switches for most of a run: before it all was well."""
+    clos = topology("clos-4plane")
+    links = [
+        f"p{plane}_t0_{rack}--p{plane}_t1_{t1}"
+        for plane in range(4)
+        for rack in range(2)
+        for t1 in range(4)
+    ]
+    faults = [
+        {"kind": "loss", "target": link, "probability": 0.03, "at": "2 s", "for": "6 s"}
+        for link in links
+    ]
+    summary = trusted(measured(writes(clos, [("h0", "h4")], faults, duration="9 s")))
+    (flow,) = summary.flows
+    assert flow.before_fraction is not None
+    assert flow.run_fraction is not None
+    assert flow.before_fraction > 0.97
+    assert flow.run_fraction < 0.85
+    for fault in summary.faults:
+        assert fault.attainable_fraction is not None
+        assert fault.attainable_fraction < flow.run_fraction
+        assert rtts(fault, "recovery") > 6e6 / summary.base_rtt_us
+        assert rtts(fault, "deficit") > 5
+        assert fault.loss_share is not None
+        assert 0 < fault.loss_share <= 1
+
+
+def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
+    """Of eight planes with one T1 each three are dead: two hosts share five links."""
+    clos = {
+        "name": "one-t1",
+        "planes": 8,
+        "t0_per_plane": 2,
+        "t1_per_plane": 1,
+        "hosts_per_t0": 2,
+        "dilation": 10_000,
+    }
+    cuts = [
+        {"kind": "cut", "target": f"p{plane}_t0_0--p{plane}_t1_0", "at": "1 s", "for": "3 s"}
+        for plane in range(3)
+    ]
+    pairs = [("h0", "h2"), ("h1", "h3")]
+    summary = trusted(measured(writes(clos, pairs, cuts, duration="5 s")))
+    (first, second) = summary.flows
+    for fault in summary.faults:
+        assert fault.surviving_fraction == pytest.approx(5 / 8, rel=0.01)
+        assert fault.attainable_bps == pytest.approx(first.undamaged_bps * 5 / 8, rel=0.01)
+        together_bps = sum(flow.goodput_bps or 0.0 for flow in fault.flows)
+        assert together_bps <= 2 * (fault.attainable_bps or 0.0) * 1.01
+    assert first.undamaged_bps == pytest.approx(second.undamaged_bps)
+
+
+def test_the_worst_of_many_flows_does_not_hide_the_others() -> None:
+    """A ring of 64 hosts, eight racks, one T1 of one plane dead; some flows do not cross it."""
+    clos = {
+        "name": "clos-64host",
+        "planes": 2,
+        "t0_per_plane": 8,
+        "t1_per_plane": 4,
+        "hosts_per_t0": 8,
+        "dilation": 100_000,
+    }
+    pairs = [(f"h{i}", f"h{(i + 8) % 64}") for i in range(64)]
+    cut = {"kind": "blackhole", "target": "p0_t0_0--p0_t1_1", "at": "5 s", "for": "6 s"}
+    summary = trusted(measured(writes(clos, pairs, [cut], duration="14 s")))
+    (fault,) = summary.faults
+    assert len(summary.over_flows) > 0
+    goodput = summary.over_flows["goodput_run_bps"]
+    assert goodput.flows == 64
+    assert goodput.worst <= goodput.p99 <= goodput.median
+    assert goodput.worst_flow in {flow.name for flow in summary.flows}
+    assert 0 < fault.flows_lossy <= fault.flows_affected <= 16
+    recovered = fault.over_flows["recovery_rtt"]
+    values = [flow.values["recovery_rtt"] for flow in fault.flows if flow.affected]
+    assert recovered.flows == fault.flows_affected
+    assert recovered.never == values.count(NEVER)
+    assert recovered.worst == max(value for value in values if value is not None)
+    noticed = fault.over_flows["detection_rtt"]
+    assert noticed.flows == fault.flows_lossy
+    assert noticed.never == fault.flows_lossy - fault.flows_noticed
+    assert summary.messages is not None
+    assert summary.messages.messages == sum(f.latency.messages for f in summary.flows if f.latency)
+    assert summary.messages.median.ms <= summary.messages.p99.ms <= summary.messages.p999.ms
+
+
+def test_a_fault_from_the_start_on_leaves_the_goodput_of_the_run() -> None:
+    loss = {
+        "kind": "loss",
+        "target": "p0_t0_0--p0_t1_1",
+        "probability": 0.01,
+        "at": "0 s",
+        "for": "2 s",
+    }
+    clos = topology("clos-4plane")
+    summary = trusted(measured(writes(clos, [("h0", "h4")], [loss], duration="2 s")))
+    (flow,) = summary.flows
+    assert flow.goodput_before_bps is None
+    assert flow.before_fraction is None
+    assert flow.run_fraction is not None
+    assert flow.run_fraction > 0.9
+    verified_bps = summary.integrity.bytes_verified * 8 / 2
+    assert flow.goodput_run_bps == pytest.approx(verified_bps, rel=0.1)
+
+
+def test_a_fault_that_touches_no_flow_has_no_effect_to_show() -> None:
+    hole = {"kind": "blackhole", "target": "h2--p0_t0_0", "at": "1 s", "for": "500 ms"}
+    clos = topology("clos-4plane")
+    summary = trusted(measured(writes(clos, [("h0", "h4")], [hole], duration="2 s")))
+    (fault,) = summary.faults
+    shown = ("detection", "stall", "in_order_delay", "recovery", "deficit")
+    assert [fault.values[f"{name}_rtt"] for name in shown] == [None] * len(shown)
+    assert fault.concerned == "no flow had an active EV through it: 0 of 1 concerned"
+
+
+def test_what_is_lost_is_a_part_of_what_was_sent_in_the_same_time() -> None:
+    """A short fault: most of what it swallows was under way as it began."""
+    hole = {"kind": "blackhole", "target": "h0--p1_t0_0", "at": "1 s", "for": "5 ms"}
+    clos = topology("clos-4plane")
+    summary = trusted(measured(writes(clos, [("h0", "h4")], [hole], duration="2 s")))
+    (fault,) = summary.faults
+    assert fault.packets_lost > 0
+    assert fault.loss_share is not None
+    assert 0 < fault.loss_share <= 1
+    for flow in fault.flows:
+        assert flow.packets_lost <= flow.packets_sent
+        assert flow.packets_lost_after_detection <= flow.packets_sent_after_detection
