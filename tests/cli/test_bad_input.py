@@ -436,7 +436,7 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["run", "./none.yaml"], ["none.yaml: found no such file or directory, expected a YAML"]),
         (["run", "sub/"], ["sub: found a directory, expected a YAML file"]),
         (["run", "here"], ["for the file write ./here"]),
-        (["run"], ["Missing argument 'SCENARIO'"]),
+        (["run"], ["Missing argument 'SCENARIO...'"]),
         (["run", "link-failure", "--seed", "x"], ["--seed"]),
         (
             ["run", "link-failure", "--seed", "-1"],

@@ -46,4 +46,4 @@ def test_an_endpoint_that_is_killed_loses_nothing_but_its_own(testbed: CommandLi
     assert summary["integrity"]["bytes_unaccounted"] > 0
     (seen,) = summary["faults"]
     assert seen["proof"]["until_end"] == {"ended": True}
-    assert seen["recovery_rtt"] is None
+    assert seen["recovery_rtt"] == "never"

@@ -34,7 +34,7 @@ expect:
     bytes_lost: 0
     qps_in_error: {at_least: 3}
   flows:
-    attainable_fraction: {at_least: 0.1}
+    run_fraction: {at_least: 0.1}
 """
 
 

@@ -258,7 +258,7 @@ class Summary(MetricGroup):
     """Flows of which a message failed."""
 
     fairness = OptionalNumber()
-    """Jain's index of the flows' `attainable_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
+    """Jain's index of the flows' `run_fraction`, (Σx)² / (n Σx²): 1 if all have the same,
     1/n if one has everything. Null for a single flow."""
 
     duration_s = Number(SECONDS)

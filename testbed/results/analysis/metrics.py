@@ -59,15 +59,15 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
 class RunMetrics:
     """Computes the metrics of `Summary` and of `Integrity`."""
 
-    def __init__(self, data: RunData, attainable_fractions: Sequence[float]) -> None:
+    def __init__(self, data: RunData, run_fractions: Sequence[float]) -> None:
         """Take the run, and the share of the attainable rate that each flow reached."""
         self.duration_s = data.run.duration_s
         self.base_rtt_us = data.run.base_rtt_ns / 1e3
         self.base_rtt_real_us = self.base_rtt_us / data.topology.dilation
         self.qps_in_error = sum(bool(flow.errors) for flow in data.run.flows)
         # A single flow cannot be unfair to itself.
-        several = len(attainable_fractions) > 1 and any(attainable_fractions)
-        self.fairness = jain(attainable_fractions) if several else None
+        several = len(run_fractions) > 1 and any(run_fractions)
+        self.fairness = jain(run_fractions) if several else None
 
 
 def jain(shares: Sequence[float]) -> float:

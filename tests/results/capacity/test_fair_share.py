@@ -14,7 +14,6 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.transport import Mrc, Roce
-from testbed.model.units import parse_rate
 from testbed.results.capacity.fair_share import Loads, max_min_rates
 from testbed.results.capacity.ideal import ideal_rates
 from testbed.results.capacity.routes import Routes
@@ -86,13 +85,15 @@ def _solve(
 def random_case(seed: int) -> tuple[Routes, dict[str, Impairment], int]:
     """A fabric of up to 32 hosts, flows between some of them, and what is wrong with its links."""
     rng = random.Random(seed)
-    topology = Topology(
-        name="random",
-        planes=rng.choice([1, 2, 3, 4, 8]),
-        t0_per_plane=rng.randint(1, 4),
-        t1_per_plane=rng.randint(1, 4),
-        hosts_per_t0=rng.randint(2, 4),
-        fabric_rate=rng.choice([None, parse_rate("50 Gbit/s"), parse_rate("200 Gbit/s")]),
+    topology = Topology.model_validate(
+        {
+            "name": "random",
+            "planes": rng.choice([1, 2, 3, 4, 8]),
+            "t0_per_plane": rng.randint(1, 4),
+            "t1_per_plane": rng.randint(1, 4),
+            "hosts_per_t0": rng.randint(2, 4),
+            "fabric_rate": rng.choice([None, "50 Gbit/s", "200 Gbit/s"]),
+        }
     )
     hosts = [node.name for node in topology.hosts]
     pairs = [tuple(rng.sample(hosts, 2)) for _ in range(rng.randint(1, 8))]
