@@ -17,7 +17,6 @@ from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     NEVER,
     Arrival,
-    CompletionStatus,
     Datagram,
     EvChanged,
     Event,
@@ -133,9 +132,6 @@ class Traffic:
             region = slots.region(plan.receives)
             self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
-            if isinstance(qp, QueuePair):
-                for wr_id in range(qp.config.capabilities.immediates):
-                    qp.post_receive(wr_id)
         peer = nic_address(self._plan.scenario.topology, plan.peer).packed
         return Connection(plan, qp, peer, sender, checker)
 
@@ -178,11 +174,8 @@ class Traffic:
                 if sender.complete(completion) and self._begun:
                     self._program.completed(sender.flow, now_ns)
         if checker is not None:
-            for received in qp.poll_recv_cq():
-                if received.status is CompletionStatus.SUCCESS:
-                    self._program.received_immediate(checker.flow)
-                    if isinstance(qp, QueuePair):
-                        qp.post_receive(received.wr_id)
+            for _ in qp.poll_recv_cq():
+                self._program.received_immediate(checker.flow)
 
     def write_off(self, hosts: Collection[str]) -> None:
         """Wait no longer for messages to these hosts, whose endpoints have been killed."""
