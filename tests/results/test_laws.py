@@ -60,5 +60,5 @@ def test_a_recovery_is_not_shorter_than_the_outage(
 
 
 def test_capacity_lost_and_deficit_add_up(data: RunData, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0))
+    monkeypatch.setattr(fault_metrics, "shortfall", lambda *_: Shortfall(0.01, 0.0, 1e6))
     assert _breaks(_summary(data), SUM)

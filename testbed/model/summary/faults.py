@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field
 
+from testbed.model.summary.flows import flow_name
 from testbed.model.summary.metric import (
     Comparison,
     Count,
@@ -209,8 +210,8 @@ class FlowFault(FaultEffect):
 
     @property
     def name(self) -> str:
-        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
-        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
+        """As `flow_name` writes it."""
+        return flow_name(self.src, self.dst, self.lane)
 
 
 class FaultSummary(FaultEffect):

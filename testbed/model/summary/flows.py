@@ -26,6 +26,11 @@ MORE_THAN_SHARE = 0.005
 """A flow takes more than its share if it exceeds what is attainable by this."""
 
 
+def flow_name(src: str, dst: str, lane: int) -> str:
+    """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
+    return f"{src} -> {dst}{f' #{lane}' if lane else ''}"
+
+
 class Latency(MetricGroup):
     """Latency of a flow's messages, or of those of all flows: their completion times.
 
@@ -202,8 +207,8 @@ class FlowSummary(MetricGroup):
 
     @property
     def name(self) -> str:
-        """`h0 -> h4`; of further flows of these hosts `h0 -> h4 #1`."""
-        return f"{self.src} -> {self.dst}{f' #{self.lane}' if self.lane else ''}"
+        """As `flow_name` writes it."""
+        return flow_name(self.src, self.dst, self.lane)
 
 
 MAX_FLOWS = 8

@@ -77,10 +77,22 @@ class Shortfall:
     Attributes:
         capacity_lost_s: what the fabric no longer offered: undamaged less attainable.
         deficit_s: what the transport did not use of what was left: attainable less goodput.
+        undamaged_bps: that rate, of payload, in bits/s.
     """
 
     capacity_lost_s: float
     deficit_s: float
+    undamaged_bps: float
+
+    @property
+    def capacity_lost_bytes(self) -> int:
+        """The capacity lost in bytes of payload."""
+        return round(self.capacity_lost_s * self.undamaged_bps / 8)
+
+    @property
+    def deficit_bytes(self) -> int:
+        """The deficit in bytes of payload."""
+        return round(self.deficit_s * self.undamaged_bps / 8)
 
 
 def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) -> Shortfall:
@@ -89,10 +101,18 @@ def shortfall(flow: FlowTables, start: float, end: float, share: float = 1.0) ->
     allowed = flow.attainable.mean_bps(start, end) * (end - start)
     placed = flow.delivery.goodput_bps(start, end) * (end - start)
     if not undamaged_bps:
-        return Shortfall(0.0, 0.0)
+        return Shortfall(0.0, 0.0, 0.0)
     return Shortfall(
-        (end - start) - allowed / undamaged_bps, (allowed * share - placed) / undamaged_bps
+        capacity_lost_s=(end - start) - allowed / undamaged_bps,
+        deficit_s=(allowed * share - placed) / undamaged_bps,
+        undamaged_bps=undamaged_bps,
     )
+
+
+def fraction(delivery: Delivery, allowed: AttainableRate, start: float, end: float) -> float | None:
+    """Goodput over what was allowed between two times; None where nothing was."""
+    rate_bps = allowed.mean_bps(start, end)
+    return delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
 
 
 def window(data: RunData, fault: FaultRecord) -> Window | None:
@@ -185,9 +205,7 @@ class FaultMetrics:
         attainable = flow.attainable
         self.goodput_bps = flow.delivery.goodput_bps(start, end)
         self.attainable_bps = attainable.mean_bps(start, end)
-        self.attainable_fraction = (
-            self.goodput_bps / self.attainable_bps if self.attainable_bps else None
-        )
+        self.attainable_fraction = fraction(flow.delivery, attainable, start, end)
         self.surviving_fraction = attainable.at(start) / attainable.undamaged_bps
         self.packets_exposed = self._exposed.height
         self.packets_lost = lost.height
@@ -306,12 +324,12 @@ class FaultMetrics:
     @property
     def capacity_lost_bytes(self) -> int:
         """The same in bytes of payload."""
-        return round(self.capacity_lost * self.flow.attainable.undamaged_bps / 8)
+        return self._shortfall.capacity_lost_bytes
 
     @property
     def deficit_bytes(self) -> int:
         """The same in bytes of payload."""
-        return round(self.deficit * self.flow.attainable.undamaged_bps / 8)
+        return self._shortfall.deficit_bytes
 
     @property
     def deficit_baseline(self) -> float | None:

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from testbed.model.summary import EvSummary, FlowSummary, Latency
 from testbed.results.analysis.delivery import message_latencies, reordering
 from testbed.results.analysis.estimates import Percentiles
-from testbed.results.analysis.fault_metrics import FlowTables, run_end, shortfall
-from testbed.results.capacity.attainable import AttainableRate
+from testbed.results.analysis.fault_metrics import FlowTables, fraction, run_end, shortfall
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -37,20 +36,22 @@ class FlowMetrics:
         self.undamaged_bps = allowed.undamaged_bps
         fault_free = end > start
         self.goodput_before_bps = delivery.goodput_bps(start, end) if fault_free else None
-        self.before_fraction = self._fraction(start, end) if fault_free else None
+        self.before_fraction = fraction(delivery, allowed, start, end) if fault_free else None
         self.goodput_run_bps = delivery.goodput_bps(rtt_s, finish)
         self.ports_bps = self.flow.ports_bps
         self.ports_fraction = self.goodput_run_bps / self.ports_bps
         self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
-        self.run_fraction = self._fraction(rtt_s, finish)
-        self.ideal_fraction = self._fraction(rtt_s, finish, tables.ideal)
+        self.run_fraction = fraction(delivery, allowed, rtt_s, finish)
+        self.ideal_fraction = fraction(delivery, tables.ideal, rtt_s, finish)
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
-        self.healed_fraction = None if healed is None else self._fraction(healed, finish)
+        self.healed_fraction = (
+            None if healed is None else fraction(delivery, allowed, healed, finish)
+        )
         missing = shortfall(tables, rtt_s, finish)
         self.capacity_lost, self.deficit = missing.capacity_lost_s, missing.deficit_s
-        self.capacity_lost_bytes = round(missing.capacity_lost_s * self.undamaged_bps / 8)
-        self.deficit_bytes = round(missing.deficit_s * self.undamaged_bps / 8)
+        self.capacity_lost_bytes = missing.capacity_lost_bytes
+        self.deficit_bytes = missing.deficit_bytes
         delays = tables.in_order.delays(-np.inf, 0.0, finish, max(finish, data.run.duration_s))
         found = Percentiles(delays) if delays.size else None
         self.in_order_delay_p99 = found.p99 if found else None
@@ -61,13 +62,6 @@ class FlowMetrics:
         self.packets_spurious = tables.losses.filter("spurious").height
         self.packets_reordered = order.reordered
         self.reorder_depth_max = order.depth_max
-
-    def _fraction(
-        self, start: float, end: float, allowed: AttainableRate | None = None
-    ) -> float | None:
-        """Goodput over what was attainable between two times; None where nothing was."""
-        rate_bps = (allowed or self.tables.attainable).mean_bps(start, end)
-        return self.tables.delivery.goodput_bps(start, end) / rate_bps if rate_bps else None
 
     def _healed(self) -> float | None:
         """When the last fault had healed and the flow had time to come back, in seconds.

@@ -95,16 +95,16 @@ def attainable_rates(data: RunData) -> dict[int, Allowed]:
     changes.sort(key=lambda change: change[0])
 
     rates = _Rates(data, in_force, evs, single_path=moves.height > 0)
-    starts, found = [-np.inf], [rates.now()]
+    starts, steps = [-np.inf], [rates.now()]
     for t, simultaneous in groupby(changes, key=lambda change: change[0]):
         for _, change in simultaneous:
             change()
         starts.append(t)
-        found.append(rates.now())
+        steps.append(rates.now())
     return {
         flow.flow: Allowed(
             *(
-                AttainableRate(tuple(starts), tuple(float(step[kind][i]) for step in found))
+                AttainableRate(tuple(starts), tuple(float(step[kind][i]) for step in steps))
                 for kind in (0, 1)
             )
         )

@@ -59,13 +59,7 @@ class Routes:
         self._flows: Final = len(flows)
         self._ends: Final = [(flow.src, flow.dst) for flow in flows]
         self.capacities_bps: Final = np.array(
-            [
-                topology.t0_t1_rate / topology.dilation
-                if link.is_fabric
-                else topology.port_rate_bps
-                for link in topology.links.values()
-                for _ in link.directions
-            ],
+            [topology.rate_bps(link) for link in topology.links.values() for _ in link.directions],
             dtype=np.float64,
         )
         for host in {flow.src for flow in flows}:
