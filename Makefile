@@ -79,6 +79,15 @@ image: ## make the container image mrc-testbed with podman or docker (scripts/im
 test-image: ## run both commands in the container image, privileged, and once without privileges
 	@scripts/image.sh test
 
+# Where Wireshark looks for plugins of yours; without it here, where it does by default.
+PLUGINS = $(or $(shell tshark -G folders 2>/dev/null | sed -n 's/^Personal Lua Plugins:[[:space:]]*//p'),\
+	$(HOME)/.local/lib/wireshark/plugins)
+
+.PHONY: wireshark
+wireshark: ## have Wireshark and tshark dissect MRC: install tools/wireshark/mrc.lua for this user
+	@install -D -m 644 tools/wireshark/mrc.lua "$(PLUGINS)/mrc.lua"
+	@echo "installed $(PLUGINS)/mrc.lua"
+
 .PHONY: fast
 fast: setup ## build core, endpoint and simulated links as C (mypyc): less CPU per packet, all else the same
 	@$(OWNED) . -- .venv/bin/python scripts/fast.py

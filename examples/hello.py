@@ -9,6 +9,7 @@ with open_device() as device, meet(device, *sys.argv[1:]) as peer:
     cq = device.context.create_cq()
     qp = device.context.create_qp(cq)
     memory = device.context.reg_mr(bytearray(64))
+    qp.post_recv(0)
     remote = peer.connect([qp], memory)
     if peer.calls:
         qp.post_write_imm(1, b"hello over MRC", remote.va, remote.rkey, immediate=42)

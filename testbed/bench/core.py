@@ -50,8 +50,11 @@ def core(setting: Setting) -> list[Figure]:
 def packet_ns() -> dict[str, float]:
     """CPU time of each step, in ns per data packet."""
     sender, receiver = _queue_pair(0), _queue_pair(1)
-    demux = mrc.Demux(sender.config.local_address, sender.config.dscp)
+    demux, answering = (
+        mrc.Demux(qp.config.local_address, qp.config.dscp) for qp in (sender, receiver)
+    )
     demux.add(sender)
+    answering.add(receiver)
     payload = memoryview(bytes(MESSAGE_ROUNDS * ROUND * PAYLOAD_MTU))
     laps, before = _Laps(), 0
     for number in range(WARMING + ROUNDS):
@@ -75,7 +78,7 @@ def packet_ns() -> dict[str, float]:
             for sack in receiver.transmit(placed_ns, 0):
                 answer = demux.receive(sack.join(), mrc.Arrival(sack.ecn, sack.dscp, known_ns))
                 if answer is not None:  # to a probe of the path that SACKs take
-                    receiver.receive(mrc.decode(answer.datagram.join()), arrival)
+                    answering.receive(answer.datagram.join(), arrival)
             sender.events()
             sender.poll_cq()
     count = sender.counters.data_sent - before

@@ -46,6 +46,13 @@ CLAIMS = (
         _drawn(300),
     ),
     Claim(
+        "rules taken out of the code, which their tests notice",
+        "mutations",
+        10,
+        "tests/conformance/test_conformance.py",
+        {"TESTBED_SOAK": "1"},
+    ),
+    Claim(
         "packets damaged while every link corrupts 1%",
         "damaged",
         200,

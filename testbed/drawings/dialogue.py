@@ -14,7 +14,7 @@ from itertools import count
 from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.wire.codec import TRIMMED_BYTES
-from testbed.mrc.wire.packets import EndpointResponse, Nack, Sack, Write
+from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack, Write
 from testbed.mrc.wire.psn import unwrap_psn
 
 RTT_NS = 130_800_000
@@ -91,6 +91,9 @@ class _Dialogue:
         self._ties = count()
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._qps = tuple(self._open(side, packets * _MTU) for side in (REQUESTER, RESPONDER))
+        self._demuxes = tuple(mrc.Demux(address, _DSCP) for address in _ADDRESSES)
+        for demux, qp in zip(self._demuxes, self._qps, strict=True):
+            demux.add(qp)
         self._crossings: list[Crossing] = []
         self._changes: list[mrc.EvChanged] = []
         self._turn_ns = [0, 0]
@@ -109,7 +112,7 @@ class _Dialogue:
             base_rtt_ns=RTT_NS,
             cwnd=64 * _MTU,
             mtu=_MTU,
-            sack_packets=4,
+            sack_bytes=4 * 1024,
         )
         return mrc.QueuePair(config, memory)
 
@@ -158,12 +161,9 @@ class _Dialogue:
             heappush(self._agenda, (arrives_ns, next(self._ties), arrive))
 
     def _arrive(self, side: int, data: bytes, arrival: mrc.Arrival) -> None:
-        packet = mrc.decode(data, trimmed=arrival.dscp == _DSCP.trimmed)
-        if not isinstance(packet, mrc.EndpointRequest):
-            self._qps[side].receive(packet, arrival)
-            return
-        if packet.op is EndpointOp.EV_PROBE or self._qps[side].receive(packet, arrival):
-            self._launch(side, mrc.respond(packet, _DSCP), arrival.rx_ns)
+        answer = self._demuxes[side].receive(data, arrival)
+        if answer is not None:
+            self._launch(side, answer.datagram, arrival.rx_ns)
 
 
 def _summary(packet: mrc.Packet) -> str:
@@ -175,10 +175,14 @@ def _summary(packet: mrc.Packet) -> str:
             text = _sack_summary(packet)
         case Nack():
             text = f"NACK {packet.nack_psn} {NackReason(packet.reason).name}"
+        case Ack():
+            text = f"ACK {packet.psn}"
+        case ReliabilityProbe():
+            text = f"probe EV {packet.ev}"
         case mrc.EndpointRequest(op=EndpointOp.EV_PROBE):
             text = f"EV probe {packet.ev}"
         case EndpointResponse(op=EndpointOp.EV_PROBE):
-            text = f"EV {packet.reflected_ev} answers"
+            text = f"EV {packet.ev} answers"
         case _:
             text = type(packet).__name__
     return text

@@ -20,6 +20,7 @@ from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.mrc import MemoryRegion
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.verbs import Destination, VerbsQp
 
 PORT = 18515
@@ -80,18 +81,21 @@ class Rendezvous(Closeable):
 
         When this returns both ends are in RTS.
 
+        Each queue pair's end learns what the other can take (see `Capabilities`).
+
         Raises:
-            ValueError: the peer has another number of queue pairs.
+            ValueError: the peer has another number of queue pairs, or its capabilities are not a
+                message of this version.
         """
         parameters = {
             "address": self._device.context.port.address.hex(),
-            "qps": [[qp.local.qpn, qp.local.psn] for qp in qps],
+            "qps": [[qp.local.qpn, qp.local.psn, qp.local.capabilities.message()] for qp in qps],
             "memory": [region.va, region.rkey, len(region.buffer)],
         }
         peer = self.exchange(parameters)
         address = bytes.fromhex(peer["address"])
-        for qp, (qpn, psn) in zip(qps, peer["qps"], strict=True):
-            qp.connect(Destination(address, qpn, psn))
+        for qp, (qpn, psn, capabilities) in zip(qps, peer["qps"], strict=True):
+            qp.connect(Destination(address, qpn, psn, Capabilities.of_message(capabilities)))
         self.exchange({"state": "RTS"})
         return RemoteMemory(*peer["memory"])
 

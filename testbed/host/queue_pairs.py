@@ -16,6 +16,9 @@ from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.transport import Mrc, Roce
+from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.config import RecoveryProbe
+from testbed.mrc.wire.options import WireOptions
 from testbed.workloads.messages import Poster
 
 
@@ -76,9 +79,10 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
     """
     scenario = plan.scenario
     match scenario.transport:
-        case Mrc():
-            demux = mrc.Demux(nic_address(scenario.topology, plan.host).packed, mrc.DscpClasses())
-            return Stack(demux, partial(_open_mrc, plan, scenario.transport))
+        case Mrc() as transport:
+            address = nic_address(scenario.topology, plan.host).packed
+            demux = mrc.Demux(address, mrc.DscpClasses(), _wire_options(transport))
+            return Stack(demux, partial(_open_mrc, plan, transport))
         case Roce():
             return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
         case _:
@@ -104,6 +108,10 @@ def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
+def _wire_options(parameters: Mrc) -> WireOptions:
+    return WireOptions(parameters.udp_port, label_first=parameters.entropy == "label-port")
+
+
 def _open_mrc(
     plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: mrc.MemoryTable
 ) -> mrc.QueuePair:
@@ -122,7 +130,17 @@ def _open_mrc(
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.scenario.seed + qp.lane,
     )
-    config = replace(config, ecn_skip=parameters.ecn_skip, go_back=parameters.repair == "go-back")
+    capabilities = Capabilities(**parameters.capabilities.model_dump())
+    config = replace(
+        config,
+        ecn_skip=parameters.ecn_skip,
+        go_back=parameters.repair == "go-back",
+        capabilities=capabilities,
+        peer=capabilities,
+        nack_beyond=parameters.beyond_window == "nack",
+        recovery_probe=RecoveryProbe(parameters.recovery_probe),
+        wire=_wire_options(parameters),
+    )
     if parameters.congestion != "nscc":
         return mrc.QueuePair(config, memory)
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)

@@ -17,6 +17,7 @@ from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     NEVER,
     Arrival,
+    CompletionStatus,
     Datagram,
     EvChanged,
     Event,
@@ -132,6 +133,9 @@ class Traffic:
             region = slots.region(plan.receives)
             self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
+            if isinstance(qp, QueuePair):
+                for wr_id in range(qp.config.capabilities.immediates):
+                    qp.post_receive(wr_id)
         peer = nic_address(self._plan.scenario.topology, plan.peer).packed
         return Connection(plan, qp, peer, sender, checker)
 
@@ -174,8 +178,11 @@ class Traffic:
                 if sender.complete(completion) and self._begun:
                     self._program.completed(sender.flow, now_ns)
         if checker is not None:
-            for _ in qp.poll_recv_cq():
-                self._program.received_immediate(checker.flow)
+            for received in qp.poll_recv_cq():
+                if received.status is CompletionStatus.SUCCESS:
+                    self._program.received_immediate(checker.flow)
+                    if isinstance(qp, QueuePair):
+                        qp.post_receive(received.wr_id)
 
     def write_off(self, hosts: Collection[str]) -> None:
         """Wait no longer for messages to these hosts, whose endpoints have been killed."""

@@ -27,6 +27,23 @@ Qps = Annotated[
 ]
 
 
+class MrcCapabilities(Part):
+    """What each end of a queue pair can take, and tells the other when they connect."""
+
+    mpr: Annotated[int, Field(ge=1, le=255, strict=True)] = Field(
+        default=8, description="responder window in units of 128 packets"
+    )
+    dynamic_mpr: Annotated[bool, Field(strict=True)] = Field(
+        default=False, description="whether SACKs advertise the responder window"
+    )
+    immediates: Annotated[int, Field(ge=1, le=65535, strict=True)] = Field(
+        default=64, description="WRITEs with immediate at once"
+    )
+    trim_nack: Annotated[bool, Field(strict=True)] = Field(
+        default=True, description="whether a trimmed packet is answered by a NACK"
+    )
+
+
 class Mrc(Part):
     """Multipath Reliable Connection."""
 
@@ -62,6 +79,23 @@ class Mrc(Part):
         default="selective",
         description="selective: only lost packets are sent again; go-back: all packets after a "
         "lost one too",
+    )
+    capabilities: MrcCapabilities = MrcCapabilities()
+    udp_port: Literal[4791, 4971] = Field(
+        default=4791, description="UDP port to send to (sources disagree); both are accepted"
+    )
+    entropy: Literal["label-port", "port-label"] = Field(
+        default="label-port",
+        description="which half of an EV is first in SACK and NACK (sources disagree)",
+    )
+    beyond_window: Literal["nack", "silence"] = Field(
+        default="nack",
+        description="the answer to a packet above the responder window (sources disagree)",
+    )
+    recovery_probe: Literal["reliability", "ev"] = Field(
+        default="reliability",
+        description="what probes EVs out of use (sources disagree): reliability probes, which "
+        "travel like data, or EV probes, which travel like control packets",
     )
     qps: Qps = 1
 

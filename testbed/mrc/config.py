@@ -1,34 +1,49 @@
 """The configuration of a queue pair, and of the NIC that it belongs to."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.nscc import CcProfile
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
-    DEFAULT_MPR,
+    DEFAULT_SACK_BYTES,
     MAX_EXPONENTIAL_RETRIES,
     MAX_LINEAR_RETRIES,
-    MAX_MPR,
+    MPR_UNIT,
     TIMESTAMP_RTT_BITS,
     TIMESTAMP_SHIFT,
     DscpClasses,
 )
 from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 
 _MAX_24_BITS: Final = (1 << 24) - 1
 
 
+class RecoveryProbe(StrEnum):
+    """The packet that probes an EV which is condemned, or a backup. Sources disagree."""
+
+    RELIABILITY = "reliability"
+    """A reliability probe, in the class of data (two sources)."""
+
+    EV = "ev"
+    """An EV probe, in the control class (one source)."""
+
+
 @dataclass(frozen=True, slots=True)
 class QpConfig:
-    """The parameters of a queue pair. Both ends agree on `mtu`, `mpr` and the first PSNs.
+    """The parameters of a queue pair. Both ends agree on `mtu` and the first PSNs.
 
     Addresses are the inner IPv6 addresses, 16 bytes each. `mtu` (payload bytes per packet) and
-    `cwnd` (the fixed congestion window) are in bytes, `mpr` in units of 128 PSNs. A SACK is sent
-    for every `sack_packets` data packets or `sack_delay` base RTTs after the first unreported one.
-    At most `max_immediates` WRITEs with immediate are outstanding (MRC transport has such a bound
-    besides the one on packets; its value is not public).
+    `cwnd` (the fixed congestion window) are in bytes. `capabilities` is what this end takes, `peer`
+    what the other end does. A SACK is sent for every `sack_bytes` of payload, a packet counting at
+    least 1,024, or `sack_delay` base RTTs after the first unreported one. With `timestamps` each
+    WRITE has a TSETH.
+    `nack_beyond` says whether a packet above the responder window is answered by a NACK, or
+    dropped silently (sources disagree).
     Two of MRC's mechanisms can be switched off to measure their effect: without `ecn_skip` an ECN
     mark does not skip the EV; with `go_back` a loss causes all later packets in flight to be sent
     again.
@@ -50,9 +65,12 @@ class QpConfig:
     mtu: int = 4096
     first_psn: int = 0
     peer_first_psn: int = 0
-    mpr: int = DEFAULT_MPR
-    max_immediates: int = 64
-    sack_packets: int = 8
+    capabilities: Capabilities = field(default_factory=Capabilities)
+    peer: Capabilities = field(default_factory=Capabilities)
+    timestamps: bool = True
+    nack_beyond: bool = True
+    recovery_probe: RecoveryProbe = RecoveryProbe.RELIABILITY
+    sack_bytes: int = DEFAULT_SACK_BYTES
     sack_delay: float = 1 / 16
     ecn_skip: bool = True
     go_back: bool = False
@@ -61,11 +79,32 @@ class QpConfig:
     exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
     seed: int = 0
     dscp: DscpClasses = field(default_factory=DscpClasses)
+    wire: WireOptions = DEFAULT_OPTIONS
 
     @property
     def timestamp_shift(self) -> int:
         """The power of two of ns that is the unit of timestamps."""
         return max(TIMESTAMP_SHIFT, (self.base_rtt_ns - 1).bit_length() - TIMESTAMP_RTT_BITS)
+
+    @property
+    def own_unit(self) -> bool:
+        """Whether the unit of timestamps is not the wire's 128 ns: the field `tsr`."""
+        return self.timestamp_shift != TIMESTAMP_SHIFT
+
+    @property
+    def dynamic_mpr(self) -> bool:
+        """Whether both ends can change the responder window in SACKs."""
+        return self.capabilities.dynamic_mpr and self.peer.dynamic_mpr
+
+    @property
+    def trim_nack(self) -> bool:
+        """Whether this end answers a trimmed packet by a NACK: both ends can."""
+        return self.capabilities.trim_nack and self.peer.trim_nack
+
+    @property
+    def window_packets(self) -> int:
+        """The responder window of this end, in packets."""
+        return self.capabilities.mpr * MPR_UNIT
 
     def __post_init__(self) -> None:
         """Refuse values that do not fit the wire or cannot work."""
@@ -74,7 +113,6 @@ class QpConfig:
             ("peer_qpn", self.peer_qpn, 0, _MAX_24_BITS),
             ("first_psn", self.first_psn, 0, _MAX_24_BITS),
             ("peer_first_psn", self.peer_first_psn, 0, _MAX_24_BITS),
-            ("mpr", self.mpr, 1, MAX_MPR),
             ("linear_retries", self.linear_retries, 0, MAX_LINEAR_RETRIES),
             ("exponential_retries", self.exponential_retries, 0, MAX_EXPONENTIAL_RETRIES),
         ):
@@ -84,10 +122,8 @@ class QpConfig:
             raise ValueError("an IPv6 address has 16 bytes")
         if self.mtu < 1 or self.cwnd < self.mtu:
             raise ValueError("the window must hold at least one packet of at least one byte")
-        if self.sack_packets < 1 or self.sack_delay < 0:
-            raise ValueError("sack_packets must be at least 1 and sack_delay not negative")
-        if self.max_immediates < 1:
-            raise ValueError(f"max_immediates must be at least 1, not {self.max_immediates}")
+        if self.sack_bytes < 1 or self.sack_delay < 0:
+            raise ValueError("sack_bytes must be at least 1 and sack_delay not negative")
         if self.tail_probes < 1:
             raise ValueError(f"tail_probes must be at least 1, not {self.tail_probes}")
 

@@ -16,7 +16,9 @@ HOP_LIMIT: Final = 64
 """The IPv6 hop limit, outer and inner, with which a packet leaves its host. Ours."""
 
 ROCE_UDP_PORT: Final = 4791
-"""UDP destination port (IBTA A17). One description of MRC has 4971: taken as a typing error."""
+OTHER_UDP_PORT: Final = 4971
+"""UDP destination ports. 4791 is RoCEv2's (IBTA A17), 4971 is what OCP MRC 1.0 prints (three
+sources quote it). Both are accepted; which is sent is an option."""
 
 ENDPOINT_QPN: Final = 2
 """The queue pair that answers endpoint requests (OCP MRC 1.0)."""
@@ -24,10 +26,14 @@ ENDPOINT_QPN: Final = 2
 FIRST_QPN: Final = 16
 """The first number of a queue pair; lower ones are reserved, like `ENDPOINT_QPN`. Ours."""
 
-EV_PORT_SHIFT: Final = 16
-EV_LABEL_MASK: Final = (1 << EV_PORT_SHIFT) - 1
-"""The halves of an EV: the upper one is the UDP source port; the lower one, which selects the path,
-is in the flow label. Sources disagree on the order."""
+EV_LABEL_SHIFT: Final = 16
+EV_PORT_MASK: Final = (1 << EV_LABEL_SHIFT) - 1
+"""The halves of an EV: the upper one, which selects the path, is in the flow label; the lower one
+is the UDP source port. Sources disagree on the order, which only SACK and NACK show: see
+`WireOptions`."""
+
+FIRST_PORT_BIT: Final = 0
+"""The bit of a port status mask that is the first port's. One example of a source looks like it."""
 
 DEFAULT_PKEY: Final = 0xFFFF
 """The default partition (IBTA)."""
@@ -55,8 +61,14 @@ MAX_EXPONENTIAL_RETRIES: Final = 25
 """The most of each (OCP MRC API); 25 exponential retries mean that a QP never fails."""
 
 DEFAULT_LINEAR_RETRIES: Final = 7
-DEFAULT_EXPONENTIAL_RETRIES: Final = 4
+DEFAULT_EXPONENTIAL_RETRIES: Final = 7
 """Ours: the API's example is 7 and 25, by which no queue pair would ever fail."""
+
+DEFAULT_SACK_BYTES: Final = 32 * 1024
+"""Bytes of payload after which a SACK is sent. Configuration: UEC has 16 KiB, one source 4 KiB."""
+
+SACK_LEAST_BYTES: Final = 1024
+"""What a packet counts at least in `DEFAULT_SACK_BYTES` (one source; UEC's ACK_Gen_Min_Pkt_Add)."""
 
 SACK_BITMAP_BITS: Final = 64
 """Bits of the bitmap of a SACK, one for each PSN (OCP MRC 1.0)."""
@@ -65,30 +77,16 @@ RCVD_BYTES_UNIT: Final = 256
 """Bytes in one unit of `rcvd_bytes` in CC_STATE (OCP MRC 1.0)."""
 
 TIMESTAMP_SHIFT: Final = 7
-"""The unit of `tx_timestamp` is 2^7 = 128 ns (OCP MRC 1.0) ..."""
+"""The unit of `tx_timestamp` is 2^7 = 128 ns where `tsr` is 0 (OCP MRC 1.0) ..."""
 
 TIMESTAMP_RTT_BITS: Final = 11
 """... or the least doubling of it in which a base RTT has at most 2^11 units, so that its 16 bits
-wrap after 32 base RTTs or more: 128 ns at full speed, 65.5 us where an RTT takes 131 ms. Ours to
-choose; the peer only echoes it."""
+wrap after 32 base RTTs or more: 128 ns at full speed, 65.5 us where an RTT takes 131 ms. Then `tsr`
+is 1: the unit is the sender's own. The peer only echoes it."""
 
 IPV6_BYTES: Final = 40
-UDP_BYTES: Final = 8
-BTH_BYTES: Final = 12
-METH_BYTES: Final = 4
-TSETH_BYTES: Final = 4
-RETH_BYTES: Final = 16
-IMMDT_BYTES: Final = 4
 ICRC_BYTES: Final = 4
-"""Bytes of each header (IPv6, UDP, BTH, RETH, ImmDt, iCRC: IBTA A17; METH, TSETH: OCP MRC 1.0)."""
-
-BASE_BYTES: Final = IPV6_BYTES + UDP_BYTES + BTH_BYTES
-"""The headers that every inner packet begins with."""
-
-FLAG_ACK_REQUEST: Final = 0x80
-FLAG_RETRANSMITTED: Final = 0x20
-FLAG_TIMESTAMP: Final = 0x10
-"""Flags in byte 8 of the BTH (OCP MRC 1.0, two descriptions agree)."""
+"""Bytes of the inner IPv6 header and of the iCRC. Headers are declared in `wire/headers.py`."""
 
 ECT0: Final = 0b10
 ECN_CE: Final = 0b11
@@ -116,7 +114,15 @@ AETH_NO_CREDITS: Final = 0x1F
 """Syndrome of an ACK whose sender does not count credits (IBTA, table of AETH syndromes)."""
 
 AETH_ACK_MASK: Final = 0xE0
-"""These bits of the syndrome are zero in an ACK; others make it a NAK (IBTA)."""
+"""These bits of the syndrome are zero in an ACK (IBTA)."""
+
+
+class NakCode(IntEnum):
+    """Why a WRITE failed at the responder: the syndrome of a NAK (IBTA)."""
+
+    INVALID_REQUEST = 0x61
+    REMOTE_ACCESS_ERROR = 0x62
+    REMOTE_OPERATION_ERROR = 0x63
 
 
 class EvMark(IntEnum):

@@ -25,9 +25,16 @@ class Counters:
     out_of_bounds: int = 0
     invalid_request: int = 0
     implausible: int = 0
+    nak_of_completed: int = 0
+    excess_immediates: int = 0
+    no_receive: int = 0
     trimmed_received: int = 0
+    trims_unanswered: int = 0
     sacks_sent: int = 0
     nacks_sent: int = 0
+    acks_sent: int = 0
+    naks_sent: int = 0
+    acks_missed: int = 0
     not_a_peer: int = 0
     misdirected: int = 0
     wrong_state: int = 0
@@ -47,6 +54,7 @@ REFUSALS: Final = (
     "out_of_bounds",
     "invalid_request",
     "implausible",
+    "nak_of_completed",
 )
 """The counters of packets that were not acted on. The peer's retransmissions are duplicates too.
 

@@ -10,32 +10,53 @@ from typing import Final
 
 from testbed.mrc.constants import DscpClasses, EndpointOp
 from testbed.mrc.counters import REFUSALS
+from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.datagram import Arrival, Outbound
-from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, EndpointRequest
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.packets import (
+    Buffer,
+    DecodeError,
+    DecodeReason,
+    EndpointRequest,
+    EndpointResponse,
+)
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"
 _MISDIRECTED: Final = "misdirected"
-_REASONS: Final = (*(reason.name.lower() for reason in DecodeReason), _UNKNOWN_QP, *REFUSALS)
+_UNKNOWN_REQUEST: Final = "unknown_request"
+_REASONS: Final = (
+    *(reason.name.lower() for reason in DecodeReason),
+    _UNKNOWN_QP,
+    _UNKNOWN_REQUEST,
+    *REFUSALS,
+)
 
 
 class Demux:
-    """The queue pairs of one endpoint, looked up by the fields of a packet."""
+    """The queue pairs of one endpoint, looked up by the fields of a packet.
 
-    def __init__(self, address: bytes, dscp: DscpClasses) -> None:
+    Attributes:
+        endpoint: what these queue pairs share.
+    """
+
+    def __init__(
+        self, address: bytes, dscp: DscpClasses, options: WireOptions = DEFAULT_OPTIONS
+    ) -> None:
         """Begin without queue pairs, at a NIC address; `dscp` identifies trimmed packets."""
+        self.endpoint = Endpoint()
+        self._options = options
         self._address = address
         self._dscp = dscp
         self._trimmed = (dscp.trimmed, dscp.trimmed_lasthop)
         self._by_qpn: dict[int, QueuePair] = {}
-        self._by_peer: dict[tuple[bytes, int], QueuePair] = {}
         self._peers: Counter[bytes] = Counter()
         self._dropped: Counter[str] = Counter(dict.fromkeys(_REASONS, 0))
 
     def add(self, qp: QueuePair) -> None:
-        """Add a queue pair.
+        """Add a queue pair: it shares the endpoint from now on.
 
         Raises:
             ValueError: its number is taken.
@@ -44,7 +65,7 @@ class Demux:
         if config.qpn in self._by_qpn:
             raise ValueError(f"there is a queue pair {config.qpn} already")
         self._by_qpn[config.qpn] = qp
-        self._by_peer[config.peer_address, config.peer_qpn] = qp
+        qp.join(self.endpoint)
         self._peers[config.peer_address] += 1
 
     def remove(self, qp: QueuePair) -> None:
@@ -55,7 +76,6 @@ class Demux:
         """
         config = qp.config
         del self._by_qpn[config.qpn]
-        del self._by_peer[config.peer_address, config.peer_qpn]
         self._peers -= Counter((config.peer_address,))
         self._dropped.update(qp.counters.refusals())
 
@@ -65,12 +85,19 @@ class Demux:
         The queue pair keeps no view of `data`.
         """
         try:
-            packet = decode(data, trimmed=arrival.dscp in self._trimmed)
+            packet = decode(
+                data,
+                trimmed=arrival.dscp in self._trimmed,
+                label_first=self._options.label_first,
+            )
         except DecodeError as error:
             self._dropped[error.reason.name.lower()] += 1
             return None
         if isinstance(packet, EndpointRequest):
             return self._request(packet, arrival)
+        if isinstance(packet, EndpointResponse):
+            self._response(packet, arrival)
+            return None
         qp = self._by_qpn.get(packet.qpn)
         if qp is None:
             self._dropped[_UNKNOWN_QP] += 1
@@ -79,20 +106,25 @@ class Demux:
         return None
 
     def _request(self, request: EndpointRequest, arrival: Arrival) -> Outbound | None:
-        if request.source not in self._peers:
-            self._dropped[_NOT_A_PEER] += 1
-            return None
-        if request.destination != self._address:
-            self._dropped[_MISDIRECTED] += 1
+        if not self._is_from_peer(request):
             return None
         if request.op is EndpointOp.PORT_STATUS_UPDATE:
-            qp = self._by_peer.get((request.source, request.requester_qpn))
-            if qp is None:
-                self._dropped[_UNKNOWN_QP] += 1
-                return None
-            if not qp.receive(request, arrival):
-                return None
-        return Outbound(request.source, respond(request, self._dscp))
+            self.endpoint.update_ports(request, arrival.rx_ns)
+        return Outbound(request.source, respond(request, self._dscp, self._options))
+
+    def _response(self, response: EndpointResponse, arrival: Arrival) -> None:
+        if self._is_from_peer(response) and not self.endpoint.respond(response, arrival.rx_ns):
+            self._dropped[_UNKNOWN_REQUEST] += 1
+
+    def _is_from_peer(self, packet: EndpointRequest | EndpointResponse) -> bool:
+        """Whether a packet comes from a peer to this NIC; counts the reason if not."""
+        if packet.source not in self._peers:
+            self._dropped[_NOT_A_PEER] += 1
+        elif packet.destination != self._address:
+            self._dropped[_MISDIRECTED] += 1
+        else:
+            return True
+        return False
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason: here and by the queue pairs."""

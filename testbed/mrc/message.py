@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from testbed.mrc.constants import NakCode
 from testbed.mrc.memory import View
 
 _VA_END: Final = 1 << 64
@@ -18,7 +19,16 @@ class CompletionStatus(Enum):
     RETRY_EXCEEDED = "transport retry counter exceeded"
     REMOTE_ACCESS_ERROR = "remote access error"
     REMOTE_INVALID_REQUEST = "remote invalid request error"
+    REMOTE_OPERATION_ERROR = "remote operation error"
     FLUSHED = "work request flushed"
+
+
+STATUS_OF_NAK: Final = {
+    NakCode.INVALID_REQUEST: CompletionStatus.REMOTE_INVALID_REQUEST,
+    NakCode.REMOTE_ACCESS_ERROR: CompletionStatus.REMOTE_ACCESS_ERROR,
+    NakCode.REMOTE_OPERATION_ERROR: CompletionStatus.REMOTE_OPERATION_ERROR,
+}
+"""How a WRITE ends that the peer answers by a NAK (IBTA)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +43,28 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class ReceiveCompletion:
-    """A WRITE with immediate has arrived, as have all WRITEs before it.
+    """A posted receive has been consumed: by a WRITE with immediate, or flushed.
 
-    `message` counts the peer's messages from 0, `immediate` has 32 bits, `length` is in bytes.
+    The WRITE has arrived, as have all WRITEs before it. `message` counts the peer's messages from
+    0, `immediate` has 32 bits, `length` is in bytes; they are 0 where the receive was flushed.
+    `wr_id` is that of the receive.
     """
 
     message: int
     immediate: int
     length: int
+    wr_id: int = 0
+    status: CompletionStatus = CompletionStatus.SUCCESS
 
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """A posted WRITE on its way. `last_seq` is known once its last packet has been sent."""
+    """A posted WRITE on its way.
+
+    `first_seq` and `last_seq` are known once its first and its last packet have been sent.
+
+    `number` counts messages, `immediates` the WRITEs with immediate before this one.
+    """
 
     number: int
     wr_id: int
@@ -53,8 +72,10 @@ class Message:
     va: int
     rkey: int
     immediate: int | None = None
+    immediates: int = 0
     length: int = field(init=False)
     offset: int = 0
+    first_seq: int = -1
     last_seq: int = -1
 
     def __post_init__(self) -> None:

@@ -1,89 +1,106 @@
-"""Port status of one queue pair: which planes its NIC and the peer's NIC can use.
+"""Port status between two NICs: which planes both of them can use.
 
 When a port loses its carrier, the EVs of its plane leave the rotation at once, and the peer gets a
 port status update so that it avoids the plane too. (The MRC paper, section 2, has a bitmap of port
-states. Here it is the endpoint operation PORT_STATUS_UPDATE of OCP MRC 1.0, with bit p set while
-port p is down; sources disagree on where the bitmap travels and do not give its polarity.) The
-update is repeated each RTT until it is answered. Its 16-bit id counts up, so that an older update
-that arrives late is ignored.
+states. Here it is the endpoint operation PORT_STATUS_UPDATE of OCP MRC 1.0, with the state of all
+ports in one mask, 1 for one that is reachable; it holds for every queue pair with that peer.) The
+update is repeated each RTT until it is answered. An older update that arrives after a newer one is
+recognized by its timestamp, and ignored.
 """
 
 from typing import Final
 
-from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import NEVER
+from testbed.mrc.constants import FIRST_PORT_BIT, NEVER
 
 PORTS: Final = 32
 """Bits of a port status update's mask (OCP MRC 1.0)."""
 
-_ID_MASK: Final = 0xFFFF
-_ID_HALF: Final = 1 << 15
+_ALL: Final = (1 << PORTS) - 1
 
+_TIMESTAMP_MASK: Final = 0xFFFF
+_TIMESTAMP_HALF: Final = 1 << 15
 
-def _planes(mask: int) -> frozenset[int]:
-    return frozenset(port for port in range(PORTS) if mask >> port & 1)
+_RECENT_RTTS: Final = 8
+"""For so many base RTTs a timestamp tells which of two updates is older; it wraps after 32. Ours.
+"""
 
 
 class PortStatus:
-    """The ports that are down at either end. Times in ns."""
+    """The ports that are down at either end. Times in ns.
 
-    def __init__(self, rtt: RttEstimator) -> None:
-        self._rtt = rtt
+    Attributes:
+        version: counts changes, so that each queue pair sees which it has acted on.
+    """
+
+    def __init__(self, base_rtt_ns: int) -> None:
+        self._recent_ns = _RECENT_RTTS * base_rtt_ns
         self._local = 0
         self._peer = 0
-        self._update_id = 0
-        self._peer_update_id: int | None = None
+        self._updates = 0
+        self._answered = 0
+        self._newest: tuple[int, int] | None = None
         self._send_at_ns = NEVER
+        self.version = 0
 
     @property
     def mask(self) -> int:
-        """The bitmap sent to the peer: bit p is set while port p is down."""
-        return self._local
+        """The mask to send to the peer: the ports that are reachable."""
+        return _ALL & ~self._local
 
     @property
     def down(self) -> frozenset[int]:
         """The planes that cannot be used, because their port is down here or at the peer."""
-        return _planes(self._local | self._peer)
+        down = (self._local | self._peer) >> FIRST_PORT_BIT
+        return frozenset(port for port in range(PORTS) if down >> port & 1)
 
-    def set_local(self, plane: int, *, down: bool, now_ns: int) -> bool:
-        """Set the state of the own port of `plane`; returns whether it changed.
+    def set_local(self, plane: int, *, down: bool, now_ns: int) -> None:
+        """Set the state of the own port of `plane`.
 
         Raises:
             ValueError: there is no such port.
         """
         if not 0 <= plane < PORTS:
             raise ValueError(f"ports are numbered 0 to {PORTS - 1}, not {plane}")
-        mask = self._local | 1 << plane if down else self._local & ~(1 << plane)
-        if mask == self._local:
-            return False
-        self._local = mask
-        self._update_id = (self._update_id + 1) & _ID_MASK
-        self._send_at_ns = now_ns
-        return True
+        bit = 1 << plane + FIRST_PORT_BIT
+        mask = self._local | bit if down else self._local & ~bit
+        if mask != self._local:
+            self._local = mask
+            self.version += 1
+            self._updates += 1
+            self._send_at_ns = now_ns
 
-    def set_peer(self, mask: int, update_id: int) -> bool:
-        """Take in a port status update of the peer; returns whether a state changed."""
-        last = self._peer_update_id
-        if last is not None and not 0 < (update_id - last) & _ID_MASK < _ID_HALF:
-            return False
-        self._peer_update_id = update_id
-        changed = mask != self._peer
-        self._peer = mask
-        return changed
+    def set_peer(self, mask: int, timestamp: int | None, now_ns: int) -> None:
+        """Take in an update of the peer.
+
+        Args:
+            mask: the ports that it can reach.
+            timestamp: when it was sent, 16 bits of the peer's clock; None if that is unknown.
+            now_ns: the time.
+        """
+        if self._newest is not None and timestamp is not None:
+            newest, at_ns = self._newest
+            older = (timestamp - newest) & _TIMESTAMP_MASK >= _TIMESTAMP_HALF
+            if older and now_ns - at_ns <= self._recent_ns:
+                return
+        self._newest = None if timestamp is None else (timestamp, now_ns)
+        down = _ALL & ~mask
+        if down != self._peer:
+            self._peer = down
+            self.version += 1
 
     @property
     def deadline_ns(self) -> int:
         """When `due_update` has something to send, or `NEVER`."""
         return self._send_at_ns
 
-    def due_update(self, now_ns: int) -> int | None:
-        """Return the id of the update to send now, if any."""
+    def due_update(self, now_ns: int, timeout_ns: int) -> int | None:
+        """Return the number of the update to send now, if any; repeat it after `timeout_ns`."""
         if now_ns < self._send_at_ns:
             return None
-        self._send_at_ns = now_ns + self._rtt.timeout_ns
-        return self._update_id
+        self._send_at_ns = now_ns + timeout_ns
+        return self._updates
 
-    def answered(self, update_id: int) -> None:
+    def answered(self, number: int) -> None:
         """Take in the answer to an update; stop repeating if it is the latest."""
-        if update_id == self._update_id:
+        if number == self._updates:
             self._send_at_ns = NEVER

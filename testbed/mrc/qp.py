@@ -11,20 +11,21 @@ from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.nscc import PENALTY_UNIT
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import CongestionControl, FixedWindow
-from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, EndpointOp
+from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses
 from testbed.mrc.counters import Counters
+from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import Event, QpSample
 from testbed.mrc.memory import MemoryTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion, check_write
-from testbed.mrc.ports import PortStatus
 from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.datagram import Arrival, Datagram
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
 from testbed.mrc.wire.packets import (
     Ack,
     Control,
@@ -39,12 +40,14 @@ from testbed.mrc.wire.packets import (
 )
 
 
-def _seal(packet: Control, dscp: int) -> Datagram:
-    header, trailer = encode(packet, dscp)
+def _seal(packet: Control, dscp: int, options: WireOptions) -> Datagram:
+    header, trailer = encode(packet, dscp, options)
     return Datagram(packet.ev, dscp, header, b"", trailer)
 
 
-def respond(request: EndpointRequest, dscp: DscpClasses) -> Datagram:
+def respond(
+    request: EndpointRequest, dscp: DscpClasses, options: WireOptions = DEFAULT_OPTIONS
+) -> Datagram:
     """Answer an endpoint request (QPN 2) on the EV that it came on, in the control class."""
     response = EndpointResponse(
         request.destination,
@@ -52,11 +55,9 @@ def respond(request: EndpointRequest, dscp: DscpClasses) -> Datagram:
         request.ev,
         request.op,
         request.request_id,
-        request.requester_qpn,
-        request.port_mask,
-        request.ev,
+        request.tx_timestamp,
     )
-    return _seal(response, dscp.control)
+    return _seal(response, dscp.control, options)
 
 
 class QueuePair:
@@ -76,6 +77,7 @@ class QueuePair:
         self.config = config
         self.congestion = congestion if congestion is not None else FixedWindow(config.cwnd)
         self._memory = memory
+        self._endpoint = Endpoint()
         self._state = state
         self._running = takes_arrivals(state)
         self._begin()
@@ -87,7 +89,6 @@ class QueuePair:
         self._events: list[Event] = []
         rng = Random(config.seed)  # noqa: S311 - repeatable, not secret
         self._engine = EvEngine(config.ev_profile, self.rtt, rng, self._events)
-        self._ports = PortStatus(self.rtt)
         self._reverse = ReversePaths(self._engine, self.rtt, rng)
         self._requester = Requester(
             config,
@@ -97,11 +98,16 @@ class QueuePair:
             self._events,
             self.counters,
             self._reverse,
-            self._ports,
+            self._endpoint,
         )
         self._responder = Responder(
             config, self._memory, self._events, self.counters, self._reverse
         )
+
+    def join(self, endpoint: Endpoint) -> None:
+        """Share the endpoint of a NIC with its other queue pairs; a demultiplexer does it."""
+        self._endpoint = endpoint
+        self._requester.requests.join(endpoint)
 
     @property
     def state(self) -> QpState:
@@ -121,6 +127,7 @@ class QueuePair:
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if state is QpState.ERROR:
             self._requester.fail(CompletionStatus.FLUSHED)
+            self._responder.delivery.flush()
         elif state is QpState.RESET:
             self.congestion.reset()
             self._begin()
@@ -151,16 +158,27 @@ class QueuePair:
         check_write(payload, remote_va, rkey, immediate)
         self._requester.queue.post(wr_id, payload, remote_va, rkey, immediate)
 
+    def post_receive(self, wr_id: int) -> None:
+        """Post a receive: a WRITE with immediate of the peer consumes one, oldest first.
+
+        MRC has no RNR: where none is posted, the WRITE fails, and the peer's queue pair with it. In
+        state ERROR the receive completes as flushed.
+
+        Raises:
+            QpStateError: the QP is in RESET.
+        """
+        if self._state is QpState.RESET:
+            raise QpStateError("no receive can be posted to a queue pair in RESET")
+        self._responder.delivery.post_receive(wr_id, flushed=self.failed)
+
     def receive(self, packet: Packet, arrival: Arrival) -> bool:
         """Take in a packet addressed to this QP (`packet.qpn`), received at `arrival.rx_ns`.
 
         Returns whether it was accepted: it is from the peer, for this NIC, and the QP is in a state
-        that takes arrivals. A PORT_STATUS_UPDATE goes to the QP of the requesting peer
-        (`packet.requester_qpn`); if accepted, the caller answers it by `respond`; otherwise it
-        stays unanswered, so that the peer repeats it.
+        that takes arrivals.
 
         Raises:
-            ValueError: an EV probe, which `respond` answers.
+            TypeError: an endpoint's request or response, which `Demux` handles.
         """
         if not self._accepts(packet):
             return False
@@ -173,20 +191,16 @@ class QueuePair:
             self._requester.on_ack(packet, now_ns)
         elif isinstance(packet, Nack):
             self._requester.on_nack(packet, now_ns)
-        elif isinstance(packet, EndpointResponse):
-            self._requester.on_response(packet, now_ns)
         elif isinstance(packet, ReliabilityProbe):
-            self._responder.on_probe(packet)
+            self._responder.on_probe(packet, ecn=arrival.ecn == ECN_CE)
         elif isinstance(packet, TrimmedWrite):
             self._responder.on_trimmed(
                 packet,
                 last_hop=arrival.dscp == self.config.dscp.trimmed_lasthop,
                 now_ns=now_ns,
             )
-        elif packet.op is EndpointOp.PORT_STATUS_UPDATE:
-            self._on_peer_ports(packet, now_ns)
         else:
-            raise ValueError("endpoint requests are answered by respond(), not by a queue pair")
+            raise TypeError("what is for the endpoint is not for a queue pair")
         return True
 
     def _accepts(self, packet: Packet) -> bool:
@@ -210,10 +224,12 @@ class QueuePair:
         if not self._running or self._requester.failed:
             return []
         self._requester.on_time(now_ns)
-        control = self.config.dscp.control
+        dscp, options = self.config.dscp, self.config.wire
         datagrams: list[Datagram] = []
         for waiting in (self._responder.transmit(now_ns), self._requester.requests.packets):
-            datagrams += [_seal(packet, control) for packet in waiting]
+            for packet in waiting:
+                probes = isinstance(packet, ReliabilityProbe)
+                datagrams.append(_seal(packet, dscp.trimmable if probes else dscp.control, options))
             waiting.clear()
         datagrams += self._requester.transmit(now_ns, limit)
         return datagrams
@@ -233,8 +249,10 @@ class QueuePair:
         return self._requester.queue.take_completions()
 
     def poll_recv_cq(self) -> list[ReceiveCompletion]:
-        """Return the peer's WRITEs with immediate that completed here since the last call."""
-        return self._responder.take_receive_completions()
+        """Return the receives that completed since the last call, in order."""
+        if self.failed:
+            self._responder.delivery.flush()
+        return self._responder.delivery.take_completions()
 
     def events(self) -> list[Event]:
         """Return the events since the last call, for observers."""
@@ -263,9 +281,11 @@ class QueuePair:
         advertised dynamically.)
 
         Raises:
-            ValueError: not 1 to 255. The window cannot be closed: the SACK that opens it again
-                could be lost.
+            ValueError: the two ends have not agreed on dynamic MPR; or it is not 1 to 255 (the
+                window cannot be closed: the SACK that opens it again could be lost).
         """
+        if not self.config.dynamic_mpr:
+            raise ValueError("the ends of this queue pair have not agreed on dynamic MPR")
         if not 1 <= mpr <= MAX_MPR:
             raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {mpr}")
         self._responder.set_mpr(mpr)
@@ -305,14 +325,8 @@ class QueuePair:
         Raises:
             ValueError: ports are numbered 0 to 31.
         """
-        if self._ports.set_local(plane, down=not up, now_ns=now_ns):
-            self._requester.ports_changed(now_ns)
-
-    def _on_peer_ports(self, update: EndpointRequest, now_ns: int) -> None:
-        if update.requester_qpn != self.config.peer_qpn:
-            self.counters.not_a_peer += 1
-        elif self._ports.set_peer(update.port_mask, update.request_id):
-            self._requester.ports_changed(now_ns)
+        self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
+        self._requester.heed_ports(now_ns)
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""

@@ -1,69 +1,181 @@
-"""The control packets of a requester: EV probes, reliability probes and port status updates."""
+"""The requests of a requester to its peer: probes of EVs and of the tail, port status updates."""
 
 from collections import deque
+from functools import partial
 from typing import Final
 
-from testbed.mrc.config import QpConfig
+from testbed.mrc.config import QpConfig, RecoveryProbe
+from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import EndpointOp
 from testbed.mrc.counters import Counters
+from testbed.mrc.endpoint import Answered, Endpoint
+from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.ev import Ev
+from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.packets import EndpointRequest, ReliabilityProbe
-from testbed.mrc.wire.psn import wrap_psn
 
-_PROBE_ID_MASK: Final = 0xFFFF
+_ID_MASK: Final = 0xFFFF
 """A SACK returns the id of a reliability probe in 16 bits."""
+
+_MAX_PROBES: Final = 1024
+"""So many reliability probes of EVs are remembered; answers to older ones are useless. Ours."""
 
 
 class RequestQueue:
-    """What a requester asks of its peer, until it is sent.
+    """What a requester asks of its peer, until it is sent. Times in ns.
 
     Attributes:
         packets: the queue; the caller of `transmit` pops what it sends.
     """
 
-    def __init__(self, config: QpConfig, counters: Counters) -> None:
-        self._config = config
-        self._counters = counters
-        self._tail_probes: dict[int, tuple[int, int]] = {}
-        self.packets: deque[ReliabilityProbe | EndpointRequest] = deque()
-
-    def probe_ev(self, ev_value: int, probe_id: int) -> None:
-        """Probe an EV."""
-        self._counters.ev_probes += 1
-        self._request(ev_value, EndpointOp.EV_PROBE, probe_id, 0)
-
-    def update_ports(self, ev_value: int, update_id: int, mask: int) -> None:
-        """Send the peer the mask of the own ports that are down."""
-        self._request(ev_value, EndpointOp.PORT_STATUS_UPDATE, update_id, mask)
-
-    def _request(self, ev_value: int, op: EndpointOp, request_id: int, mask: int) -> None:
-        config = self._config
-        source, destination = config.local_address, config.peer_address
-        self.packets.append(
-            EndpointRequest(source, destination, ev_value, op, request_id, config.qpn, mask)
-        )
-
-    def probe_tail(
-        self, ev_value: int, order: int, next_seq: int, timestamp: int, now_ns: int
+    def __init__(
+        self,
+        config: QpConfig,
+        engine: EvEngine,
+        rtt: RttEstimator,
+        reverse: ReversePaths,
+        counters: Counters,
+        endpoint: Endpoint,
     ) -> None:
-        """Send a reliability probe, the `order`-th packet that the queue pair sends."""
-        config = self._config
-        probe_id = order & _PROBE_ID_MASK
-        if len(self._tail_probes) > config.tail_probes:
+        self._config = config
+        self._engine = engine
+        self._rtt = rtt
+        self._reverse = reverse
+        self._counters = counters
+        self._shift = config.timestamp_shift
+        self._own_unit = config.own_unit
+        self._tail_probes: dict[int, tuple[int, int]] = {}
+        self._ev_probes: dict[int, int] = {}
+        self.packets: deque[ReliabilityProbe | EndpointRequest] = deque()
+        self.join(endpoint)
+
+    def join(self, endpoint: Endpoint) -> None:
+        """Share the endpoint of the NIC with its other queue pairs."""
+        self._endpoint = endpoint
+        self._ports = endpoint.ports(self._config.peer_address, self._config.base_rtt_ns)
+        self._ports_version = 0
+
+    # Ports
+
+    def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
+        """Note a change of the own port of `plane`; the peer is told.
+
+        Raises:
+            ValueError: there is no such port.
+        """
+        self._ports.set_local(plane, down=not up, now_ns=now_ns)
+
+    def heed_ports(self, now_ns: int) -> list[int]:
+        """Have the engine act on changed ports, own or peer's; return the EVs that lost theirs."""
+        if self._ports_version == self._ports.version:
+            return []
+        self._ports_version = self._ports.version
+        return self._engine.set_down(self._ports.down, now_ns)
+
+    def _update_ports(self, now_ns: int) -> None:
+        """Send the peer the state of the own ports, for all queue pairs with it."""
+        ports = self._ports
+        number = ports.due_update(now_ns, self._rtt.timeout_ns)
+        ev = self._engine.pick_for_probe(now_ns)
+        if number is not None and ev is not None:
+            self._ask(
+                ev.value,
+                EndpointOp.PORT_STATUS_UPDATE,
+                ports.mask,
+                now_ns,
+                lambda _: ports.answered(number),
+            )
+
+    # Time
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `on_time` has something to do, or `NEVER`; 0 if something waits to be sent."""
+        if self.packets or self._ports_version != self._ports.version:
+            return 0
+        return min(self._engine.deadline_ns, self._reverse.deadline_ns, self._ports.deadline_ns)
+
+    def on_time(self, now_ns: int, *, outbound: bool) -> None:
+        """Queue the probes and updates that are due; `outbound`: data is in flight."""
+        for ev_value, probe_id in self._engine.due_probes(now_ns):
+            self._counters.ev_probes += 1
+            if self._config.recovery_probe is RecoveryProbe.RELIABILITY:
+                self._ev_probes[probe_id] = ev_value
+                if len(self._ev_probes) > _MAX_PROBES:
+                    del self._ev_probes[next(iter(self._ev_probes))]
+                self._probe(ev_value, probe_id, now_ns)
+            else:
+                answered = partial(self._engine.probe_answered, ev_value, probe_id)
+                self._ask(ev_value, EndpointOp.EV_PROBE, 0, now_ns, answered)
+        reverse = self._reverse.due_probe(now_ns, outbound=outbound)
+        if reverse is not None:
+            self._counters.ev_probes += 1
+            answered = partial(self._reverse.probe_answered, *reverse)
+            self._ask(reverse[0], EndpointOp.EV_PROBE, 0, now_ns, answered)
+        if now_ns >= self._ports.deadline_ns:
+            self._update_ports(now_ns)
+
+    # Reliability probes
+
+    def probe_tail(self, order: int, avoid: Ev | None, now_ns: int) -> bool:
+        """Send a reliability probe, the `order`-th packet of the queue pair.
+
+        Returns whether some EV may carry it; one of another path than `avoid` is preferred.
+        """
+        ev = self._engine.pick_for_probe(now_ns, avoid)
+        if ev is None:
+            return False
+        probe_id = self._engine.take_probe_id()
+        if len(self._tail_probes) > self._config.tail_probes:
             self._tail_probes.clear()
         self._tail_probes[probe_id] = order, now_ns
         self._counters.tail_probes += 1
+        self._probe(ev.value, probe_id, now_ns)
+        return True
+
+    def probe_answered(self, probe_id: int, now_ns: int) -> tuple[int, int] | None:
+        """Take in the answer to a reliability probe.
+
+        Returns the order of a probe of the tail, and when it was sent; None for others.
+        """
+        probe_id &= _ID_MASK
+        ev_value = self._ev_probes.pop(probe_id, None)
+        if ev_value is not None:
+            self._engine.probe_answered(ev_value, probe_id, now_ns)
+            return None
+        return self._tail_probes.pop(probe_id, None)
+
+    def _probe(self, ev_value: int, probe_id: int, now_ns: int) -> None:
+        config = self._config
         self.packets.append(
             ReliabilityProbe(
                 config.local_address,
                 config.peer_address,
                 ev_value,
                 config.peer_qpn,
-                wrap_psn(next_seq),
+                config.qpn & 0xFFFF,
                 probe_id,
-                timestamp,
+                self._timestamp(now_ns),
+                self._own_unit,
             )
         )
 
-    def tail_probe_answered(self, probe_id: int) -> tuple[int, int] | None:
-        """Return the order of a reliability probe and when it was sent; None if unknown."""
-        return self._tail_probes.pop(probe_id & _PROBE_ID_MASK, None)
+    def _ask(
+        self, ev_value: int, op: EndpointOp, mask: int, now_ns: int, answered: Answered
+    ) -> None:
+        config = self._config
+        self.packets.append(
+            EndpointRequest(
+                config.local_address,
+                config.peer_address,
+                ev_value,
+                op,
+                self._endpoint.ask(config.peer_address, op, answered),
+                mask,
+                self._timestamp(now_ns),
+                self._own_unit,
+            )
+        )
+
+    def _timestamp(self, now_ns: int) -> int:
+        return now_ns >> self._shift & 0xFFFF

@@ -1,16 +1,22 @@
-"""The requester half of a queue pair: sprays data packets over EVs and repairs losses."""
+"""The requester half of a queue pair: sprays data packets over EVs and repairs losses.
+
+There are two layers (OCP MRC 1.0, four sources). SACKs and NACKs are about packets: they free them,
+clock the window and judge paths. Transport ACKs are about messages: they complete them, in order;
+a NAK fails one, and the queue pair with it.
+"""
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import CongestionControl
-from testbed.mrc.constants import MPR_UNIT, NEVER, EndpointOp, EvMark, NackReason
+from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.counters import Counters
+from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Lost, Spurious
-from testbed.mrc.message import CompletionStatus, Message
-from testbed.mrc.ports import PortStatus
+from testbed.mrc.message import STATUS_OF_NAK, CompletionStatus, Message
+from testbed.mrc.recovery.ack_wait import AckWait
 from testbed.mrc.recovery.loss import LossDetector, LossReason
 from testbed.mrc.recovery.retry import Remedy, RetryTimer
 from testbed.mrc.recovery.scoreboard import Scoreboard
@@ -19,8 +25,8 @@ from testbed.mrc.recovery.spurious import LossMemory
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
 from testbed.mrc.wire.datagram import Datagram
-from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Sack
-from testbed.mrc.wire.packing import pack
+from testbed.mrc.wire.packets import Ack, Nack, Sack
+from testbed.mrc.wire.packing import Stamps
 from testbed.mrc.wire.psn import unwrap_psn
 
 
@@ -42,7 +48,7 @@ class Requester:
         events: list[Event],
         counters: Counters,
         reverse: ReversePaths,
-        ports: PortStatus,
+        endpoint: Endpoint,
     ) -> None:
         self._config = config
         self._engine = engine
@@ -51,7 +57,6 @@ class Requester:
         self._events = events
         self._counters = counters
         self._reverse = reverse
-        self._ports = ports
         self._detector = LossDetector(rtt)
         self._retry = RetryTimer(
             rtt,
@@ -59,14 +64,15 @@ class Requester:
             linear_retries=config.linear_retries,
             exponential_retries=config.exponential_retries,
         )
-        self._timestamp_shift = config.timestamp_shift
+        self._stamps = Stamps(config)
         self._scoreboard = Scoreboard(config.first_psn)
-        self._window = config.mpr * MPR_UNIT
+        self._window = config.peer.mpr * MPR_UNIT
         self._losses = LossMemory()
-        self.queue = SendQueue(config.mtu, config.max_immediates)
+        self.queue = SendQueue(config.mtu, config.peer.immediates)
+        self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
         self.flight = 0
-        self.requests = RequestQueue(config, counters)
+        self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
         self._stuck = False
         self._probing = False
 
@@ -89,7 +95,8 @@ class Requester:
         """Take in a SACK: the packets that arrived, the mark on an EV, window and penalty.
 
         The bitmap of a SACK that a newer one has overtaken is used, its window and penalty are not.
-        A SACK that acknowledges what was never sent is counted and ignored.
+        A SACK that acknowledges what was never sent is counted and ignored. No SACK completes a
+        message: a transport ACK does.
         """
         self._counters.sacks_received += 1
         if self.failed:
@@ -97,42 +104,61 @@ class Requester:
         scoreboard = self._scoreboard
         oldest = scoreboard.oldest_seq
         cack = unwrap_psn(sack.cack_psn, oldest - 1)
-        if cack >= scoreboard.next_seq:
+        start = cack + sack.sack_offset
+        if max(cack, start + sack.bitmap.bit_length() - 1) >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
         if cack >= oldest - 1:  # not overtaken by a newer one
-            if sack.mpr:
+            if sack.mpr and self._config.dynamic_mpr:
                 self._window = sack.mpr * MPR_UNIT
-            self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
-        acked = scoreboard.acknowledged(cack, cack + sack.sack_offset, sack.bitmap)
+            if sack.cc_type == 0:
+                self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
+        acked = scoreboard.acknowledged(cack, start, sack.bitmap)
         if sack.probe_reply:
-            self._on_probe_reply(sack, now_ns)
+            probe = self.requests.probe_answered(sack.ack_psn_offset, now_ns)
+            if probe is not None:
+                self._detector.probe_answered(*probe, now_ns)
+                self._retry.answered(now_ns)
         else:
             self._check_spurious(cack + sack.ack_psn_offset, sack, now_ns)
+        self._on_mark(sack, now_ns)
+        if acked:
+            self._on_acked(acked, cack, sack, now_ns)
+
+    def _on_mark(self, sack: Sack, now_ns: int) -> None:
         if sack.mark is EvMark.SKIP_ONCE and self._config.ecn_skip:
             self._engine.skip(sack.reflected_ev, "ECN", now_ns)
         elif sack.mark is EvMark.ALWAYS_SKIP:
             self._engine.report_loss(sack.reflected_ev, "peer asks to skip it", now_ns)
-        if acked:
-            self._on_acked(acked, cack, sack, now_ns)
 
     def on_ack(self, ack: Ack, now_ns: int) -> None:
-        """Take in a transport ACK: all packets up to its PSN have arrived.
+        """Take in a transport ACK: it completes the messages that end at its PSN or before.
 
-        It names no EV, so it completes messages and clocks the window, but measures no path. No
-        source says when MRC's responder sends one; ours sends SACKs, which carry more.
+        Its packets have arrived, whether SACKs say so or not. It names no EV, so it measures no
+        path. A NAK completes the messages before the one of its PSN, and fails that one.
         """
         scoreboard = self._scoreboard
-        cack = unwrap_psn(ack.psn, scoreboard.oldest_seq - 1)
-        if cack >= scoreboard.next_seq:
+        seq = unwrap_psn(ack.psn, scoreboard.oldest_seq - 1)
+        if seq >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
-        acked = scoreboard.acknowledged(cack, cack + 1, 0)
-        if acked and not self.failed:
-            self._on_acked(acked, cack, None, now_ns)
+        if self.failed:
+            return
+        if ack.error is not None:
+            self._on_nak(seq, STATUS_OF_NAK[ack.error])
+            return
+        acked = scoreboard.acknowledged(seq, seq + 1, 0)
+        if acked:
+            self._on_acked(acked, seq, None, now_ns)
+        self._ack_wait.acknowledged(seq, now_ns)
 
-    def _timestamp(self, sent_ns: int) -> int:
-        return sent_ns >> self._timestamp_shift & 0xFFFF
+    def _on_nak(self, seq: int, status: CompletionStatus) -> None:
+        message = self.queue.containing(seq)
+        if message is None:
+            self._counters.nak_of_completed += 1
+            return
+        self.queue.acknowledged(message.first_seq)
+        self.fail(status, message)
 
     def _on_acked(
         self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int
@@ -154,7 +180,7 @@ class Requester:
             if (
                 sack is not None
                 and transmission.seq == trigger
-                and self._timestamp(transmission.sent_ns) == sack.tx_timestamp
+                and self._stamps.answers(sack, transmission)
             ):
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
@@ -168,23 +194,12 @@ class Requester:
         self._retry.restart(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
         self._congestion.on_sack(acked_bytes, fabric_ns, ecn=ecn, now_ns=now_ns)
-        self.queue.acknowledged(self._scoreboard.oldest_seq)
-
-    def _on_probe_reply(self, sack: Sack, now_ns: int) -> None:
-        probe = self.requests.tail_probe_answered(sack.ack_psn_offset)
-        if probe is not None:
-            order, sent_ns = probe
-            self._detector.probe_answered(order, sent_ns, now_ns)
-            self._retry.answered(now_ns)
+        self._ack_wait.update(now_ns)
 
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
         """Check whether the packet that triggered this SACK had been taken for lost."""
         lost = self._losses.get(seq)
-        if (
-            lost is not None
-            and lost.ev.value == sack.reflected_ev
-            and self._timestamp(lost.sent_ns) == sack.tx_timestamp
-        ):
+        if lost is not None and self._stamps.answers(sack, lost):
             self._retract_loss(lost, now_ns)
 
     def _retract_loss(self, lost: Transmission, now_ns: int) -> None:
@@ -197,9 +212,10 @@ class Requester:
         self._engine.retract_loss(ev.value, now_ns)
 
     def on_nack(self, nack: Nack, now_ns: int) -> None:
-        """Take in a NACK: repeat the packet at once, or fail if the peer's memory refused it.
+        """Take in a NACK: repeat the packet at once, or fail on an unexpected event at the peer.
 
-        The timestamp identifies the transmission that it answers; a NACK of another one is ignored.
+        EV and timestamp identify the transmission that it answers (without timestamps: the time); a
+        NACK of another one is ignored.
         A trim is congestion: the EV is skipped once, except for a trim at the last hop, which all
         EVs share (MRC paper, section 2). A lack of resources says nothing about the path.
         """
@@ -213,18 +229,21 @@ class Requester:
             self.failed
             or transmission is None
             or transmission.done
-            or self._timestamp(transmission.sent_ns) != nack.tx_timestamp
+            or not self._stamps.refuses(
+                nack, transmission, too_early=self._detector.too_early(transmission, now_ns)
+            )
         ):
             return
         if nack.reason is NackReason.UNEXP_EVENT:
-            self.fail(CompletionStatus.REMOTE_ACCESS_ERROR, transmission.message)
+            self.fail(CompletionStatus.REMOTE_OPERATION_ERROR, transmission.message)
             return
         trimmed = nack.reason in (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
         if trimmed:
             self._counters.trimmed_nacks += 1
             self._retry.restart(now_ns)
-        else:
-            self._retry.answered(now_ns)
+        elif not self._retry.refused(now_ns):
+            self.fail(CompletionStatus.RETRY_EXCEEDED)
+            return
         transmission.done = True
         self._repeat(transmission)
         if nack.reason is NackReason.TRIMMED:
@@ -233,18 +252,9 @@ class Requester:
             self._detector.met_incast(now_ns)
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
-    def on_response(self, response: EndpointResponse, now_ns: int) -> None:
-        """Take in the answer to an EV probe or to a port status update."""
-        ev_value, request_id = response.reflected_ev, response.request_id
-        if response.op is EndpointOp.EV_PROBE:
-            self._reverse.probe_answered(ev_value, request_id, now_ns)
-            self._engine.probe_answered(ev_value, request_id, now_ns)
-        else:
-            self._ports.answered(request_id)
-
-    def ports_changed(self, now_ns: int) -> None:
-        """Act on a changed port, own or peer's: packets in flight on its plane are judged early."""
-        for ev_value in self._engine.set_down(self._ports.down, now_ns):
+    def heed_ports(self, now_ns: int) -> None:
+        """Act on changed ports: packets in flight on a lost plane are judged early."""
+        for ev_value in self.requests.heed_ports(now_ns):
             self._detector.fell_silent(ev_value)
 
     # Time
@@ -252,13 +262,11 @@ class Requester:
     @property
     def deadline_ns(self) -> int:
         """When `transmit` has something to do: 0 for now, `NEVER` if it waits for an arrival."""
-        deadline_ns = min(
-            self._engine.deadline_ns, self._reverse.deadline_ns, self._ports.deadline_ns
-        )
         if self.failed:
             return NEVER
-        if self.requests.packets or self._may_send():
+        if self._ack_wait.due or self._may_send():
             return 0
+        deadline_ns = min(self.requests.deadline_ns, self._ack_wait.deadline_ns)
         if self._scoreboard.unacked or self._retry.starving:
             detector = self._detector
             deadline_ns = min(
@@ -283,7 +291,7 @@ class Requester:
         lost = scoreboard.to_repeat()
         if lost is not None:
             return lost.length
-        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window - 1:
+        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window:
             return None
         return self.queue.next_length()
 
@@ -291,6 +299,7 @@ class Requester:
         """Do what is due: take packets for lost, act on silence, send probes."""
         if self.failed:
             return
+        self.heed_ports(now_ns)
         detector = self._detector
         if self._scoreboard.unacked or self._retry.starving:
             for transmission, reason in detector.lost(now_ns):
@@ -300,16 +309,10 @@ class Requester:
         if self.queue.has_more and not self._probing:
             self._probing = True
             self._engine.start(now_ns)
-        for ev_value, probe_id in self._engine.due_probes(now_ns):
-            self.requests.probe_ev(ev_value, probe_id)
-        reverse = self._reverse.due_probe(now_ns, outbound=bool(self._scoreboard.unacked))
-        if reverse is not None:
-            self.requests.probe_ev(*reverse)
-        update_id = self._ports.due_update(now_ns)
-        if update_id is not None:
-            ev = self._engine.pick_for_probe(now_ns)
-            if ev is not None:
-                self.requests.update_ports(ev.value, update_id, self._ports.mask)
+        if now_ns >= self._ack_wait.deadline_ns and not self._ack_wait.expire(now_ns):
+            self.fail(CompletionStatus.RETRY_EXCEEDED)
+            return
+        self.requests.on_time(now_ns, outbound=bool(self._scoreboard.unacked))
         self._stuck = False
 
     def _act_on_silence(self, now_ns: int) -> None:
@@ -321,17 +324,9 @@ class Requester:
             for transmission in self._detector.lose_all():
                 self._lose(transmission, LossReason.TIMEOUT, now_ns)
         else:
-            self._probe_tail(now_ns)
-
-    def _probe_tail(self, now_ns: int) -> None:
-        oldest = self._detector.oldest()
-        ev = self._engine.pick_for_probe(now_ns, oldest.ev if oldest is not None else None)
-        if ev is None:
-            return
-        self.requests.probe_tail(
-            ev.value, self._order, self._scoreboard.next_seq, self._timestamp(now_ns), now_ns
-        )
-        self._order += 1
+            oldest = self._detector.oldest()
+            avoid = oldest.ev if oldest is not None else None
+            self._order += self.requests.probe_tail(self._order, avoid, now_ns)
 
     def _lose(self, transmission: Transmission, reason: LossReason, now_ns: int) -> None:
         """Take a transmission, marked done, for lost."""
@@ -353,18 +348,21 @@ class Requester:
         scoreboard = self._scoreboard
         scoreboard.repeat(transmission)
         if self._config.go_back:
-            for behind in scoreboard.unacked.values():
-                if behind.seq > transmission.seq and not behind.done:
-                    behind.done = True
-                    self.flight -= behind.length
-                    scoreboard.repeat(behind)
+            self.flight -= scoreboard.go_back(transmission.seq)
 
     # Sending
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` data packets: retransmissions, oldest first, then new ones."""
-        config, scoreboard = self._config, self._scoreboard
+        scoreboard = self._scoreboard
+        small = self._congestion.window < self._config.sack_bytes
         datagrams: list[Datagram] = []
+        if self._ack_wait.due and limit:
+            again = self._ack_wait.repetition(self._order, now_ns)
+            if again is not None:
+                self._order += 1
+                self._counters.acks_missed += 1
+                datagrams.append(self._stamps.pack(again, ack_request=True))
         while len(datagrams) < limit and self._may_send():
             previous = scoreboard.to_repeat()
             ev = self._engine.pick(now_ns, previous.ev if previous is not None else None)
@@ -375,7 +373,7 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            datagrams.append(pack(config, transmission, self._timestamp(now_ns), is_last))
+            datagrams.append(self._stamps.pack(transmission, ack_request=is_last or small))
         return datagrams
 
     def _send(self, ev: Ev, previous: Transmission | None, now_ns: int) -> Transmission:

@@ -1,27 +1,31 @@
 """The responder half of a queue pair: places WRITEs in any order and reports them in SACKs."""
 
 from collections import deque
-from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
+    ICRC_BYTES,
     MPR_UNIT,
     NEVER,
     RCVD_BYTES_UNIT,
     SACK_BITMAP_BITS,
+    SACK_LEAST_BYTES,
     EvMark,
     NackReason,
+    NakCode,
     Opcode,
 )
 from testbed.mrc.counters import Counters
+from testbed.mrc.delivery import Delivery
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.events import Event, MessageDelivered, Placed
+from testbed.mrc.events import Event, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
-from testbed.mrc.message import ReceiveCompletion
+from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.datagram import new
-from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
-from testbed.mrc.wire.psn import unwrap_msn, unwrap_psn, wrap_psn
+from testbed.mrc.wire.headers import IMMDT, TSETH
+from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1
@@ -31,6 +35,9 @@ _RCVD_BYTES_MASK: Final = (1 << 24) - 1
 _EARLY_PERIOD: Final = 3
 """Every third SACK is sent one packet early. If each were sent after 8 packets, then with 2, 4 or 8
 planes a packet of the same plane would always trigger it, and only its delay would be measured."""
+
+_BEHIND: Final = (1 << 23) - 1
+"""A PSN that is further behind the next expected one is from nowhere (OCP MRC 1.0, one source)."""
 
 _SWEEP_PERIOD: Final = 2
 """Every second time, a SACK of the sweep is sent too (see `Responder._report`)."""
@@ -43,19 +50,31 @@ class _Trigger(NamedTuple):
     ev: int
     tx_timestamp: int
     mark: EvMark
+    retransmitted: bool = False
+
+
+def nominal_bytes(packet: Write) -> int:
+    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers."""
+    size = len(packet.payload)
+    nominal = WRITE_HEADER_BYTES + size + (-size & 3) + ICRC_BYTES
+    if packet.tx_timestamp is None:
+        nominal -= TSETH.size
+    return nominal if packet.immediate is None else nominal + IMMDT.size
 
 
 class Responder:
     """Receives what the peer's requester sends.
 
-    A packet above the window [cack + 1, cack + MPR) is dropped silently: a requester that keeps to
-    the window sends none. (Sources disagree on whether to NACK it.) A packet below the window, or a
-    repeated one, is acknowledged at once, since the peer seems not to know that it arrived. When
-    the window shrinks, packets that it once allowed are still accepted: they may be on their way.
+    A packet above the window, from cack + 1 to cack + MPR, is answered by a NACK or dropped
+    silently, as the configuration says. A packet below the window, or a repeated one, is
+    acknowledged at once, since the peer seems not to know that it arrived. When the window shrinks,
+    packets that it once allowed are still accepted: they may be on their way.
 
-    A WRITE that memory refuses, or whose lengths are inconsistent (IBTA: first and middle packets
-    are full, the length of the message fits the opcode), is answered by a NACK with UNEXP_EVENT:
-    MRC's reason for a remote access error is not public.
+    A WRITE that cannot be carried out counts as received, and its operation is answered by a NAK
+    once all before it has arrived: one that memory refuses; one whose lengths are inconsistent
+    (IBTA: first and middle packets are full, the length of the message fits the opcode); an
+    immediate beyond the agreed number, or for which no receive is posted. Nothing completes after
+    it.
     """
 
     def __init__(
@@ -72,16 +91,16 @@ class Responder:
         self._counters = counters
         self._reverse = reverse
         self._cack = config.peer_first_psn - 1
-        self._mpr = config.mpr
-        self._edge = self._cack + config.mpr * MPR_UNIT
+        self._mpr = config.capabilities.mpr
+        self._edge = self._cack + config.window_packets
         self._received = 0  # bit i: cack + 1 + i has been placed
-        self._ends: list[tuple[int, int, int, int, int, int | None]] = []
-        self._receive_completions: list[ReceiveCompletion] = []
-        self._delivered = 0
+        self.delivery = Delivery(config, events, counters)
+        self._answered_ev = 0
         self._rcvd_bytes = 0
         self._unsacked: list[int] = []
         self._unreported = 0
-        self._packets_until_sack = config.sack_packets
+        self._early_bytes = max(config.mtu, SACK_LEAST_BYTES)
+        self._bytes_until_sack = config.sack_bytes
         self._since_early = 0
         self._newest: _Trigger | None = None
         self._triggers: list[_Trigger] = []
@@ -89,14 +108,14 @@ class Responder:
         self._sack_delay_ns = int(config.sack_delay * config.base_rtt_ns)
         self._sweep = 0
         self._sacks = 0
-        self._outbox: deque[Sack | Nack] = deque()
+        self._outbox: deque[Sack | Nack | Ack] = deque()
         self.window_penalty = 0
         self.restore_cwnd = False
 
     @property
     def deadline_ns(self) -> int:
         """When `transmit` has something to send: 0 for now, `NEVER` for not yet."""
-        if self._outbox or self._triggers:
+        if self._outbox or self._triggers or self.delivery.ack_due:
             return 0
         return self._deadline_ns
 
@@ -109,50 +128,30 @@ class Responder:
         counters = self._counters
         counters.data_received += 1
         self._reverse.data_arrived(now_ns)
-        cack = self._cack
-        seq = unwrap_psn(packet.psn, cack + 1)
-        position = seq - cack - 1
-        if seq >= self._edge:
-            counters.out_of_window += 1
+        seq = unwrap_psn(packet.psn, self._cack + 1)
+        position = seq - self._cack - 1
+        if seq > self._edge or position < -_BEHIND:
+            self._refuse_beyond(packet, seq, now_ns)
             return
         if position < 0 or self._received >> position & 1:
             size = 0
             counters.duplicates += 1
+            if position < 0:
+                self.delivery.ack_due = True
         else:
-            payload = packet.payload
-            size = len(payload)
-            if not self._lengths_fit(packet, size):
-                counters.invalid_request += 1
-                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
-                return
-            try:
-                self._memory.place(packet.rkey, packet.va, payload)
-            except AccessError as error:
-                if isinstance(error, RkeyError):
-                    counters.unknown_rkey += 1
-                else:
-                    counters.out_of_bounds += 1
-                self._nack(packet, NackReason.UNEXP_EVENT, now_ns)
-                return
-            counters.bytes_placed += size
-            self._rcvd_bytes += size
-            if packet.opcode in _LAST_OPCODES:
-                length = packet.dma_length
-                start = packet.va + size - length
-                end = (seq, packet.msn, start, packet.rkey, length, packet.immediate)
-                heappush(self._ends, end)
+            size = self._take_in(packet, seq)
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._unsacked.append(seq)
-        self._unreported += 1
-        trigger = new(
-            _Trigger,
-            (seq, packet.ev, packet.tx_timestamp, EvMark.SKIP_ONCE if ecn else EvMark.NONE),
-        )
+        self._unreported += max(len(packet.payload), SACK_LEAST_BYTES)
+        self._answered_ev = packet.ev
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        timestamp = packet.tx_timestamp or 0  # 0 where it has none
+        trigger = new(_Trigger, (seq, packet.ev, timestamp, mark, packet.retransmitted))
         if (
-            self._unreported >= self._packets_until_sack
+            self._unreported >= self._bytes_until_sack
             or ecn
             or packet.retransmitted
             or packet.ack_request
@@ -160,13 +159,46 @@ class Responder:
         ):
             self._triggers.append(trigger)
             self._since_early = (self._since_early + 1) % _EARLY_PERIOD
-            self._packets_until_sack = self._config.sack_packets - (self._since_early == 0)
+            self._bytes_until_sack = self._config.sack_bytes
+            if self._since_early == 0:
+                self._bytes_until_sack -= self._early_bytes
             self._unreported = 0
             self._deadline_ns = NEVER
         else:
             self._newest = trigger
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
+
+    def _take_in(self, packet: Write, seq: int) -> int:
+        """Carry out a new packet; returns the payload bytes placed."""
+        size = len(packet.payload)
+        self._rcvd_bytes += nominal_bytes(packet)
+        if packet.ack_request:
+            self.delivery.ack_request(seq)
+        error = self._carry_out(packet, size)
+        if error is not None:
+            self.delivery.fail(seq, error)
+            return 0
+        if packet.opcode in _LAST_OPCODES:
+            self.delivery.end_of_message(packet, seq)
+        return size
+
+    def _carry_out(self, packet: Write, size: int) -> NakCode | None:
+        """Put a packet into memory; if that must not be, count the reason and return the code."""
+        counters = self._counters
+        if not self._lengths_fit(packet, size):
+            counters.invalid_request += 1
+            return NakCode.INVALID_REQUEST
+        try:
+            self._memory.place(packet.rkey, packet.va, packet.payload)
+        except RkeyError:
+            counters.unknown_rkey += 1
+            return NakCode.REMOTE_ACCESS_ERROR
+        except AccessError:
+            counters.out_of_bounds += 1
+            return NakCode.REMOTE_ACCESS_ERROR
+        counters.bytes_placed += size
+        return None
 
     def _lengths_fit(self, packet: Write, size: int) -> bool:
         mtu = self._config.mtu
@@ -181,14 +213,23 @@ class Responder:
         self._counters.trimmed_received += 1
         seq = unwrap_psn(packet.psn, self._cack + 1)
         position = seq - self._cack - 1
-        if seq >= self._edge:
+        if seq > self._edge or position < -_BEHIND:
             self._counters.out_of_window += 1
+        elif not self._config.trim_nack:
+            self._counters.trims_unanswered += 1
         elif position >= 0 and not self._received >> position & 1:
             reason = NackReason.TRIMMED_LASTHOP if last_hop else NackReason.TRIMMED
             self._nack(packet, reason, now_ns)
 
-    def on_probe(self, probe: ReliabilityProbe) -> None:
-        """Report the whole window: the SACK with `probe_reply` comes last."""
+    def _refuse_beyond(self, packet: Write, seq: int, now_ns: int) -> None:
+        """Refuse a packet above the window; one that is 2^23 behind it is from nowhere."""
+        self._counters.out_of_window += 1
+        if self._config.nack_beyond and seq > self._cack:
+            self._nack(packet, NackReason.PSN_OOR_WINDOW, now_ns)
+
+    def on_probe(self, probe: ReliabilityProbe, *, ecn: bool = False) -> None:
+        """Report the whole window; the SACK with `probe_reply` is last and has the probe's mark."""
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         trigger = _Trigger(self._cack, probe.ev, probe.tx_timestamp, EvMark.NONE)
         first = self._cack + 1
         above = range(
@@ -196,9 +237,11 @@ class Responder:
         )
         ev = trigger.ev
         self._outbox.extend(self._sack(trigger, start, ev) for start in above)
-        self._outbox.append(self._sack(trigger, first, ev, probe_id=probe.probe_id))
+        self._outbox.append(
+            self._sack(trigger._replace(mark=mark), first, ev, probe_id=probe.probe_id)
+        )
 
-    def transmit(self, now_ns: int) -> deque[Sack | Nack]:
+    def transmit(self, now_ns: int) -> deque[Sack | Nack | Ack]:
         """Return the queue of packets to send now; the caller pops what it sends."""
         if self._deadline_ns <= now_ns and self._newest is not None:
             self._triggers.append(self._newest)
@@ -206,6 +249,9 @@ class Responder:
             self._deadline_ns = NEVER
         if self._triggers:
             self._report(now_ns)
+        if self.delivery.ack_due:
+            ev = self._reverse.for_nack(self._answered_ev, now_ns)
+            self._outbox.append(self.delivery.take_ack(self._cack, ev))
         return self._outbox
 
     def _advance(self, now_ns: int) -> None:
@@ -213,18 +259,7 @@ class Responder:
         run = (~received & (received + 1)).bit_length() - 1
         self._received = received >> run
         self._cack += run
-        ends = self._ends
-        while ends and ends[0][0] <= self._cack:
-            _, msn, va, rkey, length, immediate = heappop(ends)
-            message = unwrap_msn(msn, self._delivered)
-            self._delivered = message + 1
-            self._events.append(MessageDelivered(message, va, rkey, length, now_ns))
-            if immediate is not None:
-                self._receive_completions.append(ReceiveCompletion(message, immediate, length))
-
-    def take_receive_completions(self) -> list[ReceiveCompletion]:
-        completions, self._receive_completions = self._receive_completions, []
-        return completions
+        self.delivery.advance(self._cack, now_ns)
 
     def _report(self, now_ns: int) -> None:
         """Queue SACKs that report every packet received since the last SACKs.
@@ -263,7 +298,7 @@ class Responder:
 
     @staticmethod
     def _unmarked(trigger: _Trigger) -> _Trigger:
-        return _Trigger(trigger.seq, trigger.ev, trigger.tx_timestamp, EvMark.NONE)
+        return trigger._replace(mark=EvMark.NONE)
 
     def _sack(self, trigger: _Trigger, start: int, ev: int, probe_id: int | None = None) -> Sack:
         config = self._config
@@ -276,19 +311,22 @@ class Responder:
             destination=config.peer_address,
             ev=ev,
             qpn=config.peer_qpn,
+            retransmitted=trigger.retransmitted,
+            spdcid=config.qpn & 0xFFFF,
+            cc_type=0,
             mark=trigger.mark,
             probe_reply=probe_id is not None,
             ack_psn_offset=((offset + 0x8000) & 0xFFFF) - 0x8000,
             reflected_ev=trigger.ev,
             cack_psn=wrap_psn(cack),
-            mpr=self._mpr,
+            mpr=self._mpr if config.dynamic_mpr else 0,
             sack_offset=start - cack,
             bitmap=self._received >> (start - cack - 1) & _BITMAP_MASK,
             tx_timestamp=trigger.tx_timestamp,
             ooo_count=min(self._received.bit_count(), _MAX_OOO_COUNT),
             restore_cwnd=self.restore_cwnd,
             rcv_cwnd_pen=self.window_penalty,
-            rcvd_bytes=self._rcvd_bytes // RCVD_BYTES_UNIT & _RCVD_BYTES_MASK,
+            rcvd_bytes=-(-self._rcvd_bytes // RCVD_BYTES_UNIT) & _RCVD_BYTES_MASK,
         )
 
     def _nack(self, packet: Write | TrimmedWrite, reason: NackReason, now_ns: int) -> None:
@@ -300,9 +338,10 @@ class Responder:
                 destination=config.peer_address,
                 ev=self._reverse.for_nack(packet.ev, now_ns),
                 qpn=config.peer_qpn,
+                spdcid=config.qpn & 0xFFFF,
                 reason=reason,
                 reflected_ev=packet.ev,
                 nack_psn=packet.psn,
-                tx_timestamp=packet.tx_timestamp,
+                tx_timestamp=packet.tx_timestamp or 0,
             )
         )

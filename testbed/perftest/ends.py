@@ -17,6 +17,9 @@ from testbed.workloads.pattern import Block, Pattern
 _IMMEDIATE_MASK = (1 << 32) - 1
 _CALLER, _CALLED = 0, 1
 
+_RECEIVES = 2
+"""Posted receives of write_lat: one is consumed by each message, of which one is on its way."""
+
 
 @dataclass(frozen=True, slots=True)
 class _End:
@@ -87,6 +90,9 @@ def _measure(device: Device, peer: Rendezvous, parameters: Parameters) -> Rows:
     cq = context.create_cq()
     qps = tuple(context.create_qp(cq) for _ in range(parameters.qps))
     memory = context.reg_mr(bytearray(max(parameters.sizes) * parameters.qps))
+    if parameters.tool is Tool.LATENCY:
+        for wr_id in range(_RECEIVES):
+            qps[0].post_recv(wr_id)
     remote = peer.connect(qps, memory)
     end = _End(device, peer, parameters, cq, qps, memory, remote)
     if parameters.tool is Tool.LATENCY:
@@ -177,6 +183,7 @@ def _latency(end: _End, size: int) -> Latency:
         for entry in entries:
             if entry.opcode is WcOpcode.RECV_RDMA_WITH_IMM:
                 received += 1
+                qp.post_recv(entry.wr_id)
                 if end.peer.calls and received == end.parameters.iters:
                     posted_ns.append(now_ns())
                 else:

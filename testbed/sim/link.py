@@ -23,7 +23,7 @@ from testbed.model.units import NS_PER_S
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine
-from testbed.sim.packet import TRIMMED_WIRE_BYTES, Hop, Packet
+from testbed.sim.packet import TRIMMABLE_WIRE_BYTES, TRIMMED_WIRE_BYTES, Hop, Packet
 from testbed.sim.wire import CORRUPTED, CUT, Wire, random_stream
 
 _TALLIES: Final = (
@@ -121,7 +121,7 @@ class LinkDirection(Hop):
         if (
             ahead + size > self._trim_bytes
             and dscp in self._trimmable
-            and size > TRIMMED_WIRE_BYTES
+            and size > TRIMMABLE_WIRE_BYTES
         ):
             size, high = self._trim(packet), True
             ahead = self._high_bytes

@@ -11,6 +11,10 @@ from testbed.sim.engine import Event
 
 TRIMMED_WIRE_BYTES: Final = OUTER_BYTES + TRIMMED_BYTES
 
+TRIMMABLE_WIRE_BYTES: Final = TRIMMED_WIRE_BYTES + TRIMMED_BYTES
+"""Only longer packets are trimmed: a reliability probe is as short as what is left of a WRITE.
+Ours; the link model of the emulation does the same."""
+
 
 class Hop(Event):
     """A link direction on a packet's route."""

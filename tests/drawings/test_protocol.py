@@ -65,7 +65,9 @@ def test_a_dead_path_is_left_and_returns_after_three_answers() -> None:
     answers = [
         crossing
         for crossing in trace.crossings
-        if crossing.text == f"EV {BAD_EV} answers" and condemned < crossing.arrives_ns <= returned
+        if crossing.datagram.ev == BAD_EV
+        and crossing.text.startswith("probe reply")
+        and condemned < crossing.arrives_ns <= returned
     ]
     assert sum(crossing.side == 1 for crossing in answers) == 3
 

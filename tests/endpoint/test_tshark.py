@@ -58,6 +58,8 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         a, b = devices
         cqs = [device.context.create_cq() for device in devices]
         one, other = (d.context.create_qp(cq) for d, cq in zip(devices, cqs, strict=True))
+        for wr_id in range(2):
+            other.post_recv(wr_id)
         one.connect(other.local)
         other.connect(one.local)
         region = b.context.reg_mr(bytearray(4 * PAYLOAD_MTU))
@@ -69,8 +71,8 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         ends = a.context.port.address, b.context.port.address, 0
         for packet in (
             Ack(*ends, other.qp_num, 0xABCDEF, 1),
-            ReliabilityProbe(*ends, other.qp_num, 0x123456, 1, 2),
-            EndpointRequest(*ends, EndpointOp.EV_PROBE, 77, one.qp_num, 0),
+            ReliabilityProbe(*ends, other.qp_num, one.qp_num, 1, 2),
+            EndpointRequest(*ends, EndpointOp.EV_PROBE, 77, 0, 0),
         ):
             header, trailer = encode(packet, DscpClasses().control)
             a._nic.send(Datagram(0, DscpClasses().control, header, b"", trailer), ends[1], now_ns())

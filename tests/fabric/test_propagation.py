@@ -16,6 +16,7 @@ from testbed.model.fabric.addressing import (
     Path,
     directions_of_path,
     ev_for_path,
+    flow_label_of_ev,
     ordinary_address,
     ordinary_carrier,
 )
@@ -113,7 +114,9 @@ def test_loss_on_a_path_hits_the_packets_of_that_path_only(tiny: Topology) -> No
         with ordinary_fabric(tiny) as (fabric, ordinary):
             control = LinkControl(tiny, fabric.namespaces)
             nic = directions_of_path(tiny, src, dst, struck)[0]
-            control.impair(nic, Impairment(path_loss=1.0, path_bits=ev_for_path(struck)))
+            control.impair(
+                nic, Impairment(path_loss=1.0, path_bits=flow_label_of_ev(ev_for_path(struck)))
+            )
             arrived = []
             for path in (struck, other):
                 ordinary.use_path(src, dst, path)

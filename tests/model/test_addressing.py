@@ -181,7 +181,7 @@ def test_real_size_paths_of_a_pair_have_their_own_carriers() -> None:
 
 def test_real_size_evs_reach_every_path() -> None:
     src, dst = REAL.host(0), REAL.host(131_071)
-    reached = {addressing.path_of_ev(REAL, src, dst, ev) for ev in range(1 << 11)}
+    reached = {addressing.path_of_ev(REAL, src, dst, label << 16) for label in range(1 << 11)}
     assert reached == set(addressing.paths(REAL, src, dst))
 
 
@@ -267,7 +267,7 @@ def test_only_the_path_bits_choose_the_path(
     drawn: tuple[Topology, Node, Node], ev: int, entropy: int
 ) -> None:
     topology, src, dst = drawn
-    other = ev & 0xFFFF | entropy << 16
+    other = ev & 0xFFFF_0000 | entropy
     ways = {addressing.path_of_ev(topology, src, dst, one) for one in (ev, other)}
     assert len(ways) == 1
 

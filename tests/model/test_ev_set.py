@@ -83,5 +83,5 @@ def test_more_evs_than_paths_share_them() -> None:
     chosen = _evs(ODD, 0, 1, evs=12)  # T0-local: one path a plane
     assert Counter(ev.path.name for ev in chosen) == {"p0": 4, "p1": 4, "p2": 4}
     assert sorted(ev.value for ev in chosen) == sorted(
-        entropy << 16 | plane for entropy in range(4) for plane in range(3)
+        plane << 16 | entropy for entropy in range(4) for plane in range(3)
     )

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from testbed.mrc.constants import (
-    FLAG_TIMESTAMP,
     IPV6_BYTES,
-    UDP_BYTES,
     DscpClasses,
     EndpointOp,
     EvMark,
@@ -17,12 +15,23 @@ from testbed.mrc.constants import (
     Opcode,
 )
 from testbed.mrc.wire.codec import encode, icrc
-from testbed.mrc.wire.packets import Ack, Control, EndpointRequest, Nack, Sack, Write
+from testbed.mrc.wire.headers import BTH, UDP
+from testbed.mrc.wire.packets import (
+    Ack,
+    Control,
+    EndpointRequest,
+    EndpointResponse,
+    Nack,
+    Sack,
+    Write,
+)
 
 from .test_wire import write_bytes
 
 DSCP = DscpClasses()
-FLAGS_AT = IPV6_BYTES + UDP_BYTES + 8
+VERSION_AT = IPV6_BYTES + UDP.size + 1
+FLAGS_AT = IPV6_BYTES + UDP.size + 8
+TS = BTH.mask("ts") >> 24
 PAYLOAD = b"must not be placed"
 
 
@@ -97,10 +106,13 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     yield Bad("inner TCP", patched(6, 6), "not_udp")
     yield Bad("another UDP port", patched(43, 0), "wrong_port")
     yield Bad("an opcode of RC", patched(48, 0x0A), "unknown_opcode")
-    flags = FLAGS_AT, whole[FLAGS_AT] & ~FLAG_TIMESTAMP
-    yield Bad("a WRITE without TSETH", patched(*flags), "bad_field")
-    yield Bad("a trimmed one without", patched(*flags)[:68], "bad_field", DSCP.trimmed)
-    yield Bad("another TSETH", patched(67, 7), "bad_field")
+    yield Bad(
+        "another transport version", patched(VERSION_AT, whole[VERSION_AT] | 1), "wrong_version"
+    )
+    trimmed = patched(VERSION_AT, whole[VERSION_AT] | 1)[:68]
+    yield Bad("a trimmed one of it", trimmed, "wrong_version", DSCP.trimmed)
+    flags = FLAGS_AT, whole[FLAGS_AT] & ~TS
+    yield Bad("trimmed within METH", patched(*flags)[:63], "truncated", DSCP.trimmed)
     yield Bad("a queue pair that is not", changed(qpn=write.qpn ^ 0x4000), "unknown_qp")
     yield Bad("from a NIC that is no peer", changed(source=stranger), "not_a_peer")
     yield Bad("for another NIC", changed(destination=stranger), "misdirected")
@@ -123,17 +135,18 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     far = (write.psn + 1_000_000) & 0xFFFFFF
     ends = write.source, write.destination, write.ev, write.qpn
     yield Bad("an ACK of what was never sent", control_bytes(Ack(*ends, far, 0)), "implausible")
-    sack = Sack(*ends, EvMark.NONE, False, 0, 0, far, 8, 1, 0, 0, 0, False, 0, 0)
+    sack = Sack(*ends, False, 0, 0, EvMark.NONE, False, 0, 0, far, 8, 1, 0, 0, 0, False, 0, 0)
     yield Bad("a SACK of what was never sent", control_bytes(sack), "implausible")
     for reason in NackReason:
-        nack = Nack(*ends, reason, 0, far, 0)
+        nack = Nack(*ends, 0, reason, 0, far, 0)
         yield Bad(f"a NACK ({reason.name}) of it", control_bytes(nack), "implausible")
     nak = bytearray(control_bytes(Ack(*ends, far, 0)))
     nak[-8] = 0x60
-    yield Bad("a NAK in an AETH", seal(nak), "bad_field")
-    probe = EndpointRequest(stranger, write.destination, 0, EndpointOp.EV_PROBE, 1, 16, 0)
-    yield Bad("an EV probe of a stranger's", control_bytes(probe), "not_a_peer")
-    update = EndpointRequest(
-        write.source, write.destination, 0, EndpointOp.PORT_STATUS_UPDATE, 1, 0xBAD, 0xFF
-    )
-    yield Bad("a port status of no queue pair", control_bytes(update), "unknown_qp")
+    yield Bad("a NAK of RC's, not of MRC's", seal(nak), "bad_field")
+    for op in EndpointOp:
+        request = EndpointRequest(stranger, write.destination, 0, op, 1, 0, 0)
+        yield Bad(f"{op.name} of a stranger's", control_bytes(request), "not_a_peer")
+        response = EndpointResponse(write.source, write.destination, 0, op, 1, 0)
+        yield Bad(f"an answer to no {op.name}", control_bytes(response), "unknown_request")
+    request = EndpointRequest(write.source, stranger, 0, EndpointOp.EV_PROBE, 1, 0, 0)
+    yield Bad("an EV probe for another NIC", control_bytes(request), "misdirected")

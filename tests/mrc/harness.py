@@ -9,8 +9,7 @@ from testbed.mrc import (
     Completion,
     CongestionControl,
     Datagram,
-    DecodeError,
-    EndpointRequest,
+    Demux,
     Event,
     EvEntry,
     EvProfile,
@@ -18,10 +17,8 @@ from testbed.mrc import (
     MemoryTable,
     QpConfig,
     QueuePair,
-    decode,
-    respond,
 )
-from testbed.mrc.constants import EndpointOp
+from testbed.mrc.capabilities import Capabilities
 from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000
@@ -85,8 +82,8 @@ class Sent:
     datagram: Datagram
 
 
-Flying = tuple[int, bytes, Arrival, bool]
-"""The side that it flies to, its bytes, how it arrives, whether it was trimmed."""
+Flying = tuple[int, bytes, Arrival]
+"""The side that it flies to, its bytes, how it arrives."""
 
 
 class Network(VirtualTime[Flying]):
@@ -106,6 +103,7 @@ class Network(VirtualTime[Flying]):
         cwnd: int = 160 * 4096,
         base_rtt_ns: int = 130 * MS,
         congestion: Callable[[], CongestionControl] | None = None,
+        receives: int = 64,
         **options: object,
     ) -> None:
         super().__init__()
@@ -119,13 +117,16 @@ class Network(VirtualTime[Flying]):
         self.sent: list[Sent] = []
         self.events: tuple[list[Event], list[Event]] = ([], [])
         self.completions: tuple[list[Completion], list[Completion]] = ([], [])
-        self.decode_errors = 0
         self.buffers = (bytearray(memory_bytes), bytearray(memory_bytes))
         self.dscp = QpConfig(1, 1, *ADDRESSES, ev_profile=profile, base_rtt_ns=1, cwnd=4096).dscp
         qps = []
         for side in (0, 1):
             memory = MemoryTable()
             memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffers[side])))
+            if "mpr" in options:
+                both = Capabilities(options.pop("mpr"), dynamic_mpr=True)  # type: ignore[arg-type]
+                options |= {"capabilities": both, "peer": both}
+            options.setdefault("sack_bytes", 8 * max(int(options.get("mtu", 4096)), 1024))  # type: ignore[call-overload]
             psns = (options.get("first_psn", 0), options.get("peer_first_psn", 0))
             config = QpConfig(
                 qpn=16 + side,
@@ -144,6 +145,11 @@ class Network(VirtualTime[Flying]):
             )
             qps.append(QueuePair(config, memory, congestion() if congestion else None))
         self.qps = (qps[0], qps[1])
+        self.demuxes = (Demux(ADDRESSES[0], self.dscp), Demux(ADDRESSES[1], self.dscp))
+        for demux, qp in zip(self.demuxes, qps, strict=True):
+            demux.add(qp)
+            for _ in range(receives):
+                qp.post_receive(0)
         self._plane = {entry.ev: entry.plane for entry in profile.entries}
         self._burst = burst
 
@@ -153,18 +159,14 @@ class Network(VirtualTime[Flying]):
         return [qp.next_deadline() for qp in self.qps]
 
     def arrive(self, _: int, flying: Flying) -> None:
-        side, data, arrival, trimmed = flying
-        try:
-            packet = decode(memoryview(data), trimmed=trimmed)
-        except DecodeError:
-            self.decode_errors += 1
-            return
-        if isinstance(packet, EndpointRequest):
-            if packet.op is EndpointOp.EV_PROBE or self.qps[side].receive(packet, arrival):
-                self._launch(side, respond(packet, self.dscp))
-        else:
-            assert packet.qpn == self.qps[side].config.qpn
-            self.qps[side].receive(packet, arrival)
+        side, data, arrival = flying
+        answer = self.demuxes[side].receive(memoryview(data), arrival)
+        if answer is not None:
+            self._launch(side, answer.datagram)
+
+    def refused(self, *reasons: str) -> int:
+        """How many packets both sides refused for these reasons."""
+        return sum(demux.refused()[reason] for demux in self.demuxes for reason in reasons)
 
     def _transmit(self, side: int) -> None:
         qp = self.qps[side]
@@ -209,11 +211,13 @@ class Network(VirtualTime[Flying]):
         ecn = 3 if rng.random() < path.mark else 2
         copies = 2 if rng.random() < path.duplicate else 1
         for _ in range(copies):
-            at_ns = departure + path.delay_ns + path.queued_ns * datagram.is_data
+            at_ns = (
+                departure + path.delay_ns + path.queued_ns * (datagram.dscp != self.dscp.control)
+            )
             if path.jitter_ns:
                 at_ns += rng.randrange(path.jitter_ns)
             arrival = Arrival(ecn, dscp, at_ns)
-            self.under_way(at_ns, (1 - side, data, arrival, trimmed))
+            self.under_way(at_ns, (1 - side, data, arrival))
 
     def data_sent(self, side: int = 0) -> Iterable[Sent]:
         return (sent for sent in self.sent if sent.side == side and sent.datagram.is_data)

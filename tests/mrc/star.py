@@ -12,16 +12,14 @@ from testbed.mrc import (
     Arrival,
     CongestionControl,
     Datagram,
+    Demux,
     DscpClasses,
-    EndpointRequest,
     EvProfile,
     MemoryRegion,
     MemoryTable,
     Placed,
     QpConfig,
     QueuePair,
-    decode,
-    respond,
 )
 from testbed.mrc.wire.codec import TRIMMED_BYTES
 from tests.virtual_time import VirtualTime
@@ -82,6 +80,7 @@ class Star(VirtualTime[Flying]):
         self._down: dict[tuple[int, int], int] = {}
         self._priority: dict[tuple[int, int], int] = {}
         self._body = memoryview(bytes(64 * MTU))
+        self._demuxes: dict[int, Demux] = {}
         self._qps: dict[int, tuple[int, int, QueuePair]] = {}
         self.flows: list[Flow] = []
         for index, (source, destination) in enumerate(flows):
@@ -102,6 +101,9 @@ class Star(VirtualTime[Flying]):
                 )
                 pair.append(QueuePair(config, memory, congestion()))
                 self._qps[config.qpn] = (local, peer, pair[-1])
+                if local not in self._demuxes:
+                    self._demuxes[local] = Demux(address(local), self.dscp)
+                self._demuxes[local].add(pair[-1])
             self.flows.append(Flow(source, destination, pair[0], pair[1], []))
 
     def load(self, flow: Flow, messages: int = 16) -> None:
@@ -152,15 +154,11 @@ class Star(VirtualTime[Flying]):
         if not arrived:
             self._last_hop(at_ns, host, datagram)
             return
-        data = datagram.join()
-        trimmed = datagram.dscp == self.dscp.trimmed_lasthop
-        packet = decode(memoryview(data), trimmed=trimmed)
-        if isinstance(packet, EndpointRequest):
-            source = int.from_bytes(packet.source[6:8], "big")
-            self._launch(host, source, respond(packet, self.dscp))
-            return
-        qp = self._qps[packet.qpn][2]
-        qp.receive(packet, Arrival(2, datagram.dscp, at_ns))
+        data = memoryview(datagram.join())
+        answer = self._demuxes[host].receive(data, Arrival(2, datagram.dscp, at_ns))
+        if answer is not None:
+            peer = int.from_bytes(answer.peer[6:8], "big")
+            self._launch(host, peer, answer.datagram)
 
     def _last_hop(self, now_ns: int, host: int, datagram: Datagram) -> None:
         port = (host, self._plane[datagram.ev])

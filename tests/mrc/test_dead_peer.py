@@ -59,7 +59,7 @@ def ladder_ns(network: Network) -> int:
     1 + 2 + ... + 7 timeouts of linear length and the last one's 2, 4, 8 and 16 times, and once
     more the last step: the one in which nothing is sent again.
     """
-    timeouts = sum(range(1, 8)) + 7 * (2 + 4 + 8 + 16 + 32)
+    timeouts = 7 + (2 + 4 + 8 + 16 + 32)
     return timeouts * network.qps[0].rtt.timeout_ns
 
 

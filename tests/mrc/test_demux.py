@@ -1,9 +1,10 @@
 """What arrives finds its queue pair; what is for none, or must not be acted on, is counted."""
 
+from dataclasses import replace
+
 import pytest
 
 from testbed.mrc import (
-    NEVER,
     Arrival,
     CompletionStatus,
     Demux,
@@ -16,6 +17,7 @@ from testbed.mrc import (
     decode,
 )
 from testbed.mrc.constants import EndpointOp
+from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.wire.packets import Ack, EndpointRequest, EndpointResponse
 
 from .bad_input import Bad, bad_packets, control_bytes, good_write
@@ -27,6 +29,10 @@ GUARD = 64
 MTU = 256
 STRANGER = b"\xfd" + bytes(15)
 ARRIVAL = Arrival(0, DscpClasses().trimmable, 1)
+
+
+FAILED_OPERATIONS = {"unknown_rkey", "out_of_bounds", "invalid_request"}
+"""Such a packet counts as received, but its operation fails."""
 
 
 class Target:
@@ -64,7 +70,8 @@ def test_bad_input_is_counted_by_its_reason_and_touches_nothing(bad: Bad) -> Non
     assert not target.qp.failed
     assert not any(isinstance(event, EvChanged) for event in target.qp.events())
     assert answer is None
-    target.demux.receive(write_bytes(WRITE), ARRIVAL)
+    next_psn = WRITE.psn + (bad.reason in FAILED_OPERATIONS)
+    target.demux.receive(write_bytes(WRITE._replace(psn=next_psn)), ARRIVAL)
     assert target.qp.counters.bytes_placed == len(WRITE.payload)
     assert target.counted() == {bad.reason: 1}
 
@@ -102,26 +109,19 @@ def test_a_number_is_given_once() -> None:
 @pytest.mark.parametrize("op", EndpointOp)
 def test_a_peers_requests_are_answered_to_it(op: EndpointOp) -> None:
     target = Target()
-    request = EndpointRequest(*ADDRESSES, 9, op, 77, 16, 0b10)
+    request = EndpointRequest(*ADDRESSES, 9, op, 77, 0xFFFFFFFD, 5)
     answer = target.demux.receive(control_bytes(request), ARRIVAL)
     assert answer is not None
     assert answer.peer == ADDRESSES[0]
     response = decode(answer.datagram.join())
     assert isinstance(response, EndpointResponse)
-    assert (response.request_id, response.qpn, response.destination) == (77, 16, ADDRESSES[0])
+    assert (response.request_id, response.op, response.tx_timestamp) == (77, op, 5)
+    assert response.destination == ADDRESSES[0]
+    target.qp.transmit(1, 0)
     down = {target.qp._engine[ev].plane for ev in target.qp.ev_states()} - {
         target.qp._engine[ev].plane for ev in target.qp.active_evs()
     }
     assert down == ({1} if op is EndpointOp.PORT_STATUS_UPDATE else set())
-
-
-@pytest.mark.parametrize("state", [QpState.RESET, QpState.INIT, QpState.ERROR])
-def test_a_port_status_that_is_not_taken_in_is_not_answered(state: QpState) -> None:
-    """Else the peer would stop repeating it."""
-    target = Target(state)
-    update = EndpointRequest(*ADDRESSES, 9, EndpointOp.PORT_STATUS_UPDATE, 77, 16, 0b10)
-    assert target.demux.receive(control_bytes(update), ARRIVAL) is None
-    assert target.counted() == {"wrong_state": 1}
 
 
 def test_a_port_status_sent_before_the_queue_pair_is_ready_reaches_it_in_the_end() -> None:
@@ -131,12 +131,65 @@ def test_a_port_status_sent_before_the_queue_pair_is_ready_reaches_it_in_the_end
         asked.modify(state)
     asking.port_changed(1, up=False, now_ns=network.now_ns)
     network.run(2 * S)
-    assert asked.counters.wrong_state > 2
     for state in (QpState.RTR, QpState.RTS):
         asked.modify(state)
     network.run(4 * S)
-    assert asked._ports.down == frozenset({1})
-    assert asking._ports.deadline_ns == NEVER
+    assert {ev & 7 for ev in asked.active_evs()} == {0}
+    assert asking.next_deadline() is None
+
+
+def test_one_port_status_holds_for_every_queue_pair_with_that_peer() -> None:
+    target = Target()
+    others = []
+    for qpn, peer in ((18, ADDRESSES[0]), (19, STRANGER)):
+        other = QueuePair(replace(target.qp.config, qpn=qpn, peer_address=peer), MemoryTable())
+        target.demux.add(other)
+        others.append(other)
+    update = EndpointRequest(*ADDRESSES, 9, EndpointOp.PORT_STATUS_UPDATE, 77, 0xFFFFFFFD, 5)
+    target.demux.receive(control_bytes(update), ARRIVAL)
+    planes = []
+    for qp in (target.qp, *others):
+        qp.transmit(2, 0)
+        planes.append({ev & 7 for ev in qp.active_evs()})
+    assert planes == [{0}, {0}, {0, 1}]
+
+
+def test_the_own_ports_are_told_to_each_peer_once() -> None:
+    target = Target()
+    other = QueuePair(replace(target.qp.config, qpn=18), MemoryTable())
+    stranger = QueuePair(replace(target.qp.config, qpn=19, peer_address=STRANGER), MemoryTable())
+    qps = (target.qp, other, stranger)
+    for qp in qps[1:]:
+        target.demux.add(qp)
+    for qp in qps:
+        qp.port_changed(1, up=False, now_ns=0)
+    packets = [decode(datagram.join()) for qp in qps for datagram in qp.transmit(0, 0)]
+    updates = [packet for packet in packets if isinstance(packet, EndpointRequest)]
+    assert [update.destination for update in updates] == [ADDRESSES[0], STRANGER]
+    assert {update.port_mask for update in updates} == {0xFFFFFFFD}
+    assert len({update.request_id for update in updates}) == 2
+
+
+def test_a_response_is_matched_by_its_id_whatever_op_it_shows() -> None:
+    target = Target()
+    target.qp.port_changed(1, up=False, now_ns=0)
+    (request,) = [decode(datagram.join()) for datagram in target.qp.transmit(0, 0)]
+    assert isinstance(request, EndpointRequest)
+    response = EndpointResponse(*ADDRESSES, 9, EndpointOp.EV_PROBE, request.request_id, 0)
+    target.demux.receive(control_bytes(response), ARRIVAL)
+    assert target.demux.endpoint.other_ops == 1
+    assert target.qp.next_deadline() is None
+    target.demux.receive(control_bytes(response), ARRIVAL)
+    assert target.counted() == {"unknown_request": 1}
+
+
+def test_ids_of_requests_are_those_of_no_other_outstanding_one() -> None:
+    endpoint = Endpoint(first_id=0xFFFE)
+    ids = [endpoint.ask(STRANGER, EndpointOp.EV_PROBE, lambda _: None) for _ in range(3)]
+    assert ids == [0xFFFF, 0, 1]
+    again = Endpoint(first_id=0xFFFF)
+    taken = [again.ask(STRANGER, EndpointOp.EV_PROBE, lambda _: None) for _ in range(70_000)]
+    assert len(set(taken[-8192:])) == 8192
 
 
 def test_a_transport_ack_completes_what_it_covers_and_blames_no_path() -> None:

@@ -53,6 +53,19 @@ def started(profile: EvProfile) -> Bench:
     return bench
 
 
+def test_the_rotation_is_reshuffled_from_time_to_time_and_still_even() -> None:
+    """Each round has every EV once; the order changes after so many rounds, in every plane."""
+    bench = Bench(make_profile(planes=2, active=6, backups=0, reshuffle_rounds=3))
+    picked = [ev.value for ev in (bench.engine.pick(0) for _ in range(6 * 2 * 9)) if ev is not None]
+    for plane in (0, 1):
+        evs = [ev for ev in picked if ev & 7 == plane]
+        rounds = [tuple(evs[at : at + 6]) for at in range(0, len(evs), 6)]
+        assert {frozenset(one) for one in rounds} == {frozenset(evs)}
+        orders = [rounds[at : at + 3] for at in range(0, 9, 3)]
+        assert all(len(set(order)) == 1 for order in orders)
+        assert len(set(rounds)) == 3
+
+
 def test_rotation_interleaves_planes_and_uses_every_active_ev() -> None:
     profile = make_profile(planes=4, active=3, backups=1)
     picks = Bench(profile).picks(24)

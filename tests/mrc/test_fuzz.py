@@ -4,7 +4,9 @@
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -25,9 +27,11 @@ from testbed.mrc import (
     decode,
     respond,
 )
-from testbed.mrc.constants import NackReason
+from testbed.mrc.constants import OTHER_UDP_PORT, NackReason, NakCode
 from testbed.mrc.wire.codec import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
-from testbed.mrc.wire.packets import Ack, Nack, Write
+from testbed.mrc.wire.headers import TSETH
+from testbed.mrc.wire.options import WireOptions
+from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Write
 
 from .bad_input import control_bytes
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile
@@ -38,13 +42,14 @@ MTU = 256
 DSCP = DscpClasses()
 
 
-def real_packets() -> tuple[list[bytes], list[bytes]]:
+def real_packets(**options: object) -> tuple[list[bytes], list[bytes]]:
     """What the two ends of a bad network send each other: what side 0 gets, what side 1 gets."""
     network = Network(
         make_profile(planes=2),
         default=lambda: PathModel(loss=0.1, trim=0.1, mark=0.1),
         mtu=MTU,
         cwnd=64 * MTU,
+        **options,  # type: ignore[arg-type]
     )
     for qp in network.qps:
         for wr_id in range(8):
@@ -56,7 +61,9 @@ def real_packets() -> tuple[list[bytes], list[bytes]]:
         data = sent.datagram.join()
         packets[1 - sent.side].append(data)
         if sent.datagram.is_data:
-            packets[1 - sent.side].append(data[:TRIMMED_BYTES])
+            timed = network.qps[0].config.timestamps
+            kept = TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size
+            packets[1 - sent.side].append(data[:kept])
         elif isinstance(packet := decode(data), EndpointRequest):
             packets[sent.side].append(respond(packet, DSCP).join())
     return packets
@@ -82,6 +89,13 @@ def mutate(rng: Random, packet: bytes, *, sealed: bool) -> bytearray:
     return damaged
 
 
+REFUSED = {
+    CompletionStatus.REMOTE_ACCESS_ERROR,
+    CompletionStatus.REMOTE_INVALID_REQUEST,
+    CompletionStatus.REMOTE_OPERATION_ERROR,
+}
+
+
 class Target:
     """A live queue pair behind a demultiplexer, over guarded memory full of zeros.
 
@@ -90,7 +104,10 @@ class Target:
         refused: of these, what was counted as not acted on.
         accepted: of these, what was not.
         denied: how often one made the queue pair believe that the peer's memory refused a WRITE.
-        fitting: what the peer might say about the last packet sent: an ACK, a NACK of each reason.
+        reasons: how many were refused for which reason.
+        bystander: a queue pair with another peer, at the same NIC.
+        fitting: what the peer might say about the last packet sent: an ACK, a NAK or NACK of each
+            reason.
     """
 
     def __init__(self, seed: int) -> None:
@@ -107,15 +124,23 @@ class Target:
         self.qp = QueuePair(config, memory, Nscc(profile))
         self.demux = Demux(config.local_address, DSCP)
         self.demux.add(self.qp)
+        other = replace(config, qpn=config.peer_qpn, peer_qpn=99, peer_address=bytes(16))
+        self.bystander = QueuePair(other, memory)
+        self.demux.add(self.bystander)
+        self.bystander.post_write(7, memoryview(bytes(10)), VA, RKEY)
         self.now_ns = 0
         self.thrown = self.refused = self.accepted = self.denied = 0
         self.fitting: list[bytes] = []
-        self._counted = 0
+        self.reasons: Counter[str] = Counter()
+        self._counted: dict[str, int] = {}
 
-    def _count(self) -> int:
-        """Return how many packets were refused since the last call."""
-        before, self._counted = self._counted, sum(self.demux.refused().values())
-        return self._counted - before
+    def _count(self) -> list[str]:
+        """Return why packets were refused since the last call, one reason for each."""
+        before, self._counted = self._counted, self.demux.refused()
+        if before == self._counted:
+            return []
+        rises = {reason: count - before.get(reason, 0) for reason, count in self._counted.items()}
+        return [reason for reason, rise in rises.items() for _ in range(rise)]
 
     def throw(self, packet: bytearray, dscp: int) -> None:
         """Every packet is counted once, or is one that may be acted on."""
@@ -124,8 +149,9 @@ class Target:
         arrival = Arrival(self.now_ns & 3, dscp, self.now_ns)
         answer = self.demux.receive(memoryview(packet), arrival)
         refused = self._count()
-        assert refused in (0, 1)
-        self.refused += refused
+        assert len(refused) <= 1
+        self.refused += len(refused)
+        self.reasons.update(refused)
         if refused:
             assert answer is None
             return
@@ -138,7 +164,7 @@ class Target:
             assert decode(answer.datagram.join())
         else:
             assert answer is None
-            assert decoded.qpn == config.qpn
+            assert isinstance(decoded, EndpointResponse) or decoded.qpn == config.qpn
 
     def live(self) -> None:
         """Send, poll, and come back from ERROR as a user would."""
@@ -151,15 +177,24 @@ class Target:
         assert deadline is None or deadline >= 0
         qp.events()
         ended = {completion.status for completion in qp.poll_cq()}
-        self.denied += CompletionStatus.REMOTE_ACCESS_ERROR in ended
+        self.denied += not ended.isdisjoint(REFUSED)
         qp.poll_recv_cq()
         if qp.failed:
             for state in (QpState.RESET, QpState.INIT, QpState.RTR, QpState.RTS):
                 qp.modify(state)
+            for wr_id in range(64):
+                qp.post_receive(wr_id)
             self._count()  # the queue pair's counters begin anew
         if qp.flight == 0:
             qp.post_write(0, memoryview(bytes(20 * MTU)), VA, RKEY)
             qp.post_write(0, memoryview(bytes(10)), VA, RKEY, 1)
+
+    def bystander_is_untouched(self) -> bool:
+        """Whether no packet has reached the other queue pair, nor ended what it has to send."""
+        qp = self.bystander
+        counts = qp.counters
+        reached = counts.data_received + counts.sacks_received + counts.bytes_placed
+        return not (reached or qp.failed or qp.poll_cq() or qp.poll_recv_cq() or qp.events())
 
     def guards_hold(self) -> bool:
         guard = b"\xa5" * GUARD
@@ -172,8 +207,10 @@ def answers(datagram: Datagram) -> Iterator[bytes]:
     assert isinstance(write, Write)
     ends = write.destination, write.source, write.ev, 16
     yield control_bytes(Ack(*ends, write.psn, write.msn))
+    for error in NakCode:
+        yield control_bytes(Ack(*ends, write.psn, write.msn, error))
     for reason in NackReason:
-        yield control_bytes(Nack(*ends, reason, write.ev, write.psn, write.tx_timestamp))
+        yield control_bytes(Nack(*ends, 17, reason, write.ev, write.psn, write.tx_timestamp or 0))
 
 
 def classes() -> Iterator[int]:
@@ -186,12 +223,15 @@ def fuzz(packets: int, *, sealed: bool, seed: int) -> Target:
     rng = Random(seed)
     target = Target(seed)
     corpus = real_packets()[0]
+    corpus += real_packets(timestamps=False, wire=WireOptions(OTHER_UDP_PORT))[0]
     for number, dscp in zip(range(packets), classes(), strict=False):
         like = target.fitting if target.fitting and rng.random() < 0.2 else corpus
         target.throw(mutate(rng, rng.choice(like), sealed=sealed), dscp)
         if number % 8 == 0:
             target.live()
     assert target.refused + target.accepted == target.thrown == packets
+    assert target.reasons.total() == target.refused
+    assert target.bystander_is_untouched()
     return target
 
 
@@ -203,8 +243,10 @@ def check(packets: int) -> int:
     assert not any(damaged.buffer[GUARD:-GUARD])
     forged = fuzz(packets // 2, sealed=True, seed=2)
     assert forged.accepted > packets // 20
-    assert forged.denied > packets // 2000, "a NACK of a packet in flight can fail a queue pair"
+    assert forged.denied > 0, "a NACK of a packet in flight can fail a queue pair"
     assert forged.guards_hold()
+    reasons = damaged.reasons + forged.reasons
+    assert set(reasons) == set(damaged.demux.refused()), "there was a packet for each reason"
     return damaged.thrown + forged.thrown
 
 

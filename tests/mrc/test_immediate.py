@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, MessageDelivered, ReceiveCompletion, decode
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.packets import Write
 
@@ -59,7 +60,7 @@ def test_it_completes_only_after_every_earlier_write_is_in_memory() -> None:
 
 
 def test_only_so_many_are_outstanding() -> None:
-    network = Network(make_profile(), mtu=MTU, max_immediates=3)
+    network = Network(make_profile(), mtu=MTU, peer=Capabilities(immediates=3))
     for wr_id in range(10):
         post(network, MTU, wr_id, wr_id)
     network.run(50 * MS)
@@ -69,7 +70,7 @@ def test_only_so_many_are_outstanding() -> None:
 
 
 def test_the_bound_does_not_count_plain_writes() -> None:
-    network = Network(make_profile(), mtu=MTU, max_immediates=1)
+    network = Network(make_profile(), mtu=MTU, peer=Capabilities(immediates=1))
     post(network, MTU, 1)
     for _ in range(5):
         post(network, MTU, None)
@@ -100,7 +101,12 @@ def test_immediates_come_once_and_in_order(
     profile = make_profile(planes=2)
     paths = {entry.ev: path if entry.ev & 1 else PathModel() for entry in profile.entries}
     network = Network(
-        profile, seed=seed, paths=paths, mtu=MTU, max_immediates=bound, exponential_retries=12
+        profile,
+        seed=seed,
+        paths=paths,
+        mtu=MTU,
+        peer=Capabilities(immediates=bound),
+        exponential_retries=12,
     )
     rng = Random(seed)
     expected = bytearray(1 << 20)

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 
 from testbed.mrc import CompletionStatus, EvChanged, EvState, MessageDelivered
-from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER, EndpointOp
 from testbed.mrc.ports import PortStatus
 from testbed.mrc.wire.codec import decode
@@ -16,6 +15,7 @@ from .test_ev import Bench, started
 from .test_qp import RTT_NS
 
 PLANE = 2
+ALL = (1 << 32) - 1
 
 
 def loaded(messages: int = 900) -> Network:
@@ -82,8 +82,7 @@ def test_the_update_says_which_port_and_is_sent_once_if_answered() -> None:
     unplug(network, 0, 100 * S)
     finish(network)
     (update,) = updates(network, 0)
-    assert update.port_mask == 1 << PLANE
-    assert update.requester_qpn == network.qps[0].config.qpn
+    assert update.port_mask == ALL & ~(1 << PLANE)
     assert update.ev & 7 != PLANE
 
 
@@ -110,7 +109,7 @@ def test_the_plane_returns_with_the_port(side: int) -> None:
     )
     assert back - up_ns < 3 * RTT_NS
     assert len(network.qps[0].active_evs()) == 12
-    assert [update.port_mask for update in updates(network, side)] == [1 << PLANE, 0]
+    assert [update.port_mask for update in updates(network, side)] == [ALL & ~(1 << PLANE), ALL]
 
 
 def test_losing_and_returning_is_told_to_observers() -> None:
@@ -165,24 +164,35 @@ def test_with_every_port_down_nothing_is_picked() -> None:
 
 
 def test_old_updates_change_nothing() -> None:
-    ports = PortStatus(RttEstimator(RTT_NS))
-    assert ports.set_peer(0b100, 0xFFFF)
-    assert ports.set_peer(0, 0)
-    assert not ports.set_peer(0b100, 0xFFFF)
+    ports = PortStatus(RTT_NS)
+    ports.set_peer(ALL & ~0b100, 0xFFFF, 0)
+    assert ports.down == {2}
+    ports.set_peer(ALL, 0, 1)
+    ports.set_peer(ALL & ~0b100, 0xFFFF, 2)
     assert ports.down == frozenset()
 
 
+@pytest.mark.parametrize(("timestamp", "at_ns"), [(None, 2), (0xFFFF, 9 * RTT_NS)])
+def test_an_update_whose_age_is_not_known_is_taken_in(timestamp: int | None, at_ns: int) -> None:
+    """It has no timestamp, or its timestamp has wrapped since the last update."""
+    ports = PortStatus(RTT_NS)
+    ports.set_peer(ALL, 0, 1)
+    ports.set_peer(ALL & ~0b100, timestamp, at_ns)
+    assert ports.down == {2}
+
+
 def test_only_the_last_update_is_repeated_until_answered() -> None:
-    ports = PortStatus(RttEstimator(RTT_NS))
-    assert ports.due_update(0) is None
-    assert ports.set_local(1, down=True, now_ns=0)
-    assert not ports.set_local(1, down=True, now_ns=0)
-    first = ports.due_update(0)
+    ports = PortStatus(RTT_NS)
+    assert ports.due_update(0, RTT_NS) is None
+    ports.set_local(1, down=True, now_ns=0)
+    ports.set_local(1, down=True, now_ns=0)
+    assert ports.version == 1
+    first = ports.due_update(0, RTT_NS)
     assert first is not None
-    assert ports.due_update(0) is None
-    assert ports.set_local(1, down=False, now_ns=1)
+    assert ports.due_update(0, RTT_NS) is None
+    ports.set_local(1, down=False, now_ns=1)
     ports.answered(first)
-    second = ports.due_update(1)
+    second = ports.due_update(1, RTT_NS)
     assert second is not None
     ports.answered(second)
     assert ports.deadline_ns == NEVER

@@ -21,10 +21,10 @@ slow = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChe
     exponential=st.integers(0, 8),
     rtt_ns=st.integers(1, 10**9),
 )
-def test_timeouts_are_as_many_as_allowed_and_grow_as_told(
+def test_timeouts_are_as_many_as_allowed_and_as_long_as_told(
     probes: int, linear: int, exponential: int, rtt_ns: int
 ) -> None:
-    """The first `linear` by as much each, the others by a factor of two."""
+    """The first `linear` are of one length, the others grow by a factor of two."""
     rtt = RttEstimator(rtt_ns)
     retry = RetryTimer(rtt, probes=probes, linear_retries=linear, exponential_retries=exponential)
     retry.sent(0, was_idle=True)
@@ -45,7 +45,7 @@ def test_timeouts_are_as_many_as_allowed_and_grow_as_told(
     assert len(waits) == linear + exponential + 1
     assert seen_probes >= probes
     for attempt, wait_ns in enumerate(waits, 1):
-        steps = attempt if attempt <= linear else max(1, linear) << (attempt - linear)
+        steps = 1 << max(0, attempt - linear)
         assert wait_ns == steps * rtt.timeout_ns
 
 
@@ -111,7 +111,7 @@ def test_numbers_wrap_under_loss_and_immediates_stay_in_order(
     )
     first = (1 << 16) - 1 - before_msn
     network.qps[0]._requester.queue._posted = first
-    network.qps[1]._responder._delivered = first
+    network.qps[1]._responder.delivery.delivered = first
     rng = Random(seed)
     expected = bytearray()
     for wr_id, (size, immediate) in enumerate(messages):

@@ -5,13 +5,15 @@ from random import Random
 import pytest
 
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import EvMark, NackReason, Opcode
+from testbed.mrc.constants import EvMark, NackReason, NakCode, Opcode
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Placed
+from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.responder import Responder
-from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile
@@ -23,7 +25,9 @@ DELAY_NS = 10 * MS
 class Bench:
     """A responder whose peer writes one-byte packets, one message of `length` bytes."""
 
-    def __init__(self, length: int = 1000, mpr: int = 8) -> None:
+    def __init__(
+        self, length: int = 1000, mpr: int = 8, immediates: int = 64, **options: bool
+    ) -> None:
         self.buffer = bytearray(length)
         memory = MemoryTable()
         memory.register(MemoryRegion(RKEY, VA, memoryview(self.buffer)))
@@ -38,13 +42,16 @@ class Bench:
             cwnd=4096,
             mtu=1,
             peer_first_psn=FIRST,
-            mpr=mpr,
+            capabilities=Capabilities(mpr, immediates=immediates),
+            sack_bytes=8 * 1024,
+            **options,  # type: ignore[arg-type]
         )
         rtt = RttEstimator(config.base_rtt_ns)
         engine = EvEngine(config.ev_profile, rtt, Random(1), self.events)
         reverse = ReversePaths(engine, rtt, Random(1))
         self.responder = Responder(config, memory, self.events, self.counters, reverse)
         self.length = length
+        self.acks: list[Ack] = []
 
     def write(
         self,
@@ -59,6 +66,26 @@ class Bench:
     ) -> None:
         last = index == self.length - 1
         opcode = Opcode.WRITE_LAST if last else Opcode.WRITE_MIDDLE
+        self._write(opcode, index, ev, ecn, ack_request, retransmitted, rkey, now_ns)
+
+    def write_message(self, index: int, *, immediate: int | None = None) -> None:
+        """A message of one packet."""
+        opcode = Opcode.WRITE_ONLY if immediate is None else Opcode.WRITE_ONLY_IMMEDIATE
+        self._write(opcode, index, 9, False, False, False, RKEY, 0, immediate, VA)
+
+    def _write(
+        self,
+        opcode: Opcode,
+        index: int,
+        ev: int,
+        ecn: bool,
+        ack_request: bool,
+        retransmitted: bool,
+        rkey: int,
+        now_ns: int,
+        immediate: int | None = None,
+        va: int | None = None,
+    ) -> None:
         packet = Write(
             ADDRESSES[1],
             ADDRESSES[0],
@@ -69,19 +96,21 @@ class Bench:
             ack_request,
             retransmitted,
             0,
-            0,
+            0 if va is None else index,
             index & 0xFFFF,
-            VA + index,
+            VA + index if va is None else va,
             rkey,
             self.length,
             bytes([index % 251 + 1]),
+            immediate,
         )
         self.responder.on_write(packet, ecn=ecn, now_ns=now_ns)
 
     def sacks(self, now_ns: int = 0) -> list[Sack]:
         queue = self.responder.transmit(now_ns)
         sacks = [packet for packet in queue if isinstance(packet, Sack)]
-        assert len(sacks) == len(queue)
+        assert not any(isinstance(packet, Nack) for packet in queue)
+        self.acks += [packet for packet in queue if isinstance(packet, Ack)]
         queue.clear()
         return sacks
 
@@ -206,7 +235,7 @@ def test_a_probe_is_answered_by_the_whole_window() -> None:
     for index in arrived:
         bench.write(index)
     bench.sacks()
-    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 0, 0xFFFE, 77)
+    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 0xFFFE, 77)
     bench.responder.on_probe(probe)
     sacks = bench.sacks()
     assert set().union(*map(reported, sacks)) == arrived
@@ -215,14 +244,49 @@ def test_a_probe_is_answered_by_the_whole_window() -> None:
     assert all(sack.ev == 33 for sack in sacks)
 
 
-def test_packets_outside_the_window_are_dropped() -> None:
-    bench = Bench(mpr=1)
+@pytest.mark.parametrize("nack_beyond", [True, False])
+def test_the_window_ends_mpr_packets_above_cack(nack_beyond: bool) -> None:
+    bench = Bench(mpr=1, nack_beyond=nack_beyond)
+    bench.write(128)
+    assert bench.counters.out_of_window == 1
+    nacks = [(nack.reason, nack.nack_psn) for nack in bench.nacks()]
+    assert nacks == [(NackReason.PSN_OOR_WINDOW, (FIRST + 128) & 0xFFFFFF)] * nack_beyond
     bench.write(127)
     assert bench.counters.out_of_window == 1
-    bench.write(126)
-    assert bench.counters.out_of_window == 1
-    assert bench.buffer[126] != 0
-    assert bench.buffer[127] == 0
+    assert bench.buffer[127] != 0
+    assert bench.buffer[128] == 0
+
+
+def test_a_psn_from_half_of_the_numbers_away_is_dropped_silently() -> None:
+    bench = Bench()
+    bench.write(1 << 23)
+    assert (bench.counters.out_of_window, bench.nacks()) == (1, [])
+
+
+def test_received_bytes_are_whole_inner_packets_rounded_up() -> None:
+    """As V4 has it: 0x22 units for a UDP length of 64 and two of 4144."""
+    bench = Bench()
+    for index in range(3):
+        bench.write(index, ack_request=index == 2)
+    (sack,) = bench.sacks()
+    assert sack.rcvd_bytes == -(-3 * (60 + 4 + 4 + 16 + 4 + 4) // 256)
+
+
+def test_a_sack_echoes_that_a_retransmission_triggered_it() -> None:
+    bench = Bench()
+    bench.write(0, retransmitted=True)
+    bench.write(1, ack_request=True)
+    assert [sack.retransmitted for sack in bench.sacks()] == [True, False]
+
+
+@pytest.mark.parametrize("ecn", [False, True])
+def test_the_answer_to_a_probe_has_its_mark(ecn: bool) -> None:
+    bench = Bench()
+    probe = ReliabilityProbe(ADDRESSES[1], ADDRESSES[0], 33, 1, 2, 7, 77)
+    bench.responder.on_probe(probe, ecn=ecn)
+    (sack,) = bench.sacks()
+    assert sack.mark is (EvMark.SKIP_ONCE if ecn else EvMark.NONE)
+    assert (sack.reflected_ev, sack.tx_timestamp) == (33, 77)
 
 
 def test_a_message_is_delivered_when_all_before_its_end_is_there() -> None:
@@ -235,15 +299,86 @@ def test_a_message_is_delivered_when_all_before_its_end_is_there() -> None:
     assert bench.buffer == bytes([1, 2, 3, 4, 5])
 
 
-def test_a_refused_write_is_nacked_and_never_acknowledged() -> None:
-    bench = Bench()
-    bench.write(0, rkey=RKEY + 1)
-    (nack,) = bench.nacks()
-    assert nack.reason is NackReason.UNEXP_EVENT
-    assert nack.nack_psn == FIRST
+def test_a_refused_write_counts_as_received_and_its_message_never_completes() -> None:
+    """The packet is acknowledged by a SACK, its operation is refused by a NAK, in order."""
+    bench = Bench(length=4)
+    bench.write(1, rkey=RKEY + 1, ack_request=True)
+    assert [reported(sack) for sack in bench.sacks()] == [{1}]
+    assert bench.acks == []
+    bench.write(0)
+    bench.sacks()
+    (nak,) = bench.acks
+    assert (nak.error, nak.psn, nak.msn) == (NakCode.REMOTE_ACCESS_ERROR, (FIRST + 1) & 0xFFFFFF, 0)
+    for index in (2, 3, 3):
+        bench.write(index)
+    bench.sacks()
+    assert {ack.error for ack in bench.acks} == {NakCode.REMOTE_ACCESS_ERROR}
+    assert not any(isinstance(event, MessageDelivered) for event in bench.events)
+
+
+def test_an_ack_is_sent_for_the_end_of_a_message_and_for_ack_request() -> None:
+    bench = Bench(length=4)
     bench.write(1, ack_request=True)
+    bench.sacks()
+    assert bench.acks == []
+    bench.write(0)
+    assert bench.responder.deadline_ns == 0
+    bench.sacks()
+    assert [(ack.psn, ack.msn) for ack in bench.acks] == [((FIRST + 1) & 0xFFFFFF, 0)]
+    for index in (3, 2):
+        bench.write(index)
+    bench.sacks()
+    assert [(ack.psn, ack.msn) for ack in bench.acks[1:]] == [((FIRST + 3) & 0xFFFFFF, 1)]
+
+
+def test_one_ack_covers_all_that_completed_before_it_is_sent() -> None:
+    bench = Bench(length=1)
+    for index in range(3):
+        bench.write_message(index)
+    bench.sacks()
+    assert [(ack.psn, ack.msn) for ack in bench.acks] == [((FIRST + 2) & 0xFFFFFF, 3)]
+
+
+def test_a_packet_from_below_the_window_is_acknowledged_twice() -> None:
+    """By a SACK and by an ACK, each of which may have been lost."""
+    bench = Bench(length=1)
+    bench.write_message(0)
+    bench.sacks()
+    bench.write_message(0)
     (sack,) = bench.sacks()
-    assert reported(sack) == {1}
+    assert reported(sack) == {0}
+    assert [(ack.psn, ack.msn) for ack in bench.acks] == [(FIRST, 1)] * 2
+
+
+def test_a_packet_above_the_next_one_that_is_there_already_gets_a_sack_only() -> None:
+    bench = Bench()
+    bench.write(5)
+    bench.write(5)
+    assert len(bench.sacks()) == 1
+    assert bench.acks == []
+
+
+def test_each_immediate_consumes_a_receive_and_one_without_fails() -> None:
+    bench = Bench(length=1)
+    bench.responder.delivery.post_receive(7, flushed=False)
+    for index in range(2):
+        bench.write_message(index, immediate=40 + index)
+    bench.sacks()
+    assert bench.responder.delivery.take_completions() == [ReceiveCompletion(0, 40, 1, 7)]
+    (nak,) = bench.acks
+    assert (nak.error, nak.psn) == (NakCode.REMOTE_OPERATION_ERROR, FIRST + 1)
+    assert nak.msn == bench.counters.no_receive == 1
+
+
+def test_more_immediates_than_agreed_are_an_invalid_request() -> None:
+    bench = Bench(length=1, immediates=2)
+    for index in (3, 2, 1):
+        bench.write_message(index, immediate=index)
+    bench.write_message(0)
+    bench.sacks()
+    (nak,) = bench.acks
+    assert (nak.error, nak.psn) == (NakCode.INVALID_REQUEST, FIRST + 1)
+    assert bench.counters.excess_immediates == 1
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ def timer(probes: int = 2, linear: int = 3, exponential: int = 2) -> RetryTimer:
     return retry
 
 
-def test_the_ladder_probes_then_waits_linearly_then_doubles_then_gives_up() -> None:
+def test_the_ladder_probes_then_waits_equally_long_then_doubles_then_gives_up() -> None:
     retry = timer()
     steps: list[tuple[Remedy, int]] = []
     probes = 0
@@ -32,13 +32,22 @@ def test_the_ladder_probes_then_waits_linearly_then_doubles_then_gives_up() -> N
             climbed_ns = now_ns
     assert steps == [
         (Remedy.TIMEOUT, 2),
+        (Remedy.TIMEOUT, 2),
+        (Remedy.TIMEOUT, 2),
         (Remedy.TIMEOUT, 4),
-        (Remedy.TIMEOUT, 6),
-        (Remedy.TIMEOUT, 12),
-        (Remedy.TIMEOUT, 24),
-        (Remedy.GIVE_UP, 48),
+        (Remedy.TIMEOUT, 8),
+        (Remedy.GIVE_UP, 16),
     ]
-    assert probes > 60
+    assert probes > 20
+
+
+def test_a_refusal_takes_a_retry_those_of_one_rtt_together() -> None:
+    retry = timer(linear=1, exponential=1)
+    assert all(retry.refused(now_ns) for now_ns in range(0, RTT_NS, RTT_NS // 10))
+    assert retry.refused(RTT_NS)
+    assert not retry.refused(2 * RTT_NS)
+    retry.restart(2 * RTT_NS)
+    assert retry.refused(2 * RTT_NS)
 
 
 def test_answers_without_progress_do_not_lengthen_the_ladder() -> None:

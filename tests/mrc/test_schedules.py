@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from testbed.mrc import NEVER, CcProfile, CompletionStatus, MessageDelivered, Nscc
+from testbed.mrc.config import RecoveryProbe
+from testbed.mrc.wire.options import UDP_PORTS, WireOptions
 from tests.drawn import Drawn, schedules
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
@@ -51,6 +54,17 @@ def window() -> Nscc:
     return Nscc(CcProfile.derive(base_rtt_ns=130 * MS, rate_bps=5e5, mss=MTU, dilation=1e4))
 
 
+OPTIONS = st.fixed_dictionaries(
+    {
+        "timestamps": st.booleans(),
+        "nack_beyond": st.booleans(),
+        "recovery_probe": st.sampled_from(RecoveryProbe),
+        "wire": st.builds(WireOptions, st.sampled_from(sorted(UDP_PORTS))),
+    }
+)
+"""What sources disagree about, and TSETHs or none."""
+
+
 @settings(max_examples=schedules(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     data=st.data(),
@@ -61,6 +75,7 @@ def window() -> Nscc:
     back_sizes=st.lists(st.integers(0, 3000), max_size=4),
     first_psn=st.sampled_from([0, 5, (1 << 24) - 20]),
     mpr=st.sampled_from([1, 8]),
+    options=OPTIONS,
     nscc=st.booleans(),
     flaps=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=4),
     seed=st.integers(0, 1 << 16),
@@ -74,6 +89,7 @@ def test_everything_arrives(
     back_sizes: list[int],
     first_psn: int,
     mpr: int,
+    options: dict[str, Any],
     nscc: bool,
     flaps: list[tuple[int, int]],
     seed: int,
@@ -92,6 +108,7 @@ def test_everything_arrives(
         mpr=mpr,
         exponential_retries=12,
         congestion=window if nscc else None,
+        **options,
     )
     rng = Random(seed)
     posted: tuple[list[int], list[int]] = (sizes, back_sizes)

@@ -140,14 +140,14 @@ def test_a_changed_window_is_heeded(before: int, after: int) -> None:
     network = Network(make_profile(), mtu=64, cwnd=1 << 20, mpr=before)
     network.qps[0].post_write(0, memoryview(bytes(64 * 6000)), VA, RKEY)
     network.run(100 * MS)
-    assert outstanding(network) == before * 128 - 1
+    assert outstanding(network) == before * 128
     network.qps[1].set_mpr(after)
     seen = 0
     while network.now_ns < 2 * S:
         network.run(network.now_ns + MS)
         if network.now_ns > S:
             seen = max(seen, outstanding(network))
-    assert seen == after * 128 - 1
+    assert seen == after * 128
     network.run(60 * S, lambda: bool(network.completions[0]))
     assert network.qps[1].counters.out_of_window == 0
     assert len(network.completions[0]) == 1
@@ -155,8 +155,14 @@ def test_a_changed_window_is_heeded(before: int, after: int) -> None:
 
 @pytest.mark.parametrize("mpr", [0, 256])
 def test_a_window_of_no_size_is_refused(mpr: int) -> None:
+    network = Network(make_profile(), mpr=8)
     with pytest.raises(ValueError, match="255"):
-        a_qp(QpState.RTS).set_mpr(mpr)
+        network.qps[0].set_mpr(mpr)
+
+
+def test_a_window_changes_only_where_both_ends_have_agreed() -> None:
+    with pytest.raises(ValueError, match="dynamic MPR"):
+        a_qp(QpState.RTS).set_mpr(4)
 
 
 @pytest.mark.parametrize("loss", [0.0, 0.05])
@@ -172,7 +178,7 @@ def test_psns_and_msns_wrap(loss: float) -> None:
     )
     first = (1 << 16) - 50
     network.qps[0]._requester.queue._posted = first
-    network.qps[1]._responder._delivered = first
+    network.qps[1]._responder.delivery.delivered = first
     rng = Random(7)
     expected = bytearray()
     for wr_id in range(100):

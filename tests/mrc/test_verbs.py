@@ -23,6 +23,7 @@ from testbed.mrc import (
     QpStateError,
     QueuePair,
 )
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.verbs import (
     CompletionQueue,
     Context,
@@ -105,6 +106,7 @@ def test_a_write_with_immediate_arrives_and_completes_at_both_ends() -> None:
     wire = Wire()
     cqs = queues(wire)
     a, b = connected(wire, cqs)
+    b.post_recv(9)
     region = wire.contexts[1].reg_mr(bytearray(5000))
     body = Random(1).randbytes(5000)
     a.post_write(1, body[:3000], region.va, region.rkey)
@@ -125,6 +127,7 @@ def test_a_write_with_immediate_arrives_and_completes_at_both_ends() -> None:
     ]
     (wc,) = received
     assert (wc.opcode, wc.imm_data, wc.byte_len) == (WcOpcode.RECV_RDMA_WITH_IMM, 77, 2000)
+    assert wc.wr_id == 9
     assert (wc.status, wc.qp_num) == (CompletionStatus.SUCCESS, b.qp_num)
 
 
@@ -260,11 +263,12 @@ def test_a_fixed_window_is_had_by_name() -> None:
 
 
 def test_responder_window_and_retries_can_be_chosen() -> None:
-    chosen = QpAttributes(mpr=2, linear_retries=1, exponential_retries=0)
+    chosen = QpAttributes(Capabilities(2), linear_retries=1, exponential_retries=0)
     config = core_of(Wire(), attributes=chosen).config
-    assert (config.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
+    assert (config.capabilities.mpr, config.linear_retries, config.exponential_retries) == (2, 1, 0)
     default = core_of(Wire()).config
-    assert (default.mpr, default.linear_retries, default.exponential_retries) == (8, 7, 4)
+    assert (default.linear_retries, default.exponential_retries) == (7, 7)
+    assert default.capabilities == default.peer == Capabilities()
     with pytest.raises(ValueError, match="linear_retries must be 0 to 7, not 8"):
         core_of(Wire(), attributes=QpAttributes(linear_retries=8))
 

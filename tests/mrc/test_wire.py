@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason, Opcode
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode, Opcode
 from testbed.mrc.wire.codec import (
     TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
@@ -18,6 +18,7 @@ from testbed.mrc.wire.codec import (
     icrc,
 )
 from testbed.mrc.wire.control import EXTENSION_BYTES
+from testbed.mrc.wire.options import WireOptions
 from testbed.mrc.wire.packets import (
     Ack,
     Control,
@@ -54,12 +55,14 @@ writes = st.builds(
     retransmitted=st.booleans(),
     rqmsn=u16,
     msn=u16,
-    tx_timestamp=u16,
+    tx_timestamp=st.none() | u16,
     va=u64,
     rkey=u32,
     dma_length=u32,
     payload=st.binary(max_size=300),
     immediate=st.none(),
+    tsr=st.just(False),
+    ftype=st.just(1),
 )
 immediate_writes = st.builds(
     Write._replace,
@@ -69,13 +72,25 @@ immediate_writes = st.builds(
 )
 writes = writes | immediate_writes
 controls: st.SearchStrategy[Control] = st.one_of(
-    st.builds(Ack, source=address, destination=address, ev=u32, qpn=u24, psn=u24, msn=u24),
+    st.builds(
+        Ack,
+        source=address,
+        destination=address,
+        ev=u32,
+        qpn=u24,
+        psn=u24,
+        msn=u24,
+        error=st.none() | st.sampled_from(NakCode),
+    ),
     st.builds(
         Sack,
         source=address,
         destination=address,
         ev=u32,
         qpn=u24,
+        retransmitted=st.booleans(),
+        spdcid=u16,
+        cc_type=st.just(0),
         mark=st.sampled_from(EvMark),
         probe_reply=st.booleans(),
         ack_psn_offset=s16,
@@ -96,6 +111,7 @@ controls: st.SearchStrategy[Control] = st.one_of(
         destination=address,
         ev=u32,
         qpn=u24,
+        spdcid=u16,
         reason=st.sampled_from(NackReason),
         reflected_ev=u32,
         nack_psn=u24,
@@ -107,9 +123,11 @@ controls: st.SearchStrategy[Control] = st.one_of(
         destination=address,
         ev=u32,
         qpn=u24,
-        psn=u24,
+        spdcid=u16,
         probe_id=u16,
         tx_timestamp=u16,
+        tsr=st.booleans(),
+        ftype=st.integers(0, 15),
     ),
     st.builds(
         EndpointRequest,
@@ -118,24 +136,24 @@ controls: st.SearchStrategy[Control] = st.one_of(
         ev=u32,
         op=st.sampled_from(EndpointOp),
         request_id=u16,
-        requester_qpn=u24,
         port_mask=u32,
+        tx_timestamp=u16,
+        tsr=st.booleans(),
+        ftype=st.integers(0, 15),
     ),
     st.builds(
         EndpointResponse,
         source=address,
         destination=address,
         ev=u32,
-        op=st.sampled_from(EndpointOp),
+        op=st.integers(0, 3),
         request_id=u16,
-        qpn=u24,
-        port_mask=u32,
-        reflected_ev=u32,
+        tx_timestamp=u16,
     ),
 )
 
 
-def write_bytes(write: Write, dscp: int = 10) -> bytes:
+def write_bytes(write: Write, dscp: int = 10, udp_port: int = 4791) -> bytes:
     header, trailer = encode_write(
         write.source,
         write.destination,
@@ -154,6 +172,8 @@ def write_bytes(write: Write, dscp: int = 10) -> bytes:
         write.payload,
         dscp,
         write.immediate,
+        write.tsr,
+        udp_port,
     )
     return header + bytes(write.payload) + trailer
 
@@ -183,14 +203,26 @@ def test_writes_round_trip(write: Write, dscp: int) -> None:
     assert decode(memoryview(write_bytes(write, dscp))) == write
 
 
-@given(packet=controls, dscp=dscp)
-def test_control_packets_round_trip(packet: Control, dscp: int) -> None:
-    assert decode(b"".join(encode(packet, dscp))) == packet
+@given(packet=controls, dscp=dscp, label_first=st.booleans(), port=st.sampled_from([4791, 4971]))
+def test_control_packets_round_trip(
+    packet: Control, dscp: int, label_first: bool, port: int
+) -> None:
+    data = b"".join(encode(packet, dscp, WireOptions(port, label_first=label_first)))
+    assert decode(data, label_first=label_first) == packet
+    assert int.from_bytes(data[42:44], "big") == port
+
+
+def test_both_udp_ports_are_accepted_and_one_may_be_chosen() -> None:
+    write = a_write()
+    assert decode(write_bytes(write, udp_port=4791)) == decode(write_bytes(write, udp_port=4971))
+    with pytest.raises(ValueError, match="4971"):
+        WireOptions(4792)
 
 
 @given(write=writes)
 def test_trimmed_writes_keep_their_identity(write: Write) -> None:
-    trimmed = decode(write_bytes(write)[:TRIMMED_BYTES], trimmed=True)
+    kept = TRIMMED_BYTES if write.tx_timestamp is not None else TRIMMED_BYTES - 4
+    trimmed = decode(write_bytes(write)[:kept], trimmed=True)
     assert trimmed == TrimmedWrite(
         write.source,
         write.destination,
@@ -255,9 +287,9 @@ def test_the_icrc_is_that_of_rocev2() -> None:
 
 def test_layout_of_a_write() -> None:
     packet = write_bytes(a_write(), dscp=10)
-    assert packet[:8] == struct.pack("!IHBB", 6 << 28 | 10 << 22 | 2 << 20 | 0x1234, 304, 17, 64)
+    assert packet[:8] == struct.pack("!IHBB", 6 << 28 | 10 << 22 | 2 << 20 | 0xABCD, 304, 17, 64)
     assert packet[8:40] == b"s" * 16 + b"d" * 16
-    assert packet[40:48] == struct.pack("!HHHH", 0xABCD, 4791, 304, 0)
+    assert packet[40:48] == struct.pack("!HHHH", 0x1234, 4791, 304, 0)
     assert packet[48:60] == bytes.fromhex("ca00ffff 00123456 90fedcba")
     assert packet[60:68] == bytes.fromhex("00010002 00030001")
     assert packet[68:84] == bytes.fromhex("1122334455667788 99aabbcc 00000100")
@@ -280,6 +312,9 @@ def test_layout_of_a_sack() -> None:
         destination=b"d" * 16,
         ev=1,
         qpn=5,
+        retransmitted=True,
+        spdcid=0x77,
+        cc_type=0,
         mark=EvMark.SKIP_ONCE,
         probe_reply=True,
         ack_psn_offset=-2,
@@ -294,16 +329,18 @@ def test_layout_of_a_sack() -> None:
         rcv_cwnd_pen=1,
         rcvd_bytes=0x333333,
     )
-    extension = encode(sack, 46)[0][60:]
+    header = encode(sack, 46)[0]
+    assert header[56:60] == bytes.fromhex("20abcdef")
+    extension = header[60:]
     assert extension == bytes.fromhex(
-        "0022 fffe 01020304 00000000 00abcdef 00 08 ffff 80000000000000011111 0222 81 333333"
+        "0022 fffe 01020304 00770005 00abcdef 00 08 ffff 80000000000000011111 0222 81 333333"
     )
 
 
 def test_layout_of_a_nack() -> None:
-    nack = Nack(b"s" * 16, b"d" * 16, 1, 5, NackReason.TRIMMED, 0x01020304, 0xABCDEF, 0x1111)
+    nack = Nack(b"s" * 16, b"d" * 16, 1, 5, 0x77, NackReason.TRIMMED, 0x01020304, 0xABCDEF, 0x1111)
     assert encode(nack, 46)[0][60:] == bytes.fromhex(
-        "0000 01 00 01020304 00000000 00abcdef 0000 1111"
+        "0000 01 00 01020304 00770005 00abcdef 2000 1111"
     )
 
 
@@ -322,7 +359,7 @@ def test_payloads_are_padded_to_four_bytes() -> None:
         (lambda p: p[:59], DecodeReason.TRUNCATED),
         (lambda p: b"\x40" + p[1:], DecodeReason.NOT_IPV6),
         (lambda p: p[:6] + b"\x06" + p[7:], DecodeReason.NOT_UDP),
-        (lambda p: p[:42] + b"\x13\x6b" + p[44:], DecodeReason.WRONG_PORT),
+        (lambda p: p[:42] + b"\x13\x6c" + p[44:], DecodeReason.WRONG_PORT),
         (lambda p: p + b"x", DecodeReason.BAD_LENGTH),
         (lambda p: p[:48] + b"\x04" + p[49:], DecodeReason.UNKNOWN_OPCODE),
         (lambda p: p[:100] + b"\xff" + p[101:], DecodeReason.BAD_ICRC),
@@ -336,7 +373,7 @@ def test_reasons(change: object, reason: DecodeReason) -> None:
 
 
 def test_an_undefined_value_under_a_good_icrc_is_a_bad_field() -> None:
-    nack = Nack(b"s" * 16, b"d" * 16, 1, 5, NackReason.TRIMMED, 1, 2, 3)
+    nack = Nack(b"s" * 16, b"d" * 16, 1, 5, 0x77, NackReason.TRIMMED, 1, 2, 3)
     header, _ = encode(nack, 46)
     reason = len(header) - EXTENSION_BYTES[Opcode.NACK] + 2
     header = header[:reason] + b"\x55" + header[reason + 1 :]

@@ -24,17 +24,14 @@ from testbed.baselines.roce.constants import (
 )
 from testbed.mrc import DecodeError, DecodeReason
 from testbed.mrc.constants import (
-    BTH_BYTES,
-    EV_LABEL_MASK,
-    EV_PORT_SHIFT,
+    EV_LABEL_SHIFT,
+    EV_PORT_MASK,
     ICRC_BYTES,
-    IMMDT_BYTES,
     IPV6_BYTES,
-    RETH_BYTES,
     ROCE_UDP_PORT,
-    UDP_BYTES,
 )
 from testbed.mrc.wire.codec import BASE, UDP_NEXT_HEADER, encode_base, icrc
+from testbed.mrc.wire.headers import BTH, IMMDT, RETH, UDP
 from testbed.mrc.wire.packets import Buffer, Header
 
 _RETH: Final = Struct("!QII")
@@ -111,7 +108,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
         if reth is not None:
             extension = _RETH.pack(reth.va, reth.rkey, reth.dma_length)
         if packet.immediate is not None:
-            extension += packet.immediate.to_bytes(IMMDT_BYTES, "big")
+            extension += packet.immediate.to_bytes(IMMDT.size, "big")
     elif isinstance(packet, Ack):
         opcode, psn = Opcode.ACKNOWLEDGE, packet.psn
         syndrome = NO_CREDITS if packet.nak is None else _NAK | packet.nak
@@ -119,7 +116,7 @@ def encode(packet: Packet, dscp: int) -> tuple[bytes, bytes]:
     else:
         opcode, becn, extension = Opcode.CNP, BECN, bytes(CNP_RESERVED_BYTES)
     pad = -len(payload) & 3
-    length = UDP_BYTES + BTH_BYTES + len(extension) + len(payload) + pad + ICRC_BYTES
+    length = UDP.size + BTH.size + len(extension) + len(payload) + pad + ICRC_BYTES
     base = encode_base(
         packet.source,
         packet.destination,
@@ -167,7 +164,7 @@ def decode(packet: Buffer) -> Packet:
     fields = _checked(packet)
     word, _, _, _, source, destination, source_port = fields[:7]
     opcode, flags, _, word4, word8 = fields[10:]
-    ev = source_port << EV_PORT_SHIFT | word & EV_LABEL_MASK
+    ev = (word & EV_PORT_MASK) << EV_LABEL_SHIFT | source_port
     body = packet[BASE.size : -ICRC_BYTES]
     qpn, psn = word4 & 0xFFFFFF, word8 & 0xFFFFFF
     if opcode in _WRITES:
@@ -187,9 +184,9 @@ def decode(packet: Buffer) -> Packet:
 
 def _write_body(body: Buffer, opcode: int, pad: int) -> tuple[Buffer, Reth | None, int | None]:
     """Take a WRITE's extension headers and padding off; returns its payload and them."""
-    start = RETH_BYTES if opcode in FIRSTS else 0
+    start = RETH.size if opcode in FIRSTS else 0
     end = len(body) - pad
-    payload_start = start + IMMDT_BYTES if opcode in IMMEDIATES else start
+    payload_start = start + IMMDT.size if opcode in IMMEDIATES else start
     if end < payload_start:
         raise DecodeError(DecodeReason.TRUNCATED)
     reth = Reth(*_RETH.unpack_from(body)) if start else None

@@ -12,10 +12,9 @@ RFC 9602 reserves for SRv6 SIDs.
 The NIC's uSID is the number of its T0's downlink: local to that T0, as 131,072 NICs times 8 planes
 do not fit in 16 bits. The whole carrier is still unique, and stands for one path.
 
-An entropy value (EV) is 32 bits. Its lower half selects the path and travels in the outer flow
-label, its upper half travels in the UDP source port. (Independent implementers of OCP MRC 1.0
-disagree on which half goes where. How the lower half selects a path is defined only here; where the
-halves are in the inner packet is defined by `EV_LABEL_MASK` in `mrc/constants.py`.)
+An entropy value (EV) is 32 bits. Its upper half selects the path and travels in the flow labels,
+its lower half travels in the UDP source port. (How the upper half selects a path is defined only
+here; `EV_LABEL_SHIFT` in `mrc/constants.py` defines where the halves are in the inner packet.)
 """
 
 import re
@@ -46,7 +45,10 @@ EV_PLANE_MASK = 0x7
 EV_T1_SHIFT = 3
 EV_T1_MASK = 0x1FF
 PATH_BITS = 16
-"""The EV's lower bits, which select the path and travel in the flow label."""
+"""The EV's upper bits, which select the path and travel in the flow label."""
+
+_PORT_BITS = 16
+"""The EV's lower bits, which travel in the UDP source port."""
 
 
 class Role(IntEnum):
@@ -237,20 +239,21 @@ def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: in
 
 def ev_for_path(path: Path, entropy: int = 0) -> int:
     """An EV that selects a path; `entropy` (16 bits) distinguishes EVs on the same path."""
-    return entropy << PATH_BITS | (path.t1 or 0) << EV_T1_SHIFT | path.plane
+    return ((path.t1 or 0) << EV_T1_SHIFT | path.plane) << _PORT_BITS | entropy
 
 
 def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
     """The path that a 32-bit EV selects between two hosts."""
-    plane = (ev & EV_PLANE_MASK) % topology.planes
+    label = flow_label_of_ev(ev)
+    plane = (label & EV_PLANE_MASK) % topology.planes
     if topology.rack(src) == topology.rack(dst) and src != dst:
         return Path(plane, None)
-    return Path(plane, (ev >> EV_T1_SHIFT & EV_T1_MASK) % topology.t1_per_plane)
+    return Path(plane, (label >> EV_T1_SHIFT & EV_T1_MASK) % topology.t1_per_plane)
 
 
 def flow_label_of_ev(ev: int) -> int:
     """The half of an EV that travels in the flow label; the other is in the UDP source port."""
-    return ev & (1 << PATH_BITS) - 1
+    return ev >> _PORT_BITS
 
 
 # --- routes -----------------------------------------------------------------------------------

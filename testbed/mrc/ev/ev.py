@@ -74,11 +74,16 @@ class Slot:
 
 @dataclass(slots=True, eq=False)
 class Plane:
-    """The slots and the EVs of one plane; `cursor` is the slot that the rotation takes next."""
+    """The slots and the EVs of one plane.
+
+    `cursor` is the slot that the rotation takes next, `rounds` counts how often it has gone round
+    since the order was drawn.
+    """
 
     slots: list[Slot] = field(default_factory=list)
     evs: list[Ev] = field(default_factory=list)
     cursor: int = 0
+    rounds: int = 0
     down: bool = False
 
     def substitute(self) -> Ev | None:

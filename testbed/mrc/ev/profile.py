@@ -43,6 +43,8 @@ class EvProfile:
     adaptive: bool = True
     """If false, packets are sprayed blindly: nothing learnt about a path changes its use."""
     max_condemned_share: float = 0.5
+    reshuffle_rounds: int = 64
+    """After so many rounds of a plane the order of its EVs is drawn anew; 0: never."""
 
     def __post_init__(self) -> None:
         """Refuse a profile that cannot work."""

@@ -5,6 +5,9 @@ round the planes and, within a plane, round its slots, so that planes carry equa
 an EV that has left is lent to a backup of the same plane; when its owner returns, it takes the slot
 back. (The MRC paper, section 2, gives the substitution within the plane; slots are ours.)
 
+The order of a plane's slots is drawn anew every `reshuffle_rounds` rounds, so that queue pairs do
+not march in step (OCP MRC 1.0, two sources; the number is ours).
+
 A rotation that is not adaptive sprays blindly: it goes round whatever happens, and a packet that
 was lost takes its next EV like any other, which may be the EV that it was lost on. Each round of a
 plane then has a random order, as in uet-htsim's oblivious spraying: with a fixed order losses,
@@ -33,6 +36,7 @@ class Rotation:
 
     def __init__(self, profile: EvProfile, rng: Random, events: list[Event]) -> None:
         self._adaptive: Final = profile.adaptive
+        self._reshuffle_rounds: Final = profile.reshuffle_rounds
         self._rng: Final = rng
         self._events: Final = events
         self.evs: Final[dict[int, Ev]] = {}
@@ -70,7 +74,7 @@ class Rotation:
             slots = plane.slots
             for _ in range(len(slots)):
                 ev = slots[plane.cursor].occupant
-                plane.cursor = (plane.cursor + 1) % len(slots)
+                plane.cursor = (plane.cursor + 1) % len(slots) or self._end_round(plane)
                 if ev is None:
                     continue
                 if ev.state is EvState.SKIP:
@@ -86,6 +90,14 @@ class Rotation:
         if restored is not None and (same_path is None or restored.path_key != same_path.path_key):
             return restored
         return same_path
+
+    def _end_round(self, plane: Plane) -> int:
+        """Draw the order of a plane's slots anew when it is time; returns where to begin."""
+        plane.rounds += 1
+        if plane.rounds == self._reshuffle_rounds:
+            plane.rounds = 0
+            self._rng.shuffle(plane.slots)
+        return 0
 
     def _pick_blindly(self) -> Ev | None:
         planes = self._order

@@ -1,11 +1,14 @@
-"""What to do when the peer is silent: tail probes, then growing timeouts, then failure.
+"""What to do when the peer is silent: tail probes, then timeouts, then failure.
 
 These steps are a ladder, which restarts with every progress: bytes newly acknowledged, or a trim.
 The first rungs are reliability probes, due when a packet of normal delay would have been judged
 (RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport). Then come
-timeouts, growing linearly, then doubling (MRC's structure; its ACK timeout is a constant, ours
-derives from the measured RTT), and in the end the QP fails. Probes continue between the timeouts,
-so that the end of an outage is noticed at once.
+timeouts: so many of a fixed length (two sources; a third has them grow linearly), then doubling
+ones (MRC's structure; its ACK timeout is a constant, ours derives from the measured RTT), and in
+the end the QP fails. Probes continue between the timeouts, so that the end of an outage is noticed
+at once.
+
+A NACK that is not for a trim takes a retry too (two sources); those of one RTT together take one.
 
 An answer without progress does not restart the ladder: where data is lost and control packets pass,
 for example on a link with too small an MTU, the retries are used up as well. But if the peer
@@ -28,6 +31,11 @@ _MAX_DOUBLINGS: Final = 24
 
 _TAIL_MARGIN_SHIFT: Final = 3
 """A probe waits an eighth of the base RTT longer than loss detection would have. Ours."""
+
+
+def timeout_ns(rtt: RttEstimator, attempt: int, linear_retries: int) -> int:
+    """Return how long the `attempt`-th timeout lasts, counted from 1."""
+    return rtt.timeout_ns << min(max(0, attempt - linear_retries), _MAX_DOUBLINGS)
 
 
 class Remedy(Enum):
@@ -58,6 +66,8 @@ class RetryTimer:
         self._sent_ns = 0
         self._probed_ns = 0
         self._answered = False
+        self._refused = 0
+        self._refused_ns = 0
         self.starving = False
 
     @property
@@ -81,7 +91,7 @@ class RetryTimer:
 
     def restart(self, now_ns: int) -> None:
         """Return to the first rung: the peer has received something new."""
-        self._rung = 0
+        self._rung = self._refused = 0
         self._progress_ns = now_ns
         self._answered = False
         self.starving = False
@@ -91,6 +101,14 @@ class RetryTimer:
         if self._rung < self._probes:
             self._progress_ns = now_ns
         self._answered = True
+
+    def refused(self, now_ns: int) -> bool:
+        """Take in a NACK that is not for a trim; returns whether a retry was left for it."""
+        self.answered(now_ns)
+        if not self._refused or now_ns - self._refused_ns >= self._rtt.smoothed_ns:
+            self._refused_ns = now_ns
+            self._refused += 1
+        return self._for_ever or self.timeouts + self._refused <= self._retries
 
     def deadline_ns(self, reorder_window_ns: int) -> int:
         """Return when to call `expire`, if packets are outstanding or data is starving."""
@@ -109,7 +127,7 @@ class RetryTimer:
         self._progress_ns = self._sent_ns = now_ns
         self._rung += 1
         answered, self._answered = self._answered, False
-        if self.timeouts > self._retries and not self._for_ever:
+        if self.timeouts + self._refused > self._retries and not self._for_ever:
             return Remedy.GIVE_UP
         return Remedy.PROBE if answered or not self.timeouts else Remedy.TIMEOUT
 
@@ -117,8 +135,4 @@ class RetryTimer:
         return max(self._progress_ns, self._sent_ns) + self._timeout_ns()
 
     def _timeout_ns(self) -> int:
-        attempt = self.timeouts + 1
-        if attempt <= self._linear:
-            return self._rtt.timeout_ns * attempt
-        doublings = min(attempt - self._linear, _MAX_DOUBLINGS)
-        return self._rtt.timeout_ns * max(1, self._linear) << doublings
+        return timeout_ns(self._rtt, self.timeouts + 1, self._linear)

@@ -55,6 +55,16 @@ class Scoreboard:
         """Have a transmission, marked done, sent again."""
         heappush(self._to_repeat, transmission.seq)
 
+    def go_back(self, seq: int) -> int:
+        """Have all in flight after `seq` sent again too; returns their payload bytes."""
+        size = 0
+        for behind in self.unacked.values():
+            if behind.seq > seq and not behind.done:
+                behind.done = True
+                size += behind.length
+                self.repeat(behind)
+        return size
+
     def to_repeat(self) -> Transmission | None:
         """Return the oldest that is to be sent again, and has not been acknowledged since."""
         waiting = self._to_repeat

@@ -27,7 +27,7 @@ class SendQueue:
         self._uncut: deque[Message] = deque()
         self._begun: deque[Message] = deque()
         self._posted = 0
-        self._immediates = 0
+        self._immediates = self._immediates_posted = 0
         self._completions: list[Completion] = []
         self.failed = False
 
@@ -35,8 +35,11 @@ class SendQueue:
         self, wr_id: int, payload: memoryview, va: int, rkey: int, immediate: int | None
     ) -> None:
         """Queue a WRITE, or flush it after a failure."""
-        message = Message(self._posted, wr_id, payload, va, rkey, immediate)
+        message = Message(
+            self._posted, wr_id, payload, va, rkey, immediate, self._immediates_posted
+        )
         self._posted += 1
+        self._immediates_posted += immediate is not None
         if self.failed:
             self._complete(message, CompletionStatus.FLUSHED)
         else:
@@ -67,6 +70,7 @@ class SendQueue:
         offset = message.offset
         length = min(self._mtu, message.length - offset)
         if offset == 0:
+            message.first_seq = seq
             self._begun.append(message)
             self._immediates += message.immediate is not None
         message.offset = offset + length
@@ -75,8 +79,24 @@ class SendQueue:
             self._uncut.popleft()
         return message, offset, length
 
+    def arrived(self, oldest_seq: int) -> Message | None:
+        """Return the newest message of which every packet is older than `oldest_seq`, if any."""
+        newest: Message | None = None
+        for message in self._begun:
+            if not -1 < message.last_seq < oldest_seq:
+                break
+            newest = message
+        return newest
+
+    def containing(self, seq: int) -> Message | None:
+        """Return the message that packet `seq` belongs to, unless it has completed."""
+        for message in self._begun:
+            if message.first_seq <= seq and (message.last_seq < 0 or seq <= message.last_seq):
+                return message
+        return None
+
     def acknowledged(self, oldest_seq: int) -> None:
-        """Complete the messages of which every packet is older than the oldest in flight."""
+        """Complete the messages of which every packet is older than `oldest_seq`."""
         begun = self._begun
         while begun and -1 < begun[0].last_seq < oldest_seq:
             message = begun.popleft()

@@ -7,7 +7,8 @@ from testbed.mrc.message import Message
 class Transmission:
     """One transmission of one data packet.
 
-    `order` counts the transmissions of the queue pair; `previous` is the one that this one repeats;
+    `order` counts the transmissions of the queue pair; `previous` is the one that this one repeats,
+    until it is repeated itself; `repeated` says that it is a retransmission;
     `done` says that it is no longer in flight: acknowledged or taken for lost.
 
     The I/O layer reports with `set_port_wait` how long the packet waits for the NIC's port. The
@@ -25,6 +26,7 @@ class Transmission:
         "order",
         "port_wait_ns",
         "previous",
+        "repeated",
         "sent_ns",
         "seq",
         "suspected",
@@ -49,6 +51,7 @@ class Transmission:
         self.order = order
         self.sent_ns = sent_ns
         self.previous = previous
+        self.repeated = previous is not None
         self.done = False
         self.suspected = False
         self.port_wait_ns = 0

@@ -1,7 +1,8 @@
 """The core with the words of the verbs API: context, memory region, completion queue, queue pair.
 
 What `ibv_open_device`, `ibv_reg_mr`, `ibv_create_cq`, `ibv_create_qp`, `ibv_modify_qp`,
-`ibv_post_send` and `ibv_poll_cq` do with an RDMA NIC, this does with the sans-IO core:
+`ibv_post_send`, `ibv_post_recv` and `ibv_poll_cq` do with an RDMA NIC, this does with the sans-IO
+core:
 
     region = context.reg_mr(bytearray(4096))
     cq = context.create_cq()
@@ -12,9 +13,8 @@ What `ibv_open_device`, `ibv_reg_mr`, `ibv_create_cq`, `ibv_create_qp`, `ibv_mod
     qp.post_write_imm(7, b"hello", remote_va, rkey, immediate=1)
     cq.poll()
 
-The operations are those of MRC: WRITE and WRITE with immediate. An immediate consumes no posted
-receive, as MRC has no RNR: it is a work completion at the peer. EV and CC profiles have the names
-of the OCP MRC API.
+The operations are those of MRC: WRITE and WRITE with immediate, which consumes a posted receive at
+the peer. EV and CC profiles have the names of the OCP MRC API.
 
 Like the rest of the core a context does no I/O: whoever owns its sockets calls `receive`,
 `transmit` and `next_deadline` (`testbed/endpoint/device.py`).

@@ -1,18 +1,18 @@
 """The context of the verbs API: it registers memory, creates queue pairs and drives them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from typing import Final
 
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import PortAttributes
 from testbed.mrc.congestion.nscc import CcProfile, Nscc
 from testbed.mrc.congestion.window import CongestionControl, FixedWindow
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
-    DEFAULT_MPR,
     FIRST_QPN,
     DscpClasses,
 )
@@ -44,12 +44,12 @@ class QpAttributes:
     """What `ibv_qp_attr` sets besides state and destination (see `QpConfig`).
 
     Attributes:
-        mpr: the responder window, in units of 128 PSNs; both ends must have the same.
+        capabilities: what this end takes; the peer must know it (`VerbsQp.local`).
         linear_retries: timeouts of linear length, at most 7.
         exponential_retries: timeouts of doubling length after them; 25, the most, never end.
     """
 
-    mpr: int = DEFAULT_MPR
+    capabilities: Capabilities = field(default_factory=Capabilities)
     linear_retries: int = DEFAULT_LINEAR_RETRIES
     exponential_retries: int = DEFAULT_EXPONENTIAL_RETRIES
 
@@ -127,9 +127,10 @@ class Context:
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
             cc_profile: the parameters of NSCC, or `FixedWindow(bytes)`, which never changes; if
                 None, the defaults for the peer's paths, as `query_cc_profile` returns them.
-            attributes: responder window and retries.
+            attributes: capabilities and retries.
         """
-        local = Destination(self.port.address, self._next_qpn, self._rng.randrange(1 << 24))
+        psn = self._rng.randrange(1 << 24)
+        local = Destination(self.port.address, self._next_qpn, psn, attributes.capabilities)
         self._next_qpn += 1
         open_core = partial(self._open_core, local, ev_profile, cc_profile, attributes)
         qp = VerbsQp(cq, local, open_core, self._close_core)
@@ -178,7 +179,8 @@ class Context:
                 cwnd=congestion.window,
                 seed=self._rng.randrange(1 << 32),
             ),
-            mpr=attributes.mpr,
+            capabilities=local.capabilities,
+            peer=peer.capabilities,
             linear_retries=attributes.linear_retries,
             exponential_retries=attributes.exponential_retries,
             first_psn=local.psn,
@@ -186,9 +188,9 @@ class Context:
             dscp=self._dscp,
         )
         core = QueuePair(config, self._memory, congestion, state=QpState.RTR)
+        self._demux.add(core)
         for plane in self._down:
             core.port_changed(plane, up=False, now_ns=self._now_ns)
-        self._demux.add(core)
         self._cores.append(core)
         return core
 

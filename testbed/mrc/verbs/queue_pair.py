@@ -2,9 +2,10 @@
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
+from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.message import CompletionStatus
 from testbed.mrc.qp import QueuePair
 from testbed.mrc.state import QpState, QpStateError, may_become
@@ -23,7 +24,7 @@ class WorkCompletion:
     """An entry of a completion queue.
 
     Attributes:
-        wr_id: as given to `post_write`; for a received immediate the number of the message.
+        wr_id: as given to `post_write` or `post_recv`.
         status: how it ended.
         opcode: the operation.
         byte_len: the length of the message in bytes.
@@ -46,6 +47,7 @@ class Destination:
     address: bytes
     qpn: int
     psn: int
+    capabilities: Capabilities = field(default_factory=Capabilities)
 
 
 class VerbsQp:
@@ -71,6 +73,7 @@ class VerbsQp:
         self._open_core = open_core
         self._close_core = close_core
         self._state = QpState.RESET
+        self._receives: list[int] = []
 
     @property
     def qp_num(self) -> int:
@@ -98,9 +101,13 @@ class VerbsQp:
             raise QpStateError(f"a queue pair in {self.state} cannot become {state}")
         if destination is not None:
             self.core = self._open_core(destination)
+            for wr_id in self._receives:
+                self.core.post_receive(wr_id)
+            self._receives.clear()
         elif state is QpState.RESET and self.core is not None:
             self._close_core(self.core)
             self.core = None
+            self._receives.clear()
         elif self.core is not None:
             self.core.modify(state)
         self._state = state
@@ -136,6 +143,17 @@ class VerbsQp:
         """
         self._ready().post_write(wr_id, memoryview(payload), remote_va, rkey, immediate)
 
+    def post_recv(self, wr_id: int) -> None:
+        """Post a receive: a WRITE with immediate of the peer consumes one, oldest first.
+
+        It has no buffer, as the WRITE says where its bytes go. Post receives before `connect`: MRC
+        has no RNR, so a WRITE with immediate that finds none fails, and the peer's queue pair too.
+        """
+        if self.core is None:
+            self._receives.append(wr_id)
+        else:
+            self.core.post_receive(wr_id)
+
     def _ready(self) -> QueuePair:
         if self.core is None:
             raise QpStateError(f"nothing can be posted to a queue pair in {self._state}")
@@ -147,14 +165,20 @@ class VerbsQp:
         if core is None:
             return []
         sent = [(done.wr_id, done.status, done.length) for done in core.poll_cq()]
-        received = [(done.message, done.length, done.immediate) for done in core.poll_recv_cq()]
-        success = CompletionStatus.SUCCESS
+        received = core.poll_recv_cq()
         return [
             WorkCompletion(wr_id, status, WcOpcode.RDMA_WRITE, length, None, number)
             for wr_id, status, length in sent
         ] + [
-            WorkCompletion(message, success, WcOpcode.RECV_RDMA_WITH_IMM, length, immediate, number)
-            for message, length, immediate in received
+            WorkCompletion(
+                done.wr_id,
+                done.status,
+                WcOpcode.RECV_RDMA_WITH_IMM,
+                done.length,
+                done.immediate if done.status is CompletionStatus.SUCCESS else None,
+                number,
+            )
+            for done in received
         ]
 
 

@@ -1,13 +1,9 @@
 """The wire format: the inner packets of MRC, from values to bytes and back.
 
-An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. Layouts are OCP MRC 1.0's
-as independent implementers describe them; what they leave open is decided here:
-
-- *EV halves* (`EV_LABEL_MASK`): the inner flow label repeats the outer one, so that a receiver that
-  sees only the inner packet can read the EV.
-- *TSETH*: tx_timestamp, then tsr in bit 15 and ftype in bits 7-0. It is required in every WRITE:
-  its timestamp distinguishes the transmissions of a packet.
-- The extension headers of control packets are in `control.py`.
+An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. `headers.py` declares the
+headers; formats, shifts and masks come from there. What follows the BTH in control packets is in
+`control.py`. The inner flow label repeats the outer one, so that a receiver that sees only the
+inner packet can read the EV.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
 and hop limit masked, the UDP header with the checksum masked, the BTH with byte 4 masked, and all
@@ -15,33 +11,25 @@ that follows; sent least significant byte first. The outer header changes on the
 covered. The UDP checksum is zero (RFC 6935, 6936).
 """
 
-from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from testbed.mrc.constants import (
-    BASE_BYTES,
-    BTH_BYTES,
     DEFAULT_PKEY,
     ECT0,
-    EV_LABEL_MASK,
-    EV_PORT_SHIFT,
-    FLAG_ACK_REQUEST,
-    FLAG_RETRANSMITTED,
-    FLAG_TIMESTAMP,
+    EV_LABEL_SHIFT,
+    EV_PORT_MASK,
     HOP_LIMIT,
     ICRC_BYTES,
-    IMMDT_BYTES,
     IPV6_BYTES,
-    METH_BYTES,
-    RETH_BYTES,
     ROCE_UDP_PORT,
-    TSETH_BYTES,
-    UDP_BYTES,
-    Opcode,
 )
 from testbed.mrc.wire.control import EXTENSION_BYTES, decode_control, encode_extension
 from testbed.mrc.wire.datagram import new
+from testbed.mrc.wire.header import concatenated
+from testbed.mrc.wire.headers import BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, UDP_PORTS, WireOptions
 from testbed.mrc.wire.packets import (
     Buffer,
     Control,
@@ -52,23 +40,45 @@ from testbed.mrc.wire.packets import (
     Write,
 )
 
-TRIMMED_BYTES: Final = BASE_BYTES + METH_BYTES + TSETH_BYTES
-"""The part of a WRITE that a trimming switch keeps: up to and including METH and TSETH."""
-WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH_BYTES
+BASE_BYTES: Final = IPV6.size + UDP.size + BTH.size
+"""The headers that every inner packet begins with."""
 
-_BASE_FORMAT: Final = "!IHBB16s16sHHHHBBHII"
-BASE: Final = Struct(_BASE_FORMAT)
+TRIMMED_BYTES: Final = BASE_BYTES + METH.size + TSETH.size
+"""The part of a WRITE with TSETH that a trimming switch keeps: up to and including TSETH."""
+
+WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH.size
+"""The headers of a WRITE with TSETH, without ImmDt."""
+
+_BASE_FORMAT: Final = IPV6.format() + UDP.format() + BTH.format()
+BASE: Final = concatenated(_BASE_FORMAT)
 """The headers that every inner packet begins with: IPv6, UDP and BTH."""
-_METH_TSETH_RETH: Final = Struct("!HHHHQII")
-_METH_TSETH: Final = Struct("!HHHH")
-_WRITE: Final = Struct(_BASE_FORMAT + "HHHHQII")
-_COVERED: Final = Struct("!8s" + _BASE_FORMAT[1:])
+_TIMED: Final = concatenated(METH.format(), TSETH.format(), RETH.format())
+_UNTIMED: Final = concatenated(METH.format(), RETH.format())
+_UNTIMED_END: Final = BASE_BYTES + _UNTIMED.size
+"""Where the RETH of a WRITE without TSETH ends."""
+_METH: Final = METH.struct()
+_METH_TSETH: Final = concatenated(METH.format(), TSETH.format())
+_WRITE_TIMED: Final = concatenated(_BASE_FORMAT, METH.format(), TSETH.format(), RETH.format())
+_COVERED: Final = concatenated("8s", _BASE_FORMAT)
 """What the iCRC covers of `BASE`: eight 0xff bytes, then its fields with the masked bits set."""
 
 UDP_NEXT_HEADER: Final = 17
+_VERSION_SHIFT: Final = IPV6.shift("version")
+_IPV6: Final = 6 << _VERSION_SHIFT | ECT0 << IPV6.shift("ecn")
+_DSCP_SHIFT: Final = IPV6.shift("dscp")
+_LABEL: Final = IPV6.mask("label")
+_PAD_SHIFT: Final = BTH.shift("pad")
+_MOST_PAD: Final = BTH.most("pad")
+_TRANSPORT_VERSION: Final = BTH.mask("version")
+_QPN: Final = BTH.mask("dqp")
+_PSN: Final = BTH.mask("psn")
+_ACK_REQUEST: Final = BTH.mask("ack_request")
+_RTX: Final = BTH.mask("rtx")
+_TS: Final = BTH.mask("ts")
+_TSR_SHIFT: Final = TSETH.shift("tsr")
+_FTYPE: Final = TSETH.mask("ftype")
 _FTYPE_TIMESTAMP: Final = 1
-_TIMESTAMPED: Final = FLAG_TIMESTAMP << 24
-"""In the BTH's last word: a TSETH follows the METH."""
+
 _CRC32_RESIDUE: Final = 0x2144DF1C
 """The CRC-32 of data followed by its own CRC-32, least significant byte first."""
 _ONES: Final = b"\xff" * 8
@@ -76,8 +86,8 @@ _MASKED_WORD: Final = 0x6FFFFFFF
 """The first word of IPv6, with traffic class and flow label masked."""
 _MASKED_HOP_LIMIT: Final = 0xFF
 _MASKED_CHECKSUM: Final = 0xFFFF
-_MASKED_RESERVED: Final = 0xFF000000
-"""Byte 4 of the BTH, in its second word."""
+_MASKED_RESERVED: Final = 0xFFFFFFFF & ~_QPN
+"""Byte 4 of the BTH, in its word."""
 _MASK: Final = int.from_bytes(
     BASE.pack(
         _MASKED_WORD & 0x0FFFFFFF,
@@ -87,16 +97,12 @@ _MASK: Final = int.from_bytes(
     "big",
 )
 """The masked bits of `BASE`, as one number."""
-_WRITE_MASK: Final = _MASK << 8 * (WRITE_HEADER_BYTES - BASE_BYTES)
+_TIMED_MASK: Final = _MASK << 8 * _TIMED.size
+_UNTIMED_MASK: Final = _MASK << 8 * _UNTIMED.size
 _CRC_OF_ONES: Final = crc32(_ONES)
 
-_IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
-_WRITE_OPCODES: Final = _IMMEDIATE_OPCODES | {
-    Opcode.WRITE_FIRST,
-    Opcode.WRITE_MIDDLE,
-    Opcode.WRITE_LAST,
-    Opcode.WRITE_ONLY,
-}
+_IMMEDIATE_OPCODES: Final = IMMEDIATE_OPCODES
+_WRITE_OPCODES: Final = frozenset(code for code, kind in KIND_OF.items() if kind is WRITE)
 
 
 def icrc(header: Buffer, payload: Buffer) -> int:
@@ -117,58 +123,77 @@ def encode_write(
     retransmitted: bool,
     rqmsn: int,
     msn: int,
-    tx_timestamp: int,
+    tx_timestamp: int | None,
     va: int,
     rkey: int,
     dma_length: int,
     payload: Buffer,
     dscp: int,
     immediate: int | None = None,
+    tsr: bool = False,
+    udp_port: int = ROCE_UDP_PORT,
 ) -> tuple[bytes, bytes]:
     """Return the header of a WRITE packet and its trailer (padding and iCRC).
 
-    The arguments are the fields of `Write`, and the DSCP of the inner header, which repeats that
-    of the outer one. An immediate is given exactly for the opcodes that have one.
+    The arguments are the fields of `Write`, the DSCP of the inner header, which repeats that of the
+    outer one, and the UDP destination port. An immediate is given exactly for the opcodes that have
+    one.
     """
     size = len(payload)
     pad = -size & 3
-    length = UDP_BYTES + BTH_BYTES + METH_BYTES + TSETH_BYTES + RETH_BYTES + size + pad + ICRC_BYTES
-    if immediate is not None:
-        length += IMMDT_BYTES
-    flags = FLAG_TIMESTAMP
+    length = WRITE_HEADER_BYTES - IPV6_BYTES + size + pad + ICRC_BYTES
+    word8 = psn
     if ack_request:
-        flags |= FLAG_ACK_REQUEST
+        word8 |= _ACK_REQUEST
     if retransmitted:
-        flags |= FLAG_RETRANSMITTED
-    word8 = flags << 24 | psn
-    header = _WRITE.pack(
-        0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
-        length,
-        UDP_NEXT_HEADER,
-        HOP_LIMIT,
-        source,
-        destination,
-        ev >> EV_PORT_SHIFT,
-        ROCE_UDP_PORT,
-        length,
-        0,
-        opcode,
-        pad << 4,
-        DEFAULT_PKEY,
-        qpn,
-        word8,
-        rqmsn,
-        msn,
-        tx_timestamp,
-        _FTYPE_TIMESTAMP,
-        va,
-        rkey,
-        dma_length,
-    )
-    covered = (int.from_bytes(header, "big") | _WRITE_MASK).to_bytes(WRITE_HEADER_BYTES, "big")
-    crc = crc32(covered, _CRC_OF_ONES)
+        word8 |= _RTX
     if immediate is not None:
-        extension = immediate.to_bytes(IMMDT_BYTES, "big")
+        length += IMMDT.size
+    if tx_timestamp is not None:
+        header = _WRITE_TIMED.pack(
+            _IPV6 | dscp << _DSCP_SHIFT | ev >> EV_LABEL_SHIFT,
+            length,
+            UDP_NEXT_HEADER,
+            HOP_LIMIT,
+            source,
+            destination,
+            ev & EV_PORT_MASK,
+            udp_port,
+            length,
+            0,
+            opcode,
+            pad << _PAD_SHIFT,
+            DEFAULT_PKEY,
+            qpn,
+            word8 | _TS,
+            rqmsn,
+            msn,
+            tx_timestamp,
+            tsr << _TSR_SHIFT | _FTYPE_TIMESTAMP,
+            va,
+            rkey,
+            dma_length,
+        )
+        masked = (int.from_bytes(header, "big") | _TIMED_MASK).to_bytes(WRITE_HEADER_BYTES, "big")
+    else:
+        length -= TSETH.size
+        base = encode_base(
+            source,
+            destination,
+            ev,
+            dscp,
+            length,
+            opcode,
+            pad << _PAD_SHIFT,
+            qpn,
+            word8,
+            udp_port,
+        )
+        header = base + _UNTIMED.pack(rqmsn, msn, va, rkey, dma_length)
+        masked = (int.from_bytes(header, "big") | _UNTIMED_MASK).to_bytes(len(header), "big")
+    crc = crc32(masked, _CRC_OF_ONES)
+    if immediate is not None:
+        extension = immediate.to_bytes(IMMDT.size, "big")
         header += extension
         crc = crc32(extension, crc)
     crc = crc32(payload, crc)
@@ -178,12 +203,22 @@ def encode_write(
     return header, crc.to_bytes(4, "little")
 
 
-def encode(packet: Control, dscp: int) -> tuple[bytes, bytes]:
+def encode(
+    packet: Control, dscp: int, options: WireOptions = DEFAULT_OPTIONS
+) -> tuple[bytes, bytes]:
     """Return the header of a control packet and its trailer (the iCRC)."""
-    opcode, qpn, psn, extension = encode_extension(packet)
-    length = UDP_BYTES + BTH_BYTES + len(extension) + ICRC_BYTES
+    opcode, qpn, psn, rtx, extension = encode_extension(packet, label_first=options.label_first)
     base = encode_base(
-        packet.source, packet.destination, packet.ev, dscp, length, opcode, 0, qpn, psn
+        packet.source,
+        packet.destination,
+        packet.ev,
+        dscp,
+        BASE_BYTES - IPV6_BYTES + len(extension) + ICRC_BYTES,
+        opcode,
+        0,
+        qpn,
+        _RTX | psn if rtx else psn,
+        options.udp_port,
     )
     header = base + extension
     return header, icrc(header, b"").to_bytes(4, "little")
@@ -199,6 +234,7 @@ def encode_base(
     flags: int,
     word4: int,
     word8: int,
+    udp_port: int = ROCE_UDP_PORT,
 ) -> bytes:
     """Return the headers that every inner packet begins with, RoCE's too.
 
@@ -206,14 +242,14 @@ def encode_base(
     the words are those from its bytes 4 and 8 on.
     """
     return BASE.pack(
-        0x60000000 | dscp << 22 | ECT0 << 20 | ev & EV_LABEL_MASK,
+        _IPV6 | dscp << _DSCP_SHIFT | ev >> EV_LABEL_SHIFT,
         length,
         UDP_NEXT_HEADER,
         HOP_LIMIT,
         source,
         destination,
-        ev >> EV_PORT_SHIFT,
-        ROCE_UDP_PORT,
+        ev & EV_PORT_MASK,
+        udp_port,
         length,
         0,
         opcode,
@@ -224,12 +260,12 @@ def encode_base(
     )
 
 
-def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
+def decode(packet: Buffer, *, trimmed: bool = False, label_first: bool = True) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
     """Decode the bytes of an inner packet.
 
     `trimmed` says that it arrived in one of the trimmed classes: then only the headers that
-    trimming keeps are read, and no iCRC covers them. The payload of a `Write` is a view of
-    `packet`: place it before the buffer is used again.
+    trimming keeps are read, and no iCRC covers them. `label_first` is that of `WireOptions`. The
+    payload of a `Write` is a view of `packet`: place it before the buffer is used again.
 
     Raises:
         DecodeError: the bytes are not a packet of MRC, or were corrupted on the way.
@@ -254,24 +290,26 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
         word4,
         word8,
     ) = BASE.unpack_from(packet)
-    if word >> 28 != 6:  # noqa: PLR2004 - the version is the protocol's name
+    if word >> _VERSION_SHIFT != 6:  # noqa: PLR2004 - the version is the protocol's name
         raise DecodeError(DecodeReason.NOT_IPV6)
     if next_header != UDP_NEXT_HEADER:
         raise DecodeError(DecodeReason.NOT_UDP)
-    if port != ROCE_UDP_PORT:
+    if port not in UDP_PORTS:
         raise DecodeError(DecodeReason.WRONG_PORT)
-    ev = source_port << EV_PORT_SHIFT | word & EV_LABEL_MASK
-    qpn = word4 & 0xFFFFFF
+    ev = (word & _LABEL) << EV_LABEL_SHIFT | source_port
+    qpn = word4 & _QPN
     if trimmed:
+        if flags & _TRANSPORT_VERSION:
+            raise DecodeError(DecodeReason.WRONG_VERSION)
         return _decode_trimmed(packet, source, destination, ev, qpn, opcode, word8)
     if length != total - IPV6_BYTES or udp_length != length:
         raise DecodeError(DecodeReason.BAD_LENGTH)
     is_write = opcode in _WRITE_OPCODES
     if is_write:
-        pad = flags >> 4 & 3
-        payload_start = WRITE_HEADER_BYTES
+        pad = flags >> _PAD_SHIFT & _MOST_PAD
+        reth_end = payload_start = WRITE_HEADER_BYTES if word8 & _TS else _UNTIMED_END
         if opcode in _IMMEDIATE_OPCODES:
-            payload_start += IMMDT_BYTES
+            payload_start += IMMDT.size
         if total < payload_start + pad + ICRC_BYTES:
             raise DecodeError(DecodeReason.TRUNCATED)
     else:
@@ -300,24 +338,29 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
     )
     if crc32(packet[BASE_BYTES:], crc32(covered)) != _CRC32_RESIDUE:
         raise DecodeError(DecodeReason.BAD_ICRC)
+    if flags & _TRANSPORT_VERSION:
+        raise DecodeError(DecodeReason.WRONG_VERSION)
     if is_write:
-        rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _METH_TSETH_RETH.unpack_from(
-            packet, BASE_BYTES
-        )
-        if kind != _FTYPE_TIMESTAMP or not word8 & _TIMESTAMPED:
-            raise DecodeError(DecodeReason.BAD_FIELD)
+        tx_timestamp: int | None = None
+        kind = _FTYPE_TIMESTAMP
+        if word8 & _TS:
+            rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _TIMED.unpack_from(
+                packet, BASE_BYTES
+            )
+        else:
+            rqmsn, msn, va, rkey, dma_length = _UNTIMED.unpack_from(packet, BASE_BYTES)
         immediate: int | None = None
-        if payload_start != WRITE_HEADER_BYTES:
-            immediate = int.from_bytes(packet[WRITE_HEADER_BYTES:payload_start], "big")
+        if payload_start != reth_end:
+            immediate = int.from_bytes(packet[reth_end:payload_start], "big")
         write = (
             source,
             destination,
             ev,
             qpn,
-            word8 & 0xFFFFFF,
+            word8 & _PSN,
             opcode,
-            word8 & FLAG_ACK_REQUEST << 24 != 0,
-            word8 & FLAG_RETRANSMITTED << 24 != 0,
+            word8 & _ACK_REQUEST != 0,
+            word8 & _RTX != 0,
             rqmsn,
             msn,
             tx_timestamp,
@@ -326,9 +369,18 @@ def decode(packet: Buffer, *, trimmed: bool = False) -> Packet:  # noqa: C901, P
             dma_length,
             packet[payload_start : total - ICRC_BYTES - pad],
             immediate,
+            kind >> _TSR_SHIFT != 0,
+            kind & _FTYPE,
         )
         return new(Write, write)
-    return decode_control(opcode, packet, (source, destination, ev, qpn), word8 & 0xFFFFFF)
+    return decode_control(
+        opcode,
+        packet,
+        (source, destination, ev, qpn),
+        word8 & _PSN,
+        retransmitted=word8 & _RTX != 0,
+        label_first=label_first,
+    )
 
 
 def _decode_trimmed(
@@ -336,9 +388,12 @@ def _decode_trimmed(
 ) -> TrimmedWrite:
     if opcode not in _WRITE_OPCODES:
         raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
-    if len(packet) < TRIMMED_BYTES:
+    tx_timestamp: int | None = None
+    timed = word8 & _TS != 0
+    if len(packet) < (TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size):
         raise DecodeError(DecodeReason.TRUNCATED)
-    _, msn, tx_timestamp, kind = _METH_TSETH.unpack_from(packet, BASE_BYTES)
-    if kind != _FTYPE_TIMESTAMP or not word8 & _TIMESTAMPED:
-        raise DecodeError(DecodeReason.BAD_FIELD)
-    return TrimmedWrite(source, destination, ev, qpn, word8 & 0xFFFFFF, msn, tx_timestamp)
+    if timed:
+        _, msn, tx_timestamp, _ = _METH_TSETH.unpack_from(packet, BASE_BYTES)
+    else:
+        _, msn = _METH.unpack_from(packet, BASE_BYTES)
+    return TrimmedWrite(source, destination, ev, qpn, word8 & _PSN, msn, tx_timestamp)

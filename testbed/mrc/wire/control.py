@@ -1,27 +1,22 @@
 """The control packets on the wire: what follows the BTH in every packet that is not a WRITE.
 
-- *SACK bitmap*: bit i, counted from the least significant, stands for PSN cack + sack_offset + i.
-- *PETH*: probe id, tx_timestamp, 12 reserved bytes.
-- *ERTH*: op in byte 0, EV in 4-7, the requesting QP in 8-11, port mask in 12-15. *EETH* begins the
-  same way, followed by 20 reserved bytes. Sources disagree on the position of its op.
-- *AETH*: as in IBTA: syndrome in byte 0, MSN in 1-3; the BTH's PSN and all before it are
-  acknowledged. Only ACKs: MRC has an opcode of its own, NACK, for what is a NAK there.
-- spdcid, dpdcid and cc_type are sent as zero and ignored.
+Formats, shifts and masks come from the declarations in `headers.py`; `docs/wire.md` shows them.
 """
 
-from struct import Struct
 from typing import Final
 
 from testbed.mrc.constants import (
     AETH_ACK_MASK,
     AETH_NO_CREDITS,
-    BASE_BYTES,
     ENDPOINT_QPN,
     EndpointOp,
     EvMark,
     NackReason,
+    NakCode,
     Opcode,
 )
+from testbed.mrc.wire.header import concatenated
+from testbed.mrc.wire.headers import AETH, BTH, CC_STATE, EETH, ERTH, IPV6, NETH, PETH, SETH, UDP
 from testbed.mrc.wire.packets import (
     Ack,
     Buffer,
@@ -35,13 +30,53 @@ from testbed.mrc.wire.packets import (
     Sack,
 )
 
-_AETH: Final = Struct("!I")
-_SETH: Final = Struct("!xBhI4xIxBhQHHI")
-"""SETH (28 bytes) and CC_STATE (8 bytes)."""
-_NETH: Final = Struct("!2xBxI4xI2xH")
-_PETH: Final = Struct("!HH12x")
-_ERTH: Final = Struct("!B3xIII")
-_EETH: Final = Struct("!B3xIII20x")
+_AETH: Final = AETH.struct()
+_SETH: Final = concatenated(
+    SETH.format(
+        "m",
+        "ack_psn_offset",
+        "entropy",
+        "spdcid",
+        "dpdcid",
+        "cack_psn",
+        "cc_type",
+        "mpr",
+        "sack_offset",
+        "bitmap",
+    ),
+    CC_STATE.format(),
+)
+_NETH: Final = NETH.struct(
+    "nack_reason", "entropy", "spdcid", "dpdcid", "nack_psn", "cc_type", "tx_timestamp"
+)
+_PETH: Final = PETH.struct("probe_id", "spdcid", "dpdcid", "tx_timestamp", "tsr")
+_ERTH: Final = ERTH.struct("op", "port_status_mask", "tx_timestamp", "tsr")
+_EETH: Final = EETH.struct("op", "tx_timestamp")
+
+_BEHIND: Final = IPV6.size + UDP.size + BTH.size
+"""Where the extension header begins."""
+
+_SYNDROME: Final = AETH.shift("syndrome")
+_MARK: Final = SETH.shift("m")
+_PROBE_REPLY: Final = SETH.mask("pr")
+_CC_TYPE: Final = SETH.shift("cc_type")
+_OOO_COUNT: Final = CC_STATE.mask("ooo_count")
+_RESTORE: Final = CC_STATE.shift("restore_cwnd")
+_PENALTY: Final = CC_STATE.shift("rcv_cwnd_pen")
+_MOST_PENALTY: Final = CC_STATE.most("rcv_cwnd_pen")
+_RCVD_BYTES: Final = CC_STATE.mask("rcvd_bytes")
+_TSR: Final = PETH.shift("tsr")
+_FTYPE: Final = PETH.mask("ftype")
+_REQUEST_OP: Final = ERTH.most("op")
+_RESPONSE_OP: Final = EETH.shift("op")
+_24_BITS: Final = SETH.mask("cack_psn")
+_16_BITS: Final = SETH.mask("spdcid")
+
+_MARKS: Final = (EvMark.NONE, EvMark.SKIP_ONCE, EvMark.ALWAYS_SKIP, EvMark.NONE)
+"""By the field `m`; its value 3 is reserved and read as none."""
+
+_NACK_CC_TYPE: Final = 2 << NETH.shift("cc_type")
+"""What a NACK says where a SACK has the type of its CC_STATE (three sources)."""
 
 EXTENSION_BYTES: Final[dict[int, int]] = {
     Opcode.ACK: _AETH.size,
@@ -57,42 +92,73 @@ Addresses = tuple[bytes, bytes, int, int]
 """Source, destination, EV and QPN: the first fields of most packets."""
 
 
-def encode_extension(packet: Control) -> tuple[int, int, int, bytes]:
-    """Return opcode, QPN and PSN for the BTH, and the extension header."""
+def entropy_of(ev: int, *, label_first: bool) -> int:
+    """The field `entropy` for an EV, and the EV for a field: see `WireOptions`."""
+    return ev if label_first else (ev & 0xFFFF) << 16 | ev >> 16
+
+
+def encode_extension(packet: Control, *, label_first: bool) -> tuple[int, int, int, int, bytes]:
+    """Return opcode, QPN, PSN and whether BTH.rtx is set, and the extension header."""
     if isinstance(packet, Sack):
-        marks = packet.mark << 5 | packet.probe_reply << 1
-        penalty = packet.restore_cwnd << 7 | packet.rcv_cwnd_pen
         extension = _SETH.pack(
-            marks,
+            packet.mark << _MARK | _PROBE_REPLY * packet.probe_reply,
             packet.ack_psn_offset,
-            packet.reflected_ev,
+            packet.reflected_ev
+            if label_first
+            else entropy_of(packet.reflected_ev, label_first=False),
+            packet.spdcid,
+            packet.qpn & _16_BITS,
             packet.cack_psn,
+            packet.cc_type << _CC_TYPE,
             packet.mpr,
             packet.sack_offset,
             packet.bitmap,
             packet.tx_timestamp,
             packet.ooo_count,
-            penalty << 24 | packet.rcvd_bytes,
+            packet.restore_cwnd << _RESTORE | packet.rcv_cwnd_pen << _PENALTY | packet.rcvd_bytes,
         )
-        return Opcode.SACK, packet.qpn, 0, extension
+        return Opcode.SACK, packet.qpn, packet.cack_psn, packet.retransmitted, extension
     if isinstance(packet, Ack):
-        return Opcode.ACK, packet.qpn, packet.psn, _AETH.pack(AETH_NO_CREDITS << 24 | packet.msn)
+        syndrome = AETH_NO_CREDITS if packet.error is None else packet.error
+        return Opcode.ACK, packet.qpn, packet.psn, 0, _AETH.pack(syndrome << _SYNDROME | packet.msn)
     if isinstance(packet, Nack):
         extension = _NETH.pack(
-            packet.reason, packet.reflected_ev, packet.nack_psn, packet.tx_timestamp
+            packet.reason,
+            entropy_of(packet.reflected_ev, label_first=label_first),
+            packet.spdcid,
+            packet.qpn & _16_BITS,
+            packet.nack_psn,
+            _NACK_CC_TYPE,
+            packet.tx_timestamp,
         )
-        return Opcode.NACK, packet.qpn, 0, extension
+        return Opcode.NACK, packet.qpn, packet.nack_psn, 0, extension
     if isinstance(packet, ReliabilityProbe):
-        extension = _PETH.pack(packet.probe_id, packet.tx_timestamp)
-        return Opcode.RELIABILITY_PROBE, packet.qpn, packet.psn, extension
+        extension = _PETH.pack(
+            packet.probe_id,
+            packet.spdcid,
+            packet.qpn & _16_BITS,
+            packet.tx_timestamp,
+            packet.tsr << _TSR | packet.ftype,
+        )
+        return Opcode.RELIABILITY_PROBE, packet.qpn, 0, 0, extension
     if isinstance(packet, EndpointRequest):
-        extension = _ERTH.pack(packet.op, packet.ev, packet.requester_qpn, packet.port_mask)
-        return Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, packet.request_id, extension
-    extension = _EETH.pack(packet.op, packet.reflected_ev, packet.qpn, packet.port_mask)
-    return Opcode.ENDPOINT_RESPONSE, ENDPOINT_QPN, packet.request_id, extension
+        extension = _ERTH.pack(
+            packet.op, packet.port_mask, packet.tx_timestamp, packet.tsr << _TSR | packet.ftype
+        )
+        return Opcode.ENDPOINT_REQUEST, ENDPOINT_QPN, packet.request_id, 0, extension
+    extension = _EETH.pack(packet.op << _RESPONSE_OP, packet.tx_timestamp)
+    return Opcode.ENDPOINT_RESPONSE, ENDPOINT_QPN, packet.request_id, 0, extension
 
 
-def decode_control(opcode: int, packet: Buffer, addresses: Addresses, psn: int) -> Control:
+def decode_control(
+    opcode: int,
+    packet: Buffer,
+    addresses: Addresses,
+    psn: int,
+    *,
+    retransmitted: bool,
+    label_first: bool,
+) -> Control:
     """Return the control packet with this opcode, an `EXTENSION_BYTES`, and these BTH fields.
 
     Raises:
@@ -100,55 +166,77 @@ def decode_control(opcode: int, packet: Buffer, addresses: Addresses, psn: int) 
     """
     try:
         if opcode == Opcode.SACK:
-            return _decode_sack(packet, addresses)
+            return _decode_sack(packet, addresses, retransmitted, label_first)
         if opcode == Opcode.NACK:
-            reason, reflected_ev, nack_psn, tx_timestamp = _NETH.unpack_from(packet, BASE_BYTES)
-            fields = NackReason(reason), reflected_ev, nack_psn & 0xFFFFFF, tx_timestamp
-            return Nack(*addresses, *fields)
+            reason, entropy, spdcid, _, nack_psn, _, tx_timestamp = _NETH.unpack_from(
+                packet, _BEHIND
+            )
+            return Nack(
+                *addresses,
+                spdcid,
+                NackReason(reason),
+                entropy_of(entropy, label_first=label_first),
+                nack_psn & _24_BITS,
+                tx_timestamp,
+            )
         if opcode == Opcode.ACK:
-            (word,) = _AETH.unpack_from(packet, BASE_BYTES)
-            if word >> 24 & AETH_ACK_MASK:
-                raise DecodeError(DecodeReason.BAD_FIELD)
-            return Ack(*addresses, psn, word & 0xFFFFFF)
+            (word,) = _AETH.unpack_from(packet, _BEHIND)
+            syndrome = word >> _SYNDROME
+            error = NakCode(syndrome) if syndrome & AETH_ACK_MASK else None
+            return Ack(*addresses, psn, word & _24_BITS, error)
         if opcode == Opcode.RELIABILITY_PROBE:
-            return ReliabilityProbe(*addresses, psn, *_PETH.unpack_from(packet, BASE_BYTES))
+            probe_id, spdcid, _, tx_timestamp, kind = _PETH.unpack_from(packet, _BEHIND)
+            return ReliabilityProbe(
+                *addresses, spdcid, probe_id, tx_timestamp, kind >> _TSR != 0, kind & _FTYPE
+            )
         return _decode_endpoint(opcode, packet, addresses, psn & 0xFFFF)
     except ValueError as error:
         raise DecodeError(DecodeReason.BAD_FIELD) from error
 
 
-def _decode_sack(packet: Buffer, addresses: Addresses) -> Sack:
+def _decode_sack(
+    packet: Buffer, addresses: Addresses, retransmitted: bool, label_first: bool
+) -> Sack:
     source, destination, ev, qpn = addresses  # named: a call with * is slower as C
     (
         marks,
         ack_psn_offset,
-        reflected_ev,
+        entropy,
+        spdcid,
+        _,
         cack_psn,
+        cc,
         mpr,
         sack_offset,
         bitmap,
         tx_timestamp,
         ooo_count,
         accounting,
-    ) = _SETH.unpack_from(packet, BASE_BYTES)
+    ) = _SETH.unpack_from(packet, _BEHIND)
+    cc_type = cc >> _CC_TYPE
+    if cc_type:  # another layout: not read
+        tx_timestamp = ooo_count = accounting = 0
     return Sack(
         source,
         destination,
         ev,
         qpn,
-        EvMark(marks >> 5 & 3),
-        marks & 2 != 0,
+        retransmitted,
+        spdcid,
+        cc_type,
+        _MARKS[marks >> _MARK & 3],
+        marks & _PROBE_REPLY != 0,
         ack_psn_offset,
-        reflected_ev,
-        cack_psn & 0xFFFFFF,
+        entropy if label_first else entropy_of(entropy, label_first=False),
+        cack_psn & _24_BITS,
         mpr,
         sack_offset,
         bitmap,
         tx_timestamp,
-        ooo_count & 0x7FFF,
-        accounting >> 31 != 0,
-        accounting >> 24 & 0x7F,
-        accounting & 0xFFFFFF,
+        ooo_count & _OOO_COUNT,
+        accounting >> _RESTORE != 0,
+        accounting >> _PENALTY & _MOST_PENALTY,
+        accounting & _RCVD_BYTES,
     )
 
 
@@ -158,9 +246,20 @@ def _decode_endpoint(
     source, destination, ev, qpn = addresses
     if qpn != ENDPOINT_QPN:
         raise DecodeError(DecodeReason.BAD_FIELD)
-    # The EV of the extension header: unlike the flow label, the iCRC covers it.
-    op, covered_ev, requester_qpn, port_mask = _ERTH.unpack_from(packet, BASE_BYTES)
-    fields = EndpointOp(op), request_id, requester_qpn, port_mask
     if opcode == Opcode.ENDPOINT_REQUEST:
-        return EndpointRequest(source, destination, covered_ev, *fields)
-    return EndpointResponse(source, destination, ev, *fields, covered_ev)
+        op, mask, tx_timestamp, kind = _ERTH.unpack_from(packet, _BEHIND)
+        return EndpointRequest(
+            source,
+            destination,
+            ev,
+            EndpointOp(op & _REQUEST_OP),
+            request_id,
+            mask,
+            tx_timestamp,
+            kind >> _TSR != 0,
+            kind & _FTYPE,
+        )
+    op, tx_timestamp = _EETH.unpack_from(packet, _BEHIND)
+    return EndpointResponse(
+        source, destination, ev, op >> _RESPONSE_OP & _REQUEST_OP, request_id, tx_timestamp
+    )

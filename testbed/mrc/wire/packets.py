@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 
 Buffer = bytes | bytearray | memoryview
 
@@ -12,7 +12,9 @@ Buffer = bytes | bytearray | memoryview
 class Write(NamedTuple):
     """One packet of an RDMA WRITE. `va` is this packet's own, `dma_length` the whole message's.
 
-    Only the last packet of a WRITE with immediate has an `immediate` (32 bits).
+    Only the last packet of a WRITE with immediate has an `immediate` (32 bits). `tx_timestamp` is
+    None where there is no TSETH. Its unit is 128 ns, or the sender's own (`tsr`), and it is a
+    timestamp if `ftype` is 1.
     """
 
     source: bytes
@@ -25,12 +27,14 @@ class Write(NamedTuple):
     retransmitted: bool
     rqmsn: int
     msn: int
-    tx_timestamp: int
+    tx_timestamp: int | None
     va: int
     rkey: int
     dma_length: int
     payload: Buffer
     immediate: int | None = None
+    tsr: bool = False
+    ftype: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +53,20 @@ class TrimmedWrite(Header):
 
     psn: int
     msn: int
-    tx_timestamp: int
+    tx_timestamp: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Ack(Header):
     """Transport acknowledgement: `psn` and all before it have arrived.
 
-    `msn` (24 bits here) counts the messages completed. An ACK reflects no EV.
+    `msn` (24 bits here) counts the messages completed. With `error` it is a NAK: the WRITE that
+    `psn` belongs to has failed. An ACK reflects no EV.
     """
 
     psn: int
     msn: int
+    error: NakCode | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +75,15 @@ class Sack(Header):
 
     `ack_psn_offset` names the packet that triggered it, relative to `cack_psn` (or is the probe's
     id where `probe_reply`), and `reflected_ev` the EV that packet came on. `mpr` is the responder
-    window in units of 128 PSNs, `rcvd_bytes` counts units of 256 bytes, modulo 2^24.
+    window in units of 128 PSNs, 0 if it is not advertised; `rcvd_bytes` counts units of 256 bytes,
+    modulo 2^24. `retransmitted` echoes the flag of the packet that triggered it, `spdcid` is the
+    low half of the sender's QPN. Where `cc_type` is not 0, the fields from `tx_timestamp` on are 0:
+    CC_STATE has another layout.
     """
 
+    retransmitted: bool
+    spdcid: int
+    cc_type: int
     mark: EvMark
     probe_reply: bool
     ack_psn_offset: int
@@ -91,6 +103,7 @@ class Sack(Header):
 class Nack(Header):
     """Negative acknowledgement of the packet `nack_psn`, sent at `tx_timestamp`."""
 
+    spdcid: int
     reason: NackReason
     reflected_ev: int
     nack_psn: int
@@ -99,38 +112,49 @@ class Nack(Header):
 
 @dataclass(frozen=True, slots=True)
 class ReliabilityProbe(Header):
-    """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN (`psn` is the next one)."""
+    """Asks the peer QP for a SACK with `probe_reply`; consumes no PSN.
 
-    psn: int
+    `tx_timestamp`, `tsr` and `ftype` are as in a `Write`.
+    """
+
+    spdcid: int
     probe_id: int
     tx_timestamp: int
+    tsr: bool = False
+    ftype: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointRequest:
-    """A request to the peer's endpoint (QPN 2): an EV probe or a port status update."""
+    """A request to the peer's endpoint (QPN 2): an EV probe or a port status update.
+
+    `port_mask` has bit p set while port p is reachable. The timestamp is as in a `Write`.
+    """
 
     source: bytes
     destination: bytes
     ev: int
     op: EndpointOp
     request_id: int
-    requester_qpn: int
     port_mask: int
+    tx_timestamp: int
+    tsr: bool = False
+    ftype: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointResponse:
-    """The answer to an `EndpointRequest`, for the queue pair `qpn` that asked."""
+    """The answer to the `EndpointRequest` with this id, and that request's timestamp.
+
+    `op` is what bits 3:2 say. Sources disagree on its place, so only the id counts.
+    """
 
     source: bytes
     destination: bytes
     ev: int
-    op: EndpointOp
+    op: int
     request_id: int
-    qpn: int
-    port_mask: int
-    reflected_ev: int
+    tx_timestamp: int
 
 
 Control = Ack | Sack | Nack | ReliabilityProbe | EndpointRequest | EndpointResponse
@@ -144,7 +168,8 @@ class DecodeReason(Enum):
     NOT_IPV6 = "the inner header is not IPv6"
     NOT_UDP = "the next header is not UDP"
     BAD_LENGTH = "a length field disagrees with the packet"
-    WRONG_PORT = "not the RoCEv2 port"
+    WRONG_PORT = "not a port of MRC"
+    WRONG_VERSION = "the transport version of the BTH is not 0"
     UNKNOWN_OPCODE = "not an opcode of MRC"
     BAD_ICRC = "the iCRC does not match: corrupted on the way"
     BAD_FIELD = "a field holds a value that is not defined"

@@ -83,7 +83,7 @@ def test_headers_stand_where_infiniband_has_them() -> None:
     )  # fmt: skip
     whole = encode(write)
     bth, rest = whole[48:60], whole[60:]
-    assert whole[40:44].hex() == "000712b7"  # source port: the EV's upper half; 4791
+    assert whole[40:44].hex() == "000312b7"  # source port: the EV's lower half; 4791
     assert bth.hex() == "0b30ffff0012345680abcdef"
     assert rest[:20].hex() == "1122334455667788a1a2a3a400000005b1b2b3b4"
     assert rest[20:28] == b"12345\0\0\0"

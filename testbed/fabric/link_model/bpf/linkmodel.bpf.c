@@ -248,12 +248,17 @@ static __always_inline int marks(struct direction *d, __u64 queued)
 	return (draw(d->seed, STREAM_ECN, &d->ecn_draws) * (most - least) >> 32) < queued - least;
 }
 
-/* Length of a packet after trimming; 0 if it has no payload that can be trimmed. */
+/*
+ * Length of a packet after trimming; 0 if trimming would save no more than what it keeps: a
+ * reliability probe is as short as what is left of a WRITE.
+ */
 static __always_inline __u32 trimmed_length(struct direction *d, struct packet *p, __u32 len)
 {
 	__u32 kept = d->kept_bytes, left = (p->inner ? p->inner : OUTER) + kept;
 
-	return p->protocol == IPPROTO_UDP && kept >= IPV6_BYTES + UDP_BYTES && left < len ? left : 0;
+	if (p->protocol != IPPROTO_UDP || kept < IPV6_BYTES + UDP_BYTES)
+		return 0;
+	return left + kept < len ? left : 0;
 }
 
 /*

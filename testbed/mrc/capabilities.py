@@ -1,0 +1,71 @@
+"""What the two ends of a queue pair tell each other when they connect.
+
+MRC has no connection manager: the ends exchange this out of band (OCP MRC 1.0, four sources). Each
+attribute holds for one direction, that in which this end receives; dynamic MPR needs both ends.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final
+
+from testbed.mrc.constants import DEFAULT_MPR, MAX_MPR
+
+VERSION: Final = 1
+"""The version of the message."""
+
+DEFAULT_IMMEDIATES: Final = 64
+"""Ours; at least 32 must be supported (OCP MRC 1.0, four sources)."""
+
+_MAX_IMMEDIATES: Final = (1 << 16) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What one end of a queue pair can take.
+
+    Attributes:
+        mpr: its responder window, in units of 128 PSNs (MAX_MPR_DEST).
+        dynamic_mpr: whether it can change that window in SACKs, and obey such changes
+            (DYNAMIC_MPR); it is done if both ends can.
+        immediates: how many WRITEs with immediate it takes at once (MAX_WIMM_DEST).
+        trim_nack: whether it can answer a trimmed packet by a NACK, and use one (TRIM_NACK).
+
+    Raises:
+        ValueError: a value is out of its range.
+    """
+
+    mpr: int = DEFAULT_MPR
+    dynamic_mpr: bool = False
+    immediates: int = DEFAULT_IMMEDIATES
+    trim_nack: bool = True
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit the API's fields."""
+        if not 1 <= self.mpr <= MAX_MPR:
+            raise ValueError(f"mpr must be 1 to {MAX_MPR}, not {self.mpr}")
+        if not 1 <= self.immediates <= _MAX_IMMEDIATES:
+            raise ValueError(f"immediates must be 1 to {_MAX_IMMEDIATES}, not {self.immediates}")
+
+    def message(self) -> dict[str, Any]:
+        """The message to the peer, as JSON can carry it."""
+        return {"version": VERSION, **asdict(self)}
+
+    @classmethod
+    def of_message(cls, message: Mapping[str, Any]) -> "Capabilities":
+        """What a peer's message says.
+
+        Raises:
+            ValueError: it has another version, other attributes, or a value that is none.
+        """
+        if message.get("version") != VERSION:
+            raise ValueError(
+                f"the peer's capabilities have version {message.get('version')!r}, not {VERSION}"
+            )
+        values = {key: value for key, value in message.items() if key != "version"}
+        expected = {field.name: type(field.default) for field in fields(cls)}
+        if values.keys() != expected.keys():
+            raise ValueError(f"capabilities have {', '.join(expected)}; not {', '.join(values)}")
+        for name, kind in expected.items():
+            if type(values[name]) is not kind:
+                raise ValueError(f"{name} is {values[name]!r}, not of type {kind.__name__}")
+        return cls(**values)
