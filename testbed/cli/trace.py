@@ -28,7 +28,7 @@ def trace(
         str | None, typer.Option(metavar="PATH", help="The path, such as p2/t1_3.")
     ] = None,
     ev: Annotated[
-        str | None, typer.Option(metavar="N", help="The EV that selects it, such as 0x1a.")
+        str | None, typer.Option(metavar="N", help="The EV that selects it, such as 0x1a0000.")
     ] = None,
     live: Annotated[
         bool, typer.Option("--live", help="Send a real packet and compare (root).")
@@ -88,7 +88,7 @@ def _selected(
     except ValueError:
         number = -1
     if not 0 <= number < 1 << 32:
-        raise InputError.of("--ev", str(ev), "a number of 32 bits, such as 0x1a or 26")
+        raise InputError.of("--ev", str(ev), "a number of 32 bits, such as 0x1a0000 or 1703936")
     return path_of_ev(topology, src, dst, number), number
 
 

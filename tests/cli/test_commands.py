@@ -112,13 +112,13 @@ def test_paths_between_racks(call: Call) -> None:
         "path": "p1/t1_1",
         "plane": 1,
         "t1": 1,
-        "ev": 9,
+        "ev": 0x90000,
         "carrier": "5f00:0:1200:2201:1201:3200::",
         "links": ["h0--p1_t0_0", "p1_t0_0--p1_t1_1", "p1_t0_1--p1_t1_1", "h1--p1_t0_1"],
     }
     plain = call("paths", "clos-tiny", "h0", "h1").out
     assert re.search(
-        r"^p1/t1_1 +0x00000009 +5f00:0:1200:2201:1201:3200:: +h0--p1_t0_0", plain, re.MULTILINE
+        r"^p1/t1_1 +0x00090000 +5f00:0:1200:2201:1201:3200:: +h0--p1_t0_0", plain, re.MULTILINE
     )
 
 

@@ -26,9 +26,9 @@ SEEN = tuple(
 
 def test_the_walk_of_a_path_and_of_its_ev(call: Call) -> None:
     by_path = json.loads(call("trace", "clos-tiny", "h0", "h1", "--path", "p1/t1_1", "--json").out)
-    by_ev = json.loads(call("trace", "clos-tiny", "h0", "h1", "--ev", "0x9", "--json").out)
+    by_ev = json.loads(call("trace", "clos-tiny", "h0", "h1", "--ev", "0x90000", "--json").out)
     assert by_path == by_ev
-    assert (by_ev["path"], by_ev["ev"]) == ("p1/t1_1", 9)
+    assert (by_ev["path"], by_ev["ev"]) == ("p1/t1_1", 0x90000)
     assert [hop["node"] for hop in by_ev["hops"]] == ["h0", "p1_t0_0", "p1_t1_1", "p1_t0_1", "h1"]
     assert by_ev["hops"][1] == {
         "node": "p1_t0_0",
@@ -40,8 +40,8 @@ def test_the_walk_of_a_path_and_of_its_ev(call: Call) -> None:
         "leaves": "5f00:0:2201:1201:3200::",
         "hop_limit": 63,
     }
-    lines = call("trace", "clos-tiny", "h0", "h1", "--ev", "9").out.splitlines()
-    assert lines[0].rstrip() == "clos-tiny: p1/t1_1, EV 0x00000009"
+    lines = call("trace", "clos-tiny", "h0", "h1", "--ev", "589824").out.splitlines()
+    assert lines[0].rstrip() == "clos-tiny: p1/t1_1, EV 0x00090000"
     assert " ".join(lines[2].split()) == (
         "h0 sends, route 1200 h0-p1 64 5f00:0:1200:2201:1201:3200::"
     )
@@ -74,13 +74,13 @@ def live(
     call: Call, monkeypatch: pytest.MonkeyPatch, found: LiveTrace, *options: str
 ) -> tuple[int, str, str]:
     def trace_live(_: Topology, src: Node, dst: Node, path: object, ev: int) -> LiveTrace:
-        assert (src.name, dst.name, ev) == ("h0", "h1", 9)
+        assert (src.name, dst.name, ev) == ("h0", "h1", 0x90000)
         assert path is not None
         return found
 
     monkeypatch.setattr("testbed.fabric.live_trace.trace_live", trace_live)
     monkeypatch.setattr("testbed.fabric.capabilities.require", lambda: None)
-    called = call("trace", "clos-tiny", "h0", "h1", "--ev", "9", "--live", *options)
+    called = call("trace", "clos-tiny", "h0", "h1", "--ev", "0x90000", "--live", *options)
     return called.status, called.out, called.err
 
 
@@ -134,7 +134,7 @@ hosts_per_t0: 2
     ("ends", "options"),
     [
         (("h0", "h2"), ("--path", "p1/t1_1")),
-        (("h3", "h1"), ("--ev", "0xabcd001a")),
+        (("h3", "h1"), ("--ev", "0x001aabcd")),
         (("h0", "h1"), ("--path", "p2")),
         (("h1", "h1"), ("--path", "p0/t1_1")),
     ],
@@ -148,4 +148,4 @@ def test_a_real_packet(call: Call, ends: tuple[str, str], options: tuple[str, ..
     assert [seen["destination"] for seen in result["live"]["seen"]] == [
         hop["leaves"] for hop in result["hops"][:-1]
     ]
-    assert {seen["flow_label"] for seen in result["live"]["seen"]} == {result["ev"] & 0xFFFF}
+    assert {seen["flow_label"] for seen in result["live"]["seen"]} == {result["ev"] >> 16}

@@ -29,7 +29,7 @@ def test_every_ev_gets_its_own_path(dst: int) -> None:
             "!IHBB16s16s", header
         )
         assert (word >> 28, word >> 22 & 0x3F, word >> 20 & 3) == (6, DSCP, 0b10)
-        assert word & 0xFFFF == ev.value & 0xFFFF
+        assert word & 0xFFFFF == ev.value >> 16
         assert (length, next_header, hop_limit) == (1234, 41, HOP_LIMIT)
         assert source == addressing.nic_address(TOPOLOGY, src).packed
         path = addressing.path_of_ev(TOPOLOGY, src, to, ev.value)
@@ -40,9 +40,9 @@ def test_every_ev_gets_its_own_path(dst: int) -> None:
 
 
 def test_outer_and_inner_header_carry_the_same_half_of_an_ev() -> None:
-    """The lower one, which selects the path; the upper one is in the UDP source port."""
+    """The upper one, which selects the path; the lower one is in the UDP source port."""
     src, to = (addressing.nic_address(TOPOLOGY, TOPOLOGY.host(i)).packed for i in (0, 3))
-    ev = 0xBEEF001A
+    ev = 0x001ABEEF
     inner, _ = encode(ReliabilityProbe(src, to, ev, 17, 0, 0, 0), 46)
     outer = Carriers(TOPOLOGY, TOPOLOGY.host(0)).to(to, ev, 46).outer_header(len(inner))
     labels = [struct.unpack("!I", header[:4])[0] & 0xFFFFF for header in (inner, outer)]

@@ -24,7 +24,7 @@ PATIENCE_S = 20
 
 def _planes(qp: VerbsQp) -> set[int]:
     assert qp.core is not None
-    return {ev & 7 for ev in qp.core.active_evs()}
+    return {ev >> 16 & 7 for ev in qp.core.active_evs()}
 
 
 def _lose_a_port_and_get_it_back() -> tuple[int, int]:

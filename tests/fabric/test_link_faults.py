@@ -10,7 +10,7 @@ from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model import link_model
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.fabric.netlink.namespaces import NodeNamespaces
-from testbed.model.fabric.addressing import Path, ev_for_path
+from testbed.model.fabric.addressing import Path, ev_for_path, ev_of_halves, flow_label_of_ev
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.mrc.constants import DscpClasses
@@ -115,7 +115,9 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
     src, dst = tiny.hosts
     stream = Stream(tiny, src, dst)
     through, around = ev_for_path(Path(0, 1)), ev_for_path(Path(0, 0))
-    evs = [through, around, through | 1 << 12, through | 5 << 16]
+    through_bits = flow_label_of_ev(through)
+    unused_bit = 1 << 12
+    evs = [through, around, ev_of_halves(through_bits | unused_bit, 0), through | 5]
 
     def arrived(receiver: Receiver) -> list[int]:
         send(
@@ -127,14 +129,14 @@ def test_loss_on_chosen_evs_hits_only_them(tiny: Topology) -> None:
     def act() -> None:
         with Fabric(tiny) as fabric, Receiver(dst) as receiver:
             control = LinkControl(tiny, fabric.namespaces)
-            control.impair(UP, Impairment(path_loss=1.0, path_bits=through))
+            control.impair(UP, Impairment(path_loss=1.0, path_bits=through_bits))
             # The fourth has the same path bits: more entropy is not in the flow label.
             assert arrived(receiver) == [psn for psn in range(80) if psn % 4 in (1, 2)]
             assert fabric.link_model is not None
             assert fabric.link_model.counts(UP).path_lost == 40
-            control.impair(UP, Impairment(path_loss=1.0, path_bits=through | 1 << 12))
+            control.impair(UP, Impairment(path_loss=1.0, path_bits=through_bits | unused_bit))
             assert arrived(receiver) == [psn for psn in range(80) if psn % 4 != 2]
-            control.impair(UP, Impairment(path_loss=0.5, path_bits=through))
+            control.impair(UP, Impairment(path_loss=0.5, path_bits=through_bits))
             some = arrived(receiver)
             assert 40 < len(some) < 80
             assert {psn for psn in range(80) if psn % 4 in (1, 2)} <= set(some)

@@ -52,7 +52,7 @@ def test_in_the_emulations_timing_only_the_receiver_delays(dst: int, switches: i
 def test_a_route_names_its_directions() -> None:
     topology = load_topology("clos-4plane")
     fabric = Fabric(topology, Engine(), seed=1)
-    route = fabric.route(topology.host(0), topology.host(4), 2 | 3 << 3)
+    route = fabric.route(topology.host(0), topology.host(4), (2 | 3 << 3) << 16)
     names = ["h0>p2_t0_0", "p2_t0_0>p2_t1_3", "p2_t1_3>p2_t0_1", "p2_t0_1>h4"]
     assert [direction.name for direction in route] == names
     assert [link for link, _ in fabric] == [
@@ -61,7 +61,7 @@ def test_a_route_names_its_directions() -> None:
         "p2_t0_1--p2_t1_3",
         "h4--p2_t0_1",
     ]
-    back = fabric.route(topology.host(4), topology.host(0), 2 | 3 << 3)
+    back = fabric.route(topology.host(4), topology.host(0), (2 | 3 << 3) << 16)
     assert [d.name for d in back] == [">".join(reversed(n.split(">"))) for n in reversed(names)]
 
 

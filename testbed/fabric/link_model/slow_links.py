@@ -10,6 +10,7 @@ from functools import cache
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.model.fabric.addressing import (
     directions_of_path,
+    ev_of_halves,
     nic_address,
     ordinary_address,
     path_of_ev,
@@ -48,7 +49,7 @@ class SlowLinks:
             return 0
         delays_ns = self._model.records["delay_ns"]
         label, port = packet[_FLOW_LABEL], packet[_SOURCE_PORT]
-        ev = int.from_bytes(port) << 16 | int.from_bytes(label)
+        ev = ev_of_halves(int.from_bytes(label), int.from_bytes(port))
         return sum(int(delays_ns[i]) for i in self._crossed(self._model, packet[_SOURCE], ev))
 
     def _directions(self, model: LinkModel, source: bytes, ev: int) -> tuple[int, ...]:

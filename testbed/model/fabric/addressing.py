@@ -239,7 +239,12 @@ def ordinary_path(topology: Topology, src: Node, dst: Node, plane: int, seed: in
 
 def ev_for_path(path: Path, entropy: int = 0) -> int:
     """An EV that selects a path; `entropy` (16 bits) distinguishes EVs on the same path."""
-    return ((path.t1 or 0) << EV_T1_SHIFT | path.plane) << _PORT_BITS | entropy
+    return ev_of_halves((path.t1 or 0) << EV_T1_SHIFT | path.plane, entropy)
+
+
+def ev_of_halves(flow_label: int, source_port: int) -> int:
+    """The EV of a packet, by the 16 bits each that its flow label and UDP source port have."""
+    return flow_label << _PORT_BITS | source_port
 
 
 def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
@@ -252,8 +257,13 @@ def path_of_ev(topology: Topology, src: Node, dst: Node, ev: int) -> Path:
 
 
 def flow_label_of_ev(ev: int) -> int:
-    """The half of an EV that travels in the flow label; the other is in the UDP source port."""
+    """The half of an EV that travels in the flow label and selects the path."""
     return ev >> _PORT_BITS
+
+
+def source_port_of_ev(ev: int) -> int:
+    """The half of an EV that travels in the UDP source port: further entropy."""
+    return ev & (1 << _PORT_BITS) - 1
 
 
 # --- routes -----------------------------------------------------------------------------------

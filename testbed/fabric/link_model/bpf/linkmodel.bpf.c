@@ -148,7 +148,7 @@ static __always_inline void set_class_of_both(struct __sk_buff *skb, struct pack
 }
 
 /*
- * Ordinary traffic: write the path, as the lower half of an EV has it, into the outer flow label,
+ * Ordinary traffic: write the path, as the upper half of an EV has it, into the outer flow label,
  * as MRC does and the kernel cannot. The destination's uSIDs have the path, followed by End.DT6.
  */
 static __always_inline void label_path(struct __sk_buff *skb, struct packet *p)

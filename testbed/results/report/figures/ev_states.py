@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.patches import Patch
 
+from testbed.model.fabric.addressing import source_port_of_ev
 from testbed.model.summary import FaultSummary, Summary
 from testbed.results.analysis.ev_states import Span
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
@@ -51,7 +52,7 @@ def draw(data: RunData, flow: FlowTables, summary: Summary) -> Drawing:
     for row, (path, below) in enumerate(pairwise(paths)):
         if path.plane != below.plane:
             axes.axhline(row + 0.5, color=style.GREY, linewidth=0.6)
-    entropies = [f" #{ev >> 16}" if ev >> 16 else "" for ev in evs]
+    entropies = [f" #{entropy}" if (entropy := source_port_of_ev(ev)) else "" for ev in evs]
     labels = [f"{path.name}{entropy}" for path, entropy in zip(paths, entropies, strict=True)]
     places = {place for fault in faults for place in fault.places}
     through = [data.crosses(flow.flow, ev, places) for ev in evs]
