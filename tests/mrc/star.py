@@ -21,7 +21,7 @@ from testbed.mrc import (
     QpConfig,
     QueuePair,
 )
-from testbed.mrc.wire.codec import TRIMMED_BYTES
+from testbed.mrc.wire.trimming import kept_bytes
 from tests.virtual_time import VirtualTime
 
 from .harness import MS, OUTER_BYTES, RKEY, VA, S
@@ -171,7 +171,8 @@ class Star(VirtualTime[Flying]):
                 self.under_way(leave_ns, (host, datagram, True))
                 return
             self.trimmed += 1
-            header = datagram.join()[:TRIMMED_BYTES]
+            header = datagram.join()
+            header = header[: kept_bytes(header)]
             datagram = Datagram(datagram.ev, self.dscp.trimmed_lasthop, header, b"", b"")
         size = len(datagram.header) + len(datagram.trailer)
         waiting_ns = max(0, self._priority.get(port, 0) - now_ns)
