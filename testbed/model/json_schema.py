@@ -1,8 +1,8 @@
-"""JSON Schemas of topology and scenario files, for editors, and of `summary.json`."""
+"""JSON Schemas of topologies and scenarios, for editors, of `summary.json`, of event streams."""
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaSerializer, core_schema
 
@@ -73,6 +73,12 @@ def scenario_schema() -> dict[str, Any]:
 def summary_schema() -> dict[str, Any]:
     """The JSON Schema of `summary.json`."""
     return _schema(Summary, "What a run came to")
+
+
+def records_schema(reader: TypeAdapter[Any], title: str) -> dict[str, Any]:
+    """The JSON Schema of a line of a file in which each line is one of several records."""
+    schema = reader.json_schema(mode="serialization", schema_generator=_AsWritten)
+    return {"$schema": DIALECT, **schema, "title": title}
 
 
 def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
