@@ -37,6 +37,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "workloads",
     },
     "drawings": {"model", "mrc", "results"},
+    "live": {"drawings", "files", "model", "results"},
     "campaign": {"files", "model", "results"},
     "paper": {"campaign", "files", "model", "results"},
     "experiment": {

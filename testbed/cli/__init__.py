@@ -21,6 +21,7 @@ from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.protocol import protocol
+from testbed.cli.replay import replay
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
@@ -80,7 +81,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: tuple[Callable[..., None], ...] = (
-        *(run, simulate, report, compare),
+        *(run, simulate, report, replay, compare),
         *(list_, validate, paths, trace, topo, protocol, schema),
         *(shell, write_bw, write_lat),
         *(figures, bench),
