@@ -239,6 +239,12 @@ _SEMANTICS = _rules(
         f"{_BAD}[a SACK of what was never sent]",
     ),
     (
+        "what a bad peer sends harms its own queue pair at most",
+        "0: ",
+        "so; each such packet is counted by its reason",
+        f"{_MRC}test_bad_peers.py::test_a_lie_is_counted_and_changes_nothing",
+    ),
+    (
         "a NAK of a completed request changes nothing",
         "0: ",
         "counted as `nak_of_completed`",
@@ -382,6 +388,12 @@ _SETUP = _rules(
         "2: GN",
         "so",
         f"{_CAPABILITIES}test_the_window_is_advertised_only_where_both_ends_agree",
+    ),
+    (
+        "a window in a SACK, a NACK of a trim, that were not agreed on",
+        "0: ",
+        "counted as `unagreed`; the window is ignored, the packet is sent again",
+        f"{_MRC}test_bad_peers.py::test_what_was_not_agreed_is_counted",
     ),
     (
         "NACKs of trimmed packets are agreed on",

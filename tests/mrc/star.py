@@ -54,7 +54,10 @@ Flying = tuple[int, Datagram, bool]
 
 
 class Star(VirtualTime[Flying]):
-    """`flows` are (source, destination) hosts; `congestion` makes the window of each."""
+    """`flows` are (source, destination) hosts; `congestion` makes the window of each.
+
+    Further options are those of `QpConfig`.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Star(VirtualTime[Flying]):
         port_bps: float = 10e6,
         base_rtt_ns: int = 130 * MS,
         trim_bdp: float = 1.5,
+        **options: object,
     ) -> None:
         super().__init__()
         self.port_bps = port_bps
@@ -98,6 +102,7 @@ class Star(VirtualTime[Flying]):
                     cwnd=MTU,
                     mtu=MTU,
                     seed=index * 2 + side,
+                    **options,  # type: ignore[arg-type]
                 )
                 pair.append(QueuePair(config, memory, congestion()))
                 self._qps[config.qpn] = (local, peer, pair[-1])
