@@ -18,6 +18,8 @@ from testbed.mrc.constants import EndpointOp, Opcode
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.packets import Ack, EndpointRequest, ReliabilityProbe
 from tests.fabric.packets import in_node
+from tests.mrc.bad_input import good_write
+from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
 
 TOPOLOGY = Topology(
@@ -76,6 +78,10 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         ):
             header, trailer = encode(packet, DscpClasses().control)
             a._nic.send(Datagram(0, DscpClasses().control, header, b"", trailer), ends[1], now_ns())
+        far = (one.local.psn + 100_000) & 0xFFFFFF
+        beyond = good_write(*ends[:2], qpn=other.qp_num, psn=far, va=0, rkey=0)
+        above = Datagram(0, DscpClasses().trimmable, write_bytes(beyond), b"", b"")
+        a._nic.send(above, ends[1], now_ns())  # above the window: a NACK
         entries = 0
         end = time.monotonic() + 20
         while entries < 4 + 2 or time.monotonic() < end - 19:
@@ -85,7 +91,7 @@ def converse(directory: FilePath) -> tuple[Told, int]:
             assert time.monotonic() < end
             if entries == 6:
                 entries += 1
-                one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NACK
+                one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NAK
             time.sleep(0.001)
         return sent, sum(capture.stop() for capture in captures)
 
