@@ -1,0 +1,37 @@
+"""A browser without a window, for tests of the page: Debian's Chromium."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: apt install chromium (.ci/run does)"
+)
+
+
+@contextmanager
+def opened(
+    url: str, width: int = 1280, height: int = 800, *, offline: bool = False
+) -> Iterator[Page]:
+    """Open a page, paused, and fail if it reports an error."""
+    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    errors: list[str] = []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=as_root)
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, offline=offline, reduced_motion="reduce"
+        )
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: line.type == "error" and errors.append(line.text))
+        page.goto(url)
+        page.wait_for_selector("svg .node")
+        yield page
+        browser.close()
+    assert errors == []
