@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import ConsoleMessage, Page, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
 
@@ -16,20 +16,23 @@ needs_browser = pytest.mark.skipif(
 
 
 @contextmanager
-def opened(
-    url: str, width: int = 1280, height: int = 800, *, offline: bool = False
-) -> Iterator[Page]:
-    """Open a page, paused, and fail if it reports an error."""
+def opened(url: str, width: int = 1280, *, offline: bool = False) -> Iterator[Page]:
+    """Open a page; fail if it reports an error."""
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     errors: list[str] = []
+
+    def report(line: ConsoleMessage) -> None:
+        if line.type == "error":
+            errors.append(line.text)
+
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=as_root)
         context = browser.new_context(
-            viewport={"width": width, "height": height}, offline=offline, reduced_motion="reduce"
+            viewport={"width": width, "height": 800}, offline=offline, reduced_motion="reduce"
         )
         page = context.new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("console", lambda line: line.type == "error" and errors.append(line.text))
+        page.on("console", report)
         page.goto(url)
         page.wait_for_selector("svg .node")
         yield page
