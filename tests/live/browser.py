@@ -16,13 +16,16 @@ needs_browser = pytest.mark.skipif(
 
 
 @contextmanager
-def opened(url: str, width: int = 1280, *, offline: bool = False) -> Iterator[Page]:
-    """Open a page; fail if it reports an error."""
+def opened(
+    url: str, width: int = 1280, *, offline: bool = False, may_disconnect: bool = False
+) -> Iterator[Page]:
+    """Open a page; fail if it reports an error, other than that its server has gone."""
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     errors: list[str] = []
 
     def report(line: ConsoleMessage) -> None:
-        if line.type == "error":
+        gone = may_disconnect and "net::ERR" in line.text
+        if line.type == "error" and not gone:
             errors.append(line.text)
 
     with sync_playwright() as playwright:

@@ -45,20 +45,25 @@ export class Actions {
       !["healed", "failed"].includes(phase) &&
       (struck === target || places.some((place) => place.split(">").includes(target) || place.split(">").every((end) => target.split("--").includes(end)))));
     if (faults.length === 0) this._report(`${target}: no fault is in force there`, true);
-    for (const { fault } of faults) await this._send("heal", { fault });
+    for (const { fault } of faults) await this._send(`faults/${fault}`, {}, "DELETE");
   }
 
-  /** @param {string} path @param {object} content */
-  async _send(path, content) {
+  /** Ends the run. */
+  end() {
+    return this._send("end", {});
+  }
+
+  /** @param {string} path @param {object} content @param {string} [method] */
+  async _send(path, content, method = "POST") {
     this._report("requested …", false);
     try {
       const response = await fetch(path, {
-        method: "POST", body: JSON.stringify(content), headers: { "Content-Type": "application/json" },
+        method, body: JSON.stringify(content), headers: { "Content-Type": "application/json" },
       });
       const answer = await response.json();
       this._report(response.ok ? "" : told(answer), !response.ok);
-    } catch (error) {
-      this._report(`the server does not answer: ${error}`, true);
+    } catch {
+      this._report("nobody answers: the run is over, or its server has ended", true);
     }
   }
 }

@@ -54,8 +54,8 @@ export class Detail {
       return { key: "none", parts: () => [html("p", { class: "hint" }, `${what}; Tab and arrow keys work as well.`)] };
     }
     if (choice.kind === "ev") return this._ev(choice.ev, world);
-    const links = this.snapshot.links.filter(({ name, lower, upper }) =>
-      [name, lower, upper].includes(choice.name));
+    const links = this.snapshot.links.filter(({ name, lower, upper, plane }) =>
+      [name, lower, upper, `p${plane}`].includes(choice.name));
     return this._links(choice.name, links, world);
   }
 

@@ -69,7 +69,7 @@ export class Fabric {
     picture.append(wires, boxes, labels);
     root.replaceChildren(picture);
     picture.addEventListener("keydown", (event) => this._move(event));
-    this._rove(this._boxes.values().next().value ?? null);
+    this._rove(this._boxes.get(nodes[0].name) ?? null);
   }
 
   /** @param {number} plane */
@@ -80,9 +80,15 @@ export class Fabric {
     const left = Math.min(...xs) - 31;
     const top = Math.min(...ys) - 46;
     const band = { width: Math.max(...xs) + 31 - left, height: Math.max(...ys) + 26 - top };
-    return svg("g", { class: `band plane${plane}` },
+    const group = svg("g", { class: `band plane${plane}`, role: "button", tabindex: -1, "aria-label": `plane ${plane}` },
       svg("rect", { x: left, y: top, ...band, rx: 12 }),
       svg("text", { x: left + 12, y: top + 18 }, `plane ${plane}`));
+    const name = `p${plane}`;
+    group.dataset.name = name;
+    this._boxes.set(name, group);
+    this._nodes.set(name, { name, tier: "t1", plane, x: left / UNIT, y: this._top - top / HEIGHT });
+    this._interact(group, "node", name);
+    return group;
   }
 
   /** @param {LinkEnds} link @param {SVGGElement} labels */

@@ -26,10 +26,10 @@ class Page {
     this.times = new Times(snapshot.base_rtt_s, snapshot.dilation);
     this.player = new Player(byId("player"), timeline, this.times);
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
-    const actions = controls ? new Actions(() => timeline.latest, report) : null;
+    this.actions = controls ? new Actions(() => timeline.latest, report) : null;
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
-    this.detail = new Detail(byId("detail"), snapshot, actions);
+    this.detail = new Detail(byId("detail"), snapshot, this.actions);
     this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name) => this.choose({ kind, name }));
     this.evs = new Evs(byId("evs"), byId("flow"), snapshot, this.times,
       (ev) => (this.hovered = ev?.crosses ?? []), (ev) => this.choose({ kind: "ev", ev }));
@@ -62,12 +62,16 @@ class Page {
     unit.addEventListener("change", () => (this.times.unit = /** @type {TimeUnit} */ (unit.value)));
     const ask = html("button", { type: "button", "aria-label": "Keys", title: "Keys (?)" }, "?");
     ask.addEventListener("click", () => byId("help").showModal());
+    const end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
+    end.addEventListener("click", () => this.actions?.end());
+    end.hidden = !(this.actions && snapshot.live);
+    this._end = end;
     const chips = [
       snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
       `base RTT ${this.times.passed(snapshot.base_rtt_s)}`,
     ];
     this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
-    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask));
+    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask), html("li", { class: "control" }, end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
     byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
   }
@@ -75,6 +79,7 @@ class Page {
   /** @param {boolean} connected */
   connection(connected) {
     const { ended, snapshot } = this.timeline;
+    if (ended || !snapshot.live) this._end.hidden = true;
     const lost = !connected && !ended && snapshot.live;
     setText(this._live, lost ? "disconnected" : snapshot.live && !ended ? "live" : "replay");
     this._live.classList.toggle("on", snapshot.live && !ended && !lost);

@@ -136,6 +136,7 @@ export class Player {
     setAttribute(this._play, "aria-label", this.playing ? "Pause" : "Play");
     setText(this._now, `${this.times.at(this.t)} of ${this.times.at(end)}`);
     this._live.classList.toggle("on", this.follows);
+    this._live.hidden = !this.timeline.snapshot.live || this.timeline.ended;
     if (this._markedEnd !== end) {
       this._marks.replaceChildren();
       this._marked = 0;
