@@ -39,11 +39,17 @@ class Assignment:
     @cached_property
     def drawn(self) -> Mapping[str, Any]:
         """What the seed has drawn: such that each run's faults meet traffic."""
-        return draw(self.directory.lab, self.seed, self._fits)
+        functions = self.directory.functions
+        return draw(self.directory.lab, self.seed, functions, self._fits)
 
     def _fits(self, drawn: Mapping[str, Any]) -> bool:
-        scenarios = (self._scenario(run, drawn) for run in self.directory.lab.runs)
-        return not any(remark for scenario in scenarios for remark in fault_remarks(scenario))
+        scenarios = {run: self._scenario(run, drawn) for run in self.directory.lab.runs}
+        fits = getattr(self.directory.functions, "fits", None)
+        if fits is not None and not fits(scenarios):
+            return False
+        return not any(
+            remark for scenario in scenarios.values() for remark in fault_remarks(scenario)
+        )
 
     def scenario(self, run: str) -> Scenario:
         """The scenario of a run, with the student's seed and values.

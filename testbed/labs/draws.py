@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from random import Random
+from types import ModuleType
 from typing import Any
 
 from testbed.labs.lab import Lab
@@ -28,12 +29,18 @@ def filled(value: Any, drawn: Mapping[str, Any]) -> Any:
     return _PLACEHOLDER.sub(lambda match: str(drawn.get(match[1], match[0])), value)
 
 
-def draw(lab: Lab, seed: int, fits: Callable[[Mapping[str, Any]], bool]) -> dict[str, Any]:
+def draw(
+    lab: Lab,
+    seed: int,
+    functions: ModuleType | None,
+    fits: Callable[[Mapping[str, Any]], bool],
+) -> dict[str, Any]:
     """Draw a lab's values from a seed.
 
     Args:
         lab: the lab.
         seed: the student's.
+        functions: the lab's `figures.py`, for values that are computed.
         fits: whether values make a good lab; otherwise others are drawn from the same seed.
     """
     drawn: dict[str, Any] = {}
@@ -41,9 +48,12 @@ def draw(lab: Lab, seed: int, fits: Callable[[Mapping[str, Any]], bool]) -> dict
         random = Random(f"{seed}/{attempt}")  # noqa: S311 - repeatable chance
         drawn = {}
         for name, choice in lab.draw.items():
-            drawn[name] = filled(
-                choice if isinstance(choice, str) else random.choice(choice), drawn
-            )
+            if isinstance(choice, Computed):
+                drawn[name] = getattr(functions, choice.call)(drawn)
+            else:
+                drawn[name] = filled(
+                    choice if isinstance(choice, str) else random.choice(choice), drawn
+                )
         if not lab.draw or fits(drawn):
             break
     return drawn

@@ -10,13 +10,18 @@ from testbed.labs.assignment import Assignment
 from testbed.labs.lab import Figure
 from testbed.labs.quantities import factor, show_quantity
 from testbed.model.errors import RunFailedError
+from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.fabric.topology import Topology
+from testbed.model.flows import flows_of
 from testbed.model.run_files.layout import SUMMARY
+from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.scopes import SCOPES
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from testbed.results.run_data import RunData
 
 
@@ -51,6 +56,12 @@ class Evidence:
             self._data[run] = load_run(self.runs[run])
         return self._data[run]
 
+    def frame(self, run: str, table: str) -> "pl.DataFrame":
+        """A table of a run, with the path of each EV."""
+        data = self.data(run)
+        frame = data.tables[table]
+        return with_paths(data.scenario, frame) if "ev" in frame.columns else frame
+
     def summary(self, run: str) -> Summary:
         """The metrics of a run."""
         if run not in self._summaries:
@@ -65,7 +76,7 @@ class Evidence:
             RunFailedError: the run has no such figure.
         """
         if not figure.is_metric:
-            result = getattr(self.assignment.directory.functions(), figure.name)(self)
+            result = getattr(self.assignment.directory.functions, figure.name)(self)
             return tuple(result) if isinstance(result, list | set) else result
         scope, _, key = figure.name.partition(".")
         quantity = SCOPES[scope].quantities[key]
@@ -118,3 +129,21 @@ def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
 def _scale(quantity: Quantity, unit: str) -> float:
     """What a metric's number is multiplied by to be in a unit."""
     return factor(quantity.unit.symbol) / factor(unit) if unit else 1.0
+
+
+def with_paths(scenario: Scenario, frame: "pl.DataFrame") -> "pl.DataFrame":
+    """A table with the column `path`, from its columns `flow` and `ev`."""
+    import polars as pl  # noqa: PLC0415 - it takes long
+
+    flows = {flow.number: flow for flow in flows_of(scenario)}
+    pairs = frame.select("flow", "ev").unique().rows()
+    names = pl.DataFrame(
+        [
+            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
+            for number, ev in pairs
+            if (flow := flows.get(number)) is not None
+        ],
+        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
+        orient="row",
+    )
+    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")

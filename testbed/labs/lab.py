@@ -150,6 +150,12 @@ class LabRun(Part):
     )
 
 
+class Computed(Part):
+    """A value that a function of `figures.py` computes from those that were drawn before."""
+
+    call: str
+
+
 class Lab(Part):
     """A lab."""
 
@@ -157,10 +163,10 @@ class Lab(Part):
     title: str
     minutes: int = Field(ge=5, le=120, strict=True)
     goals: tuple[str, ...] = Field(min_length=1)
-    draw: dict[str, str | tuple[Any, ...]] = Field(
+    draw: dict[str, str | tuple[Any, ...] | Computed] = Field(
         default_factory=dict,
         description="what the student's seed decides: a list to draw from, or a text in which "
-        "{name} stands for what was drawn before",
+        "{name} stands for what was drawn before, or {call: function} of figures.py",
     )
     runs: dict[Name, LabRun] = Field(default_factory=dict)
     tasks: tuple[Task, ...] = Field(min_length=1)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import util
 from pathlib import Path
 from types import ModuleType
@@ -24,7 +25,7 @@ SOLUTION, INSTRUCTOR = "solution", "instructor.md"
 _NUMBERED = re.compile(r"(\d+)-.+")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class LabDirectory:
     """A lab and its directory.
 
@@ -41,6 +42,7 @@ class LabDirectory:
         """Its name, such as `02-first-failure`."""
         return self.path.name
 
+    @cached_property
     def functions(self) -> ModuleType | None:
         """The functions of its `figures.py`; None if it has none."""
         file = self.path / FIGURES
@@ -119,7 +121,7 @@ def _problems(directory: LabDirectory) -> Iterator[Problem]:
 
 def _figure_problems(directory: LabDirectory, where: str, figure: Figure) -> Iterator[Problem]:
     if not figure.is_metric:
-        if not hasattr(directory.functions(), figure.name):
+        if not hasattr(directory.functions, figure.name):
             yield Problem(where, figure.name, f"SCOPE.METRIC, or a function of {FIGURES}")
         return
     scope, _, key = figure.name.partition(".")

@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from testbed.labs.evidence import with_paths
 from testbed.labs.runs import shown_directory
 from testbed.labs.work import Work
 from testbed.model.errors import InputError, did_you_mean
-from testbed.model.fabric.addressing import path_of_ev
-from testbed.model.flows import flows_of
 from testbed.model.run_files.layout import table_file
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def read_table(
         raise InputError.of("TABLE", table, f"one of {', '.join(files)}", remedy)
     frame = pl.read_parquet(files[table])
     if {"ev", "flow"} <= {*frame.columns}:
-        frame = _with_paths(work, run, frame)
+        frame = with_paths(work.assignment.scenario(run), frame)
     frame = frame.filter(pl.col("t").is_between(begin_s, end_s))
     for column, value in conditions.items():
         if column not in frame.columns:
@@ -62,21 +61,3 @@ def read_table(
             raise InputError.of("COLUMN=VALUE", column, expected, remedy)
         frame = frame.filter(pl.col(column).cast(pl.String).str.to_lowercase() == value.lower())
     return frame
-
-
-def _with_paths(work: Work, run: str, frame: "pl.DataFrame") -> "pl.DataFrame":
-    import polars as pl  # noqa: PLC0415 - it takes long
-
-    scenario = work.assignment.scenario(run)
-    flows = {flow.number: flow for flow in flows_of(scenario)}
-    pairs = frame.select("flow", "ev").unique().rows()
-    names = pl.DataFrame(
-        [
-            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
-            for number, ev in pairs
-            if (flow := flows.get(number)) is not None
-        ],
-        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
-        orient="row",
-    )
-    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")
