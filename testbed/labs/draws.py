@@ -6,7 +6,7 @@ from random import Random
 from types import ModuleType
 from typing import Any
 
-from testbed.labs.lab import Lab
+from testbed.labs.lab import Computed, Lab
 
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
@@ -16,11 +16,15 @@ _ATTEMPTS = 200
 
 def placeholders(value: object) -> set[str]:
     """The names for which drawn values stand in a text."""
+    if isinstance(value, list | tuple):
+        return set().union(*map(placeholders, value))
     return set(_PLACEHOLDER.findall(value)) if isinstance(value, str) else set()
 
 
 def filled(value: Any, drawn: Mapping[str, Any]) -> Any:
     """A value in which `{name}` is replaced; a text of `{name}` alone becomes what was drawn."""
+    if isinstance(value, list | tuple):
+        return [filled(part, drawn) for part in value]
     if not isinstance(value, str):
         return value
     whole = _PLACEHOLDER.fullmatch(value)

@@ -33,11 +33,11 @@ def answers(work: Path) -> dict[str, Any]:
         "evenness": f"{100 * of_h0.count(asked) / len(of_h0):.2f}%",
         "why": "b",
         "explain": (
-            f"With RoCE the slowest flow got {slow:.1f}% of its port, because the hash sent several "
+            f"With RoCE the slowest flow got {slow:.1f}% of its port: the hash sent several "
             "flows over the same upper switch while another upper switch was idle. Flows that "
             "share a link get equal parts of it. With spraying each packet takes another path, so "
             "all upper switches carry the same load and no flow meets a fuller link than the "
-            f"others. There the slowest flow got {fast:.1f}% of its port; what is missing are "
+            f"others. There the slowest flow got {fast:.1f}% of its port; missing are "
             "headers and acknowledgements."
         ),
     }
