@@ -17,6 +17,7 @@ from testbed.cli.compare import compare
 from testbed.cli.doctor import doctor
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.figures import figures
+from testbed.cli.lab import commands as lab_commands
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
@@ -90,6 +91,7 @@ def command_line() -> typer.Typer:
     for command in commands:
         app.command(command.__name__.strip("_").replace("_", "-"))(command)
     app.add_typer(fault_commands(), name="fault")
+    app.add_typer(lab_commands(), name="lab")
     return app
 
 

@@ -1,6 +1,7 @@
 """One run of a scenario or several: repeats, sweeps, continued where they broke off."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 Record = Callable[["Scenario", "RunDirectory", "Progress"], object]
 """Makes a run: its records are in its directory then."""
 
+Around = Callable[["Scenario", "RunDirectory"], AbstractContextManager[object]]
+"""Goes on while a run is made and analysed."""
+
 
 def make_runs(
     options: RunOptions,
@@ -32,6 +36,7 @@ def make_runs(
     record: Record,
     further: Sequence[str] = (),
     *,
+    around: Around = lambda *_: nullcontext(),
     simulated: bool,
     no_figures: bool,
     as_json: bool,
@@ -43,6 +48,7 @@ def make_runs(
         load: loads the scenario of a case.
         record: makes a single run.
         further: further options of `testbed run` for each run of a series.
+        around: what goes on during a single run and its analysis.
         simulated: whether they are simulated.
         no_figures: whether there are to be neither figures nor report of each run.
         as_json: whether to print JSON.
@@ -61,7 +67,10 @@ def make_runs(
 
     (name,), required = options.names, options.require_trusted
     scenario = load(name, {})
-    with new_run(scenario, options.results, options.folder) as (directory, progress):
+    with (
+        new_run(scenario, options.results, options.folder) as (directory, progress),
+        around(scenario, directory),
+    ):
         record(scenario, directory, progress)
         progress("analysing", 1.0)
         summary = analyse(directory.path, drawn=not no_figures, require_trusted=required)

@@ -9,23 +9,12 @@ from testbed.live.measures import Rows, Tables
 from testbed.live.records import StreamRecord
 from testbed.live.snapshot import Beginning
 from testbed.live.stream import Stream, first_states
+from testbed.live.tables import TABLES
+from testbed.live.writer import outcome_of
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData, load_run
-
-TABLES = (
-    "arrivals",
-    "transmissions",
-    "losses",
-    "ev_events",
-    "qp",
-    "completions",
-    "links",
-    "queues",
-    "findings",
-)
-"""The tables that the stream is made of."""
 
 
 def recorded_stream(directory: Path) -> Iterator[StreamRecord]:
@@ -81,6 +70,4 @@ def _outcome(directory: Path, t: float) -> tuple[str, float, str | None, tuple[s
     if not file.is_file():
         return "not analysed: testbed report does that", t, None, ()
     summary = Summary.model_validate_json(file.read_text(encoding="utf-8"))
-    failed = [expectation for expectation in summary.expectations if not expectation.holds]
-    met = "as expected" if not failed else f"{len(failed)} expectations not met"
-    return met, t, str(summary.verdict), tuple(summary.reasons)
+    return outcome_of(summary), t, str(summary.verdict), tuple(summary.reasons)

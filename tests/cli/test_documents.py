@@ -14,11 +14,14 @@ from testbed.cli import command_line
 PROJECT = Path(__file__).parents[2]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 PAGES = [*(PROJECT / name for name in TOP), *sorted(PROJECT.glob("docs/*.md"))]
+HANDOUTS = sorted(PROJECT.glob("labs/*/*.md"))
 SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 MADE = ("results/", "figures/")  # by a run
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize(
+    "page", PAGES + HANDOUTS, ids=lambda page: str(page.relative_to(PROJECT))
+)
 
 
 def prose(page: Path) -> str:
