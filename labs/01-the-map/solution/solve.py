@@ -43,7 +43,7 @@ def answers(work: Path) -> dict[str, Any]:
         "carrier": "5f00:0:" + ":".join(f"{usid:x}" for usid in usids) + "::",
         "next-switch": f"p{upper >> 9 & 7}_t1_{upper & 0x1FF}",
         "receiver": f"h{(lower & 0x1FF) * 4 + (nic & 0x1FF)}",
-        "psn-path": f"p{ev & 7}/t1_{ev >> 3 & 0x1FF}",
+        "psn-path": f"p{ev >> 16 & 7}/t1_{ev >> 19 & 0x1FF}",
         "explain": (
             "Here the sender decides on the path of every single packet, so my flow could use all "
             "16 paths at the same time. If switches found the way by themselves, a flow would get "

@@ -25,7 +25,7 @@ def answers(work: Path) -> dict[str, Any]:
     losses = pl.read_parquet(run / "losses.parquet")
     arrivals = pl.read_parquet(run / "arrivals.parquet").filter(pl.col("bytes") > 0).sort("t")
     return {
-        "substitute": f"p{plane}/t1_{events['ev'][0] >> 3 & 0x1FF}",
+        "substitute": f"p{plane}/t1_{events['ev'][0] >> 19 & 0x1FF}",
         "awaited": f"{_longest_wait(arrivals, fault['effective_s'])} PSN",
         "before-it-died": f"{(losses['sent_t'] < fault['effective_s']).sum()} packets",
         "why-longer": "b",

@@ -21,9 +21,9 @@ def answers(work: Path) -> dict[str, Any]:
     sent = pl.read_parquet(work / "results/roce/latest/transmissions.parquet")
     first = sent.unique("flow", keep="first")
     by_switch = first["ev"].to_list()
-    switches = [ev >> 3 & 0x1FF for ev in by_switch]
+    switches = [ev >> 19 & 0x1FF for ev in by_switch]
     sprayed = pl.read_parquet(work / "results/spray/latest/transmissions.parquet")
-    of_h0 = [ev >> 3 & 0x1FF for ev in sprayed.filter(pl.col("flow") == 0)["ev"]]
+    of_h0 = [ev >> 19 & 0x1FF for ev in sprayed.filter(pl.col("flow") == 0)["ev"]]
     asked = _asked_switch(work)
     slow, fast = _slowest(work, "roce"), _slowest(work, "spray")
     return {
