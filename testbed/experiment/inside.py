@@ -34,8 +34,9 @@ from testbed.host.plan import plan_endpoints, rtt_timeout_s
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.layout import HEALTH, LOGS, PCAPS, RAW, RUN
+from testbed.model.run_files.layout import HEALTH, LOGS, PCAPS, RAW, RUN, START
 from testbed.model.run_files.run import MissingPart, RunRecord
+from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
@@ -206,6 +207,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     timeline_end_ns = t0_ns + run.scenario.duration
     hold = run.experiment.hold
     end_ns = timeline_end_ns if hold is None else hold.until_ns(timeline_end_ns)
+    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     if run.mapper is not None:
@@ -251,6 +253,13 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
         _sample_links(counters, links, now_ns())
     sample_machine()
     return end_ns
+
+
+def _announce_start(raw: Path, start: RunStart) -> None:
+    """Write when the run starts, as a whole, for those who watch it."""
+    new = raw / f".{START}"
+    new.write_text(start.model_dump_json())
+    new.replace(raw / START)
 
 
 def _sleep(run: _Run, seconds: float) -> int:

@@ -3,6 +3,9 @@
 RAW = "raw"
 """Where processes record while the run lasts; removed once the tables are made of it."""
 
+START = "start.json"
+"""When an emulated run starts (`RunStart`), beside the raw records."""
+
 PCAPS = "pcaps"
 """Packets of captured links, a file for each link."""
 
