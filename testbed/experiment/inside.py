@@ -3,6 +3,7 @@
 import os
 import select
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,11 +27,12 @@ from testbed.experiment.processes import (
 from testbed.experiment.queues import QueueSampler, step_ns
 from testbed.fabric.capture import LinkCapture
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.counters import Counters, Direction
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
+from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
@@ -230,6 +232,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
         links = recorder(records.LINKS)
         counters = run.fabric.counters()
         model = run.fabric.link_model
+        traffic = TrafficProgress("running", run.scenario.duration)
         queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
         link_sample_due_ns = 0
@@ -238,10 +241,13 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 queues.sample(now)
             if now >= link_sample_due_ns:
                 link_sample_due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
-                _sample_links(counters, links, now)
+                directions = _sample_links(counters, links, now)
                 run.check_alive()
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
-                run.progress("running" if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
+                arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
+                lost = sum(count.dropped for count in directions.values())
+                what = traffic.describe(now - t0_ns, arrived, lost)
+                run.progress(what if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
@@ -290,9 +296,12 @@ def _pass_on_denylist(run: _Run) -> None:
             run.send_to_endpoints({"deny": message["denied"]})
 
 
-def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
-    for direction, count in counters.directions().items():
+def _sample_links(counters: Counters, links: Recorder, now: int) -> Mapping[str, Direction]:
+    """Record the counters of every link direction; returns them."""
+    directions = counters.directions()
+    for direction, count in directions.items():
         links.append(now, link_of(direction), direction, *count)
+    return directions
 
 
 def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary, Latency
 from testbed.model.summary.metric import (
+    NEVER,
     Comparison,
     Count,
     MaybeNever,
@@ -18,11 +19,14 @@ from testbed.model.summary.metric import (
     View,
 )
 from testbed.model.summary.spread import Spread
-from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, SECONDS, SHARE, US
+from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, RTT, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
 _SHOWN = View.REPORT | View.TERMINAL
+
+_FULL = 0.995
+"""From this share of its rate on, a fabric is taken as undamaged in words."""
 
 
 class Integrity(MetricGroup):
@@ -293,6 +297,25 @@ class Summary(MetricGroup):
         if len(taking) > 1:
             text = f"{len(taking)} of {len(self.flows)} flows take more than their share, {text}"
         return f"{text}: others leave theirs"
+
+    def remarks_on(self, fault: FaultSummary) -> list[str]:
+        """What helps to read the metrics of a fault, in words."""
+        remarks = []
+        left = fault.surviving_fraction
+        if left is not None and left < _FULL:
+            what = f"the links in service allow {SHARE.show(left)} of the rate"
+            remarks.append(f"{what} while it is in force; recovery is to 95% of that")
+        if fault.return_last is not None and fault.return_last.rtt != NEVER:
+            after = RTT.show(fault.return_last.rtt)
+            remarks.append(f"all its EVs were in use again {after} after healing")
+        single = [flow for flow in fault.flows if flow.affected and self._has_one_ev(flow.flow)]
+        if single:
+            count = f"{len(single)} of {fault.flows_affected} flows"
+            remarks.append(f"{count} have a single path: the last EV is kept, whatever it loses")
+        return remarks
+
+    def _has_one_ev(self, number: int) -> bool:
+        return any(flow.flow == number and len(flow.evs) == 1 for flow in self.flows)
 
     @property
     def as_expected(self) -> bool:
