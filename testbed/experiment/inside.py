@@ -25,7 +25,7 @@ from testbed.experiment.processes import (
     start_mapper,
 )
 from testbed.experiment.queues import QueueSampler, step_ns
-from testbed.fabric.capture import LinkCapture
+from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.link_model.counters import Counters, Direction
 from testbed.fabric.link_model.link_model import LinkModel
@@ -36,7 +36,7 @@ from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.layout import HEALTH, LOGS, PCAPS, RAW, RUN, START
+from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
 from testbed.model.run_files.run import MissingPart, RunRecord
 from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
@@ -67,7 +67,7 @@ class _Run:
     progress: Progress
     endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
-    captures: list[LinkCapture] = field(default_factory=list)
+    captures: LinkCaptures | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -115,13 +115,16 @@ class _Run:
             self.switch.check()
 
 
-def run_in_sandbox(experiment: Experiment, progress: Progress, *, openvswitch: bool) -> None:
+def run_in_sandbox(
+    experiment: Experiment, progress: Progress, *, openvswitch: bool, realtime_offset_ns: int
+) -> None:
     """Make a run in an empty sandbox; leave its raw records and `run.json`.
 
     Args:
         experiment: the run.
         progress: called with what the run is doing.
         openvswitch: whether Open vSwitch runs here.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
 
     Raises:
         LateError: the machine was too late.
@@ -133,9 +136,10 @@ def run_in_sandbox(experiment: Experiment, progress: Progress, *, openvswitch: b
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
         run = _build(experiment, progress, stack, openvswitch=openvswitch)
-        for link in experiment.captured:
-            file = directory / PCAPS / f"{link}.pcap"
-            run.captures.append(LinkCapture(scenario.topology.links[link], file))
+        if experiment.captured:
+            links = scenario.topology.links
+            files = {links[name]: directory / capture_file(name) for name in experiment.captured}
+            run.captures = LinkCaptures(files, realtime_offset_ns)
         progress("starting the endpoints", 0.08)
         for host, plan in plan_endpoints(scenario, raw).items():
             log = directory / LOGS / f"{host.name}.log"
@@ -335,6 +339,7 @@ def _write_run(
 ) -> None:
     flows = flow_outcomes(run.scenario, reports, duration_ns)
     missing = run.fabric.link_model_missing
+    lost_frames = run.captures.stop() if run.captures is not None else {}
     model = run.fabric.link_model
     record = RunRecord(
         t0_ns=t0_ns,
@@ -345,7 +350,7 @@ def _write_run(
         hosts={host: host_counts(report) for host, report in reports.items()},
         links={} if model is None else dict(model.all_counts()),
         link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
-        captures={capture.link.name: {"lost_frames": capture.stop()} for capture in run.captures},
+        captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},
         fabric_timings_s=run.fabric.timings_s,
         datapath=run.switch.datapath if run.switch is not None else None,
     )
