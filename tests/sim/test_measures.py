@@ -60,7 +60,9 @@ def test_goodput_is_that_of_the_whole_run_and_of_the_time_in_force() -> None:
 
     Before it all was well. Blind spraying loses as much a packet, and keeps its rate.
     """
-    adaptive, blind = (trusted(measured(_loss_everywhere(spray))) for spray in ("adaptive", "blind"))
+    adaptive, blind = (
+        trusted(measured(_loss_everywhere(spray))) for spray in ("adaptive", "blind")
+    )
     for flow in adaptive.flows:
         assert flow.before_fraction == pytest.approx(1.0, abs=0.01)
         assert flow.run_fraction == pytest.approx(0.5, abs=0.05)

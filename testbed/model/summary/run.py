@@ -15,6 +15,7 @@ from testbed.model.summary.metric import (
     Number,
     OptionalNumber,
     OptionalTime,
+    OptionalWait,
     RequiredTime,
     View,
 )
@@ -155,7 +156,8 @@ class LocalisedFault(_Record):
         kind: its kind.
         target: its target.
         named: the last suspect accused for it; None if there was none.
-        after_s: from the fault's effect to the first right accusation, in seconds.
+        after_s: from the fault's effect to the first right accusation, in seconds; never if there
+            was none.
         whole: whether all links of the fault were accused.
         exact: whether the suspects when it healed, or the last before that, are its directions.
         loss: share of packets that each direction of `named` lost while the fault was in force, by
@@ -166,7 +168,7 @@ class LocalisedFault(_Record):
     kind: str
     target: str
     named: str | None
-    after_s: float | None
+    after_s: MaybeNever
     whole: bool
     exact: bool
     loss: float | None = None
@@ -203,10 +205,10 @@ class Localisation(MetricGroup):
     """Share of faults of which all directions, and no others, were named. Null: there were none."""
 
     naming = OptionalTime((IN_S, IN_RTT))
-    """From a fault's effect until it was named, of the fault that took longest. Null: one was never
-    named, or there were none."""
+    """From a fault's effect until it was named, of the fault that took longest. Never: one was not
+    named. Null: there were none."""
 
-    naming_rounds = OptionalNumber()
+    naming_rounds = OptionalWait()
     """The same in rounds of probes."""
 
     faults: tuple[LocalisedFault, ...]

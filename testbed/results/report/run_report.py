@@ -127,7 +127,9 @@ def _headline(summary: Summary) -> str:
             f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
         )
     never = fault.over_flows.get("recovery_rtt")
-    if fault.recovery is None or fault.recovery.rtt == NEVER:
+    if fault.recovery is None:
+        back = "recovery was not measured"
+    elif fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
         if never:
             back += f" in {never.never} of {never.flows} flows"
