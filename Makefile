@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+LIVE_SCENARIO := $(or $(SCENARIO),healthy)
 SCENARIO ?= link-failure
 RESULTS ?= results
 FIG ?=
@@ -31,6 +32,10 @@ help: ## list these commands
 .PHONY: run-scenario
 run-scenario: setup ## run one scenario and write its report (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run "$(SCENARIO)" --results "$(RESULTS)" $(ARGS)
+
+.PHONY: live
+live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until it is ended (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run $(LIVE_SCENARIO) --live --results "$(RESULTS)" $(ARGS)
 
 .PHONY: test
 test: setup ## run all tests (root: without it the tests that need it are skipped)

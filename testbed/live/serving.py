@@ -10,7 +10,7 @@ import pwd
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -124,6 +124,9 @@ def serving(stream: Path, where: Listening) -> Iterator[Site]:
 _LAST_S = 1.0
 """How long clients have to read the end of the stream."""
 
+_NICENESS = 5
+"""Of the server: what runs comes first."""
+
 
 def _bound(where: Listening) -> socket.socket:
     listener = socket.socket()
@@ -196,7 +199,15 @@ def _serve(
         app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
     )
     config.load()
-    server = uvicorn.Server(config)
+
+    class Server(uvicorn.Server):
+        """Leaves signals alone: Ctrl-C is for the command, which ends this process."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    server = Server(config)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
@@ -210,4 +221,6 @@ def _serve(
         await server.serve(sockets=[listener])
 
     drop_rights()
+    with suppress(OSError):
+        os.nice(_NICENESS)
     asyncio.run(serve())

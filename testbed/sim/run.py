@@ -12,6 +12,7 @@ from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
+from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
@@ -166,8 +167,10 @@ class Simulation:
             self._schedule(t0_ns)
             if observer is None:
                 self._end_at(t0_ns + self.scenario.duration)
+                traffic = TrafficProgress("simulating", self.scenario.duration)
                 for step in range(SLICES):
-                    progress("simulating", step / SLICES)
+                    time_ns = self.scenario.duration * step // SLICES
+                    progress(traffic.describe(time_ns, *self._arrived_and_lost()), step / SLICES)
                     engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
             else:
                 self._run_observed(observer, t0_ns, base_rtt_ns, progress)
@@ -195,6 +198,12 @@ class Simulation:
         """Hand all records so far to the kernel, for those who read them meanwhile."""
         for recorders in self._all_recorders:
             recorders.flush()
+
+    def _arrived_and_lost(self) -> tuple[int, int]:
+        """Bytes that have arrived at hosts so far, and packets that links have lost."""
+        counts = {direction.name: direction.counts for _, direction in self.fabric}
+        arrived = sum(count.bytes for name, count in counts.items() if ">h" in name)
+        return arrived, sum(count.dropped for count in counts.values())
 
     def _measure_base_rtt(self) -> int:
         """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""

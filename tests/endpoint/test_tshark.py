@@ -10,7 +10,7 @@ import pytest
 
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device import Device
-from testbed.fabric.capture import LinkCapture
+from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
@@ -56,7 +56,7 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         for host in (A, B):
             with in_node(host):
                 devices.append(watched(Device(TOPOLOGY, host), sent))
-        captures = [LinkCapture(link, directory / f"{link.name}.pcap") for link in LINKS]
+        captures = LinkCaptures({link: directory / f"{link.name}.pcapng" for link in LINKS}, 0)
         a, b = devices
         cqs = [device.context.create_cq() for device in devices]
         one, other = (d.context.create_qp(cq) for d, cq in zip(devices, cqs, strict=True))
@@ -93,7 +93,7 @@ def converse(directory: FilePath) -> tuple[Told, int]:
                 entries += 1
                 one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NAK
             time.sleep(0.001)
-        return sent, sum(capture.stop() for capture in captures)
+        return sent, sum(captures.stop().values())
 
 
 @pytest.mark.root
@@ -106,7 +106,7 @@ def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
     for link in LINKS:
         fields = [word for field in FIELDS for word in ("-e", field)]
         shown = subprocess.run(
-            ["tshark", "-r", tmp_path / f"{link.name}.pcap", "-T", "fields", *fields],
+            ["tshark", "-r", tmp_path / f"{link.name}.pcapng", "-T", "fields", *fields],
             capture_output=True,
             text=True,
             check=True,

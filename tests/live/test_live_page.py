@@ -23,7 +23,15 @@ LINK = "p1_t0_0--p1_t1_1"
 def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     file = tmp_path / "healthy.yaml"
     file.write_text(FAILURE[: FAILURE.index("timeline:")])
-    command = [TESTBED, "simulate", file, "--live", "--no-figures", "--results", tmp_path]
+    command: list[str | Path] = [
+        TESTBED,
+        "simulate",
+        file,
+        "--live",
+        "--no-figures",
+        "--results",
+        tmp_path,
+    ]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
     )

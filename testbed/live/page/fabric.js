@@ -230,10 +230,7 @@ export class Fabric {
       const { worst } = together(places[direction] ?? []);
       const classes = `wire${worst ? ` ${worst}` : ""}${load < 0.02 ? " idle" : ""}`;
       setAttribute(path, "class", classes);
-      if (dashes) {
-        setAttribute(dashes, "class", load < 0.02 ? "traffic none" : "traffic");
-        dashes.style.animationDuration = `${(1.2 / Math.max(load, 0.1)).toFixed(1)}s`;
-      }
+      if (dashes) setAttribute(dashes, "class", load < 0.02 ? "traffic none" : "traffic");
       setAttribute(queue, "r", waiting < 4096 ? 0 : Math.min(2 + Math.sqrt(waiting / 4096), 9).toFixed(1));
     }
     const path = new Set(marked.path);

@@ -85,9 +85,8 @@ class Page {
     this._live.classList.toggle("on", snapshot.live && !ended && !lost);
   }
 
-  /** @param {number} clock */
-  draw(clock) {
-    const t = this.player.tick(clock);
+  /** @param {number} t */
+  draw(t) {
     const world = this.timeline.at(t);
     const chosen = this.choice?.kind === "ev" ? this.choice.ev.crosses : [];
     const name = this.choice && this.choice.kind !== "ev" ? this.choice.name : null;
@@ -96,7 +95,15 @@ class Page {
     this.tiles.show(world);
     this.log.show(t);
     this.detail.show(world);
-    this.plots.show(t, `${this.evs.flow} ${name}`);
+  }
+
+  /** @param {number} t */
+  plot(t) {
+    const { choice, evs, timeline } = this;
+    const name = choice && choice.kind !== "ev" ? choice.name : "";
+    const key = `${evs.flow} ${name}`;
+    const now = `${key} ${t} ${timeline.records.length} ${this.times.unit}`;
+    this.plots.show(t, key, now);
   }
 }
 
@@ -111,26 +118,31 @@ function report(text, failed) {
   place.classList.toggle("failed", failed);
 }
 
-const FRAME_MS = 33;
+const FRAME_MS = 40;
+const PLOT_MS = 100;
 
-/** @param {Page} page */
+/**
+ * Lets time pass. What is shown is changed only where it differs: a browser on the machine of an
+ * emulated run takes its CPUs.
+ * @param {Page} page
+ */
 function run(page) {
   let drawn = -Infinity;
+  let plotted = -Infinity;
   let signature = "";
   const frame = (/** @type {number} */ clock) => {
     requestAnimationFrame(frame);
     if (clock - drawn < FRAME_MS) return;
     drawn = clock;
     const { player, timeline, times, choice, hovered, evs } = page;
-    const now = [player.t, player.playing, timeline.records.length, times.unit, JSON.stringify(choice), hovered[1], evs.flow, innerWidth].join();
-    if (now === signature && !player.playing) {
-      player.tick(clock);
-      return;
-    }
+    const t = player.tick(clock);
+    const now = [timeline.count(t), times.unit, JSON.stringify(choice), hovered.join(), evs.flow].join();
+    if (now !== signature) page.draw(t);
     signature = now;
-    page.draw(clock);
+    if (clock - plotted < PLOT_MS) return;
+    plotted = clock;
+    page.plot(t);
   };
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => (signature = ""));
   requestAnimationFrame(frame);
 }
 

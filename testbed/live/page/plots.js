@@ -26,6 +26,7 @@ export class Plots {
     this._seek = seek;
     this._t = 0;
     this._key = "";
+    this._drawn = "";
     this._plots = plots.map((plot) => {
       const title = html("h2", {}, plot.title);
       const legend = html("ul", { class: "legend" });
@@ -36,13 +37,19 @@ export class Plots {
     new ResizeObserver(() => (this._key = "")).observe(root);
   }
 
-  /** @param {number} t @param {string} key of what is plotted: another one builds the plots anew */
-  show(t, key) {
+  /**
+   * @param {number} t
+   * @param {string} key of what is plotted: another one builds the plots anew
+   * @param {string} now nothing is done where it is the same as before
+   */
+  show(t, key, now) {
     this._t = t;
     const style = getComputedStyle(document.documentElement);
     const { series, end } = this.timeline;
     const look = `${key} ${this.times.unit} ${style.getPropertyValue("--text")} ${end}`;
     const anew = look !== this._key;
+    if (!anew && now === this._drawn) return;
+    this._drawn = now;
     this._key = look;
     for (const shown of this._plots) {
       const curves = shown.plot.curves();
