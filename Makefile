@@ -46,7 +46,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
-check: lint ## lint, types, and the tests that need neither root nor a fabric, emulated or simulated
+check: lint ## lint, types, prose, and the tests that need neither root nor a fabric, emulated or simulated
 	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not install" $(ARGS)
 
 .PHONY: soak
@@ -54,10 +54,11 @@ soak: setup ## every fault for a second, then every scenario, and a table of how
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/python scripts/soak.py "$(RESULTS)" $(ARGS)
 
 .PHONY: lint
-lint: setup ## check style and types
+lint: setup ## check style, types, spelling and prose
 	@$(OWNED) . -- .venv/bin/ruff check
 	@$(OWNED) . -- .venv/bin/ruff format --check
 	@$(OWNED) . -- .venv/bin/mypy
+	@$(OWNED) . -- .venv/bin/python scripts/prose.py
 
 .PHONY: bench
 bench: setup ## measure what this machine carries (root)

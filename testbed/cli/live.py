@@ -66,10 +66,10 @@ def require_single(*, live: bool, several: bool) -> None:
         raise InputError.of("--live", "several runs", "one run")
 
 
-def print_address(address: str, port: int) -> None:
+def print_address(address: str, port: int, what: str = "Watch it live") -> None:
     """Tell where the page is, here and from another machine."""
     stderr().print(
-        f"Watch it live: {address}\n"
+        f"{what}: {address}\n"
         f"from another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, too"
     )
 

@@ -110,7 +110,7 @@ def _load(scenario: "Scenario") -> str:
     if capacity is None:
         return "unknown: the first run measures what this machine carries"
     load = f"{show_load(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
-    return f"about {load} if emulated (testbed run); simulated it may be any"
+    return f"about {load} for testbed run; testbed simulate has no such limit"
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:

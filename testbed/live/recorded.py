@@ -1,11 +1,13 @@
 """The event stream of a finished run, from its tables."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from testbed.live.measures import Rows, Tables
+from testbed.live.packets import flow_named, packets_of
 from testbed.live.records import StreamRecord
 from testbed.live.snapshot import Beginning
 from testbed.live.stream import Stream, first_states
@@ -17,13 +19,20 @@ from testbed.model.units import NS_PER_S
 from testbed.results.run_data import RunData, load_run
 
 
-def recorded_stream(directory: Path) -> Iterator[StreamRecord]:
+def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator[StreamRecord]:
     """The stream of the run in a directory: as if it had been watched.
 
+    Args:
+        directory: the run's.
+        slow_motion: the flow whose packets are in the stream, such as `h0,h4`; None: no packets.
+
     Raises:
-        InputError: a file is missing or is not what a run writes.
+        InputError: a file is missing or is not what a run writes; or there is no such flow.
     """
     data = load_run(directory)
+    flow = None if slow_motion is None else flow_named(data, slow_motion)
+    packets = [] if flow is None else [*packets_of(data, flow)]
+    sent_s = [packet.sent_s for packet in packets]
     beginning = Beginning(
         scenario=data.scenario,
         run=data.directory.name,
@@ -43,6 +52,9 @@ def recorded_stream(directory: Path) -> Iterator[StreamRecord]:
         ]
         rows = _between(tables, begin_s, end_s)
         yield from stream.step(rows, data.faults, health, begin_s, end_s)
+        if flow is not None:
+            first, last = bisect_left(sent_s, begin_s), bisect_left(sent_s, end_s)
+            yield stream.packets(flow.flow, packets[first:last], end_s)
         begin_s = end_s
     yield from stream.end(*_outcome(directory, begin_s))
 

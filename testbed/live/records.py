@@ -5,7 +5,7 @@ them a newer value replaces an older one, and a value that is missing has not ch
 records are events. Emulated, simulated and replayed runs have the same records.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
@@ -170,6 +170,32 @@ class State(Record):
     """By link direction."""
 
 
+# --- packets ------------------------------------------------------------------------------------
+
+
+class Packet(NamedTuple):
+    """A data packet: an array of these values."""
+
+    seq: int
+    """Its unwrapped PSN."""
+    ev: int
+    sent_s: float
+    """When it was handed to the socket, in seconds of the run."""
+    until_s: float
+    """When it was placed in memory, or declared lost."""
+    fate: Literal["arrived", "lost"]
+    again: bool
+    """Whether it is a retransmission."""
+
+
+class PacketBatch(Record):
+    """The data packets of the flow that was chosen for slow motion, sent within a step."""
+
+    type: Literal["packets"] = "packets"
+    flow: int
+    packets: tuple[Packet, ...]
+
+
 # --- events -------------------------------------------------------------------------------------
 
 
@@ -252,7 +278,17 @@ class End(Record):
     """How the run ended, in words."""
 
 
-StreamRecord = Snapshot | State | EvChange | FaultChange | Detection | Finding | VerdictChange | End
+StreamRecord = (
+    Snapshot
+    | State
+    | PacketBatch
+    | EvChange
+    | FaultChange
+    | Detection
+    | Finding
+    | VerdictChange
+    | End
+)
 RECORD: TypeAdapter[StreamRecord] = TypeAdapter(
     Annotated[StreamRecord, Field(discriminator="type")]
 )

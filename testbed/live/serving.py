@@ -61,6 +61,11 @@ class Site:
         self.port = port
         self.wants_end = False
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server has ended."""
+        return self._process.has_ended
+
     def handle_requests(self, answer: Answering, timeout_s: float = 0.0) -> None:
         """Answer what has been asked, after waiting for it at most this long.
 
@@ -126,6 +131,12 @@ _LAST_S = 1.0
 
 _NICENESS = 5
 """Of the server: what runs comes first."""
+
+
+def wait(site: Site) -> None:
+    """Wait until the server ends, or a signal comes."""
+    while not site.has_ended:
+        site.handle_requests(lambda *_: (HTTPStatus.NOT_FOUND, {}), _LAST_S)
 
 
 def _bound(where: Listening) -> socket.socket:

@@ -12,6 +12,8 @@ from testbed.live.records import (
     End,
     EvChange,
     Finding,
+    Packet,
+    PacketBatch,
     Record,
     Snapshot,
     StreamRecord,
@@ -75,6 +77,10 @@ class Stream:
         events.sort(key=lambda record: record.t)
         for record in [*events, self._measures.state(tables, begin_s, end_s)]:
             yield self._numbered(record)
+
+    def packets(self, flow: int, packets: Sequence[Packet], t: float) -> PacketBatch:
+        """The packets of a flow that were sent in the step that ends at `t`."""
+        return self._numbered(PacketBatch(t=t, flow=flow, packets=tuple(packets)))
 
     def end(
         self, outcome: str, t: float, verdict: str | None = None, reasons: Sequence[str] = ()

@@ -96,6 +96,20 @@ def test_times_are_shown_in_the_chosen_unit(page: Page) -> None:
     expect(page.locator("output")).to_contain_text("150 µs")
 
 
+def test_packets_move_and_lost_ones_stay(failure: Path, tmp_path: Path) -> None:
+    file = tmp_path / "slow.html"
+    file.write_text(exported(recorded_stream(failure, "h0,h1"), "slow"), encoding="utf-8")
+    with opened(file.as_uri(), offline=True) as page:
+        page.keyboard.press("Space")
+        places = set()
+        for t in (1.04, 1.06, 1.08):
+            seek(page, t)
+            expect(page.locator(".packets circle")).not_to_have_count(0)
+            expect(page.locator(".packets circle.lost")).not_to_have_count(0)
+            places.add(page.locator(".packets circle:not(.lost)").first.get_attribute("cy"))
+        assert len(places) > 1
+
+
 @pytest.mark.parametrize("width", [390, 1280, 1920])
 def test_the_page_is_never_wider_than_the_window(file: Path, width: int) -> None:
     with opened(file.as_uri(), width) as page:

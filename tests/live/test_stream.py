@@ -14,12 +14,14 @@ from testbed.live.records import (
     Detection,
     EvChange,
     FaultChange,
+    PacketBatch,
     Snapshot,
     State,
     StreamRecord,
     stream_schema,
     to_line,
 )
+from testbed.model.errors import InputError
 from testbed.model.run_files.layout import SUMMARY
 
 
@@ -108,3 +110,21 @@ def test_the_failed_link_carries_nothing(records: Sequence[StreamRecord]) -> Non
     assert at_tenth[9] > 0.1
     assert at_tenth[19] < 0.02
     assert at_tenth[29] > 0.1
+
+
+def test_every_data_packet_of_a_flow_is_in_slow_motion(failure: Path) -> None:
+    stream = [*recorded_stream(failure, "h0,h1")]
+    packets = [p for r in stream if isinstance(r, PacketBatch) for p in r.packets]
+    sent = pl.read_parquet(failure / "transmissions.parquet")
+    sent = sent.filter((pl.col("flow") == 0) & (pl.col("t") >= 0) & (pl.col("t") < 3))
+    lost = pl.read_parquet(failure / "losses.parquet").filter(pl.col("flow") == 0)
+    assert 0 <= len(sent) - len(packets) < 100, "all but those under way at the end"
+    assert sum(packet.fate == "lost" for packet in packets) == len(lost) > 0
+    assert all(0 <= packet.sent_s < packet.until_s for packet in packets)
+    assert [packet.sent_s for packet in packets] == sorted(packet.sent_s for packet in packets)
+    assert sum(packet.again for packet in packets) == sent["retransmitted"].sum()
+
+
+def test_a_flow_that_is_not_there_is_refused(failure: Path) -> None:
+    with pytest.raises(InputError, match="such as h0,h1"):
+        next(recorded_stream(failure, "h0,h7"))

@@ -43,6 +43,18 @@ export class Fabric {
     this._build(root);
   }
 
+  /** Adds a layer above the links, below the nodes. @param {SVGElement} layer */
+  add(layer) {
+    this._picture?.insertBefore(layer, this._picture.querySelector(".nodes"));
+  }
+
+  /** The line of a link direction. @param {string} direction @returns {SVGPathElement} */
+  wire(direction) {
+    const line = this._lines.find((known) => known.direction === direction);
+    if (line === undefined) throw new Error(`no link direction ${direction}`);
+    return line.path;
+  }
+
   /** @param {NodePlace} node */
   _place(node) {
     return { x: node.x * UNIT, y: (this._top - node.y) * HEIGHT };
@@ -68,6 +80,7 @@ export class Fabric {
     for (const node of nodes) boxes.append(this._node(node));
     picture.append(wires, boxes, labels);
     root.replaceChildren(picture);
+    this._picture = picture;
     picture.addEventListener("keydown", (event) => this._move(event));
     this._rove(this._boxes.get(nodes[0].name) ?? null);
   }

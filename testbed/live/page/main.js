@@ -11,6 +11,7 @@ import { Fabric } from "live/fabric.js";
 import { Times } from "live/format.js";
 import { help, keys } from "live/keys.js";
 import { Log } from "live/log.js";
+import { Packets } from "live/packets.js";
 import { Player } from "live/player.js";
 import { plotsOf } from "live/curves.js";
 import { embedded, follow } from "live/source.js";
@@ -31,6 +32,7 @@ class Page {
     /** @type {string[]} */ this.hovered = [];
     this.detail = new Detail(byId("detail"), snapshot, this.actions);
     this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name) => this.choose({ kind, name }));
+    this.packets = new Packets(timeline, this.fabric);
     this.evs = new Evs(byId("evs"), byId("flow"), snapshot, this.times,
       (ev) => (this.hovered = ev?.crosses ?? []), (ev) => this.choose({ kind: "ev", ev }));
     this.tiles = new Tiles(byId("tiles"), snapshot, this.times);
@@ -97,6 +99,12 @@ class Page {
     this.detail.show(world);
   }
 
+  /** Shows packets, in place of the dashes. @param {number} t */
+  slow(t) {
+    document.documentElement.classList.add("slow");
+    this.packets.show(t);
+  }
+
   /** @param {number} t */
   plot(t) {
     const { choice, evs, timeline } = this;
@@ -137,6 +145,7 @@ function run(page) {
     const { player, timeline, times, choice, hovered, evs } = page;
     const t = player.tick(clock);
     const now = [timeline.count(t), times.unit, JSON.stringify(choice), hovered.join(), evs.flow].join();
+    if (page.packets.some) page.slow(t);
     if (now !== signature) page.draw(t);
     signature = now;
     if (clock - plotted < PLOT_MS) return;

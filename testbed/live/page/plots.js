@@ -84,7 +84,7 @@ export class Plots {
       cursor: { drag: { x: false, y: false }, points: { show: false } },
       scales: { x: { time: false, range: () => [0, this.timeline.end] }, y: { range: (/** @type {any} */ _, /** @type {number} */ _low, /** @type {number} */ high) => [0, (high || 1) * 1.08] } },
       axes: [
-        { ...axis, size: 34, label: this.times.label, labelSize: 16, labelFont: axis.font,
+        { ...axis, size: 24, label: this.times.label, labelSize: 16, labelFont: axis.font,
           values: (/** @type {any} */ _, /** @type {number[]} */ ticks) => ticks.map((tick) => Number((tick * factor).toPrecision(4))) },
         { ...axis, size: 44, label: shown.plot.unit, labelSize: 14, labelFont: axis.font },
       ],

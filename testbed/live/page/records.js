@@ -35,8 +35,12 @@
  *   final: boolean}} VerdictChange
  * @typedef {{id: number, t: number, type: "end", outcome: string}} End
  *
+ * @typedef {[seq: number, ev: number, sent: number, until: number, fate: "arrived" | "lost",
+ *   again: boolean]} Packet
+ * @typedef {{id: number, t: number, type: "packets", flow: number, packets: Packet[]}} PacketBatch
+ *
  * @typedef {EvChange | FaultChange | Detection | Finding | VerdictChange | End} RunEvent
- * @typedef {Snapshot | State | RunEvent} StreamRecord
+ * @typedef {Snapshot | State | PacketBatch | RunEvent} StreamRecord
  */
 
 export const VERSION = 1;

@@ -1,7 +1,7 @@
 // What is known of the run: all records so far, and the state of everything at any time.
 
 /** @import { Detection, EvState, FaultChange, Finding, FlowState, Impairment, LinkState, RunEvent,
- *  Snapshot, State, StreamRecord, VerdictChange } from "live/records.js" */
+ *  PacketBatch, Snapshot, State, StreamRecord, VerdictChange } from "live/records.js" */
 import { VERSION } from "live/records.js";
 
 const CHECKPOINT = 50;
@@ -117,6 +117,7 @@ export class Timeline {
     this.snapshot = first;
     /** @type {StreamRecord[]} */ this.records = [];
     /** @type {RunEvent[]} */ this.events = [];
+    /** @type {PacketBatch[]} */ this.packets = [];
     this.series = new Series(first);
     /** @type {World} the state after all records */
     this.latest = beginning(first);
@@ -142,7 +143,8 @@ export class Timeline {
           world: structuredClone(this.latest),
         });
       }
-    } else if (record.type !== "snapshot") this.events.push(record);
+    } else if (record.type === "packets") this.packets.push(record);
+    else if (record.type !== "snapshot") this.events.push(record);
   }
 
   /** The end of the time axis. */

@@ -85,17 +85,18 @@ def show_moment(time_s: float | None, base_rtt_s: float) -> str:
 
 _REASONS = {
     "late": "a packet was lost: it was not acknowledged in time",
-    "overtaken": "a packet was lost: later ones arrived",
-    "timeout": "no acknowledgement at all",
-    "trimmed": "a packet was trimmed",
+    "overtaken": "a packet was lost: later ones on the same path arrived",
+    "silent EV": "a packet was lost: its EV delivers nothing",
     "substitute": "takes the place of an EV that left",
-    "substitute needed": "takes the place of an EV that left",
     "owner returned": "gives its place back to the EV that returned",
     "probes answered": "its probes were answered",
+    "probe unanswered": "its probe was not answered",
+    "condemnation withheld": "a packet was lost, but too few EVs would be left",
+    "spurious loss": "the packets had arrived after all",
+    "port down": "its port has no carrier",
     "denied": "the Clustermapper avoids its path",
     "allowed": "the Clustermapper no longer avoids its path",
-    "port down": "its port has no carrier",
-    "port up": "its port has carrier again",
+    "allowed without probes": "the Clustermapper no longer avoids its path",
 }
 """Reasons of EV events, in words."""
 
