@@ -24,6 +24,7 @@ AFTER_DETECTION_S = 4.4
 FRAMES_S = [*(3.94 + i / 50 for i in range(22)), 5.5, 7.0, *(7.48 + i / 50 for i in range(8))]
 FRAME_MS = 300
 GIF_WIDTH = 1000
+COLOURS = 96
 
 _SEEK = """t => {
   const slider = document.querySelector(".track input");
@@ -85,7 +86,8 @@ def _animate(page: Page) -> None:
         picture = Image.open(io.BytesIO(page.screenshot()))
         height = GIF_WIDTH * picture.height // picture.width
         small = picture.resize((GIF_WIDTH, height), Image.Resampling.LANCZOS)
-        frames.append(small.convert("P", palette=Image.Palette.ADAPTIVE, colors=64))
+        few = small.quantize(COLOURS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        frames.append(few)
     first, *others = frames
     first.save(
         IMAGES / "live.gif",

@@ -32,6 +32,7 @@ from testbed.cli.simulate import simulate
 from testbed.cli.topo import topo
 from testbed.cli.trace import trace
 from testbed.cli.validate import validate
+from testbed.cli.watch import watch
 from testbed.model.errors import ExitStatus, InputError, TestbedError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: tuple[Callable[..., None], ...] = (
-        *(run, simulate, report, replay, compare),
+        *(run, simulate, report, watch, replay, compare),
         *(list_, validate, paths, trace, topo, protocol, schema),
         *(shell, write_bw, write_lat),
         *(figures, bench),

@@ -38,8 +38,8 @@ def replay(
         _serve(run, packets, port)
         return
     from testbed.live.page import exported
-    from testbed.live.recorded import recorded_stream
-    from testbed.live.records import to_line
+    from testbed.live.stream.recorded import recorded_stream
+    from testbed.live.stream.records import to_line
 
     records = [*recorded_stream(run, packets)]
     if stream == _STDOUT:
@@ -70,8 +70,8 @@ def _serve(run: Path, packets: str | None, port: int) -> None:
         stream.touch()
         (Path(scratch) / "logs").mkdir()
         with serving(stream, where) as site:  # first: Polars starts threads, and this forks
-            from testbed.live.recorded import recorded_stream
-            from testbed.live.records import to_line
+            from testbed.live.stream.recorded import recorded_stream
+            from testbed.live.stream.records import to_line
 
             with stream.open("w", encoding="utf-8") as file:
                 file.writelines(map(to_line, recorded_stream(run, packets)))

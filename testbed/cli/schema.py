@@ -18,7 +18,7 @@ def schema(
 ) -> None:
     """Write the JSON Schemas of scenarios, topologies and results."""
     from testbed.installation import PROJECT
-    from testbed.live.records import stream_schema
+    from testbed.live.stream.records import stream_schema
     from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory

@@ -66,7 +66,7 @@ def simulate(
             return
         from testbed.live.observing import SimulatedRun
         from testbed.live.serving import serving
-        from testbed.live.writer import STREAM
+        from testbed.live.stream.writer import STREAM
 
         stream = directory.path / STREAM
         stream.touch()

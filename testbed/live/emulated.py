@@ -11,8 +11,8 @@ from pathlib import Path
 from select import select
 
 from testbed.live.serving import Answering, Listening, Site, serving
-from testbed.live.snapshot import Beginning
-from testbed.live.writer import STREAM, StreamWriter
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.run_files.layout import RAW, RUN, START
 from testbed.model.run_files.run import RunRecord

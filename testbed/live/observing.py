@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from testbed.files.fault_requests import FaultRequests
 from testbed.live.serving import Site
-from testbed.live.snapshot import Beginning
-from testbed.live.writer import StreamWriter
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.writer import StreamWriter
 from testbed.model.errors import Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord

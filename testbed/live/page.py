@@ -9,7 +9,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from testbed.live.records import StreamRecord, to_line
+from testbed.live.stream.records import StreamRecord, to_line
 
 PAGE = Path(__file__).parent / "page"
 STYLES = ("vendor/uPlot.min.css", "style.css")

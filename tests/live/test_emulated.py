@@ -9,10 +9,10 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.live.emulated import LAG_NS, EmulatedRun
-from testbed.live.recorded import recorded_stream
-from testbed.live.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
 from testbed.live.serving import Listening
-from testbed.live.writer import STREAM
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
+from testbed.live.stream.writer import STREAM
 from testbed.model.faults.record import FAULTS
 from testbed.model.run_files.layout import RAW, START
 from testbed.model.run_files.start import RunStart

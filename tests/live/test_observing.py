@@ -9,10 +9,10 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.live.observing import SimulatedRun
-from testbed.live.recorded import recorded_stream
-from testbed.live.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
 from testbed.live.serving import Answering
-from testbed.live.writer import STREAM
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
+from testbed.live.stream.writer import STREAM
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import simulate

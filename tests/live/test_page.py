@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from testbed.live.page import PAGE, exported
-from testbed.live.recorded import recorded_stream
+from testbed.live.stream.recorded import recorded_stream
 from tests.live.browser import needs_browser, opened
 
 pytestmark = needs_browser

@@ -10,9 +10,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from testbed.live.page import modules
-from testbed.live.recorded import recorded_stream
-from testbed.live.records import to_line
 from testbed.live.server import MOST_BYTES, Served, application
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import to_line
 
 HOST = "127.0.0.1:8000"
 ORIGIN = {"Origin": f"http://{HOST}"}

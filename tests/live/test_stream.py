@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 from jsonschema import Draft202012Validator
 
-from testbed.live.recorded import recorded_stream
-from testbed.live.records import (
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import (
     RECORD,
     Detection,
     EvChange,

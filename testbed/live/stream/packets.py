@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from testbed.live.records import Packet
+from testbed.live.stream.records import Packet
 from testbed.model.errors import InputError
 from testbed.model.run_files.run import FlowRecord
 from testbed.results.run_data import RunData

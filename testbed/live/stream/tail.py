@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.live.measures import Tables
+from testbed.live.stream.measures import Tables
 from testbed.model.closeable import Closeable
 from testbed.model.units import NS_PER_S
 from testbed.results.records import RAW_SUFFIX, TABLES, WORDS_SUFFIX, Kind, Table

@@ -5,11 +5,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from testbed.live.records import StreamRecord, to_line
-from testbed.live.snapshot import Beginning
-from testbed.live.stream import Stream, first_states
-from testbed.live.tables import TABLES
-from testbed.live.tail import RawTail
+from testbed.live.stream.records import StreamRecord, to_line
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.tables import TABLES
+from testbed.live.stream.tail import RawTail
 from testbed.model.closeable import Closeable
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from testbed.live.measures import Rows, Tables
-from testbed.live.packets import flow_named, packets_of
-from testbed.live.records import StreamRecord
-from testbed.live.snapshot import Beginning
-from testbed.live.stream import Stream, first_states
-from testbed.live.tables import TABLES
-from testbed.live.writer import outcome_of
+from testbed.live.stream.measures import Rows, Tables
+from testbed.live.stream.packets import flow_named, packets_of
+from testbed.live.stream.records import StreamRecord
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.tables import TABLES
+from testbed.live.stream.writer import outcome_of
 from testbed.model.run_files.layout import SUMMARY
 from testbed.model.summary import Summary
 from testbed.model.units import NS_PER_S

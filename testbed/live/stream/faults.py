@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from testbed.live.records import Detection, EvChange, EvPath, FaultChange, FlowEnds
+from testbed.live.stream.records import Detection, EvChange, EvPath, FaultChange, FlowEnds
 from testbed.model.faults.record import FaultRecord
 from testbed.model.units import NS_PER_S
 

@@ -6,9 +6,9 @@ The rows may come from a run that goes on (`tail.py`) or from a finished one (`r
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from testbed.live.faults import FaultEvents
-from testbed.live.measures import Measures, Tables
-from testbed.live.records import (
+from testbed.live.stream.faults import FaultEvents
+from testbed.live.stream.measures import Measures, Tables
+from testbed.live.stream.records import (
     End,
     EvChange,
     Finding,
@@ -19,7 +19,7 @@ from testbed.live.records import (
     StreamRecord,
     VerdictChange,
 )
-from testbed.live.snapshot import Beginning, FirstState, snapshot_of
+from testbed.live.stream.snapshot import Beginning, FirstState, snapshot_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.run_files.health import HealthSample
 from testbed.model.units import NS_PER_S
