@@ -285,7 +285,7 @@ _SENDING = _rules(
         f"{_RETRY}test_a_refusal_takes_a_retry_those_of_one_rtt_together",
     ),
     (
-        "25 exponential retries mean for ever",
+        "25 exponential retries mean that it never fails",
         "1: A",
         "so",
         f"{_RETRY}test_the_last_number_of_retries_means_for_ever",
@@ -325,7 +325,7 @@ _PROBES = _rules(
         f"{_PORTS}test_the_update_says_which_port_and_is_sent_once_if_answered",
     ),
     (
-        "a port status update holds for every QP with that peer",
+        "a port status update concerns every QP with that peer",
         "4: G M N Z1",
         "so",
         f"{_DEMUX}test_one_port_status_holds_for_every_queue_pair_with_that_peer",
