@@ -136,7 +136,6 @@ hosts_per_t0: 2
         (("h0", "h2"), ("--path", "p1/t1_1")),
         (("h3", "h1"), ("--ev", "0x001aabcd")),
         (("h0", "h1"), ("--path", "p2")),
-        (("h1", "h1"), ("--path", "p0/t1_1")),
     ],
 )
 def test_a_real_packet(call: Call, ends: tuple[str, str], options: tuple[str, ...]) -> None:
