@@ -147,9 +147,8 @@ def effect_of(record: dict[str, Any]) -> str:
     counted = {key: sum(last[key]) for key in _EFFECTS if isinstance(last.get(key), list)}
     packets = [f"{count:,} {_EFFECTS[key]}" for key, count in counted.items() if count]
     carrier = last.get("carrier")
-    ends = (
-        carrier if isinstance(carrier, list) and all(isinstance(up, bool) for up in carrier) else []
-    )
+    ends = carrier if isinstance(carrier, list) else [carrier]
+    ends = [up for up in ends if isinstance(up, bool)]
     words = [f"packets: {', '.join(packets)}"] if packets else []
     for key, values in (last.get("read_back") or {}).items():
         if any(values):

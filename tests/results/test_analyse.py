@@ -259,7 +259,7 @@ def test_proof_as_people_read_it() -> None:
     assert proof_lines(proof | {"h0>p0_t0_0": 3}, 5_000_000_000, moment) == [
         "when it took effect: barrier at 2.5000000 s; carrier on and off at the two ends",
         "56 packets dropped",
-        "until it healed: 31 and 2\u2009560 packets dropped; read back loss ppm: 50\u2009000",
+        "until it healed: 31 and 2\u2009560 packets dropped; the link model loss ppm: 50\u2009000",
         "h0>p0_t0_0: 3 packets dropped or corrupted",
     ]
 

@@ -46,6 +46,8 @@ def proof_lines(proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], 
 
 def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> Iterator[str]:
     for key, value in facts.items():
+        if key in _COUNTS and key != "passed" and not any(_numbers(value)):
+            continue
         if value == {}:
             yield f"{_words(key)}: nothing wrong"
         elif isinstance(value, Mapping):
@@ -71,5 +73,9 @@ def _several(value: object, yes: str = "yes", no: str = "no") -> str:
     return number(value) if isinstance(value, int) else str(value)
 
 
+def _numbers(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else [value]
+
+
 def _words(key: str) -> str:
-    return key.replace("_", " ")
+    return "the link model" if key == "read_back" else key.replace("_", " ")
