@@ -47,10 +47,10 @@ def draw(
         functions: the lab's `figures.py`, for values that are computed.
         fits: whether values make a good lab; otherwise others are drawn from the same seed.
     """
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Any] = {"seed": seed}
     for attempt in range(_ATTEMPTS):
         random = Random(f"{seed}/{attempt}")  # noqa: S311 - repeatable chance
-        drawn = {}
+        drawn = {"seed": seed}
         for name, choice in lab.draw.items():
             if isinstance(choice, Computed):
                 drawn[name] = getattr(functions, choice.call)(drawn)
