@@ -30,7 +30,11 @@ def filled(value: Any, drawn: Mapping[str, Any]) -> Any:
     whole = _PLACEHOLDER.fullmatch(value)
     if whole is not None and whole[1] in drawn:
         return drawn[whole[1]]
-    return _PLACEHOLDER.sub(lambda match: str(drawn.get(match[1], match[0])), value)
+    return _PLACEHOLDER.sub(lambda match: _shown(drawn.get(match[1], match[0])), value)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def draw(
