@@ -23,6 +23,7 @@ from testbed.model.errors import InputError, TestbedError
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
 SEEDS = 5
+"""For how many students a lab is tested."""
 
 _NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
 

@@ -40,7 +40,7 @@ def answers(work: Path) -> dict[str, Any]:
             "share of the ports that were left. The difference comes from packets that were under "
             "way when the ports went down and from data that waited in queues. The run with the "
             f"dead transceiver kept {_kept(work, 'transceiver'):.1f}%, a little less than the "
-            "share of uplinks that were left, because packets were lost at first and had to be sent "
+            "share of uplinks that were left: packets were lost at first and had to be sent "
             "again, and one plane is fuller than the others."
         ),
     }
