@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.lab_authors import grade, keys, new, try_labs
+from testbed.cli.lab_authors import autograder, grade, keys, new, try_labs
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
 from testbed.model.errors import ExitStatus, InputError
@@ -36,7 +36,7 @@ def commands() -> typer.Typer:
     every: tuple[Callable[..., None], ...] = (
         *(list_, start, predict, run, table),
         *(check, hint, status, submit),
-        *(grade, keys, new),
+        *(grade, keys, autograder, new),
     )
     for command in every:
         app.command(command.__name__.strip("_"))(command)

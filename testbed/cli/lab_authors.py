@@ -150,3 +150,20 @@ def _print_grades(grades: "list[Grade]") -> None:
             console.print(f"  not graded: {one.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
+
+
+def autograder(
+    archive: Annotated[Path, typer.Argument(metavar="FILE", help="The archive to write, a zip.")],
+    wheel: Annotated[Path, typer.Option(metavar="FILE", help="The testbed's wheel.")],
+    course_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The course key; else keys are believed.")
+    ] = None,
+) -> None:
+    """Make the archive with which Gradescope grades. For instructors."""
+    from testbed.labs.grading.autograder import write_autograder
+    from testbed.labs.students import read_course_key
+
+    key = None if course_key is None else read_course_key(course_key)
+    with writing("FILE", archive):
+        write_autograder(archive, wheel, key)
+    stdout().print(f"upload {archive} to Gradescope")

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from testbed.labs.authoring import solution_of
+from testbed.labs.grading.autograder import write_autograder
 from testbed.labs.grading.course import Course, grade_all, submissions_in
 from testbed.labs.grading.formats import NBGRADER_COLUMNS, to_classroom50, to_csv, to_gradescope
 from testbed.labs.grading.grade import Grade, TaskGrade, grade
@@ -251,6 +252,17 @@ def test_gradescope_gets_a_result_for_each_task() -> None:
     assert result["tests"][1]["output"] == "wrong"
     failed = json.loads(to_gradescope(Grade(file="x", error="no submission")))
     assert (failed["score"], failed["output"]) == (0, "no submission")
+
+
+def test_the_archive_for_gradescope_has_what_it_runs(tmp_path: Path) -> None:
+    wheel = tmp_path / "mrc_testbed-0.1.0-py3-none-any.whl"
+    with pytest.raises(InputError, match="the file of a wheel"):
+        write_autograder(tmp_path / "a.zip", wheel, None)
+    wheel.write_bytes(b"wheel")
+    write_autograder(tmp_path / "a.zip", wheel, b"secret")
+    with zipfile.ZipFile(tmp_path / "a.zip") as archive:
+        assert {*archive.namelist()} == {"setup.sh", "run_autograder", wheel.name, "course.key"}
+        assert b"--course-key source/course.key --gradescope" in archive.read("run_autograder")
 
 
 def test_classroom50_gets_its_schema() -> None:

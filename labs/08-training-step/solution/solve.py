@@ -37,9 +37,10 @@ def answers(work: Path) -> dict[str, Any]:
         "why": "b",
         "explain": (
             f"Only {missing:.2f}% of the capacity was missing, but a step took {times:.2f} "
-            "times as long. All hosts have to wait until the sum of all gradients is complete. Packets are "
-            "spread over all ports, so each message has some packets on the slow port, and it is "
-            "complete only with the last of them. The next host in the ring cannot go on before. "
-            "So the job runs at the speed of the slowest packet and not at the mean speed."
+            "times as long. All hosts have to wait until the sum of all gradients is complete. "
+            "Packets are spread over all ports, so each message has some packets on the slow "
+            "port, and it is complete only with the last of them. The next host in the ring "
+            "cannot go on before. So the job runs at the speed of the slowest packet and not at "
+            "the mean speed."
         ),
     }
