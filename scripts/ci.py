@@ -16,7 +16,8 @@ TESTBED_SIMULATE   true: never emulate
 TESTBED_EXPECT     lines of KEY=VALUE, such as `faults.recovery_rtt={at_most: 10}`
 TESTBED_RESULTS    directory of all results
 TESTBED_RETRIES    how often an untrusted run is made again
-TESTBED_UNTRUSTED  warn or fail: what a run means that is still untrusted then
+TESTBED_UNTRUSTED  warn or fail: what a run means that is still untrusted then; where it is to fail,
+                   a degraded run counts as untrusted, too (--require-trusted)
 
 GITHUB_OUTPUT, GITHUB_STEP_SUMMARY, GITHUB_WORKSPACE and GITHUB_ACTIONS are GitHub's own. Elsewhere
 the summary is printed.
@@ -39,6 +40,7 @@ from typing import Any
 import polars as pl
 
 from testbed.campaign.series import INDEX
+from testbed.cli.options import REQUIRE_TRUSTED
 from testbed.files.catalog import find_scenario
 from testbed.files.documents import read_document
 from testbed.model.errors import ExitStatus, InputError, TestbedError
@@ -82,7 +84,10 @@ class Inputs:
             InputError: one is wrong.
         """
         seed, repeat = _text("SEED"), _number("REPEAT", 1)
+        untrusted_fails = _choice("UNTRUSTED", ("warn", "fail")) == "fail"
         options = [*(("--seed", seed) if seed else ()), "--repeat", str(repeat)]
+        if untrusted_fails:
+            options.append(REQUIRE_TRUSTED)
         for key, prefix in (("SET", ""), ("EXPECT", "expect.")):
             for line in _text(key).splitlines():
                 if line.strip():
@@ -94,7 +99,7 @@ class Inputs:
             several=repeat > 1,
             simulate=_choice("SIMULATE", ("false", "true")) == "true",
             retries=_number("RETRIES", 2),
-            untrusted_fails=_choice("UNTRUSTED", ("warn", "fail")) == "fail",
+            untrusted_fails=untrusted_fails,
         )
 
 
@@ -155,7 +160,8 @@ def run() -> int:
     runs = list(_summaries(answer))
     result = Path(answer.get("run") or answer.get("series") or "")
     for run_directory, summary in runs:
-        if summary.verdict != "invalid":  # what cannot be trusted has missed nothing
+        # What cannot be trusted has missed nothing.
+        if summary.usable(require_trusted=inputs.untrusted_fails):
             annotate_missed(inputs.scenario, summary, run_directory)
     meaning = MEANINGS.get(status, f"exit status {status}")
     if status == ExitStatus.UNTRUSTED:
@@ -163,7 +169,7 @@ def run() -> int:
         annotate(level, f"{inputs.scenario}: {meaning}, after {attempt + 1} tries")
     elif status != ExitStatus.AS_EXPECTED and not runs:
         annotate("error", done.stderr.strip() or meaning)
-    files = (SUMMARY, JUNIT, REPORT) if "run" in answer else (INDEX, f"**/{JUNIT}", REPORT)
+    files = (SUMMARY if "run" in answer else INDEX, JUNIT, REPORT)
     places = [str(result / file) if answer else "" for file in files]
     write_outputs(
         verdict=_worst_verdict([summary for _, summary in runs]),

@@ -28,13 +28,25 @@ def replay(
         str | None,
         typer.Option(metavar="SRC,DST", help="Show each packet of a flow too, such as h0,h4."),
     ] = None,
+    scenario: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write a scenario with all its faults, also by hand."),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="In that scenario, leave out what began from TIME on."),
+    ] = None,
     port: Port = 0,
 ) -> None:
     """Show a finished run in a browser: look back, step by step."""
     from testbed.results.run_directory import find_run
 
     run = find_run(run_directory).path
+    if scenario is not None:
+        _write("--scenario", scenario, _scenario_of(run, until))
     if export is None and stream is None:
+        if scenario is not None:
+            return
         _serve(run, packets, port)
         return
     from testbed.live.page import exported
@@ -49,6 +61,29 @@ def replay(
         _write("--stream", stream, "".join(map(to_line, records)))
     if export is not None:
         _write("--export", export, exported(records, f"{run.name} - MRC testbed"))
+
+
+def _scenario_of(run: Path, until: str | None) -> str:
+    """The scenario of a run, with the faults by hand in its timeline."""
+    import yaml
+
+    from testbed.model.errors import InputError, RefusedValueError
+    from testbed.model.faults.replayed import replayed_timeline
+    from testbed.model.units import NS_PER_S, exact_duration, parse_duration
+    from testbed.results.run_data import load_run
+
+    try:
+        until_ns = None if until is None else parse_duration(until)
+    except RefusedValueError as error:
+        raise InputError.of("--until", str(until), error.expected, error.remedy) from None
+    data = load_run(run)
+    run_ns = round(data.run.duration_s * NS_PER_S)
+    again = {
+        **data.manifest.scenario,
+        "duration": exact_duration(max(data.scenario.duration, run_ns)),
+        "timeline": replayed_timeline(data.scenario, data.faults, data.run.t0_ns, until_ns),
+    }
+    return yaml.safe_dump(again, sort_keys=False, allow_unicode=True)
 
 
 def _write(option: str, file: Path, content: str) -> None:

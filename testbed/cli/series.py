@@ -116,6 +116,7 @@ def _make_series(
             engine = Engine(store, LocalExecutor(directory), progress, once, keep)
             engine.execute(due, made_before=len(records))
         series = series_of(plan, runs, records)
+        _write_junit(series, directory, require_trusted=options.require_trusted)
         drawn = "--no-figures" not in for_each
         _report(series, directory, drawn=drawn, as_json=as_json)
     statuses = _statuses(series, directory, require_trusted=options.require_trusted)
@@ -157,6 +158,24 @@ _MEANINGS = {
     ExitStatus.UNTRUSTED: "no figure can be trusted",
 }
 """What an exit status says of a run of a series."""
+
+
+def _write_junit(series: "Series", directory: Path, *, require_trusted: bool) -> None:
+    """Write the expectations of all runs into one file, each run as a suite."""
+    from testbed.campaign.store import Run
+    from testbed.model.run_files.layout import JUNIT
+    from testbed.results.report.junit import junit_of_series, suite_of, suite_of_failed
+    from testbed.results.run_directory import RunDirectory
+
+    suites = []
+    for run in series.done:
+        name = f"{run.case}, seed {run.seed}"
+        if run.error is not None:
+            suites.append(suite_of_failed(name, run.error))
+        else:
+            summary = Run(directory / run.run).summary
+            suites.append(suite_of(summary, name, require_trusted=require_trusted))
+    RunDirectory(directory).write(JUNIT, junit_of_series(suites))
 
 
 def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) -> None:

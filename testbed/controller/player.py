@@ -19,6 +19,7 @@ from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
+from testbed.model.faults.replayed import entry_of
 from testbed.model.faults.schedule import ScheduledFault, schedule_fault
 from testbed.model.faults.targets import CONTROLLER
 
@@ -61,6 +62,7 @@ class FaultPlayer:
         self._log = FaultLog(plan.run_directory / FAULTS)
         self._t0_ns: int | None = None
         self._healed_by_hand = set[int]()
+        self._entries: dict[int, Mapping[str, Any]] = {}
         self._locks = defaultdict[int, Any](hub.Semaphore)
         self._is_over = False
 
@@ -131,6 +133,7 @@ class FaultPlayer:
         if problem is not None:
             return problem
         self._open_links(scheduled)
+        self._entries[index] = entry_of(fault)
         self._log.keep(self._new_record(scheduled, t0_ns + scheduled.at))
         thread = hub.spawn(self._play, scheduled, t0_ns)
         while not (kills_itself or thread.dead or self._log.records[index].effective_ns):
@@ -187,7 +190,10 @@ class FaultPlayer:
 
     def _new_record(self, fault: ScheduledFault, asked_ns: int) -> FaultRecord:
         actuator = self._places.actuators(fault.places)
-        return FaultRecord(fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns)
+        entry = self._entries.get(fault.index, {})
+        return FaultRecord(
+            fault.index, fault.kind, fault.target, fault.places, actuator, asked_ns, entry=entry
+        )
 
     def _heal(self, record: FaultRecord, due_ns: int) -> FaultRecord:
         """Heal a fault, after a last proof that it has held until now."""

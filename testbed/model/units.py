@@ -87,7 +87,7 @@ def _remedy(value: object, units: Mapping[str, int]) -> str:
     if "B" in units and (bits := _BITS.get(word.removesuffix("/"))) is not None:
         size = Decimal(number) * bits / 8
         return f"sizes are in bytes: {_exactly(int(size), units)}" if size == int(size) > 0 else ""
-    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit,))
+    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit, word))
     likely = [name for name in units if name.lower() in {word.lower() for word in spellings}]
     return f"did you mean {number} {likely[0]}?" if likely else ""
 
@@ -184,8 +184,16 @@ _FEW_DIGITS = 3
 """Significant digits of times and shares."""
 
 
+_NOTHING = 1e-9
+
+
 def show_number(number: float, digits: int = _FEW_DIGITS) -> str:
-    """A number to three significant digits, without exponent: 0.0432, 13.4, 1234."""
+    """A number to three significant digits, without exponent: 0.0432, 13.4, 1234.
+
+    Less than a billionth is what is left of sums of floats: 0.
+    """
+    if abs(number) < _NOTHING:
+        return "0"
     exponent = int(f"{number:.{digits - 1}e}".partition("e")[2])
     decimals = max(digits - 1 - exponent, 0)
     text = f"{number:.{decimals}f}"

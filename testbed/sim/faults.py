@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
@@ -11,6 +12,7 @@ from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, ActiveFaults
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord, StepRecord
+from testbed.model.faults.replayed import entry_of
 from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
@@ -37,6 +39,7 @@ class FaultInjection:
         self._records: dict[int, FaultRecord] = {}
         self._dropped_before: dict[int, dict[str, int]] = {}
         self._healed_by_hand: set[int] = set()
+        self._entries: dict[int, Mapping[str, Any]] = {}
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Have every step of a fault happen at its time after `t0_ns`."""
@@ -69,6 +72,7 @@ class FaultInjection:
         if problem is not None:
             return problem
         self._faults[index] = scheduled
+        self._entries[index] = entry_of(fault)
         first, *later = scheduled.steps
         self._step(now_ns, (scheduled, first))
         for step in later:
@@ -106,6 +110,7 @@ class FaultInjection:
                 asked_ns=now_ns,
                 effective_after_ns=now_ns,
                 effective_ns=now_ns,
+                entry=self._entries.get(index, {}),
             )
         self._active.put(index, fault.places, step.state)
         for place in fault.places:

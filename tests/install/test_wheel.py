@@ -132,6 +132,17 @@ def test_it_has_what_a_checkout_has(base: Environment) -> None:
         assert copy.read_bytes() == file.read_bytes()
 
 
+def test_it_has_the_labs_without_their_solutions(base: Environment) -> None:
+    listed = _json(base.testbed("lab", "list", "--json")[1])
+    assert [lab["name"] for lab in listed] == sorted(
+        path.parent.name for path in PROJECT.glob("labs/*/lab.yaml")
+    )
+    (labs,) = base.package().rglob("files_of_checkout/labs")
+    assert not [path for path in labs.rglob("*") if path.name in {"solution", "instructor.md"}]
+    status, printed = base.testbed("lab", "start", "1")
+    assert status == ExitStatus.AS_EXPECTED, printed
+
+
 def test_its_version_names_the_commit(base: Environment) -> None:
     known = commit()
     expected = "commit unknown" if known is None else f"commit {str(known['commit'])[:12]}"

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from testbed.files.scenarios import load_scenario
@@ -16,6 +17,7 @@ from testbed.live.stream.writer import STREAM
 from testbed.model.scenario import Scenario
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
+from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
 from tests.live.conftest import FAILURE
 
 LINK = "p1_t0_0--p1_t1_1"
@@ -133,3 +135,31 @@ def test_the_page_ends_a_run(scenario: Scenario, tmp_path: Path) -> None:
     records = _watched(scenario, tmp_path / "run", site, seconds=60)
     assert records[-1].type == "end"
     assert records[-1].t < 1.0
+
+
+def test_faults_by_hand_become_a_timeline_that_repeats_the_run(
+    scenario: Scenario,
+    tmp_path: Path,
+    call: Call,  # noqa: F811 - the fixture
+) -> None:
+    def ask(look: int, answer: Answering) -> None:
+        if look == 100:
+            fault = {"kind": "blackhole", "target": LINK}
+            assert answer("POST", "/faults", json.dumps(fault))[0] == 201
+        if look == 250:
+            assert answer("DELETE", "/faults/1", "")[0] == 200
+
+    _watched(scenario, tmp_path / "run", Asking(ask))
+    assert call("replay", str(tmp_path / "run"), "--scenario", "again.yaml").status == 0
+    again = load_scenario(str(tmp_path / "again.yaml"))
+    assert [fault.kind for fault in again.timeline] == ["blackhole", "blackhole"]
+    (tmp_path / "again").mkdir()
+    simulate(again, tmp_path / "again")
+    first, second = (
+        pl.read_parquet(tmp_path / name / "ev_events.parquet") for name in ("run", "again")
+    )
+    assert first.equals(second)
+    earlier = ("replay", str(tmp_path / "run"), "--scenario", "part.yaml", "--until", "0.9 s")
+    assert call(*earlier).status == 0
+    assert len(load_scenario(str(tmp_path / "part.yaml")).timeline) == 1
+    assert call(*earlier[:-1], "soon").status == 2

@@ -266,7 +266,7 @@ def test_a_workload_too_shallow_to_fill_the_fabric_is_remarked() -> None:
 
 
 def test_a_workload_that_a_single_loss_stops_is_remarked() -> None:
-    """Simulated with one lost packet, depths up to 6 lose a part of a round trip, 7 nothing."""
+    """Simulated with two lost packets, depths up to 6 lose a part of a round trip, 7 nothing."""
     told = _remarks(_scenario(message_size="256 KiB", depth=6))["workload.depth"]
     assert "the others hold 1.25 MiB, less than is sent in 2.25 round trips (1.403 MiB)" in told
     assert _remarks(_scenario(message_size="256 KiB", depth=7)) == {}

@@ -174,3 +174,7 @@ def test_what_never_happened_is_never_in_every_unit() -> None:
         assert unit.show(inf) == unit.number(inf) == "never"
     assert RTT.show(0.0432) == "0.0432 RTT"
     assert MS.show(0.01341) == US.show(13.41) == "13.4 us"
+
+
+def test_what_is_left_of_sums_of_floats_is_nothing() -> None:
+    assert [show_number(number) for number in (1.48e-15, -2e-16, 2e-9)] == ["0", "0", "0.000000002"]

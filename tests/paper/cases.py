@@ -184,7 +184,7 @@ CASES: Mapping[str, Case] = {
         failover_runs,
         (
             ("longest stall.*: blind", {"blind": (1.3, 10, 5)}),
-            ("deficit.*: blind", {"blind": (5, 10, 0.3), "go-back": (1.0, 1.0, 0.1)}),
+            ("not delivered.*: blind", {"blind": (5, 10, 0.3), "go-back": (1.0, 1.0, 0.1)}),
             ("overdue.*: TCP, cubic", {"tcp": (5, 1, 5)}),
             ("", {"mrc": (inf, 30, inf)}),
         ),
@@ -194,7 +194,7 @@ CASES: Mapping[str, Case] = {
         (
             ("a dead link, blind", {"dead-link-blind": 0.9}),
             ("a dead link", {"dead-link-mrc": 1.6}),
-            ("a dead link, (blind spraying|go-back-N): deficit", {"dead-link-mrc": 1.5}),
+            ("a dead link, (blind spraying|go-back-N): not delivered", {"dead-link-mrc": 1.5}),
             ("two flows on an EV", {"same-ev-no-skip": 1.0}),
             ("incast.*p99", {"ablation-incast": 1.5}),
             ("two flows on an EV", {"same-ev-no-skip": 0.9}),

@@ -117,7 +117,7 @@ def flow(
     )
 
 
-def faults_of(scenario: Scenario, **effects: Time) -> list[Any]:
+def faults_of(scenario: Scenario, **effects: Any) -> list[Any]:
     """The faults of a scenario, all of which heal, each with these effects."""
     lasting = [fault for fault in scenario.timeline if not isinstance(fault, Kill)]
     ends = [fault.at + (fault.for_ or 0) for fault in lasting]

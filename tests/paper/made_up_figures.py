@@ -173,25 +173,34 @@ def permutation_runs(slowest: float = 0.985, line_gbps: float = 392, roce: float
 
 
 def failover_runs(**wrong: tuple[float, float, float]) -> Runs:
-    """By transport: its stall, what is overdue and its deficit, in base RTTs."""
+    """By transport: its stall, what is overdue and what is not delivered, in base RTTs."""
     (figure,) = select_figures(["failover"])
     runs = {}
     for variant in figure.variants:
         name = variant.name.removeprefix("dead-link-")
         usual = (1.3, 2.0, 0.3) if name == "mrc" else (5.0, 10.0, 5.0)
-        stall, overdue, deficit = wrong.get(name, usual)
+        stall, overdue, shortfall = wrong.get(name, usual)
         scenario = scenario_of(variant.name)
         stall_us = stall * RTT_S / DILATION * 1e6
         faults = faults_of(
             scenario,
             stall=Time({"rtt": stall, "real_us": stall_us}),
-            deficit=Time({"rtt": deficit}),
+            flows=_short_of(shortfall),
         )
         completions, sent = messages(overdue, faults[0].effective_s)
         runs[variant.name] = run(
             flow(sent=sent), faults=faults, tables={"completions": completions}
         )
     return runs
+
+
+def _short_of(rtts: float) -> tuple[SimpleNamespace, ...]:
+    """A flow without capacity for a quarter of it, and one that the fault did not concern."""
+    lost, deficit = (Time({"rtt": share * rtts}) for share in (0.25, 0.75))
+    return (
+        SimpleNamespace(affected=True, capacity_lost=lost, deficit=deficit),
+        SimpleNamespace(affected=False, capacity_lost=None, deficit=None),
+    )
 
 
 def ablation_runs(**wrong: float) -> Runs:
@@ -203,7 +212,7 @@ def ablation_runs(**wrong: float) -> Runs:
         usual = 1.0 if variant.name in whole else 1.5
         cost = wrong.get(variant.name, usual)
         time = Time({"rtt": cost})
-        (fault,) = faults_of(scenario_of("same-ev"), stall=time, deficit=time)
+        (fault,) = faults_of(scenario_of("same-ev"), stall=time, flows=_short_of(cost))
         summary = SimpleNamespace(
             ports_bps=LINE_BPS,
             goodput_run_bps=LINE_BPS / cost,

@@ -11,7 +11,7 @@ from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
 from testbed.results.analysis.expectations import evaluate
 from testbed.results.analysis.metrics import flow_tables, summarise
-from testbed.results.report.junit import junit
+from testbed.results.report.junit import junit, junit_of_series, suite_of, suite_of_failed
 from testbed.results.run_data import load_run
 
 from .synthetic import Failure, Plan, generate
@@ -145,6 +145,25 @@ def test_junit_counts_what_failed(summary: Summary) -> None:
     assert case.get("name") == "recovery_rtt at most 0.001"
     (skipped,) = suite.iter("skipped")  # what holds in it proves nothing
     assert skipped.get("message") == "the run is invalid"
+
+
+def test_junit_of_a_series_has_a_suite_for_each_run(summary: Summary) -> None:
+    """Missed expectations are failures; runs that are not trusted, or did not end, are errors."""
+    expect = Expect.model_validate({"faults": {"recovery_rtt": {"at_most": 0.001}}})
+    missed = summary.model_copy(update={"expectations": evaluate(summary, expect)})
+    degraded = summary.model_copy(update={"verdict": "degraded", "reasons": ("busy",)})
+    suites = [
+        suite_of(missed, "evs=4, seed 1", require_trusted=True),
+        suite_of(degraded, "evs=4, seed 2", require_trusted=True),
+        suite_of_failed("evs=4, seed 3", "the controller ended"),
+    ]
+    whole = ET.fromstring(junit_of_series(suites))  # noqa: S314 - our own
+    assert [whole.get(name) for name in ("tests", "failures", "errors")] == ["6", "1", "2"]
+    assert [suite.get("errors") for suite in whole] == ["0", "1", "1"]
+    names = {element.get("classname", "").rpartition(".")[0] for element in whole.iter("testcase")}
+    assert names == {f"evs=4, seed {seed}" for seed in (1, 2, 3)}
+    messages = [element.get("message") for element in whole.iter("error")]
+    assert messages == ["degraded: busy", "the run did not come to its end: the controller ended"]
 
 
 @pytest.mark.parametrize("required", [True, False])

@@ -6,6 +6,7 @@ import re
 import runpy
 import subprocess
 import sys
+import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def stand_in(tmp_path: Path) -> StandIn:
             (scripts / name).symlink_to(ROOT / "scripts" / name)
         programs = {
             scripts / "setup.sh": "exit 0",
-            binaries / "testbed": f'echo "$1 $2" >>"{calls}"\n'
+            binaries / "testbed": f'echo "$*" >>"{calls}"\n'
             f'[[ $1 != run ]] || {{ "{TESTBED}" simulate "${{@:2}}"; exit {status}; }}',
         }
         for program, text in programs.items():
@@ -182,7 +183,7 @@ def test_a_missed_expectation_is_annotated_on_its_line(runner: Runner) -> None:
 
 
 def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> None:
-    """Of several runs the outputs are a list and a pattern; what an input expects has no line."""
+    """Of several runs the outputs are a list and all suites; what an input expects has no line."""
     trap = tmp_path / "trap"
     job = runner(
         simulate="true",
@@ -200,7 +201,9 @@ def test_inputs_reach_the_run_and_no_shell(runner: Runner, tmp_path: Path) -> No
     assert {
         run["seed"] for run in json.loads((workspace / job.outputs["summary"]).read_text())["done"]
     } == {7, 8}
-    assert len(list(workspace.glob(job.outputs["junit"]))) == 2
+    suites = ET.parse(workspace / job.outputs["junit"]).getroot()  # noqa: S314 - our own
+    assert [suite.get("name", "")[-8:] for suite in suites] == [", seed 7", ", seed 8"]
+    assert suites.get("failures") == "4"
 
 
 def test_wrong_input_is_named(runner: Runner) -> None:
@@ -218,7 +221,9 @@ def test_an_untrusted_run_is_repeated_and_then_warns_or_fails(
 ) -> None:
     place, calls = stand_in(4)
     job = runner(place=place, able="true", retries="2", untrusted=untrusted)
-    assert calls.read_text().splitlines().count("run mine.yaml") == 3
+    runs = [call for call in calls.read_text().splitlines() if call.startswith("run mine.yaml ")]
+    assert len(runs) == 3
+    assert all(("--require-trusted" in call) is (untrusted == "fail") for call in runs)
     assert (job.status, job.outputs["exit-status"]) == (status, "4")
     level = "warning" if status == 0 else "error"
     assert f"::{level}::mine.yaml: the run cannot be trusted, after 3 tries" in job.annotations
@@ -227,7 +232,7 @@ def test_an_untrusted_run_is_repeated_and_then_warns_or_fails(
 def test_a_failed_run_is_never_repeated(runner: Runner, stand_in: StandIn) -> None:
     place, calls = stand_in(1)
     job = runner(place=place, able="true", retries="2")
-    assert calls.read_text().splitlines().count("run mine.yaml") == 1
+    assert calls.read_text().count("run mine.yaml ") == 1
     assert (job.status, job.outputs["exit-status"]) == (1, "1")
 
 

@@ -114,6 +114,16 @@ class ActiveFaults:
             if state != HEALTHY:
                 by_fault[fault] = state
 
+    @property
+    def impairments(self) -> frozenset[tuple[str, Impairment]]:
+        """Every place where something is wrong, and what: equal for equal states of a fabric.
+
+        Raises:
+            RunFailedError: faults lose packets of different paths at a place.
+        """
+        places = (place for place, by_fault in self._impairments.items() if by_fault)
+        return frozenset((place, self.impairment_at(place)) for place in places)
+
     def impairment_at(self, place: str) -> Impairment:
         """What all faults together do to a place.
 

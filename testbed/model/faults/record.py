@@ -62,6 +62,7 @@ class FaultRecord:
         steps: every step of its course so far.
         proof: the evidence: carrier at both ends, and counters of the packets meanwhile.
         error: why it did not take effect or did not heal; None if all is well.
+        entry: of a fault by hand, the entry of a timeline that makes it again, without its time.
     """
 
     index: int
@@ -78,6 +79,7 @@ class FaultRecord:
     steps: tuple[StepRecord, ...] = ()
     proof: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
+    entry: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def uncertainty_ns(self) -> int | None:
@@ -88,7 +90,10 @@ class FaultRecord:
 
     def as_json(self) -> dict[str, Any]:
         """The record as the values of a JSON object."""
-        return asdict(self)
+        values = asdict(self)
+        if not self.entry:
+            del values["entry"]
+        return values
 
     def to_line(self) -> str:
         """The record as a line of `faults.jsonl`."""

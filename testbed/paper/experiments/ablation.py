@@ -86,8 +86,8 @@ TRIALS = (
                 "no-backups", {"kind": "mrc", "evs": 12, "backups": 0.0}, excluded=_HALF_AN_HOUR
             ),
         },
-        {failover.STALL: failover.stall, failover.DEFICIT: failover.deficit},
-        {"blind spraying": failover.DEFICIT, "go-back-N": failover.DEFICIT},
+        {failover.STALL: failover.stall, failover.SHORTFALL: failover.shortfall},
+        {"blind spraying": failover.SHORTFALL, "go-back-N": failover.SHORTFALL},
     ),
     Trial(
         "two flows on an EV",

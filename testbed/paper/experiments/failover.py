@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 
 from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
+from testbed.model.errors import RunFailedError
 from testbed.paper.checks import Check, ahead
 from testbed.paper.experiments.drawing import new_panels
 from testbed.paper.experiments.throughput import measured, stall_rtts
@@ -37,7 +38,7 @@ _MRC = {"kind": "mrc", "backups": 0.25}
 Cost = Callable[[Run], float]
 """What a run costs an application: the less the better."""
 
-STALL, OVERDUE, DEFICIT = "longest stall", "messages overdue", "deficit"
+STALL, OVERDUE, SHORTFALL = "longest stall", "messages overdue", "not delivered"
 
 
 def dead_link(
@@ -130,13 +131,26 @@ OVERDUE_RTTS = 0.5
 any message before the fault."""
 
 
-def deficit(run: Run) -> float:
-    """How much less than the links allowed the worst flow delivered, in base RTTs of its rate."""
+def shortfall(run: Run) -> float:
+    """How much less than with all links the worst flow delivered, in base RTTs of its rate.
+
+    It is the capacity lost and the deficit together: a transport that stays on its dead path has
+    lost the capacity, and no other that it could have used.
+
+    Raises:
+        RunFailedError: no flow had an active EV through the link.
+    """
     (fault,) = run.summary.faults
-    return measured(fault.deficit, "the deficit").rtt
+    affected = [flow for flow in fault.flows if flow.affected]
+    if not affected:
+        raise RunFailedError(f"no flow crossed {fault.target}")
+    return max(
+        measured(flow.deficit, "deficit").rtt + measured(flow.capacity_lost, "capacity lost").rtt
+        for flow in affected
+    )
 
 
-_COSTS: Mapping[str, Cost] = {STALL: stall, OVERDUE: _overdue, DEFICIT: deficit}
+_COSTS: Mapping[str, Cost] = {STALL: stall, OVERDUE: _overdue, SHORTFALL: shortfall}
 
 
 FEW_TENS_US = 50.0

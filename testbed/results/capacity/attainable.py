@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from testbed.model.fabric.addressing import ev_for_path, paths
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.faults.impairment import ActiveFaults, Impairment
 from testbed.model.units import NS_PER_S
 from testbed.results.capacity.routes import EvRow, Routes
 from testbed.results.run_data import RunData
@@ -112,6 +112,13 @@ def attainable_rates(data: RunData) -> dict[int, Allowed]:
     }
 
 
+_Now = tuple[NDArray[np.float64], NDArray[np.float64]]
+"""What the fabric allows at a moment: attainable and ideal payload rate of each flow."""
+
+_State = tuple[frozenset[tuple[str, Impairment]], frozenset[tuple[tuple[int, int], bool]] | None]
+"""What decides it: what is wrong where, and the EVs of single paths."""
+
+
 class _Rates:
     """The rates that the fabric allows at the moment, over the EVs that flows have now."""
 
@@ -138,6 +145,7 @@ class _Rates:
             for path in paths(data.topology, nodes[flow.src], nodes[flow.dst])
         )
         self._own = self._routes_of_endpoints()
+        self._known: dict[_State, _Now] = {}
 
     def _routes(self, evs: Iterable[EvRow]) -> Routes:
         return Routes(self._topology, self._flows, evs, self._control_bps)
@@ -147,8 +155,18 @@ class _Rates:
         kept = (item for item in self._evs.items() if item[1] or not self._single_path)
         return self._routes((i, ev, active) for (i, ev), active in kept)
 
-    def now(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Attainable and ideal payload rate of each flow, in emulated bits/s."""
+    def now(self) -> _Now:
+        """Attainable and ideal payload rate of each flow, in emulated bits/s.
+
+        A state of the fabric that comes again, such as that of a flapping link, is looked up.
+        """
+        moved = frozenset(self._evs.items()) if self._single_path else None
+        state = self._in_force.impairments, moved
+        if state not in self._known:
+            self._known[state] = self._computed()
+        return self._known[state]
+
+    def _computed(self) -> _Now:
         if self._single_path:
             self._own = self._routes_of_endpoints()
         impaired = self._in_force.impairment_at

@@ -1,12 +1,43 @@
-"""A run's expectations as JUnit XML, which CI systems show."""
+"""The expectations of a run, or of the runs of a series, as JUnit XML, which CI systems show."""
 
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import outcome
 
+COUNTED = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+"""What a suite counts, and how a test case is marked that counts there."""
+
 
 def junit(summary: Summary, *, require_trusted: bool = False) -> str:
+    """The file of a run (see `suite_of`)."""
+    return _text(suite_of(summary, summary.scenario, require_trusted=require_trusted))
+
+
+def junit_of_series(suites: Sequence[ET.Element]) -> str:
+    """The file of a series: the suites of all its runs."""
+    whole = ET.Element("testsuites")
+    whole.extend(suites)
+    for attribute in (*COUNTED, "tests"):
+        whole.set(attribute, str(sum(int(suite.get(attribute, "0")) for suite in suites)))
+    return _text(whole)
+
+
+def suite_of_failed(name: str, error: str) -> ET.Element:
+    """The test suite of a run that did not come to its end: its verdict is an error.
+
+    Args:
+        name: what the run is called.
+        error: why it ended.
+    """
+    suite = ET.Element("testsuite", name=name)
+    element = ET.SubElement(suite, "testcase", classname=f"{name}.run", name="verdict", time="0")
+    ET.SubElement(element, "error", message=f"the run did not come to its end: {error}")
+    return _counted(suite)
+
+
+def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> ET.Element:
     """A test case for each expectation, for the integrity of the data, and for the verdict.
 
     An expectation that does not hold is a failure. A run that cannot be trusted is an error, and
@@ -14,9 +45,10 @@ def junit(summary: Summary, *, require_trusted: bool = False) -> str:
 
     Args:
         summary: the run's.
+        name: what the run is called.
         require_trusted: whether a degraded run counts as one that cannot be trusted.
     """
-    suite = ET.Element("testsuite", name=summary.scenario, time=f"{summary.duration_s:g}")
+    suite = ET.Element("testsuite", name=name, time=f"{summary.duration_s:g}")
     properties = ET.SubElement(suite, "properties")
     facts = {
         "run": summary.run,
@@ -24,12 +56,11 @@ def junit(summary: Summary, *, require_trusted: bool = False) -> str:
         "dilation": f"{summary.dilation:g}",
         "verdict": summary.verdict,
     }
-    for name, value in facts.items():
-        ET.SubElement(properties, "property", name=name, value=str(value))
+    for key, value in facts.items():
+        ET.SubElement(properties, "property", name=key, value=str(value))
 
-    def case(group: str, name: str, problem: str = "", message: str = "") -> None:
-        classname = f"{summary.scenario}.{group}"
-        element = ET.SubElement(suite, "testcase", classname=classname, name=name, time="0")
+    def case(group: str, what: str, problem: str = "", message: str = "") -> None:
+        element = ET.SubElement(suite, "testcase", classname=f"{name}.{group}", name=what, time="0")
         if problem:
             ET.SubElement(element, problem, message=message)
 
@@ -39,13 +70,21 @@ def junit(summary: Summary, *, require_trusted: bool = False) -> str:
     lost = "" if summary.integrity.intact else "failure"
     case("run", "integrity", lost, "bytes were lost or corrupted")
     for expected in summary.expectations:
-        name = f"{expected.figure} {expected.bound}"
+        figure = f"{expected.figure} {expected.bound}"
         if expected.holds and not usable:
-            case(expected.scope, name, "skipped", f"the run is {summary.verdict}")
+            case(expected.scope, figure, "skipped", f"the run is {summary.verdict}")
         else:
-            case(expected.scope, name, "" if expected.holds else "failure", outcome(expected))
-    for attribute, problem in (("failures", "failure"), ("errors", "error"), ("skipped",) * 2):
+            case(expected.scope, figure, "" if expected.holds else "failure", outcome(expected))
+    return _counted(suite)
+
+
+def _counted(suite: ET.Element) -> ET.Element:
+    for attribute, problem in COUNTED.items():
         suite.set(attribute, str(len(suite.findall(f"testcase/{problem}"))))
     suite.set("tests", str(len(suite.findall("testcase"))))
-    ET.indent(suite)
-    return ET.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+    return suite
+
+
+def _text(root: ET.Element) -> str:
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"

@@ -1,0 +1,51 @@
+"""The archive that Gradescope runs: `setup.sh`, `run_autograder`, the wheel and the course key."""
+
+import zipfile
+from pathlib import Path
+
+from testbed.model.errors import InputError
+
+SETUP = """#!/bin/sh
+# Installs the testbed where run_autograder finds it.
+set -e
+apt-get update && apt-get install -y --no-install-recommends python3-venv
+python3 -m venv /autograder/venv
+/autograder/venv/bin/pip install --quiet /autograder/source/*.whl
+"""
+
+RUN = """#!/bin/sh
+# Grades the submission; a failing grade ends with status 0, as Gradescope wants it.
+cd /autograder || exit 1
+for file in submission/*.zip; do [ -e "$file" ] || file=submission; break; done
+mkdir -p results
+/autograder/venv/bin/testbed lab grade "$file" {key}--gradescope results/results.json || true
+test -e results/results.json
+"""
+
+_COURSE_KEY = "course.key"
+_EXECUTABLE = 0o755 << 16
+
+
+def write_autograder(path: Path, wheel: Path, course_key: bytes | None) -> None:
+    """Write the archive.
+
+    Args:
+        path: the file to write.
+        wheel: the testbed's wheel.
+        course_key: the course's; None: keys in submissions are believed.
+
+    Raises:
+        InputError: there is no such wheel.
+    """
+    if wheel.suffix != ".whl" or not wheel.is_file():
+        remedy = "pip wheel --no-deps . in a checkout makes it"
+        raise InputError.of("--wheel", str(wheel), "the file of a wheel", remedy)
+    key = "" if course_key is None else f"--course-key source/{_COURSE_KEY} "
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in (("setup.sh", SETUP), ("run_autograder", RUN.format(key=key))):
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = _EXECUTABLE
+            archive.writestr(entry, text)
+        archive.write(wheel, wheel.name)
+        if course_key is not None:
+            archive.writestr(_COURSE_KEY, course_key)

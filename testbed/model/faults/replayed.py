@@ -1,0 +1,42 @@
+"""A timeline that makes the faults of a run again, those by hand too."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
+from testbed.model.scenario import Scenario
+from testbed.model.units import exact_duration
+
+
+def entry_of(fault: Fault) -> dict[str, Any]:
+    """A fault by hand as an entry of a timeline, without its time."""
+    return fault.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"at"})
+
+
+def replayed_timeline(
+    scenario: Scenario, records: Iterable[FaultRecord], t0_ns: int, until_ns: int | None = None
+) -> list[dict[str, Any]]:
+    """The entries of a timeline: those of the scenario, and the faults by hand, in order of time.
+
+    Args:
+        scenario: what was run.
+        records: its faults.
+        t0_ns: the start of the run, on the clock of the records.
+        until_ns: the time of the run from which on faults are left out; None: none is.
+    """
+    planned = [
+        (fault.at, fault.model_dump(mode="json", by_alias=True, exclude_none=True))
+        for fault in scenario.timeline
+    ]
+    by_hand = [(r.asked_ns - t0_ns, _entry(r, r.asked_ns - t0_ns)) for r in records if r.entry]
+    entries = sorted([*planned, *by_hand], key=lambda entry: entry[0])
+    return [entry for at_ns, entry in entries if until_ns is None or at_ns < until_ns]
+
+
+def _entry(record: FaultRecord, at_ns: int) -> dict[str, Any]:
+    """The entry of a fault by hand: it lasts as long as it did."""
+    entry = {**record.entry, "at": exact_duration(at_ns)}
+    if "for" in entry and record.heal_asked_ns is not None:
+        entry["for"] = exact_duration(record.heal_asked_ns - record.asked_ns)
+    return entry
