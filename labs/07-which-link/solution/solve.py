@@ -20,7 +20,7 @@ def answers(work: Path) -> dict[str, Any]:
     """
     run = work / "results/hidden/latest"
     losses = pl.read_parquet(run / "losses.parquet")
-    (ev, lost), *_ = Counter(ev & 0xFFFF for ev in losses["ev"]).most_common()
+    (ev, lost), *_ = Counter(ev >> 16 for ev in losses["ev"]).most_common()
     plane, upper = f"p{ev & 7}", f"p{ev & 7}_t1_{ev >> 3 & 0x1FF}"
     links = [f"{plane}_t0_{rack}--{upper}" for rack in (0, 1)]
     probes = pl.read_parquet(run / "probes.parquet").filter(pl.col("lost"))
