@@ -20,8 +20,8 @@ def answers(work: Path) -> dict[str, Any]:
     """
     run = work / "results/hidden/latest"
     losses = pl.read_parquet(run / "losses.parquet")
-    (ev, lost), *_ = Counter(ev >> 16 for ev in losses["ev"]).most_common()
-    plane, upper = f"p{ev & 7}", f"p{ev & 7}_t1_{ev >> 3 & 0x1FF}"
+    (label, lost), *_ = Counter(value >> 16 for value in losses["ev"]).most_common()
+    plane, upper = f"p{label & 7}", f"p{label & 7}_t1_{label >> 3 & 0x1FF}"
     links = [f"{plane}_t0_{rack}--{upper}" for rack in (0, 1)]
     probes = pl.read_parquet(run / "probes.parquet").filter(pl.col("lost"))
     loops = [
@@ -29,9 +29,9 @@ def answers(work: Path) -> dict[str, Any]:
         for rack in (0, 1)
     ]
     culprit, other = links if loops[0] else links[::-1]
-    on_path = losses.filter(pl.col("ev") == ev)
+    on_path = losses.filter(pl.col("ev") // (1 << 16) == label)
     return {
-        "path": f"{plane}/t1_{ev >> 3 & 0x1FF}",
+        "path": f"{plane}/t1_{label >> 3 & 0x1FF}",
         "suspects": links,
         "rack-0": loops[0],
         "culprit": culprit,
