@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 
+LIVE_SCENARIO := $(or $(SCENARIO),healthy)
 SCENARIO ?= link-failure
 RESULTS ?= results
 FIG ?=
@@ -32,6 +33,10 @@ help: ## list these commands
 run-scenario: setup ## run one scenario and write its report (root)
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run "$(SCENARIO)" --results "$(RESULTS)" $(ARGS)
 
+.PHONY: live
+live: setup ## run SCENARIO (default: healthy) and watch it in a browser, until it is ended (root)
+	@$(OWNED) "$(RESULTS)" . -- .venv/bin/testbed run $(LIVE_SCENARIO) --live --results "$(RESULTS)" $(ARGS)
+
 .PHONY: test
 test: setup ## run all tests (root: without it the tests that need it are skipped)
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra $(PROCESSES) -m "not install" $(ARGS)
@@ -41,7 +46,7 @@ test-wheel: setup ## install the wheel into empty environments, and test it ther
 	@$(OWNED) . -- .venv/bin/python -m pytest -ra -n 0 -m install $(ARGS) tests/install
 
 .PHONY: check
-check: lint ## lint, types, and the tests that need neither root nor a fabric, emulated or simulated
+check: lint ## lint, types, prose, and the tests that need neither root nor a fabric, emulated or simulated
 	@$(OWNED) . -- .venv/bin/python -m pytest -q $(PROCESSES) -m "not root and not simulated and not install" $(ARGS)
 
 .PHONY: soak
@@ -49,10 +54,11 @@ soak: setup ## every fault for a second, then every scenario, and a table of how
 	@$(OWNED) "$(RESULTS)" . -- .venv/bin/python scripts/soak.py "$(RESULTS)" $(ARGS)
 
 .PHONY: lint
-lint: setup ## check style and types
+lint: setup ## check style, types, spelling and prose
 	@$(OWNED) . -- .venv/bin/ruff check
 	@$(OWNED) . -- .venv/bin/ruff format --check
 	@$(OWNED) . -- .venv/bin/mypy
+	@$(OWNED) . -- .venv/bin/python scripts/prose.py
 
 .PHONY: bench
 bench: setup ## measure what this machine carries (root)

@@ -37,7 +37,9 @@ MAY_IMPORT: dict[str, set[str]] = {
         "workloads",
     },
     "drawings": {"model", "mrc", "results"},
+    "live": {"drawings", "files", "model", "results", "sandbox"},
     "campaign": {"files", "model", "results"},
+    "labs": {"files", "installation", "model", "results", "sim"},
     "paper": {"campaign", "files", "model", "results"},
     "experiment": {
         "controller",

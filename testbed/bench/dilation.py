@@ -67,8 +67,9 @@ def dilation(setting: Setting) -> list[Figure]:
 
 
 def _apart(by_dilation: list[list[float]]) -> list[float]:
-    """For each seed how far its largest value is from its smallest."""
-    return [max(seed) - min(seed) for seed in zip(*by_dilation, strict=True)]
+    """For each seed how far its largest value is from its smallest; NEVER is not from NEVER."""
+    ends = ((min(seed), max(seed)) for seed in zip(*by_dilation, strict=True))
+    return [0.0 if least == most else most - least for least, most in ends]
 
 
 def _times(runs: Sequence[BenchRun], metric: str) -> list[float]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
+from testbed.model.summary.metric import NEVER
 from testbed.model.units import show_duration, show_number, show_share
 
 _NS = {"ns": 1.0, "us": 1e3, "ms": 1e6, "s": 1e9}
@@ -49,7 +50,9 @@ class Figure:
         return not too_much and not too_little
 
     def show(self, value: float) -> str:
-        """A value with its unit; a time in a unit that fits it."""
+        """A value with its unit; a time in a unit that fits it; what never happened as "never"."""
+        if value == NEVER:
+            return "never"
         if self.unit in _NS:
             return show_duration(value * _NS[self.unit])
         if self.unit == "%":
@@ -67,9 +70,15 @@ class Figure:
         return ""
 
     def to_json(self) -> dict[str, object]:
-        """The figure as plain data."""
-        keys = ("name", "unit", "median", "samples", "target", "holds", "missing")
-        return {key: getattr(self, key) for key in keys}
+        """The figure as plain data; what never happened is "never"."""
+        keys = ("name", "unit", "target", "holds", "missing")
+        samples = [_in_json(sample) for sample in self.samples]
+        numbers = {"median": _in_json(self.median), "samples": samples}
+        return {key: getattr(self, key) for key in keys} | numbers
+
+
+def _in_json(number: float | None) -> float | str | None:
+    return "never" if number == NEVER else number
 
 
 def at_most(

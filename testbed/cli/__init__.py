@@ -17,10 +17,12 @@ from testbed.cli.compare import compare
 from testbed.cli.doctor import doctor
 from testbed.cli.fault import commands as fault_commands
 from testbed.cli.figures import figures
+from testbed.cli.lab import commands as lab_commands
 from testbed.cli.list_ import list_
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.protocol import protocol
+from testbed.cli.replay import replay
 from testbed.cli.report import report
 from testbed.cli.run import run
 from testbed.cli.schema import schema
@@ -30,6 +32,7 @@ from testbed.cli.simulate import simulate
 from testbed.cli.topo import topo
 from testbed.cli.trace import trace
 from testbed.cli.validate import validate
+from testbed.cli.watch import watch
 from testbed.model.errors import ExitStatus, InputError, TestbedError
 
 if TYPE_CHECKING:
@@ -80,7 +83,7 @@ def command_line() -> typer.Typer:
     )
     app.callback()(_callback)
     commands: tuple[Callable[..., None], ...] = (
-        *(run, simulate, report, compare),
+        *(run, simulate, report, watch, replay, compare),
         *(list_, validate, paths, trace, topo, protocol, schema),
         *(shell, write_bw, write_lat),
         *(figures, bench),
@@ -89,6 +92,7 @@ def command_line() -> typer.Typer:
     for command in commands:
         app.command(command.__name__.strip("_").replace("_", "-"))(command)
     app.add_typer(fault_commands(), name="fault")
+    app.add_typer(lab_commands(), name="lab")
     return app
 
 

@@ -9,6 +9,7 @@ import typer
 
 from testbed.cli.options import Json, Results
 from testbed.cli.screen import print_json, ruled_table, stderr, stdout
+from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ def bench(
         for figure in (figure for part in figures.values() for figure in part if figure.missing):
             stdout().print(f"{figure.name}: not measured, {figure.missing}", markup=False)
     missed = any(not figure.holds for part in figures.values() for figure in part)
-    raise typer.Exit(ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED)
+    status = ExitStatus.FAILED if missed else ExitStatus.AS_EXPECTED
+    print_status(status, "a figure misses its target or was not measured, see the table")
+    raise typer.Exit(status)
 
 
 def _measured(name: str, part: "Part", setting: "Setting") -> "list[Figure]":

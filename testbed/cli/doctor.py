@@ -1,6 +1,9 @@
 """`testbed doctor`: what this machine can do, and what is missing."""
 
+import os
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -24,10 +27,14 @@ def doctor(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check what this machine can do, by trying it (root).
+    """Check what this machine can do, by trying it.
 
-    Exit status: 0 if nothing required is missing, otherwise 3.
+    Without root it says what works without root; with root it also tries what emulation needs. Exit
+    status: 0 if nothing required is missing, otherwise 3; without root 0, as nothing was tried.
     """
+    if os.geteuid() != 0 and not (as_json or ci):
+        _show_without_root()
+        return
     from testbed.experiment.diagnosis import apt_command, diagnose
     from testbed.model.units import show_duration
 
@@ -51,6 +58,27 @@ def doctor(
                 f"ends and {show_duration(capacity.link_ns)} on each link"
             )
     raise typer.Exit(ExitStatus.AS_EXPECTED if able else ExitStatus.MACHINE_CANNOT)
+
+
+WITHOUT_ROOT = (
+    "simulate, report, compare, replay, validate, paths, trace, topo, protocol, lab",
+    "figures --simulate, figures --list",
+)
+WITH_ROOT = "run, shell, fault, write-bw, write-lat, figures, bench, trace --live"
+
+
+def _show_without_root() -> None:
+    from testbed.experiment.diagnosis import without_root
+
+    console = stdout()
+    console.print("without root, this works here:", *WITHOUT_ROOT, sep="\n  testbed ")
+    for finding in without_root():
+        console.print(f"{finding.name}: {finding.detail}")
+        if not finding.ok:
+            console.print(f"  remedy: {finding.remedy}")
+    console.print(f"root adds emulation, with real packets: testbed {WITH_ROOT}")
+    console.print("whether this machine can do that is found by trying, as root: sudo", end=" ")
+    console.print(f"{Path(sys.argv[0]).resolve()} doctor")
 
 
 def _markdown(findings: "list[Finding]", *, able: bool) -> str:

@@ -128,6 +128,30 @@ def _pairs(words: list[str]) -> dict[str, Any]:
     return pairs
 
 
+_EFFECTS = {"passed": "got through", "lost": "dropped", "corrupted": "corrupted"}
+"""What the counters of a proof count."""
+
+
+def effect_of(record: dict[str, Any]) -> str:
+    """What a fault has done to packets so far, by its last proof, in words; empty if unknown."""
+    proof = record.get("proof") or {}
+    last: dict[str, Any] = next(
+        (proof[key] for key in ("until_end", "healed", "now", "injected") if proof.get(key)), {}
+    )
+    counted = {key: sum(last[key]) for key in _EFFECTS if isinstance(last.get(key), list)}
+    packets = [f"{count:,} {_EFFECTS[key]}" for key, count in counted.items()]
+    carrier = last.get("carrier")
+    ends = (
+        carrier if isinstance(carrier, list) and all(isinstance(up, bool) for up in carrier) else []
+    )
+    words = [f"packets: {', '.join(packets)}"] if packets else []
+    for key, values in (last.get("read_back") or {}).items():
+        if any(values):
+            words.append(f"{key.replace('_', ' ')} {', '.join(map(str, values))}")
+    words += [f"carrier {'up' if all(ends) else 'down'}"] if ends else []
+    return "; ".join(words)
+
+
 def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
     if as_json:
         print_json(records)
@@ -145,4 +169,6 @@ def _show(records: list[dict[str, Any]], *, as_json: bool) -> None:
             state = "asked for"
         else:
             state = f"in force, {show_duration(effective - asked)} after it was asked for"
-        console.print(f"{record['index']}: {record['kind']} of {record['target']}: {state}")
+        effects = effect_of(record)
+        line = f"{record['index']}: {record['kind']} of {record['target']}: {state}"
+        console.print(f"{line}; {effects}" if effects else line)

@@ -8,6 +8,7 @@ import typer
 from testbed.cli import screen
 from testbed.cli.options import Json, Results
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
+from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
@@ -114,7 +115,10 @@ def figures(
     for outcome in outcomes:
         for name, why in outcome.failures.items():
             screen.print_error(f"figure {outcome.number}, {outcome.form}: {name}: {why}")
-    raise typer.Exit(_status(outcomes))
+    status = _status(outcomes)
+    if not as_json:
+        print_status(status, "not every figure holds, see the table")
+    raise typer.Exit(status)
 
 
 def _machine(chosen: "Sequence[PaperFigure]", forms: "Sequence[Form]") -> "Machine | None":

@@ -77,11 +77,14 @@ def hosts_named(topology: "Topology", **names: str) -> "list[Node]":
     """The hosts with these names, given by the argument that holds each.
 
     Raises:
-        InputError: the fabric has no such host.
+        InputError: the fabric has no such host, or they are the same.
     """
     from testbed.model.fabric.names import unknown_host
 
     raise_any(unknown_host(topology, argument, name) for argument, name in names.items())
+    for argument, name in names.items():
+        if [*names.values()].count(name) > 1:
+            raise InputError.of(argument, name, "two different hosts: a path has two ends")
     return [topology.host(int(name.removeprefix("h"))) for name in names.values()]
 
 

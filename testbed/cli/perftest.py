@@ -66,12 +66,10 @@ def _pairs(topology: "Topology", src: str | None, dst: str | None) -> "list[tupl
     """The pair of hosts named, or a pair within the first rack and one to the last rack.
 
     Raises:
-        InputError: a name is not a host's, or only one host is named.
+        InputError: a name is not a host's, only one host is named, or both are the same.
     """
     if src is not None and dst is not None:
         a, b = hosts_named(topology, **{"--src": src, "--dst": dst})
-        if a == b:
-            raise InputError.of("--dst", dst, "a host other than --src")
         return [(a, b)]
     if src is not None or dst is not None:
         missing = "--src" if src is None else "--dst"

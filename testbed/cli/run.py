@@ -3,13 +3,14 @@
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli.fault import print_fault_help
+from testbed.cli.live import Live, Port, ReadOnly, listening, require_single, watching_emulated
 from testbed.cli.options import Json, NoFigures, Pcap, links_named
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.running import machine_capacity
@@ -54,6 +55,9 @@ def run(
             help="End the run when the machine is too late for it to be trusted; keep nothing.",
         ),
     ] = False,
+    live: Live = False,
+    port: Port = 0,
+    read_only: ReadOnly = False,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -61,12 +65,14 @@ def run(
 
     Several scenarios, --repeat and --sweep make several runs and compare them in one report. With
     --hold the fabric and its traffic stay up for faults by hand (testbed fault) until Ctrl-C, then
-    the report is written. Exit status: 0 as expected, 1 data was lost or corrupted or an
-    expectation is not met, 2 wrong input, 3 this machine cannot run it, 4 the run cannot be
-    trusted, 130 interrupted.
+    the report is written; so does --live, and shows the run in a browser. Exit status: 0 as
+    expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 3 this
+    machine cannot run it, 4 the run cannot be trusted, 130 interrupted.
     """
     captured = pcap or []
-    holding = _hold(hold=hold, limit=hold_for, several=options.several)
+    require_single(live=live, several=options.several)
+    where = listening(port, read_only=read_only) if live else None
+    holding = _hold(hold=hold or live, limit=hold_for, several=options.several)
 
     def load(name: str, case: "Settings") -> "Scenario":
         return _checked(options, name, case, captured, force=force)
@@ -87,11 +93,23 @@ def run(
         with _telling_of_another(), _ending_hold_by_ctrl_c(holding, progress) as report:
             run_experiment(experiment, report)
 
+    def watched(scenario: "Scenario", directory: "RunDirectory") -> AbstractContextManager[object]:
+        if where is None or holding is None:
+            return nullcontext()
+        return watching_emulated(scenario, directory, where, holding)
+
     flags = {"--force": force, "--stop-if-late": stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]
     further += [option for place in captured for option in ("--pcap", place)]
     make_runs(
-        options, load, record, further, simulated=False, no_figures=no_figures, as_json=as_json
+        options,
+        load,
+        record,
+        further,
+        around=watched,
+        simulated=False,
+        no_figures=no_figures,
+        as_json=as_json,
     )
 
 

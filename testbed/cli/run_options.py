@@ -1,6 +1,7 @@
 """The options that say which runs are made: scenarios, repeats, sweeps."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from testbed.cli.options import RequireTrusted, Results, ScenarioNames, require_labels
 from testbed.cli.screen import print_warning
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, Remark
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Case, SeriesPlan, Settings
@@ -66,19 +67,28 @@ class RunOptions:
         Raises:
             InputError: there is no such scenario, or it or an option is wrong.
         """
-        from testbed.files.scenarios import load_scenario
+        from testbed.files.scenarios import load_with_document
+        from testbed.files.times import time_remarks
         from testbed.model.checks import remarks
 
-        scenario = load_scenario(name, dilation, self.settings, swept)
+        scenario, document = load_with_document(name, dilation, self.settings, swept)
         if self.seed is not None:
             _require_seed(self.seed)
             scenario = scenario.model_copy(update={"seed": self.seed})
-        for remark in remarks(scenario):
-            warning = f"{name}: {remark}"
-            if warning not in self._warned:
-                print_warning(warning)
-            self._warned.add(warning)
+        self._warn(name, (*remarks(scenario), *time_remarks(scenario, document)), swept)
         return scenario
+
+    def _warn(self, name: str, remarks: "Iterable[Remark]", swept: "Settings") -> None:
+        """Print remarks as warnings; in a sweep each key and consequence once, for the first case.
+
+        What differs between the cases of a sweep are the numbers of a remark.
+        """
+        case = ", ".join(f"{key}={value}" for key, value in swept.items())
+        for remark in remarks:
+            kind = f"{name}: {re.sub(r'[0-9.,]+', '', str(remark))}"
+            if kind not in self._warned:
+                print_warning(f"{name}: {remark}" + (f" (with {case}, and so on)" if case else ""))
+            self._warned.add(kind)
 
     def plan(self, load: Load, *, simulated: bool) -> "tuple[SeriesPlan, dict[str, Scenario]]":
         """What the series consists of, and the scenario of each of its cases by name.
@@ -137,6 +147,24 @@ class RunOptions:
         return found
 
 
+SetKeys = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Set a key of the scenario; may be repeated."),
+]
+
+
+def settings_of(arguments: list[str] | None) -> dict[str, Any]:
+    """The values that `--set` gives, by key path.
+
+    Raises:
+        InputError: an argument is not KEY=VALUE.
+    """
+    from testbed.files.documents import parse_value
+
+    pairs = _pairs("--set", arguments)
+    return {key: parse_value(text, f"--set: {key}") for key, text in pairs}
+
+
 def run_options(
     names: ScenarioNames,
     results: Results = Path("results"),
@@ -155,12 +183,7 @@ def run_options(
             help="Make runs with each of these values of a key; several --sweep: all combinations.",
         ),
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Set a key of the scenario; may be repeated."
-        ),
-    ] = None,
+    set_: SetKeys = None,
     label: Annotated[
         list[str] | None,
         typer.Option(
@@ -192,8 +215,9 @@ def run_options(
     """
     from testbed.files.documents import parse_value
 
-    settings = {key: parse_value(text, "--set") for key, text in _pairs("--set", set_)}
-    swept = {key: parse_value(f"[{text}]", "--sweep") for key, text in _pairs("--sweep", sweep)}
+    settings = settings_of(set_)
+    pairs = _pairs("--sweep", sweep)
+    swept = {key: parse_value(f"[{text}]", f"--sweep: {key}") for key, text in pairs}
     options = RunOptions(
         names=tuple(names),
         labels=tuple(label or ()),

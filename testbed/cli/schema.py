@@ -16,8 +16,9 @@ def schema(
         typer.Option(metavar="DIR", help="Where to write; default: the project's docs/schema."),
     ] = None,
 ) -> None:
-    """Write the JSON Schemas of topologies, scenarios and summaries."""
+    """Write the JSON Schemas of scenarios, topologies and results."""
     from testbed.installation import PROJECT
+    from testbed.live.stream.records import stream_schema
     from testbed.model.json_schema import scenario_schema, summary_schema, topology_schema
 
     place = PROJECT / "docs" / "schema" if directory is None else directory
@@ -25,6 +26,7 @@ def schema(
         "topology": topology_schema(),
         "scenario": scenario_schema(),
         "summary": summary_schema(),
+        "stream": stream_schema(),
     }
     for name, content in schemas.items():
         file = place / f"{name}.json"

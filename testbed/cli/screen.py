@@ -20,6 +20,10 @@ _STEP = 0.25
 """Without a terminal, progress is one line for each such share of the work."""
 
 
+_EVERY_S = 1.0
+"""Without a terminal, what changes during a step is a line at most as often as this."""
+
+
 def stdout() -> "Console":
     """The console for results."""
     from rich.console import Console
@@ -117,14 +121,14 @@ def showing_progress() -> Iterator[Progress]:
 
 
 def _lines(console: "Console") -> Progress:
-    start = time.monotonic()
-    last_what, last_step = "", -1
+    start = last = time.monotonic()
+    last_step = ("", -1)
 
     def progress(what: str, done: float) -> None:
-        nonlocal last_what, last_step
-        step = int(done / _STEP)
-        if (what, step) != (last_what, last_step):
-            last_what, last_step = what, step
-            console.print(f"{time.monotonic() - start:6.1f} s {done:4.0%} {what}")
+        nonlocal last, last_step
+        now, step = time.monotonic(), (what.partition(":")[0], int(done / _STEP))
+        if step != last_step or (":" in what and now - last >= _EVERY_S):
+            last, last_step = now, step
+            console.print(f"{now - start:6.1f} s {done:4.0%} {what}")
 
     return progress

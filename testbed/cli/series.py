@@ -1,6 +1,7 @@
 """One run of a scenario or several: repeats, sweeps, continued where they broke off."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -11,8 +12,8 @@ from testbed.cli.options import REQUIRE_TRUSTED, writing
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
-from testbed.cli.summary import end_with, exit_status
-from testbed.model.errors import ExitStatus, InputError, RunFailedError
+from testbed.cli.summary import end_with, exit_status, print_status
+from testbed.model.errors import ExitStatus, InputError, RunFailedError, few
 
 if TYPE_CHECKING:
     from testbed.campaign import job
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 Record = Callable[["Scenario", "RunDirectory", "Progress"], object]
 """Makes a run: its records are in its directory then."""
 
+Around = Callable[["Scenario", "RunDirectory"], AbstractContextManager[object]]
+"""Goes on while a run is made and analysed."""
+
 
 def make_runs(
     options: RunOptions,
@@ -32,6 +36,7 @@ def make_runs(
     record: Record,
     further: Sequence[str] = (),
     *,
+    around: Around = lambda *_: nullcontext(),
     simulated: bool,
     no_figures: bool,
     as_json: bool,
@@ -43,6 +48,7 @@ def make_runs(
         load: loads the scenario of a case.
         record: makes a single run.
         further: further options of `testbed run` for each run of a series.
+        around: what goes on during a single run and its analysis.
         simulated: whether they are simulated.
         no_figures: whether there are to be neither figures nor report of each run.
         as_json: whether to print JSON.
@@ -61,7 +67,10 @@ def make_runs(
 
     (name,), required = options.names, options.require_trusted
     scenario = load(name, {})
-    with new_run(scenario, options.results, options.folder) as (directory, progress):
+    with (
+        new_run(scenario, options.results, options.folder) as (directory, progress),
+        around(scenario, directory),
+    ):
         record(scenario, directory, progress)
         progress("analysing", 1.0)
         summary = analyse(directory.path, drawn=not no_figures, require_trusted=required)
@@ -107,8 +116,16 @@ def _make_series(
             engine = Engine(store, LocalExecutor(directory), progress, once, keep)
             engine.execute(due, made_before=len(records))
         series = series_of(plan, runs, records)
-        _report(series, directory, as_json=as_json)
-    raise typer.Exit(_status(series, directory, require_trusted=options.require_trusted))
+        drawn = "--no-figures" not in for_each
+        _report(series, directory, drawn=drawn, as_json=as_json)
+    statuses = _statuses(series, directory, require_trusted=options.require_trusted)
+    status = worst(statuses.values())
+    if not as_json:
+        of_status = [name for name, value in statuses.items() if value is status]
+        meaning = _MEANINGS.get(status, "")
+        where = f"{len(of_status)} of {len(statuses)} runs: {few(of_status)}"
+        print_status(status, f"{meaning} in {where}")
+    raise typer.Exit(status)
 
 
 def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
@@ -135,10 +152,18 @@ def _directory(plan: "SeriesPlan", results: Path, into: Path | None) -> Path:
     return directory
 
 
-def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
+_MEANINGS = {
+    ExitStatus.FAILED: "an expectation is not met, or data was lost or corrupted,",
+    ExitStatus.UNTRUSTED: "no figure can be trusted",
+}
+"""What an exit status says of a run of a series."""
+
+
+def _report(series: "Series", directory: Path, *, drawn: bool, as_json: bool) -> None:
     from testbed.campaign.series import groups_of
     from testbed.cli.comparison import comparison_data, print_comparison
     from testbed.model.run_files.layout import REPORT
+    from testbed.results.comparison.rows import compare
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import RunDirectory
 
@@ -148,27 +173,33 @@ def _report(series: "Series", directory: Path, *, as_json: bool) -> None:
     groups = groups_of([directory])
     report = directory / REPORT
     simulated = " (simulated)" if series.plan.simulated else ""
-    rows = write_comparison(f"{series.plan.name}{simulated}", groups, report)
+    title = f"{series.plan.name}{simulated}"
+    rows = write_comparison(title, groups, report) if drawn else compare(groups)
     RunDirectory(directory).give_to_user()
     if as_json:
-        places = {"series": str(directory), "report": str(report)}
+        places = {"series": str(directory)} | ({"report": str(report)} if drawn else {})
         print_json(places | series.model_dump() | comparison_data(groups, rows))
         return
     print_comparison(groups, rows, stdout())
     if failed:
         stdout().print(f"{len(failed)} of {len(series.done)} runs failed")
-    stdout().print(f"report: {report}")
+    later = f"neither report nor figures: testbed compare {directory} -o REPORT makes them"
+    stdout().print(f"report: {report}" if drawn else later)
 
 
-def _status(series: "Series", directory: Path, *, require_trusted: bool) -> ExitStatus:
-    """The exit status of a series: the worst of its runs."""
+def _statuses(series: "Series", directory: Path, *, require_trusted: bool) -> dict[str, ExitStatus]:
+    """What the exit status of each run would be, by its name."""
     from testbed.campaign.store import Run
 
-    statuses = {
-        ExitStatus.UNTRUSTED
+    return {
+        f"{run.case}, seed {run.seed}": ExitStatus.UNTRUSTED
         if run.error
         else exit_status(Run(directory / run.run).summary, require_trusted=require_trusted)
         for run in series.done
     }
+
+
+def worst(statuses: Collection[ExitStatus]) -> ExitStatus:
+    """The exit status of a series: the worst of its runs."""
     worst_first = (ExitStatus.FAILED, ExitStatus.UNTRUSTED)
     return next((status for status in worst_first if status in statuses), ExitStatus.AS_EXPECTED)

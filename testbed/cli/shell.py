@@ -12,8 +12,10 @@ from testbed.cli.fault import print_fault_help
 from testbed.cli.options import Pcap, TopologyName, links_named
 from testbed.cli.screen import stderr
 from testbed.model.errors import InputError
+from testbed.model.run_files.layout import PCAP_SUFFIX
 
 if TYPE_CHECKING:
+    from testbed.model.fabric.nodes import Link
     from testbed.model.fabric.topology import Topology
 
 
@@ -30,6 +32,7 @@ def shell(
     as h0 ping h4. Commands may also be piped in. The fabric ends with the prompt.
     """
     from testbed.controller.process import faults_by_hand
+    from testbed.endpoint.clock import realtime_offset_ns
     from testbed.experiment.footprint import require_room_for_fabric
     from testbed.fabric.capabilities import require
     from testbed.fabric.mininet.shell import run_shell
@@ -45,14 +48,14 @@ def shell(
         if sys.stdin.isatty():
             print_fault_help(Path(control), fabric)
         beside = partial(faults_by_hand, fabric, Path(control))
-        status = run_shell(fabric, pcaps, console.print, beside)
+        status = run_shell(fabric, pcaps, realtime_offset_ns(), console.print, beside)
     for file in pcaps.values():
         if file.exists():
             give_to_user(file)
     raise typer.Exit(status)
 
 
-def pcap_files(topology: "Topology", places: list[str], directory: Path) -> dict[str, Path]:
+def pcap_files(topology: "Topology", places: list[str], directory: Path) -> "dict[Link, Path]":
     """The file of the capture of each link.
 
     Raises:
@@ -61,4 +64,4 @@ def pcap_files(topology: "Topology", places: list[str], directory: Path) -> dict
     captured = links_named(topology, places)
     if captured and not directory.is_dir():
         raise InputError.of("--directory", str(directory), "a directory")
-    return {name: directory / f"{name}.pcap" for name in captured}
+    return {topology.links[name]: directory / f"{name}{PCAP_SUFFIX}" for name in captured}

@@ -1,7 +1,18 @@
 """`testbed simulate`: an experiment in virtual time, without root, from its file to its report."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from testbed.cli.live import (
+    Live,
+    Port,
+    ReadOnly,
+    ctrl_c_ends,
+    listening,
+    print_address,
+    require_single,
+)
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
@@ -10,20 +21,34 @@ from testbed.model.errors import MachineError
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
+    from testbed.live.observing import SimulatedRun
     from testbed.model.progress import Progress
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
 
 @with_options(run_options, "options")
-def simulate(*, options: RunOptions, no_figures: NoFigures = False, as_json: Json = False) -> None:
+def simulate(
+    *,
+    options: RunOptions,
+    live: Live = False,
+    port: Port = 0,
+    read_only: ReadOnly = False,
+    no_figures: NoFigures = False,
+    as_json: Json = False,
+) -> None:
     """Simulate a scenario and write its report.
 
     The transport is that of testbed run; the fabric is a model in virtual time. It needs no root,
-    and equal seeds give equal results. Several scenarios, --repeat and --sweep make several runs
-    and compare them in one report. Exit status: 0 as expected, 1 data was lost or corrupted or an
-    expectation is not met, 2 wrong input, 4 the run cannot be trusted.
+    and equal seeds give equal results. With --live virtual time goes as fast as the wall clock,
+    faults can be injected from the page, and the run ends there or by Ctrl-C. Several scenarios,
+    --repeat and --sweep make several runs and compare them in one report. Exit status: 0 as
+    expected, 1 data was lost or corrupted or an expectation is not met, 2 wrong input, 4 the run
+    cannot be trusted.
     """
+    require_single(live=live, several=options.several)
+    where = listening(port, read_only=read_only) if live else None
+    observer: SimulatedRun | None = None
 
     def load(name: str, case: "Settings") -> "Scenario":
         return _checked(options, name, case)
@@ -31,9 +56,38 @@ def simulate(*, options: RunOptions, no_figures: NoFigures = False, as_json: Jso
     def record(scenario: "Scenario", directory: "RunDirectory", progress: "Progress") -> None:
         from testbed.sim import simulate
 
-        simulate(scenario, directory.path, progress)
+        simulate(scenario, directory.path, progress, observer=observer)
 
-    make_runs(options, load, record, simulated=True, no_figures=no_figures, as_json=as_json)
+    @contextmanager
+    def watched(scenario: "Scenario", directory: "RunDirectory") -> Iterator[None]:
+        nonlocal observer
+        if where is None:
+            yield
+            return
+        from testbed.live.observing import SimulatedRun
+        from testbed.live.serving import serving
+        from testbed.live.stream.writer import STREAM
+
+        stream = directory.path / STREAM
+        stream.touch()
+        with serving(stream, where) as site:
+            print_address(site.address, site.port)
+            observer = SimulatedRun(scenario, directory.path, site)
+            try:
+                with ctrl_c_ends(observer.end):
+                    yield
+            finally:
+                observer.finish()
+
+    make_runs(
+        options,
+        load,
+        record,
+        around=watched,
+        simulated=True,
+        no_figures=no_figures,
+        as_json=as_json,
+    )
 
 
 def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
 
-from testbed.cli.screen import print_json, ruled_table, stdout
+from testbed.cli.screen import print_json, ruled_table, stderr, stdout
 from testbed.model.errors import ExitStatus
 
 if TYPE_CHECKING:
@@ -37,6 +37,26 @@ def exit_status(summary: "Summary", *, require_trusted: bool = False) -> ExitSta
     return ExitStatus.AS_EXPECTED
 
 
+def why(summary: "Summary", *, require_trusted: bool) -> str:
+    """What made the exit status of a finished run other than 0, in words; empty if it is 0."""
+    integrity = summary.integrity
+    match exit_status(summary, require_trusted=require_trusted):
+        case ExitStatus.AS_EXPECTED:
+            return ""
+        case ExitStatus.UNTRUSTED:
+            return f"the run is {summary.verdict}: its figures cannot be trusted"
+        case _ if not integrity.intact:
+            return "data was lost or corrupted"
+    missed = sum(not expected.holds for expected in summary.expectations)
+    return f"{missed} of {len(summary.expectations)} expectations of the scenario are not met"
+
+
+def print_status(status: ExitStatus, reason: str) -> None:
+    """Print an exit status that is not 0, with its reason."""
+    if status:
+        stderr().print(f"exit status {int(status)}: {reason}")
+
+
 def end_with(
     summary: "Summary",
     directory: "RunDirectory",
@@ -52,6 +72,7 @@ def end_with(
         print_json({**run, "summary": summary.model_dump(mode="json")})
     else:
         show(summary, directory, stdout(), drawn=drawn)
+        print_status(status, why(summary, require_trusted=require_trusted))
     raise typer.Exit(status)
 
 
@@ -70,7 +91,8 @@ def show(
         f"{US.show(summary.base_rtt_us)} ({US.show(summary.base_rtt_real_us)} real)",
         style="bold",
     )
-    for part in (*_flows(summary), *_operations(summary), *_faults(summary)):
+    parts = *_flows(summary), *_operations(summary), *_faults(summary), *_located(summary)
+    for part in parts:
         console.print(part)
     console.print(_integrity(summary))
     if summary.expectations:
@@ -143,6 +165,36 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
         yield _over_flows(FaultSummary, found)
     for fault in summary.faults:
         yield f"{fault.name}: {fault.concerned}"
+        for remark in summary.remarks_on(fault):
+            yield f"  {remark}"
+    yield ""
+
+
+def _located(summary: "Summary") -> "Iterator[RenderableType]":
+    """What the Clustermapper found, fault by fault."""
+    from testbed.model.summary.unit import SECONDS
+    from testbed.model.units import show_share
+
+    mapper = summary.localisation
+    if mapper is None:
+        return
+    numbers = ("after", "all its links", "exactly its directions", "loss measured")
+    table = ruled_table("fault", "the Clustermapper accused", numbers=numbers)
+    for fault in mapper.faults:
+        table.add_row(
+            f"{fault.kind} {fault.target}",
+            fault.named or "nothing",
+            "-" if fault.after_s is None else SECONDS.show(fault.after_s),
+            "yes" if fault.whole else "no",
+            "yes" if fault.exact else "no",
+            "-" if fault.loss is None else show_share(fault.loss),
+        )
+    yield table
+    yield (
+        f"Clustermapper: {mapper.probes:,} probes, {mapper.probes_lost:,} of them lost; "
+        f"{mapper.accusations} accusations, {mapper.accusations_right} right and "
+        f"{mapper.accusations_wrong} wrong"
+    )
     yield ""
 
 

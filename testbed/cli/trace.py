@@ -72,7 +72,7 @@ def _selected(
     Raises:
         InputError: the options select none.
     """
-    from testbed.model.fabric.addressing import ev_for_path, path_of_ev, paths
+    from testbed.model.fabric.addressing import ev_for_path, path_of_ev, path_remedy, paths
 
     if path is not None and ev is not None:
         raise InputError.of("--ev", ev, "only one of --ev and --path: each selects the path")
@@ -80,7 +80,8 @@ def _selected(
         by_name = {candidate.name: candidate for candidate in paths(topology, src, dst)}
         if path not in by_name:
             expected = f"a path from {src.name} to {dst.name}, such as {next(iter(by_name))}"
-            remedy = f"testbed paths {topology.name} {src.name} {dst.name} lists them"
+            remedy = path_remedy(path)
+            remedy = remedy or f"testbed paths {topology.name} {src.name} {dst.name} lists them"
             raise InputError.of("--path", path, expected, remedy)
         return by_name[path], ev_for_path(by_name[path])
     try:

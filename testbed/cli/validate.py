@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import Json
+from testbed.cli.run_options import SetKeys, settings_of
 from testbed.cli.screen import print_json, print_warning, stdout
 from testbed.model.errors import ExitStatus, InputError, Remark
 
 if TYPE_CHECKING:
+    from testbed.files.documents import Document
     from testbed.model.fabric.topology import Topology
     from testbed.model.scenario import Scenario
 
@@ -19,19 +21,28 @@ def validate(
     name: Annotated[
         str, typer.Argument(metavar="FILE|NAME", help="Name or file of a scenario or topology.")
     ],
+    set_: SetKeys = None,
     as_json: Json = False,
 ) -> None:
-    """Check a scenario or a topology, without root."""
+    """Check a scenario or a topology, without root.
+
+    Shows what it describes. Of each time of a scenario it says on which clock it is: emulated, as
+    it passes during the run, or real, as at full speed.
+    """
     from testbed.files.catalog import find_scenario, find_topology
+    from testbed.files.times import time_remarks
     from testbed.files.topologies import load_topology
     from testbed.model.checks import remarks
 
-    kind = _kind(name)
+    kind, settings = _kind(name), settings_of(set_)
+    if kind == "topology" and settings:
+        remedy = "name a scenario, and set topology.KEY"
+        raise InputError.of("--set", f"{name}, a topology", "a scenario", remedy)
     warnings: tuple[Remark, ...] = ()
     try:
         if kind == "scenario":
-            file, (scenario, facts) = find_scenario(name), _scenario(name)
-            warnings = remarks(scenario)
+            file, (scenario, document, facts) = find_scenario(name), _scenario(name, settings)
+            warnings = (*remarks(scenario), *time_remarks(scenario, document))
         else:
             file, facts = find_topology(name), _topology_facts(load_topology(name))
     except InputError as error:
@@ -46,7 +57,9 @@ def validate(
         return
     stdout().print(f"{file}: a valid {kind}")
     for key, value in facts.items():
-        stdout().print(f"  {key}: {value}")
+        stdout().print(f"  {key}: {value}" if isinstance(value, str | int) else f"  {key}:")
+        for part, text in value.items() if isinstance(value, dict) else ():
+            stdout().print(f"    {part}: {text}")
     for remark in warnings:
         print_warning(f"{file}: {remark}")
 
@@ -66,10 +79,11 @@ def _kind(name: str) -> str:
     return "topology" if "planes" in keys and not keys & {"topology", "workload"} else "scenario"
 
 
-def _scenario(name: str) -> "tuple[Scenario, dict[str, Any]]":
-    """A scenario and its facts; it finds the dilation for `auto` as a run does."""
+def _scenario(name: str, settings: dict[str, Any]) -> "tuple[Scenario, Document, dict[str, Any]]":
+    """A scenario, its document and its facts; finds the dilation for `auto` as a run does."""
     from testbed.experiment.capacity import kept
-    from testbed.files.scenarios import load_scenario, nominal
+    from testbed.files.scenarios import load_with_document, nominal
+    from testbed.files.times import written_times
 
     auto = {}
 
@@ -83,8 +97,10 @@ def _scenario(name: str) -> "tuple[Scenario, dict[str, Any]]":
         )
         return found
 
-    scenario = load_scenario(name, dilation)
-    return scenario, _scenario_facts(scenario) | auto
+    scenario, document = load_with_document(name, dilation, settings)
+    times = {time.key: str(time) for time in written_times(scenario, document)}
+    facts = _scenario_facts(scenario) | auto | ({"times": times} if times else {})
+    return scenario, document, facts
 
 
 def _load(scenario: "Scenario") -> str:
@@ -93,7 +109,8 @@ def _load(scenario: "Scenario") -> str:
     capacity = kept()
     if capacity is None:
         return "unknown: the first run measures what this machine carries"
-    return f"about {show_load(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
+    load = f"{show_load(capacity.load(scenario))} this machine's {capacity.cpus:g} CPUs"
+    return f"about {load} for testbed run; testbed simulate has no such limit"
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:

@@ -85,6 +85,19 @@ class Client(Closeable):
         """
         return self._request("DELETE", f"/faults/{index}")[0]
 
+    def ask(self, method: str, path: str, body: str) -> tuple[int, Any]:
+        """Pass a request on as it is; returns the status and the content of the answer.
+
+        Raises:
+            RunFailedError: nobody answers.
+        """
+        try:
+            self._http.request(method, path, body or None)
+            response = self._http.getresponse()
+            return response.status, json.loads(response.read())
+        except (OSError, HTTPException) as error:
+            raise RunFailedError(f"the controller of the run does not reply: {error}") from error
+
     def _request(self, method: str, path: str, content: object = None) -> list[dict[str, Any]]:
         """Send a request; return the records in its reply.
 

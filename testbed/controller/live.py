@@ -1,57 +1,26 @@
 """Faults by hand, while a fabric runs: HTTP and JSON on a UNIX socket in the run's directory.
 
-    GET    /faults      every fault so far, as in faults.jsonl
-    POST   /faults      inject a fault now: an entry of a timeline without `at`, `for` optional
-    GET    /faults/3    one fault
-    DELETE /faults/3    heal it now
-
-The status of a wrong request is 400, with its problems: {"errors": [{"where", "found", "expected",
-"remedy"}]}. 404: no such fault or path. 409: the fault is not in force, or never heals; or another
-of its kind is in force at a place of it, or due there before it heals; or the run has not begun, or
-is over. 500: the fault did not take effect, or did not heal: its record, with `error`; or {"error"}
-alone if the controller itself failed.
+The requests are those of `testbed/files/fault_requests.py`.
 """
 
 import json
-import logging
-import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
-from testbed.files.faults import load_fault
-from testbed.model.errors import InputError, Problem
+from testbed.files.fault_requests import (
+    MAX_BODY,
+    Answer,
+    FaultRequests,
+    Faults,
+    refused_request,
+)
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import Fault
-from testbed.model.faults.record import FaultRecord
 
 SOCKET = "control.sock"
 """The name of the socket in the run's directory."""
 
-MAX_BODY = 1 << 16
-
-_REMEDY = "testbed fault list RUN, or GET /faults, shows the faults"
-
-_NUMBER = re.compile(r"[0-9]{1,9}")
-
-log = logging.getLogger("testbed.controller.live")
-
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
-_Answer = tuple[HTTPStatus, Any]
-
-
-class Faults(Protocol):
-    """What the HTTP interface needs of the controller."""
-
-    def records(self) -> Mapping[int, FaultRecord]:
-        """Every fault so far, by its number."""
-
-    def inject(self, fault: Fault) -> FaultRecord | Problem:
-        """Inject a fault now and return when it has taken effect; or why it may not be injected."""
-
-    def heal(self, index: int) -> FaultRecord | None:
-        """Heal a fault now; None if it is not in force."""
 
 
 class LiveControl:
@@ -59,75 +28,25 @@ class LiveControl:
 
     def __init__(self, topology: Topology, faults: Faults) -> None:
         """Serve one fabric."""
-        self._topology = topology
-        self._faults = faults
+        self._requests = FaultRequests(topology, faults)
 
     def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
-        try:
-            status, content = self._answer(request)
-        except Exception as error:  # whatever it is: the client gets it, and the log has all of it
-            log.exception("a request failed")
-            text = f"{type(error).__name__}: {error}"
-            status, content = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": text}
+        status, content = self._answer(request)
         start(f"{status.value} {status.phrase}", [("Content-Type", "application/json")])
         return [json.dumps(content).encode() + b"\n"]
 
-    def _answer(self, request: Mapping[str, Any]) -> _Answer:
-        method, path = request["REQUEST_METHOD"], request["PATH_INFO"].rstrip("/")
-        collection, _, number = path.removeprefix("/").partition("/")
-        if collection != "faults" or (number and not _NUMBER.fullmatch(number)):
-            return _error(HTTPStatus.NOT_FOUND, path or "/", "/faults or /faults/N")
-        match method, number:
-            case "GET", "":
-                return HTTPStatus.OK, [
-                    record.as_json() for record in self._faults.records().values()
-                ]
-            case "POST", "":
-                return self._inject(request)
-            case "GET" | "DELETE", _ if number:
-                return self._get_or_heal(method, int(number))
-        expected = "GET or DELETE of one fault" if number else "GET or POST of /faults"
-        return _error(HTTPStatus.METHOD_NOT_ALLOWED, method, expected)
-
-    def _inject(self, request: Mapping[str, Any]) -> _Answer:
+    def _answer(self, request: Mapping[str, Any]) -> Answer:
+        method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
+        if (method, path.rstrip("/")) != ("POST", "/faults"):
+            return self._requests.answer(method, path)
         if "CONTENT_LENGTH" not in request:
-            return _error(HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body with its length")
+            return refused_request(
+                HTTPStatus.LENGTH_REQUIRED, "no Content-Length", "a body with its length"
+            )
         size = int(request["CONTENT_LENGTH"])
         if size > MAX_BODY:
-            return _error(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"{size} B", f"up to {MAX_BODY} B")
-        text = request["wsgi.input"].read(size).decode(errors="replace")
-        try:
-            fault = load_fault(text, self._topology)
-        except InputError as error:
-            return _refused(HTTPStatus.BAD_REQUEST, *error.problems)
-        injected = self._faults.inject(fault)
-        if isinstance(injected, Problem):
-            return _refused(HTTPStatus.CONFLICT, injected)
-        return _with_status(injected, HTTPStatus.CREATED)
-
-    def _get_or_heal(self, method: str, index: int) -> _Answer:
-        record = self._faults.records().get(index)
-        if record is None:
-            return _error(HTTPStatus.NOT_FOUND, f"fault {index}", "the number of a fault", _REMEDY)
-        if method == "GET":
-            return HTTPStatus.OK, record.as_json()
-        healed = self._faults.heal(index)
-        if healed is None:
-            expected = "one that is in force and heals"
-            return _error(HTTPStatus.CONFLICT, f"fault {index}", expected, _REMEDY)
-        return _with_status(healed, HTTPStatus.OK)
-
-
-def _with_status(record: FaultRecord, status: HTTPStatus) -> _Answer:
-    if record.error is not None:
-        status = HTTPStatus.INTERNAL_SERVER_ERROR
-    return status, record.as_json()
-
-
-def _error(status: HTTPStatus, found: str, expected: str, remedy: str = "") -> _Answer:
-    return _refused(status, Problem("request", found, expected, remedy))
-
-
-def _refused(status: HTTPStatus, *problems: Problem) -> _Answer:
-    return status, {"errors": [asdict(problem) for problem in problems]}
+            status, expected = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"up to {MAX_BODY} B"
+            return refused_request(status, f"{size} B", expected)
+        body = request["wsgi.input"].read(size).decode(errors="replace")
+        return self._requests.answer(method, path, body)

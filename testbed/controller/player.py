@@ -9,13 +9,13 @@ from typing import Any
 
 from testbed.controller._ryu import hub
 from testbed.controller.actuators.state import Clock, wait_until
-from testbed.controller.conflicts import conflict
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.records import FaultLog
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import link_of
+from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord

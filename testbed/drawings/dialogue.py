@@ -13,9 +13,9 @@ from itertools import count
 
 from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
-from testbed.mrc.wire.codec import TRIMMED_BYTES
 from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack, Write
 from testbed.mrc.wire.psn import unwrap_psn
+from testbed.mrc.wire.trimming import kept_bytes
 
 RTT_NS = 130_800_000
 PACE_NS = RTT_NS // 16
@@ -156,7 +156,7 @@ class _Dialogue:
         trimmed = fate is Fate.TRIMMED
         arrival = mrc.Arrival(ECT0, _DSCP.trimmed if trimmed else datagram.dscp, arrives_ns)
         if fate is not Fate.LOST:
-            rest = data[:TRIMMED_BYTES] if trimmed else data
+            rest = data[: kept_bytes(data)] if trimmed else data
             arrive: Callable[[], None] = partial(self._arrive, 1 - side, rest, arrival)
             heappush(self._agenda, (arrives_ns, next(self._ties), arrive))
 

@@ -7,17 +7,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
+from testbed.drawings.places import HEIGHT, Places, places_of
 from testbed.model.fabric.nodes import Link, Node, Tier
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_rate
 from testbed.results.report.figures.style import GREY, PLANES, YELLOW, style, write
 
-HEIGHT = {Tier.HOST: 0.0, Tier.T0: 1.5, Tier.T1: 3.0}
-SWITCH_PITCH = 1.0
-"""From one switch to the next; a host's pitch follows from the width of the whole."""
-
-_PLANE_GAP = 0.6
-_MIN_HOST_PITCH, _MAX_HOST_PITCH = 0.75, 2.5
 _HALF_BOX = 0.16
 _INCHES = 0.72
 """Of the picture for one unit of the drawing."""
@@ -25,9 +20,6 @@ _INCHES = 0.72
 _MIN_WIDTH_IN, _MAX_WIDTH_IN = 6.0, 40.0
 _DARK_YELLOW = "#C2B000"
 _SMALL_FONT, _FONT = 6.0, 7.5
-
-_Places = dict[Node, tuple[float, float]]
-"""The middle of every node."""
 
 
 def draw(topology: Topology, file: Path) -> None:
@@ -37,7 +29,7 @@ def draw(topology: Topology, file: Path) -> None:
         OSError: the file cannot be written.
     """
     with style():
-        places = _places(topology)
+        places = places_of(topology)
         right = max(x for x, _ in places.values())
         width = min(max((right + 1.6) * _INCHES, _MIN_WIDTH_IN), _MAX_WIDTH_IN)
         figure = Figure(figsize=(width, 4.6), layout="constrained")
@@ -70,31 +62,10 @@ def _title(topology: Topology) -> str:
     )
 
 
-# --- where things stand -------------------------------------------------------------------------
-
-
-def _places(topology: Topology) -> _Places:
-    """Where every node is; rows are centred over one another."""
-    wide = SWITCH_PITCH * max(topology.t0_per_plane, topology.t1_per_plane)
-    places = {}
-    for switch in topology.switches:
-        count = topology.t0_per_plane if switch.tier is Tier.T0 else topology.t1_per_plane
-        x = switch.plane * (wide + _PLANE_GAP) + wide / count * (switch.index + 0.5)
-        places[switch] = x, HEIGHT[switch.tier]
-    whole = topology.planes * (wide + _PLANE_GAP) - _PLANE_GAP
-    steps = max(len(topology.hosts) - 1 + topology.t0_per_plane - 1, 1)  # a gap between racks
-    step = min(max((whole - SWITCH_PITCH) / steps, _MIN_HOST_PITCH), _MAX_HOST_PITCH)
-    offset = (whole - step * (len(topology.hosts) + topology.t0_per_plane - 2)) / 2
-    for host in topology.hosts:
-        places[host] = offset + step * (host.index + topology.rack(host)), HEIGHT[Tier.HOST]
-    least = min(x for x, _ in places.values())
-    return {node: (x - least, y) for node, (x, y) in places.items()}
-
-
 # --- drawing ------------------------------------------------------------------------------------
 
 
-def _draw_link(axes: Axes, topology: Topology, link: Link, places: _Places) -> None:
+def _draw_link(axes: Axes, topology: Topology, link: Link, places: Places) -> None:
     (x0, y0), (x1, y1) = places[link.lower.node], places[link.upper.node]
     if not link.is_fabric:
         x0 += _port_offset(topology, link.plane)
@@ -134,7 +105,7 @@ def _draw_box(
     axes.add_patch(FancyBboxPatch(corner, *size, boxstyle=shape, **look))
 
 
-def _draw_planes(axes: Axes, topology: Topology, places: _Places) -> None:
+def _draw_planes(axes: Axes, topology: Topology, places: Places) -> None:
     for plane in range(topology.planes):
         switches = [node for node in topology.switches if node.plane == plane]
         xs = [places[node][0] for node in switches]
@@ -146,7 +117,7 @@ def _draw_planes(axes: Axes, topology: Topology, places: _Places) -> None:
         axes.text(middle, high - 0.2, f"plane {plane}", font, ha="center", va="center")
 
 
-def _draw_racks(axes: Axes, topology: Topology, places: _Places) -> None:
+def _draw_racks(axes: Axes, topology: Topology, places: Places) -> None:
     y = HEIGHT[Tier.HOST] - _HALF_BOX - 0.12
     for rack in range(topology.t0_per_plane):
         first = topology.host(rack * topology.hosts_per_t0)

@@ -64,6 +64,11 @@ def diagnose() -> list[Finding]:
     ]
 
 
+def without_root() -> list[Finding]:
+    """What matters to simulations, and needs no root to find out."""
+    return [_cores(), _memory(), _clock()]
+
+
 def _optional(name: str, ok: bool, detail: str, needed_for: str, remedy: str) -> Finding:
     return Finding(name, ok, detail, needed_for, "" if ok else remedy, required=False)
 

@@ -3,6 +3,7 @@
 import os
 import select
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,18 +25,20 @@ from testbed.experiment.processes import (
     start_mapper,
 )
 from testbed.experiment.queues import QueueSampler, step_ns
-from testbed.fabric.capture import LinkCapture
+from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
-from testbed.fabric.link_model.counters import Counters
+from testbed.fabric.link_model.counters import Counters, Direction
 from testbed.fabric.link_model.link_model import LinkModel
 from testbed.fabric.openvswitch.switch import OpenVSwitch
 from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.plan import plan_endpoints, rtt_timeout_s
+from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import MapperPlan
 from testbed.model.fabric.names import link_of
 from testbed.model.progress import Progress
-from testbed.model.run_files.layout import HEALTH, LOGS, PCAPS, RAW, RUN
+from testbed.model.run_files.layout import HEALTH, LOGS, RAW, RUN, START, capture_file
 from testbed.model.run_files.run import MissingPart, RunRecord
+from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 from testbed.results import records
@@ -64,7 +67,7 @@ class _Run:
     progress: Progress
     endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
-    captures: list[LinkCapture] = field(default_factory=list)
+    captures: LinkCaptures | None = None
 
     @property
     def scenario(self) -> Scenario:
@@ -112,13 +115,16 @@ class _Run:
             self.switch.check()
 
 
-def run_in_sandbox(experiment: Experiment, progress: Progress, *, openvswitch: bool) -> None:
+def run_in_sandbox(
+    experiment: Experiment, progress: Progress, *, openvswitch: bool, realtime_offset_ns: int
+) -> None:
     """Make a run in an empty sandbox; leave its raw records and `run.json`.
 
     Args:
         experiment: the run.
         progress: called with what the run is doing.
         openvswitch: whether Open vSwitch runs here.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
 
     Raises:
         LateError: the machine was too late.
@@ -130,9 +136,10 @@ def run_in_sandbox(experiment: Experiment, progress: Progress, *, openvswitch: b
     with ExitStack() as stack:
         progress("building the fabric", 0.0)
         run = _build(experiment, progress, stack, openvswitch=openvswitch)
-        for link in experiment.captured:
-            file = directory / PCAPS / f"{link}.pcap"
-            run.captures.append(LinkCapture(scenario.topology.links[link], file))
+        if experiment.captured:
+            links = scenario.topology.links
+            files = {links[name]: directory / capture_file(name) for name in experiment.captured}
+            run.captures = LinkCaptures(files, realtime_offset_ns)
         progress("starting the endpoints", 0.08)
         for host, plan in plan_endpoints(scenario, raw).items():
             log = directory / LOGS / f"{host.name}.log"
@@ -206,6 +213,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
     timeline_end_ns = t0_ns + run.scenario.duration
     hold = run.experiment.hold
     end_ns = timeline_end_ns if hold is None else hold.until_ns(timeline_end_ns)
+    _announce_start(run.directory / RAW, RunStart(t0_ns=t0_ns, base_rtt_ns=base_rtt_ns))
     run.send_to_endpoints({"start_ns": t0_ns})
     run.send_to_endpoints({"stop_ns": end_ns})
     if run.mapper is not None:
@@ -228,6 +236,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
         links = recorder(records.LINKS)
         counters = run.fabric.counters()
         model = run.fabric.link_model
+        traffic = TrafficProgress("running", run.scenario.duration)
         queues = model and QueueSampler(topology, model, recorder(records.QUEUES))
         step_s = step_ns(topology) / NS_PER_S if queues else LINK_SAMPLE_S
         link_sample_due_ns = 0
@@ -236,10 +245,13 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 queues.sample(now)
             if now >= link_sample_due_ns:
                 link_sample_due_ns = now + round(LINK_SAMPLE_S * NS_PER_S)
-                _sample_links(counters, links, now)
+                directions = _sample_links(counters, links, now)
                 run.check_alive()
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
-                run.progress("running" if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
+                arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
+                lost = sum(count.dropped for count in directions.values())
+                what = traffic.describe(now - t0_ns, arrived, lost)
+                run.progress(what if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
                 sample_machine()
             remaining_s = (end_ns - now_ns()) / NS_PER_S
@@ -251,6 +263,13 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
         _sample_links(counters, links, now_ns())
     sample_machine()
     return end_ns
+
+
+def _announce_start(raw: Path, start: RunStart) -> None:
+    """Write when the run starts, as a whole, for those who watch it."""
+    new = raw / f".{START}"
+    new.write_text(start.model_dump_json())
+    new.replace(raw / START)
 
 
 def _sleep(run: _Run, seconds: float) -> int:
@@ -281,9 +300,12 @@ def _pass_on_denylist(run: _Run) -> None:
             run.send_to_endpoints({"deny": message["denied"]})
 
 
-def _sample_links(counters: Counters, links: Recorder, now: int) -> None:
-    for direction, count in counters.directions().items():
+def _sample_links(counters: Counters, links: Recorder, now: int) -> Mapping[str, Direction]:
+    """Record the counters of every link direction; returns them."""
+    directions = counters.directions()
+    for direction, count in directions.items():
         links.append(now, link_of(direction), direction, *count)
+    return directions
 
 
 def _drain(run: _Run, base_rtt_ns: int) -> dict[str, Any]:
@@ -317,6 +339,7 @@ def _write_run(
 ) -> None:
     flows = flow_outcomes(run.scenario, reports, duration_ns)
     missing = run.fabric.link_model_missing
+    lost_frames = run.captures.stop() if run.captures is not None else {}
     model = run.fabric.link_model
     record = RunRecord(
         t0_ns=t0_ns,
@@ -327,7 +350,7 @@ def _write_run(
         hosts={host: host_counts(report) for host, report in reports.items()},
         links={} if model is None else dict(model.all_counts()),
         link_model_missing=missing and MissingPart(what=missing.what, remedy=missing.remedy),
-        captures={capture.link.name: {"lost_frames": capture.stop()} for capture in run.captures},
+        captures={link: {"lost_frames": lost} for link, lost in lost_frames.items()},
         fabric_timings_s=run.fabric.timings_s,
         datapath=run.switch.datapath if run.switch is not None else None,
     )

@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 
 from testbed import fast
-from testbed.endpoint.clock import realtime_offset_ns
 from testbed.experiment.capacity import kept
 from testbed.experiment.machine import cpu_model
 from testbed.fabric.link_model import link_model
@@ -21,7 +20,11 @@ PACKAGES = ("mrc-testbed", "mininet", "ryu", "pyroute2", "matplotlib")
 
 
 def write_manifest(
-    directory: Path, scenario: Scenario, switch: Availability, asleep: str | None
+    directory: Path,
+    scenario: Scenario,
+    switch: Availability,
+    asleep: str | None,
+    realtime_offset_ns: int,
 ) -> None:
     """Write the manifest of an emulated run.
 
@@ -30,6 +33,7 @@ def write_manifest(
         scenario: as it is run.
         switch: what there is of Open vSwitch.
         asleep: why idle CPUs are not kept awake; None if they are.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
     """
     manifest = Manifest.of(
         scenario,
@@ -43,7 +47,7 @@ def write_manifest(
         openvswitch={"datapath": switch.datapath, "reason": switch.reason},
         propagation_delay="held by the endpoints from the kernel's receive timestamp on",
         link_model=_link_model(),
-        realtime_offset_ns=realtime_offset_ns(),
+        realtime_offset_ns=realtime_offset_ns,
         capacity=_capacity(scenario),
         git=commit(),
     )

@@ -3,6 +3,7 @@
 import resource
 import shutil
 
+from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.kernel.available import require_stack
 from testbed.experiment.experiment import Experiment
 from testbed.experiment.manifest import write_manifest
@@ -59,13 +60,20 @@ def record_experiment(experiment: Experiment, progress: Progress) -> None:
         switch = result()
     (directory / LOGS).mkdir(exist_ok=True)
 
+    offset_ns = realtime_offset_ns()
+
     def run(channel: Channel) -> None:
-        run_in_sandbox(experiment, channel.report, openvswitch=switch.datapath is not None)
+        run_in_sandbox(
+            experiment,
+            channel.report,
+            openvswitch=switch.datapath is not None,
+            realtime_offset_ns=offset_ns,
+        )
 
     if experiment.captured:
         (directory / PCAPS).mkdir()
     with cpus_awake() as reason:
-        write_manifest(directory, scenario, switch, reason)
+        write_manifest(directory, scenario, switch, reason, offset_ns)
         try:
             process = spawn(run, title="the run", log=directory / LOGS / "run.log")
             process.result(progress)

@@ -1,11 +1,8 @@
-"""Capture the frames that leave a port, and write those of a link to a pcap file.
+"""Capture the frames that leave a port, and write those of links to files.
 
 Frames are captured at the sending end, when they leave the port's queue. A plain packet socket
 would share a frame with the next hop, which shifts its uSIDs before it is read here; a ring gets a
 copy at once (packet(7), PACKET_RX_RING).
-
-The file is a pcap with nanosecond times (wiki.wireshark.org/Development/LibpcapFileFormat), which
-tshark, Wireshark and tcpdump read.
 """
 
 import ctypes
@@ -14,12 +11,12 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
+from testbed.fabric import pcapng
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.nodes import Link, Port
@@ -38,18 +35,25 @@ PACKET_VERSION = 10
 TPACKET_V2 = 1
 TP_STATUS_USER = 1
 
-PCAP_MAGIC_NS = 0xA1B2_3C4D
-LINKTYPE_ETHERNET = 1
+RINGS_BYTES = 128 << 20
+"""Memory of the rings of all ports that are captured together."""
 
+RING_FRAMES = 512
+"""Size of a port's ring, in frames, where few ports are captured."""
+
+_LEAST_RING_FRAMES = 16
 _FRAME_BYTES = 10_240
 _BLOCK_FRAMES = 2
+_ALLOCATED_BYTES = 16_384
+"""What the kernel takes for a frame: it rounds a block up to a power of two of pages."""
+
 _HEADER = struct.Struct("=IIIHHII")  # status, length, captured, mac, net, seconds, nanoseconds
 _RING = struct.Struct("=IIII")  # block size, blocks, frame size, frames
 _STATISTICS = struct.Struct("=II")  # packets, lost
-_PCAP_HEADER = struct.Struct("=IHHiIII")
-_PCAP_RECORD = struct.Struct("=IIII")
 _SNAPLEN = LINK_MTU + ETHERNET_HEADER
 _POLL_MS = 100
+_GATHER_S = 0.002
+"""Pause between two readings of the rings, so that each finds several frames."""
 
 _OUTGOING_ONLY = (
     (0x30, 0, 0, 0xFFFF_F004),  # load the packet's type (linux/filter.h, SKF_AD_PKTTYPE)
@@ -75,7 +79,7 @@ class Frame:
 class PortCapture(Closeable):
     """The frames that a port sends from now on."""
 
-    def __init__(self, port: Port, frames: int = 512) -> None:
+    def __init__(self, port: Port, frames: int = RING_FRAMES) -> None:
         """Begin to capture in the port's namespace of this sandbox.
 
         Args:
@@ -125,69 +129,116 @@ class PortCapture(Closeable):
         self._socket.close()
 
 
-class LinkCapture:
-    """A process that writes the frames that both ends of a link send to a pcap file.
+class LinkCaptures:
+    """A process that writes the frames that both ends of links send, a pcapng file for each link.
 
-    The file has the frames that are lost on the wire, to a fault of the link model or in Open
-    vSwitch, but not the frames that a full queue drops at its sender.
+    A file has the frames that are lost on the wire, to a fault of the link model or in Open
+    vSwitch, but not the frames that a full queue drops at its sender. Its comment has the offset
+    from its clock, CLOCK_REALTIME, to that of records.
     """
 
-    def __init__(self, link: Link, file: Path) -> None:
+    def __init__(self, files: Mapping[Link, Path], realtime_offset_ns: int) -> None:
         """Begin to capture: every frame that is sent after this returns.
 
+        Args:
+            files: where to write each link's frames.
+            realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC.
+
         Raises:
-            OSError: the file cannot be written.
+            OSError: a file cannot be written.
         """
-        self.link = link
-        self.file = file
-        output = file.open("wb", buffering=0)
-        captures = [PortCapture(port) for port in link.ports]
+        self.files = files
+        frames = _ring_frames(2 * len(files))
+        links = [_LinkFile(link, file, frames) for link, file in files.items()]
+        comment = _comment(realtime_offset_ns)
         self._process = spawn(
-            lambda channel: _write(captures, output, channel),
-            title=f"the capture of {link.name}",
+            lambda channel: _write(links, comment, channel),
+            title="the capture of links",
             isolated=False,
             name="capture",
         )
-        output.close()
-        for capture in captures:
-            capture.close()
+        for link in links:
+            link.close()
 
-    def stop(self) -> int:
-        """End the capture; returns how many frames it lost because it could not keep up.
+    def stop(self) -> dict[str, int]:
+        """End the capture; returns by link how many frames it lost, as it could not keep up.
 
         Raises:
             RunFailedError: the process has died.
         """
         with suppress(RunFailedError):  # `result` says how it ended
             self._process.send({"stop": True})
-        return int(self._process.result())
+        lost: dict[str, int] = self._process.result()
+        return lost
 
 
-def _write(captures: list[PortCapture], output: BinaryIO, channel: Channel) -> int:
-    """Write frames in the order of their times until a message comes; returns how many are lost."""
-    header = PCAP_MAGIC_NS, 2, 4, 0, 0, _SNAPLEN, LINKTYPE_ETHERNET
-    output.write(_PCAP_HEADER.pack(*header))
+def _comment(realtime_offset_ns: int) -> str:
+    return (
+        "Times are CLOCK_REALTIME. "
+        f"realtime_offset_ns = {realtime_offset_ns}: CLOCK_REALTIME - CLOCK_MONOTONIC as it began. "
+        "A time here - realtime_offset_ns - t0_ns of run.json = t of the run's tables."
+    )
+
+
+def _ring_frames(ports: int) -> int:
+    """The size of each ring, in frames, such that those of so many ports fit into `RINGS_BYTES`."""
+    fitting = RINGS_BYTES // (_ALLOCATED_BYTES * max(ports, 1))
+    even = fitting // _BLOCK_FRAMES * _BLOCK_FRAMES
+    return min(max(even, _LEAST_RING_FRAMES), RING_FRAMES)
+
+
+class _LinkFile:
+    """The file of a link, and the frames that are on their way to it."""
+
+    def __init__(self, link: Link, file: Path, ring_frames: int) -> None:
+        self.name = link.name
+        self._output = file.open("wb", buffering=0)
+        self._ports = [port.name for port in link.ports]
+        self.captures = [PortCapture(port, ring_frames) for port in link.ports]
+        self._waiting: list[tuple[Frame, int]] = []
+
+    def begin(self, comment: str) -> None:
+        """Write the header."""
+        self._output.write(pcapng.header(comment, self._ports, _SNAPLEN))
+
+    def write_until(self, now_ns: int) -> None:
+        """Write the frames that both ends have sent until then, in the order of their times."""
+        for interface, capture in enumerate(self.captures):
+            self._waiting += ((frame, interface) for frame in capture.read())
+        if not self._waiting:
+            return
+        self._waiting.sort()
+        # Frames that one end sent after the other end was read wait for the next turn.
+        ready = [(frame, port) for frame, port in self._waiting if frame.time_ns <= now_ns]
+        self._waiting = self._waiting[len(ready) :]
+        blocks = (pcapng.packet(port, frame.time_ns, frame.data) for frame, port in ready)
+        self._output.write(b"".join(blocks))
+
+    def lost(self) -> int:
+        """Frames lost since the last call."""
+        return sum(capture.lost() for capture in self.captures)
+
+    def close(self) -> None:
+        """Close this process's copy."""
+        self._output.close()
+        for capture in self.captures:
+            capture.close()
+
+
+def _write(links: list[_LinkFile], comment: str, channel: Channel) -> dict[str, int]:
+    """Write the frames of links until a message comes; returns how many are lost, by link."""
     poller = select.poll()
     poller.register(channel, select.POLLIN)
-    for capture in captures:
-        poller.register(capture, select.POLLIN)
-    waiting: list[Frame] = []
-    capturing, lost = True, 0
+    for link in links:
+        link.begin(comment)
+        for capture in link.captures:
+            poller.register(capture, select.POLLIN)
+    capturing = True
     while capturing:
         capturing = all(descriptor != channel.fileno() for descriptor, _ in poller.poll(_POLL_MS))
         now_ns = time.time_ns() if capturing else 1 << 63
-        for capture in captures:
-            waiting += capture.read()
-            lost += capture.lost()
-        waiting.sort()
-        # Frames that one end sent after the other end was read wait for the next turn.
-        ready = [frame for frame in waiting if frame.time_ns <= now_ns]
-        waiting = waiting[len(ready) :]
-        output.write(b"".join(map(_record, ready)))
-    return lost
-
-
-def _record(frame: Frame) -> bytes:
-    seconds, ns = divmod(frame.time_ns, NS_PER_S)
-    size = len(frame.data)
-    return _PCAP_RECORD.pack(seconds, ns, size, size) + frame.data
+        for link in links:
+            link.write_until(now_ns)
+        if capturing:
+            time.sleep(_GATHER_S)
+    return {link.name: link.lost() for link in links}

@@ -1,7 +1,7 @@
 """YAML files as plain data with the line of each part.
 
-Stricter than YAML: a key given twice is an error, keys are always text (`on:` is "on", not true),
-and dates are text.
+Stricter than YAML: a key given twice is an error, and keys are always text. `scalars` says what is
+a number.
 """
 
 import re
@@ -13,7 +13,9 @@ from typing import Any
 
 import yaml
 
-from testbed.model.errors import InputError, Problem, did_you_mean
+from testbed.files.scalars import Loader
+from testbed.files.syntax import blank_remedy, syntax_problem
+from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
 
 MAX_VALUES = 100_000
 """Most values in one file; an alias counts each time it is used."""
@@ -29,7 +31,6 @@ REQUEST = "request"
 
 _MERGE = "tag:yaml.org,2002:merge"
 _TEXT = "tag:yaml.org,2002:str"
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
 
 
 def key_path(parent: str, key: str | int) -> str:
@@ -49,6 +50,7 @@ class Document:
         lines: the line of each part, by key path; the whole document is "".
         texts: each part as the user wrote it, shortened, by key path.
         origins: the option that gave a part which is not from the file, by key path.
+        problems: what is wrong with it as YAML: a key given twice, a number that cannot be read.
     """
 
     file: Path | None
@@ -56,6 +58,7 @@ class Document:
     lines: dict[str, int] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
 
     @property
     def directory(self) -> Path:
@@ -157,22 +160,14 @@ def parse_value(text: str, origin: str) -> Any:
         document = _parse(Path(origin), f"value: {text}")
     except yaml.YAMLError:
         raise InputError.of(origin, text, "a value in YAML") from None
+    raise_any(replace(problem, where=origin) for problem in document.problems)
     return document.data["value"]
-
-
-class _Loader(yaml.SafeLoader):
-    """The safe loader, except that dates stay text."""
-
-    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute, as it declares it
-        first: [rule for rule in rules if rule[0] != _TIMESTAMP]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
 
 
 class _Reader:
     """Turns the nodes of one file into data, and collects lines, texts and problems."""
 
-    def __init__(self, loader: _Loader, document: Document) -> None:
+    def __init__(self, loader: Loader, document: Document) -> None:
         self.document = document
         self.problems: list[Problem] = []
         self._loader = loader
@@ -229,7 +224,7 @@ class _Reader:
     def _scalar(self, node: yaml.Node, path: str) -> Any:
         try:
             return self._loader.construct_object(node)
-        except ValueError:  # such as 0x without digits
+        except ValueError:  # such as a number of 5,000 digits
             where, found = self.document.where(path), self.document.texts[path]
             remedy = f'write text in quotes: "{node.value}"'
             self.problems.append(Problem(where, found, "a number that YAML can read", remedy))
@@ -255,7 +250,7 @@ def read_document(file: Path) -> Document:
     """Read a YAML file that holds a mapping.
 
     Raises:
-        InputError: it cannot be read, is not YAML, or has a key twice.
+        InputError: it cannot be read, or is not YAML.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -281,19 +276,13 @@ def parse_document(file: Path | None, text: str) -> Document:
         text: the content.
 
     Raises:
-        InputError: it is not YAML, or has a key twice.
+        InputError: it is not YAML.
     """
     name = _place(file)
     try:
         return _parse(file, text)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        found = f"invalid YAML ({' '.join(filter(None, (error.context, error.problem)))})"
-        remedy = "check indentation, colons and brackets there and on the line before"
-        if "'\\t'" in found:
-            remedy = "YAML indents with spaces: replace the tab by spaces"
-        raise InputError.of(place, found, "YAML", remedy) from None
+        raise InputError([syntax_problem(name, text, error)]) from None
     except yaml.YAMLError as error:
         found = f"invalid YAML ({' '.join(str(error).split())})"
         raise InputError.of(name, found, "YAML") from None
@@ -303,18 +292,16 @@ def parse_document(file: Path | None, text: str) -> Document:
 
 
 def _parse(file: Path | None, text: str) -> Document:
-    loader = _Loader(text)
+    loader = Loader(text)
     try:
         node = loader.get_single_node()
         reader = _Reader(loader, Document(file, {}))
         data = None if node is None else reader.value(node, "")
     finally:
         loader.dispose()
-    if reader.problems:
-        raise InputError(reader.problems)
     if not isinstance(data, dict):
         found = reader.document.texts.get("", "an empty file")
         expected = "a mapping of keys to values"
-        remedy = "start from a copy of one that ships: testbed list"
+        remedy = blank_remedy(text.strip()) or "start from a copy of one that ships: testbed list"
         raise InputError.of(_place(file), found, expected, remedy)
-    return Document(file, data, reader.document.lines, reader.document.texts)
+    return replace(reader.document, data=data, problems=tuple(reader.problems))

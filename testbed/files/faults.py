@@ -41,7 +41,7 @@ def load_fault(text: str, topology: Topology) -> Fault:
     if isinstance(entry, dict):
         ends_itself = entry.get("kind") == "kill" or "count" in entry
         entry = {"at": "0 s", **({} if ends_itself else {"for": DEFAULT_LENGTH}), **entry}
-    fault = validated(_Request, {"fault": entry}, document).fault
+    fault = validated(_Request, {"fault": entry}, document, rtt=topology.round_trip).fault
     problems = [*single_fault_problems(topology, fault, "fault")]
     repeats = isinstance(fault, TemporaryFault) and fault.every is not None
     if fault.at or repeats:

@@ -5,10 +5,13 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
+from pydantic import ValidationError
+
 from testbed.files.catalog import find_scenario, relative_to_here
 from testbed.files.documents import Document, read_document, with_value
 from testbed.files.matrices import read_matrix
 from testbed.files.own_code import with_own_code
+from testbed.files.partial import problems_of_the_rest
 from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.files.transports import sweeps_kinds, with_keys_of_its_kind
 from testbed.files.validation import validated
@@ -16,6 +19,7 @@ from testbed.model.checks import problems
 from testbed.model.errors import InputError, Problem, raise_any
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.scenario import Scenario
+from testbed.model.units import RoundTrip
 
 Dilation = Callable[[Scenario], float]
 """Finds the dilation for `auto`, given the scenario at the nominal dilation."""
@@ -63,6 +67,26 @@ def scenario_of(
     Raises:
         InputError: a value is wrong, or two do not fit together.
     """
+    return _loaded(document, dilation, settings, swept)[0]
+
+
+def load_with_document(
+    name_or_path: str,
+    dilation: Dilation = nominal,
+    settings: Mapping[str, Any] = MappingProxyType({}),
+    swept: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Scenario, Document]:
+    """Load a scenario as `load_scenario`, with its document in which the options have set values.
+
+    Raises:
+        InputError: there is no such scenario, a value is wrong, or two do not fit together.
+    """
+    return _loaded(read_document(find_scenario(name_or_path)), dilation, settings, swept)
+
+
+def _loaded(
+    document: Document, dilation: Dilation, settings: Mapping[str, Any], swept: Mapping[str, Any]
+) -> tuple[Scenario, Document]:
     original = document
     for option, values in (("--set", settings), ("--sweep", swept)):
         for path, value in values.items():
@@ -81,7 +105,7 @@ def scenario_of(
     if is_auto(data["topology"]):
         data["topology"] = with_dilation(data["topology"], dilation(scenario))
         scenario = _scenario(document, data, [])
-    return scenario
+    return scenario, document
 
 
 def _with_setting(document: Document, path: str, value: Any, option: str) -> Document:
@@ -101,10 +125,24 @@ def _scenario(
         InputError: with the problems of its topology, if any, and those of all other keys.
     """
     data = {**data, "topology": with_dilation(data["topology"])}
-    scenario = validated(Scenario, data, document, topology_problems)
-    raise_any(topology_problems)
+    rtt = _round_trip(data["topology"])
+    try:
+        scenario = validated(Scenario, data, document, topology_problems, rtt)
+    except InputError as error:
+        if not topology_problems:
+            further = map(document.located, problems_of_the_rest(data, rtt))
+            raise InputError([*error.problems, *further]) from None
+        raise
     raise_any(map(document.located, problems(scenario)))
     return scenario
+
+
+def _round_trip(topology: object) -> RoundTrip:
+    """The base RTT of a topology, which is the unit RTT of times; any if it is wrong."""
+    try:
+        return Topology.model_validate(topology).round_trip
+    except ValidationError:
+        return _STAND_IN.round_trip
 
 
 def _names_matrix(workload: object) -> bool:

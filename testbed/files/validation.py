@@ -1,7 +1,7 @@
 """What pydantic finds wrong with a document, as problems that name file, line and key path."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any, TypeVar, get_args, get_origin
 
@@ -10,9 +10,19 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from testbed.files.documents import Document, key_path
-from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean, similar_word
+from testbed.files.scalars import number_remedy, truth_remedy
+from testbed.files.syntax import blank_remedy
+from testbed.model.errors import (
+    InputError,
+    Problem,
+    RefusedValueError,
+    did_you_mean,
+    raise_any,
+    similar_word,
+)
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.part import kinds_of
+from testbed.model.units import RoundTrip
 
 _EXPECTED = {
     "bool_parsing": "true or false",
@@ -42,7 +52,11 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def validated(
-    model: type[_Model], data: object, document: Document, others: Iterable[Problem] = ()
+    model: type[_Model],
+    data: object,
+    document: Document,
+    others: Iterable[Problem] = (),
+    rtt: RoundTrip | None = None,
 ) -> _Model:
     """Data as a model.
 
@@ -50,15 +64,22 @@ def validated(
         model: the model.
         data: the data, which are from the document.
         document: for messages.
-        others: problems that the error should name beside its own.
+        others: problems that the error should name beside its own and those of the document.
+        rtt: the base RTT, in which times may be given; None if there is none.
 
     Raises:
         InputError: the data are not valid as this model.
     """
+    problems = [*document.problems, *others]
     try:
-        return model.model_validate(data)
+        validated = model.model_validate(data, context=rtt)
     except ValidationError as error:
-        raise InputError([*others, *_problems(document, model, error)]) from None
+        reported = {problem.where for problem in problems}
+        further = _problems(document, model, error)
+        problems += [problem for problem in further if problem.where not in reported]
+        raise InputError(problems) from None
+    raise_any(problems)
+    return validated
 
 
 def _problems(
@@ -86,7 +107,11 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
     match error["type"]:
         case "extra_forbidden":
             found, expected = f"the unknown key {last}", f"one of {', '.join(keys)}"
-            remedy = did_you_mean(last, keys)
+            remedy = (
+                _indent_remedy(document, model, location)
+                or blank_remedy(last)
+                or did_you_mean(last, keys)
+            )
         case "model_type" | "model_attributes_type" | "dict_type":
             expected = f"a mapping with the keys {', '.join(keys)}"
             remedy = _remedy_for_bare_kind(found, info)
@@ -104,6 +129,9 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
         case kind if kind in _EXPECTED:
             expected = _EXPECTED[kind].format(**context) + what
             remedy = _remedy_for_type(kind, error["input"], found)
+            remedy = remedy or _remedy_for_share(
+                error["input"], context.get("le", context.get("lt"))
+            )
         case _:
             expected = error["msg"]
     return Problem(document.where(path), found, expected, remedy)
@@ -138,9 +166,45 @@ def _remedy_for_type(kind: str, value: object, text: str) -> str:
         return f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
-    if kind.startswith("float") and text.endswith("%"):
-        return "write a percentage as a share, such as 0.2 for 20%"
+    if kind.startswith(("int", "float")):
+        return number_remedy(text)
+    return truth_remedy(text) if kind.startswith("bool") else ""
+
+
+_PERCENT = 100
+
+
+def _remedy_for_share(value: object, limit: object) -> str:
+    """The share that is meant by a number of percent."""
+    if limit != 1 or not isinstance(value, int | float) or not 1 < value <= _PERCENT:
+        return ""
+    return f"for {value:g}% write {value / _PERCENT:.12g}"
+
+
+def _indent_remedy(document: Document, model: type[BaseModel], location: "_Location") -> str:
+    """How to indent an unknown key that belongs below the key above it, which has no value."""
+    *outer, last = location
+    prefix = reduce(key_path, outer, "")
+    siblings = {key_path(prefix, key): key for key in _siblings(document, outer)}
+    line = document.lines.get(key_path(prefix, last), 0)
+    above = [path for path in siblings if document.lines.get(path, line) < line]
+    empty = [path for path in above if document.texts.get(path) == "nothing"]
+    if not empty:
+        return ""
+    owner = max(empty, key=lambda path: document.lines[path])
+    _, enclosing, info = _locate(model, (*outer, siblings[owner]))
+    models = tuple(_models_in(info.annotation)) if info is not None else ()
+    if any(str(last) in _fields_by_key(each) for each in (*models, enclosing)):
+        return f"indent it: it belongs below {siblings[owner]} (line {document.lines[owner]})"
     return ""
+
+
+def _siblings(document: Document, outer: "Sequence[str | int]") -> "Iterable[str]":
+    """The keys of the mapping at a location."""
+    data = document.data
+    for step in outer:
+        data = data[step]
+    return [*data] if isinstance(data, dict) else []
 
 
 _Location = tuple[str | int, ...]

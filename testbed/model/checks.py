@@ -35,7 +35,7 @@ LOSS_RTTS = 2.25
 """Round trips from sending a packet that is lost until its retransmission is acknowledged: one to
 learn of the loss, a reorder window, one for the retransmission (`mrc/recovery/loss.py`)."""
 
-MANY_RTTS = 100_000
+MANY_RTTS = 1_000_000
 """Length of a run, in round trips, from which on it is remarked how long it takes."""
 
 

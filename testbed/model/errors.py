@@ -81,6 +81,10 @@ _SYNONYMS = {
 def similar_word(word: str, known: Sequence[str]) -> str | None:
     """The known word that is most like a misspelt one; None if none is like it."""
     by_lower = {name.lower(): name for name in known}
+    words = sorted(word.lower().split("_"))
+    for lower, name in by_lower.items():
+        if len(words) > 1 and sorted(lower.split("_")) == words:
+            return name
     similar = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     completed = [name for name in by_lower if word and name.startswith(word.lower())]
     if len(completed) == 1:

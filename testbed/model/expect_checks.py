@@ -1,6 +1,6 @@
 """Whether the metrics that a scenario sets bounds for exist in its runs."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import get_args
 
 from testbed.model.errors import Problem, did_you_mean
@@ -9,6 +9,8 @@ from testbed.model.summary.scopes import SCOPES
 from testbed.model.workload import Collective, Connections, Incast
 
 _NONE = "no such key"
+_SHOWN = 12
+"""Metrics that a message about an unknown one names."""
 
 
 def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
@@ -30,8 +32,16 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
         for name in getattr(expect, key):
             if name not in names:
                 where, found = f"expect.{key}.{name}", f"the unknown metric {name}"
-                expected, remedy = f"one of {', '.join(names)}", did_you_mean(name, names)
-                yield Problem(where, found, expected, remedy)
+                yield Problem(where, found, *_existing(name, names))
+
+
+def _existing(name: str, names: Sequence[str]) -> tuple[str, str]:
+    """What is expected in place of an unknown metric, and the metrics that may be meant."""
+    forms = [existing for existing in names if existing.startswith(f"{name}_")]
+    remedy = f"did you mean {' or '.join(forms)}?" if forms else did_you_mean(name, names)
+    shown = names[:_SHOWN]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"one of {', '.join(shown)}{more} (docs/metrics.md)", remedy
 
 
 def victim_of(scenario: Scenario) -> tuple[str, str] | None:

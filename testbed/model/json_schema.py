@@ -1,8 +1,8 @@
-"""JSON Schemas of topology and scenario files, for editors, and of `summary.json`."""
+"""JSON Schemas of topologies and scenarios, for editors, of `summary.json`, of event streams."""
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import SchemaSerializer, core_schema
 
@@ -10,6 +10,7 @@ from testbed.model.fabric.topology import Topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.summary.scopes import SCOPES
+from testbed.model.units import CLOCK
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -75,6 +76,28 @@ def summary_schema() -> dict[str, Any]:
     return _schema(Summary, "What a run came to")
 
 
+def records_schema(reader: TypeAdapter[Any], title: str) -> dict[str, Any]:
+    """The JSON Schema of a line of a file in which each line is one of several records."""
+    schema = reader.json_schema(mode="serialization", schema_generator=_AsWritten)
+    return {"$schema": DIALECT, **schema, "title": title}
+
+
+def _name_clocks(schema: Any) -> str:
+    """Add to the description of each time, at any depth, which clock it is in; returns the last."""
+    clock = ""
+    for part in schema.values() if isinstance(schema, dict) else schema:
+        if isinstance(part, dict | list):
+            clock = _name_clocks(part) or clock
+    if not isinstance(schema, dict):
+        return clock
+    clock = schema.pop(CLOCK, clock if "anyOf" in schema else "")
+    if clock and "description" in schema:
+        schema["description"] += f" ({clock})"
+        return ""
+    return str(clock)
+
+
 def _schema(model: type[BaseModel], title: str) -> dict[str, Any]:
     schema = model.model_json_schema(schema_generator=_AsWritten)
+    _name_clocks(schema)
     return {"$schema": DIALECT, **schema, "title": title}

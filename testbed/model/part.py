@@ -1,6 +1,6 @@
 """The base of all models that are read from files, and of parts that come in several kinds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Self, get_args
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from testbed.model.units import DilatedTime
+from testbed.model.units import EMULATED, Clock
 
 
 class Part(BaseModel):
@@ -21,7 +21,7 @@ class Part(BaseModel):
         changes: dict[str, Any] = {}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value is not None and _has_dilated_time((field.annotation, *field.metadata)):
+            if value is not None and _clock_of((field.annotation, *field.metadata)) is EMULATED:
                 changes[name] = round(value * factor)
             elif isinstance(value, Part):
                 changes[name] = value.stretched(factor)
@@ -30,9 +30,29 @@ class Part(BaseModel):
         return self.model_copy(update=changes)
 
 
-def _has_dilated_time(hints: Iterable[object]) -> bool:
-    """Whether a type is marked as `DilatedTime`, at any depth."""
-    return any(isinstance(hint, DilatedTime) or _has_dilated_time(get_args(hint)) for hint in hints)
+def times_in(part: Part) -> Iterator[tuple[str, int, Clock]]:
+    """Yield each time in a part: its key path from there, its value in ns, its clock."""
+    for name, field in type(part).model_fields.items():
+        value, key = getattr(part, name), field.alias or name
+        clock = _clock_of((field.annotation, *field.metadata))
+        if clock is not None and isinstance(value, int):
+            yield key, value, clock
+        parts = {key: value} if isinstance(value, Part) else {}
+        if isinstance(value, tuple):
+            parts = {f"{key}[{i}]": entry for i, entry in enumerate(value)}
+        for place, inner in parts.items():
+            if isinstance(inner, Part):
+                for below, time_ns, inner_clock in times_in(inner):
+                    yield f"{place}.{below}", time_ns, inner_clock
+
+
+def _clock_of(hints: Iterable[object]) -> Clock | None:
+    """The clock of a type of time; None for all other types."""
+    for hint in hints:
+        clock = hint if isinstance(hint, Clock) else _clock_of(get_args(hint))
+        if clock is not None:
+            return clock
+    return None
 
 
 @dataclass(frozen=True, slots=True)

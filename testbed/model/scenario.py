@@ -10,7 +10,7 @@ from testbed.model.faults.kinds import Fault
 from testbed.model.faults.schedule import ScheduledFault, scheduled_faults
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
-from testbed.model.units import Duration, RunTime, parse_duration
+from testbed.model.units import RealTime, RunTime, parse_duration
 from testbed.model.workload import Workload
 
 MAX_SEED = (1 << 31) - 1
@@ -22,10 +22,10 @@ DRAIN_RTTS = 60
 class Clustermapper(Part):
     """Probes from the hosts over every link, which locate faulty links (MRC paper, section 3)."""
 
-    period: Duration = Field(
+    period: RealTime = Field(
         default=parse_duration("25 us"),
         gt=0,
-        description="time in which every link is probed once, in real time as the fabric's delays",
+        description="time in which every link is probed once",
     )
     denylist: bool = Field(
         default=True, strict=True, description="whether endpoints are told which EVs to avoid"

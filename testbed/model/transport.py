@@ -15,7 +15,7 @@ from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.own_code import OrOwnCode, OwnCode
 from testbed.model.part import ByKind, Part
-from testbed.model.units import Duration, parse_duration
+from testbed.model.units import RealTime, parse_duration
 
 Qps = Annotated[
     int,
@@ -130,9 +130,9 @@ class _HashedPath(Part):
 
     kind: str
     qps: Qps = 1
-    convergence: Annotated[Duration, Field(ge=0)] | None = Field(
+    convergence: Annotated[RealTime, Field(ge=0)] | None = Field(
         default=None,
-        description="real time after which routing moves flows off a dead path; null: never",
+        description="time after which routing moves flows off a dead path; null: never",
     )
 
     def choose_evs(
@@ -155,9 +155,9 @@ class _Kernel(Part):
     ecn: Annotated[
         bool, Field(strict=True, description="whether connections use ECN; dctcp always does")
     ] = False
-    rto_min: Annotated[Duration, Field(gt=0)] | None = Field(
+    rto_min: Annotated[RealTime, Field(gt=0)] | None = Field(
         default=None,
-        description="least retransmission timeout in real time; null: the kernel's 200 ms, which "
+        description="least retransmission timeout; null: the kernel's 200 ms, which "
         "is not multiplied by dilation",
     )
     qps: Qps = 1
@@ -167,9 +167,9 @@ class Roce(_HashedPath):
     """RoCEv2 reliable connections: one path for each QP, go-back-N, DCQCN."""
 
     kind: Literal["roce"] = "roce"
-    ack_timeout: Annotated[Duration, Field(gt=0)] = Field(
+    ack_timeout: Annotated[RealTime, Field(gt=0)] = Field(
         default=parse_duration("262.144 us"),
-        description="real time without an acknowledgement after which everything is sent again",
+        description="time without an acknowledgement after which everything is sent again",
     )
 
 

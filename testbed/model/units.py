@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 
 from testbed.model.errors import RefusedValueError
 
@@ -57,6 +57,8 @@ _SPELLINGS = {
 
 _BDP = "BDP"
 _MAX_BDP = 1000
+_RTT = "RTT"
+_BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 def _parse(value: object, units: Mapping[str, int], example: str) -> int:
@@ -81,7 +83,11 @@ def _remedy(value: object, units: Mapping[str, int]) -> str:
     number, unit = match[1], match[2]
     if not unit:
         return f"add the unit: {number} {', '.join(list(units)[:-1])} or {list(units)[-1]}"
-    spellings = _SPELLINGS.get(unit.lower().removesuffix("s"), (unit,))
+    word = unit.lower().removesuffix("s")
+    if "B" in units and (bits := _BITS.get(word.removesuffix("/"))) is not None:
+        size = Decimal(number) * bits / 8
+        return f"sizes are in bytes: {_exactly(int(size), units)}" if size == int(size) > 0 else ""
+    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit,))
     likely = [name for name in units if name.lower() in {word.lower() for word in spellings}]
     return f"did you mean {number} {likely[0]}?" if likely else ""
 
@@ -94,6 +100,40 @@ def parse_rate(value: object) -> int:
 def parse_duration(value: object) -> int:
     """Parse a time into ns."""
     return _parse(value, _DURATIONS, "4.365 us")
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrip:
+    """A fabric's base RTT, in which times of a scenario may be given.
+
+    Attributes:
+        real_ns: at full speed, in ns.
+        emulated_ns: multiplied by the dilation.
+    """
+
+    real_ns: int
+    emulated_ns: int
+
+
+def parse_real_time(value: object, rtt: RoundTrip | None = None) -> int:
+    """Parse a real time, such as `5 us`, or `0.4 RTT` where the base RTT is given, into ns."""
+    return _parse_time(value, None if rtt is None else rtt.real_ns)
+
+
+def parse_run_time(value: object, rtt: RoundTrip | None = None) -> int:
+    """Parse a time of the run, such as `4 s`, or `30 RTT` where the base RTT is given, into ns."""
+    return _parse_time(value, None if rtt is None else rtt.emulated_ns)
+
+
+def _parse_time(value: object, rtt_ns: int | None) -> int:
+    units = _DURATIONS if rtt_ns is None else {**_DURATIONS, _RTT: rtt_ns}
+    return _parse(value, units, "4.365 us" if rtt_ns is None else "30 RTT")
+
+
+def is_in_rtts(text: str) -> bool:
+    """Whether a time is written in base RTTs."""
+    match = _QUANTITY.fullmatch(text)
+    return match is not None and match[2] == _RTT
 
 
 def parse_size(value: object) -> int:
@@ -240,13 +280,42 @@ _DEPTH_PATTERN = rf"^\s*{_NUMBER}\s*({'|'.join((_BDP, *_SIZES))})\s*$"
 
 
 @dataclass(frozen=True, slots=True)
-class DilatedTime:
-    """Marks a time of the run, which is multiplied by its dilation; other times are real times."""
+class Clock:
+    """Marks a time of a scenario with the clock that it is in.
+
+    Attributes:
+        name: `emulated`, as it passes during the run, or `real`, as at full speed.
+        meaning: the same for people who write a scenario.
+    """
+
+    name: str
+    meaning: str
+
+
+EMULATED = Clock("emulated", "emulated time, or base RTTs: 30 RTT")
+REAL = Clock("real", "real time, which the dilation multiplies, or base RTTs: 0.4 RTT")
+
+
+def _time_on(clock: Clock, parse: Callable[[object, RoundTrip | None], int]) -> object:
+    """The type of a time of a scenario; the context of the validation is the base RTT, if known."""
+
+    def read(value: object, info: ValidationInfo) -> int:
+        return parse(value, info.context if isinstance(info.context, RoundTrip) else None)
+
+    pattern = rf"^\s*{_NUMBER}\s*({'|'.join((*_DURATIONS, _RTT))})\s*$"
+    schema = WithJsonSchema({"type": "string", "pattern": pattern, CLOCK: clock.meaning})
+    write = PlainSerializer(lambda number: _exactly(number, _DURATIONS), return_type=str)
+    return Annotated[int, BeforeValidator(read), write, schema, clock]
+
+
+CLOCK = "clock"
+"""In the JSON Schema of a time: what its clock is, which the generated schema adds to its text."""
 
 
 if TYPE_CHECKING:
     Rate = int
     Duration = int
+    RealTime = int
     RunTime = int
     Size = int
     QueueDepth = Depth
@@ -259,5 +328,6 @@ else:
     ]
     Rate = _quantity(parse_rate, _RATES)
     Duration = _quantity(parse_duration, _DURATIONS)
-    RunTime = Annotated[Duration, DilatedTime()]
+    RealTime = _time_on(REAL, parse_real_time)
+    RunTime = _time_on(EMULATED, parse_run_time)
     Size = _quantity(parse_size, _SIZES)

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 
 from testbed.model.fabric.topology import Topology
 from testbed.model.part import ByKind, Part
-from testbed.model.units import Duration, RunTime, Size, parse_size, show_size
+from testbed.model.units import RealTime, RunTime, Size, parse_size, show_size
 
 MAX_MESSAGE = parse_size("128 MiB")
 """Longest message. RDMA allows 2 GiB, but no such message would complete in a run."""
@@ -211,7 +211,7 @@ class Connection(Part):
 
     src: str = Field(description="the sending host")
     dst: str = Field(description="the receiving host")
-    start: Duration = Field(ge=0, description="start, in real time")
+    start: RealTime = Field(ge=0, description="its start")
     size: int = Field(ge=1, strict=True, description="size in bytes")
 
 

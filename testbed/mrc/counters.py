@@ -6,7 +6,11 @@ from typing import Final
 
 @dataclass(slots=True)
 class Counters:
-    """Counts since the queue pair was set up, in packets unless the name says bytes."""
+    """Counts since the queue pair was set up, in packets unless the name says bytes.
+
+    `unagreed` counts SACKs that advertise a window, which is ignored, and NACKs of trims, where the
+    two ends had not agreed on them.
+    """
 
     data_sent: int = 0
     retransmitted: int = 0
@@ -28,6 +32,7 @@ class Counters:
     nak_of_completed: int = 0
     excess_immediates: int = 0
     no_receive: int = 0
+    unagreed: int = 0
     trimmed_received: int = 0
     trims_unanswered: int = 0
     sacks_sent: int = 0

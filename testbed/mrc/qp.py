@@ -11,7 +11,7 @@ from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.nscc import PENALTY_UNIT
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import CongestionControl, FixedWindow
-from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses
+from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
@@ -39,6 +39,8 @@ from testbed.mrc.wire.packets import (
     TrimmedWrite,
     Write,
 )
+
+_TRIMS = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
 
 
 def _seal(packet: Control, dscp: int, options: WireOptions) -> Datagram:
@@ -190,10 +192,14 @@ class QueuePair:
         if isinstance(packet, Write):
             self._responder.on_write(packet, ecn=arrival.ecn == ECN_CE, now_ns=now_ns)
         elif isinstance(packet, Sack):
+            if packet.mpr and not self.config.dynamic_mpr:
+                self.counters.unagreed += 1
             self._requester.on_sack(packet, now_ns)
         elif isinstance(packet, Ack):
             self._requester.on_ack(packet, now_ns)
         elif isinstance(packet, Nack):
+            if packet.reason in _TRIMS and not self.config.trim_nack:
+                self.counters.unagreed += 1
             self._requester.on_nack(packet, now_ns)
         elif isinstance(packet, ReliabilityProbe):
             self._responder.on_probe(packet, ecn=arrival.ecn == ECN_CE)

@@ -7,6 +7,8 @@ from statistics import median
 
 import numpy as np
 
+from testbed.model.summary.metric import NEVER
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -14,7 +16,7 @@ class Check:
 
     Attributes:
         what: what was measured.
-        values: its value with each seed.
+        values: its value with each seed; NEVER for a time until what did not happen.
         low: the least value with which the check holds.
         high: the largest value with which it holds.
         form: how values are shown, with their unit.
@@ -33,9 +35,13 @@ class Check:
 
     @property
     def measured(self) -> str:
-        """The median with its unit; with several seeds also the least and the greatest value."""
+        """The median with its unit; with several seeds also the least and the greatest value.
+
+        What never happened is "never".
+        """
+        numbers = self.value, min(self.values), max(self.values)
         middle, *ends = (
-            self.form.format(value) for value in (self.value, min(self.values), max(self.values))
+            "never" if value == NEVER else self.form.format(value) for value in numbers
         )
         return middle if len(self.values) == 1 else f"{middle} ({' to '.join(ends)})"
 

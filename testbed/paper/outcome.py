@@ -9,6 +9,7 @@ from testbed.campaign.job import Form
 from testbed.campaign.plan import STATES
 from testbed.model.run_files.layout import MANIFEST
 from testbed.model.summary import State
+from testbed.model.summary.metric import MaybeNever
 from testbed.paper.figure import PaperFigure
 from testbed.results.run_directory import give_to_user
 
@@ -24,7 +25,7 @@ class CheckOutcome(_Model):
 
     what: str
     measured: str
-    values: tuple[float | None, ...]
+    values: tuple[MaybeNever, ...]
     bound: str
     holds: bool
     why_not: str = ""

@@ -1,14 +1,17 @@
-"""The faults of a scenario's timeline in virtual time, and their records."""
+"""The faults of a scenario's timeline and by hand, in virtual time, and their records."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from testbed.model.errors import Problem
 from testbed.model.fabric.names import direction_named
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.impairment import ActiveFaults
+from testbed.model.faults.conflicts import conflict
+from testbed.model.faults.impairment import HEALTHY, ActiveFaults
+from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord, StepRecord
-from testbed.model.faults.schedule import ScheduledFault, Step
+from testbed.model.faults.schedule import ScheduledFault, Step, schedule_fault
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric
 from testbed.sim.host import Host
@@ -33,6 +36,7 @@ class FaultInjection:
         self._faults: dict[int, ScheduledFault] = {}
         self._records: dict[int, FaultRecord] = {}
         self._dropped_before: dict[int, dict[str, int]] = {}
+        self._healed_by_hand: set[int] = set()
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Have every step of a fault happen at its time after `t0_ns`."""
@@ -47,10 +51,49 @@ class FaultInjection:
                 self._records[index] = replace(record, proof=self._proof(self._faults[index]))
         return tuple(record for _, record in sorted(self._records.items()))
 
-    def _step(self, now_ns: int, fault_and_step: tuple[ScheduledFault, Step]) -> None:
+    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
+        """Begin a fault by hand now; or say with what it conflicts.
+
+        Args:
+            fault: the fault.
+            t0_ns: the start of the run.
+        """
+        now_ns = self._engine.now_ns
+        if fault.strikes_hosts:
+            expected = "a fault of links or switches: the simulator has no processes"
+            return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
+        index = max(self._faults, default=-1) + 1
+        scheduled = schedule_fault(self._topology, fault, index, now_ns - t0_ns, f"hand/{index}")
+        due = (other for i, other in self._faults.items() if i not in self._records)
+        problem = conflict(scheduled, self._records.values(), due)
+        if problem is not None:
+            return problem
+        self._faults[index] = scheduled
+        first, *later = scheduled.steps
+        self._step(now_ns, (scheduled, first))
+        for step in later:
+            self._engine.at(t0_ns + step.at, self._step, (scheduled, step))
+        return self._records[index]
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+        record = self._records.get(index)
+        if record is None or record.healed_ns is not None:
+            return None
+        fault = self._faults[index]
+        now_ns = self._engine.now_ns
+        self._step(now_ns, (fault, Step(now_ns, HEALTHY)), heals=True)
+        self._healed_by_hand.add(index)
+        return self._records[index]
+
+    def _step(
+        self, now_ns: int, fault_and_step: tuple[ScheduledFault, Step], *, heals: bool = False
+    ) -> None:
         """Bring a fault's places into their next state."""
         fault, step = fault_and_step
         index = fault.index
+        if index in self._healed_by_hand:
+            return
         record = self._records.get(index)
         if record is None:
             self._dropped_before[index] = self._dropped(fault)
@@ -71,7 +114,7 @@ class FaultInjection:
             self._announce(now_ns, place, up=not state.cut)
         done = StepRecord(now_ns, now_ns, now_ns, step.state.as_record)
         record = replace(record, steps=(*record.steps, done))
-        if step is fault.steps[-1]:
+        if heals or step is fault.steps[-1]:
             record = replace(
                 record,
                 heal_asked_ns=now_ns,

@@ -23,7 +23,7 @@ from testbed.model.units import NS_PER_S
 from testbed.mrc import DscpClasses
 from testbed.mrc.constants import ECN_CE
 from testbed.sim.engine import Engine
-from testbed.sim.packet import TRIMMABLE_WIRE_BYTES, TRIMMED_WIRE_BYTES, Hop, Packet
+from testbed.sim.packet import TRIMMABLE_WIRE_BYTES, Hop, Packet
 from testbed.sim.wire import CORRUPTED, CUT, Wire, random_stream
 
 _TALLIES: Final = (
@@ -148,10 +148,10 @@ class LinkDirection(Hop):
 
     def _trim(self, packet: Packet) -> int:
         """Cut off a packet's payload; returns its new size."""
-        tallies = self._tallies
-        tallies["trimmed"] += 1
-        tallies["trimmed_off_bytes"] += packet.size - TRIMMED_WIRE_BYTES
+        tallies, whole = self._tallies, packet.size
         packet.trim(self._trimmed_dscp)
+        tallies["trimmed"] += 1
+        tallies["trimmed_off_bytes"] += whole - packet.size
         return packet.size
 
     def _draw(self, ahead: float) -> bool:

@@ -6,12 +6,10 @@ from typing import Final
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0
-from testbed.mrc.wire.codec import TRIMMED_BYTES
+from testbed.mrc.wire.trimming import TRIMMED_BYTES, kept_bytes
 from testbed.sim.engine import Event
 
-TRIMMED_WIRE_BYTES: Final = OUTER_BYTES + TRIMMED_BYTES
-
-TRIMMABLE_WIRE_BYTES: Final = TRIMMED_WIRE_BYTES + TRIMMED_BYTES
+TRIMMABLE_WIRE_BYTES: Final = OUTER_BYTES + 2 * TRIMMED_BYTES
 """Only longer packets are trimmed: a reliability probe is as short as what is left of a WRITE.
 Ours; the link model of the emulation does the same."""
 
@@ -76,7 +74,7 @@ class Packet(Event):
 
     def trim(self, dscp: int) -> None:
         """Cut off the payload: the headers travel on in another class, without an ECN mark."""
-        self.size = TRIMMED_WIRE_BYTES
+        self.size = OUTER_BYTES + kept_bytes(self.datagram.header)
         self.dscp = dscp
         self.ecn = 0
         self.trimmed = True
@@ -90,7 +88,7 @@ class Packet(Event):
         """The inner packet as it arrives, trimmed and damaged."""
         data = self.datagram.join()
         if self.trimmed:
-            data = data[:TRIMMED_BYTES]
+            data = data[: kept_bytes(data)]
         if self.flips:
             damaged = bytearray(data)
             for at, mask in self.flips:

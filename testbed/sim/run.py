@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.host.outcome import flow_outcomes, host_counts
 from testbed.host.plan import plan_endpoints
 from testbed.host.recording import Recorders, Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, slot_bytes
+from testbed.host.traffic_progress import TrafficProgress
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
@@ -47,6 +48,8 @@ LINK_SAMPLE_RTTS = 2
 SLICES = 50
 """How many times a run reports its progress."""
 
+_NEVER_NS = 1 << 62
+
 _TIMEOUT_RTTS = 100
 """How long the measurement of the base RTT may take, in propagation RTTs."""
 
@@ -58,6 +61,22 @@ _DELAY = {
 
 def _ignore(_step: str, _share: float) -> None:
     """Ignore progress."""
+
+
+class Observer(Protocol):
+    """Watches a simulation while it goes on, paces it and ends it.
+
+    Attributes:
+        step_ns: virtual time between two calls of `goes_on`.
+    """
+
+    step_ns: int
+
+    def begins(self, simulation: "Simulation", t0_ns: int, base_rtt_ns: int) -> None:
+        """The workload starts at `t0_ns`, which is now or soon."""
+
+    def goes_on(self, now_ns: int) -> bool:
+        """Whether the run goes on; all that has happened until `now_ns` is recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,7 @@ class Simulation:
         engine: the virtual time.
         fabric: the links; faults beyond the scenario's timeline can be scheduled on it.
         hosts: the hosts that take part.
+        faults: the faults, which can be injected and healed by hand too.
     """
 
     def __init__(
@@ -108,18 +128,22 @@ class Simulation:
         self.fabric = Fabric(scenario.topology, self.engine, scenario.seed, timing)
         self.hosts: dict[Node, Host] = {}
         self._files = ExitStack()
+        self._end_ns = _NEVER_NS
+        self._all_recorders: list[Recorders] = []
         by_address: dict[bytes, Host] = {}
         block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))
         for node, plan in plan_endpoints(
             scenario, raw or Path(), serialised=timing is Timing.REAL
         ).items():
             tables = self._files.enter_context(Tables(raw, node.name))
+            self._all_recorders.append(tables)
             host = Host(plan, block, self.engine, self.fabric, by_address, tables)
             self.hosts[node] = by_address[nic_address(scenario.topology, node).packed] = host
         self._recorders = self._files.enter_context(Recorders(raw))
+        self._all_recorders.append(self._recorders)
         self._record_link = self._recorders.open("fabric", records.LINKS).append
         self._flows = flows_of(scenario)
-        self._faults = FaultInjection(scenario.topology, self.engine, self.fabric, self.hosts)
+        self.faults = FaultInjection(scenario.topology, self.engine, self.fabric, self.hosts)
         self._sample_ns = max(scenario.topology.propagation_rtt_ns // SAMPLES_PER_RTT, 1)
         self._link_sample_ns = LINK_SAMPLE_RTTS * scenario.topology.propagation_rtt_ns
 
@@ -131,22 +155,55 @@ class Simulation:
         """Finish the records."""
         self._files.close()
 
-    def run(self, progress: Progress = _ignore) -> Outcome:
-        """Measure the base RTT, run the workload and the timeline, wait for the last WRITEs."""
+    def run(self, progress: Progress = _ignore, observer: Observer | None = None) -> Outcome:
+        """Measure the base RTT, run the workload and the timeline, wait for the last WRITEs.
+
+        With an observer the workload goes on until that ends it.
+        """
         engine = self.engine
         with _no_collection():
             base_rtt_ns = self._measure_base_rtt()
             t0_ns = engine.now_ns + SETTLE_RTTS * base_rtt_ns
-            end_ns = t0_ns + self.scenario.duration
-            self._schedule(t0_ns, end_ns)
-            for step in range(SLICES):
-                progress("simulating", step / SLICES)
-                engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
+            self._schedule(t0_ns)
+            if observer is None:
+                self._end_at(t0_ns + self.scenario.duration)
+                traffic = TrafficProgress("simulating", self.scenario.duration)
+                for step in range(SLICES):
+                    time_ns = self.scenario.duration * step // SLICES
+                    progress(traffic.describe(time_ns, *self._arrived_and_lost()), step / SLICES)
+                    engine.run(t0_ns + self.scenario.duration * (step + 1) // SLICES)
+            else:
+                self._run_observed(observer, t0_ns, base_rtt_ns, progress)
             progress("draining", 1.0)
-            drain_ns = end_ns + self.scenario.drain_ns(base_rtt_ns)
+            drain_ns = self._end_ns + self.scenario.drain_ns(base_rtt_ns)
             while engine.now_ns < drain_ns and not all(h.traffic.idle for h in self.hosts.values()):
                 engine.run(engine.now_ns + base_rtt_ns)
         return self._outcome(t0_ns, base_rtt_ns)
+
+    def _run_observed(
+        self, observer: Observer, t0_ns: int, base_rtt_ns: int, progress: Progress
+    ) -> None:
+        self.flush()
+        observer.begins(self, t0_ns, base_rtt_ns)
+        now_ns = t0_ns
+        while observer.goes_on(now_ns):
+            progress("simulating", min((now_ns - t0_ns) / self.scenario.duration, 1.0))
+            now_ns += observer.step_ns
+            self.engine.run(now_ns)
+            self.flush()
+        self._end_at(now_ns)
+        self.engine.run(now_ns)
+
+    def flush(self) -> None:
+        """Hand all records so far to the kernel, for those who read them meanwhile."""
+        for recorders in self._all_recorders:
+            recorders.flush()
+
+    def _arrived_and_lost(self) -> tuple[int, int]:
+        """Bytes that have arrived at hosts so far, and packets that links have lost."""
+        counts = {direction.name: direction.counts for _, direction in self.fabric}
+        arrived = sum(count.bytes for name, count in counts.items() if ">h" in name)
+        return arrived, sum(count.dropped for count in counts.values())
 
     def _measure_base_rtt(self) -> int:
         """One full packet over an idle fabric, cross-T1 where a flow is, in ns."""
@@ -164,17 +221,22 @@ class Simulation:
             engine.step()
         return engine.now_ns - sent_ns
 
-    def _schedule(self, t0_ns: int, end_ns: int) -> None:
+    def _schedule(self, t0_ns: int) -> None:
         engine = self.engine
         for host in self.hosts.values():
             engine.at(t0_ns, host.begin)
-            engine.at(end_ns, host.end)
         for fault in self.scenario.scheduled_faults:
-            self._faults.schedule(fault, t0_ns)
+            self.faults.schedule(fault, t0_ns)
         self._start_mapper(t0_ns)
         if self._raw is not None:
             engine.at(engine.now_ns, self._sample_qps)
-            engine.at(engine.now_ns, self._sample_links, end_ns)
+            engine.at(engine.now_ns, self._sample_links)
+
+    def _end_at(self, end_ns: int) -> None:
+        """Have all hosts post no more from then on."""
+        self._end_ns = end_ns
+        for host in self.hosts.values():
+            self.engine.at(end_ns, host.end)
 
     def _start_mapper(self, t0_ns: int) -> None:
         scenario, settings = self.scenario, self.scenario.clustermapper
@@ -201,7 +263,7 @@ class Simulation:
             host.traffic.sample(now_ns)
         self.engine.at(now_ns + self._sample_ns, self._sample_qps)
 
-    def _sample_links(self, now_ns: int, end_ns: int) -> None:
+    def _sample_links(self, now_ns: int, _: object) -> None:
         for link, direction in self.fabric:
             counts = direction.counts
             self._record_link(
@@ -215,24 +277,29 @@ class Simulation:
                 counts.trimmed,
                 direction.backlog_bytes(now_ns),
             )
-        if now_ns < end_ns:
-            self.engine.at(min(now_ns + self._link_sample_ns, end_ns), self._sample_links, end_ns)
+        if now_ns < self._end_ns:
+            due_ns = min(now_ns + self._link_sample_ns, self._end_ns)
+            self.engine.at(due_ns, self._sample_links)
 
     def _outcome(self, t0_ns: int, base_rtt_ns: int) -> Outcome:
         counts = {direction.name: direction.counts for _, direction in self.fabric}
         return Outcome(
             t0_ns=t0_ns,
             base_rtt_ns=base_rtt_ns,
-            duration_ns=self.scenario.duration,
-            flows=flow_outcomes(self.scenario, self.reports(), self.scenario.duration),
-            faults=self._faults.records(),
+            duration_ns=self._end_ns - t0_ns,
+            flows=flow_outcomes(self.scenario, self.reports(), self._end_ns - t0_ns),
+            faults=self.faults.records(),
             counts=counts,
             packet_hops=sum(direction.packets for direction in counts.values()),
         )
 
 
 def simulate(
-    scenario: Scenario, directory: Path, progress: Progress = _ignore, timing: Timing = Timing.REAL
+    scenario: Scenario,
+    directory: Path,
+    progress: Progress = _ignore,
+    timing: Timing = Timing.REAL,
+    observer: Observer | None = None,
 ) -> Outcome:
     """Simulate a scenario and leave its records in a run directory, ready to be analysed.
 
@@ -247,7 +314,7 @@ def simulate(
     raw.mkdir()
     simulation = Simulation(scenario, raw, timing)
     try:
-        outcome = simulation.run(progress)
+        outcome = simulation.run(progress, observer)
     finally:
         simulation.close()
     (directory / FAULTS).write_text("".join(fault.to_line() for fault in outcome.faults))

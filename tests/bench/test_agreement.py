@@ -37,7 +37,7 @@ def test_what_neither_recovers_from_agrees_and_what_one_does_does_not() -> None:
     assert neither.recovery_off == 0
     assert "| never | never | 0% |" in table([neither])
     one = _compared(RunFigures(1.0, math.inf, "trusted"), RunFigures(1.0, 3.0, "trusted"))
-    assert one.recovery_off == math.inf
+    assert one.recovery_off == 1.0
 
 
 def test_an_invalid_run_is_told_and_not_judged() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.files.scenarios import load_scenario
+from testbed.model.faults.kinds import Delay
 from testbed.model.workload import Connections
 
 from .conftest import Call
@@ -107,7 +108,7 @@ def test_the_right_file_is_right(call: Call) -> None:
         (
             "kind: blackhole",
             "kind: loss, probability: 20%",
-            ["timeline[0].probability: found 20%", "as a share, such as 0.2 for 20%"],
+            ["timeline[0].probability: found 20%", "write it as a share: 0.2"],
         ),
         (
             "kind: blackhole",
@@ -163,7 +164,7 @@ def test_the_right_file_is_right(call: Call) -> None:
         (
             "  - {kind",
             "\t- {kind",
-            ["bad.yaml:8:1: found invalid YAML", "YAML indents with spaces"],
+            ["bad.yaml:8:1: found a tab, expected spaces", "YAML indents with spaces"],
         ),
         # what is expected
         (
@@ -224,7 +225,7 @@ def test_the_right_file_is_right(call: Call) -> None:
             [
                 (
                     "bad.yaml:8: timeline[0].at: found 4, expected a number with a unit (ns, us, "
-                    "µs, ms, s, min), such as '4.365 us'"
+                    "µs, ms, s, min, RTT), such as '30 RTT'"
                 )
             ],
         ),
@@ -381,9 +382,9 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
         ("text", ["found text, expected a mapping"]),
         (
             "name: [x\n",
-            ["bad.yaml:2:1: found invalid YAML", "expected YAML", "remedy: check indent"],
+            ["bad.yaml:2:1: found no ] for the [ of line 1, expected ] or a comma"],
         ),
-        ("\tname: x\n", ["bad.yaml:1:1: found invalid YAML"]),
+        ("\tname: x\n", ["bad.yaml:1:1: found a tab, expected spaces"]),
         ("name: x\n---\nname: y\n", ["bad.yaml:2:1:", "expected a single document"]),
         ("name: !!python/object:os.system x\n", ["bad.yaml:1:7:", "python/object"]),
         ("a: &a [*a]\n", ["bad.yaml:1:4:", "repeats without end"]),
@@ -399,11 +400,89 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
         ),
         (b"name: \xff\xfe\n", ["found a byte that is not UTF-8 at offset 6, expected a text file"]),
         (b"name: \x01\n", ["found invalid YAML", "special characters are not allowed"]),
-        ("name: 0b_\n", ["bad.yaml:1: name: found 0b_, expected a number that YAML can read"]),
+        (
+            f"name: {'1' * 5000}\n",
+            [f"bad.yaml:1: name: found {'1' * 60}..., expected a number that YAML can read"],
+        ),
+        (
+            "name: x\ntopology:clos-4plane\nduration: 3 s\n",
+            [
+                "bad.yaml:2: found topology:clos-4plane, expected a blank after the colon",
+                "remedy: put a blank after the colon: topology: clos-4plane",
+            ],
+        ),
+        ("name:x\n", ["bad.yaml: found name:x", "put a blank after the colon: name: x"]),
+        ("name: x\nduration\nseed: 3\n", ["bad.yaml:2: found duration, expected a key, a colon"]),
+        (
+            "name: x\nworkload:\n  kind: write_bw\n depth: 3\n",
+            ["bad.yaml:4:2: found depth: 3, which is indented unlike the lines above it"],
+        ),
+        (
+            "name: x\nworkload:\n  kind: write_bw\n    depth: 3\n",
+            [
+                "bad.yaml:4: found depth: 3, expected it in the column of line 3",
+                "remove the blanks",
+            ],
+        ),
+        ("name: x\nworkload: kind: y\n", ["bad.yaml:2: found workload: kind: y, expected one key"]),
+        ('name: "x\nseed: 3\n', ["bad.yaml:1: found a quote that is not closed"]),
+        ("name: @x\n", ["bad.yaml:1:7: found a value that begins with @", "put it in quotes"]),
     ],
 )
 def test_what_is_no_yaml_mapping(call: Call, text: str | bytes, messages: list[str]) -> None:
     _refused(call, text, *messages)
+
+
+def test_an_unindented_block_is_reported_as_such(call: Call) -> None:
+    text = RIGHT.replace("  pairs", "pairs").replace("  message_size", "message_size")
+    called_for = "remedy: indent it: it belongs below workload (line 4)"
+    _refused(call, text, "bad.yaml:5: pairs: found the unknown key pairs", called_for)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "meant"),
+    [
+        ("name: x", "name: x\ntransport: {evs: 010}", "write it without the leading 0: 10"),
+        ("name: x", "name: x\ntransport: {evs: 4:8}", "separate several values by commas: 4, 8"),
+        ("name: x", "name: x\ntransport: {evs: 1_024}", "write 1024"),
+        ("name: x", "name: x\ntransport: {ecn_skip: off}", "write false"),
+        ("name: x", "name: x\ntransport: {backups: 25}", "for 25% write 0.25"),
+        ("kind: blackhole", "kind: loss, probability: 5", "for 5% write 0.05"),
+        ("kind: blackhole", "kind: loss, probability: 2%", "write it as a share: 0.02"),
+        ("1 MiB", "1 Mbit", "sizes are in bytes: 125 KB"),
+        ("clos-4plane", "{base: clos-4plane, port_rate: 1 Gbit}", "did you mean 1 Gbit/s?"),
+        ("h4", "H4", "did you mean h4?"),
+        ("h4", "p0_t0_1", "a switch sends no data: name a host below it"),
+        ("p0_t0_0--p0_t1_1", "t0_0--t1_1", "did you mean p0_t0_0--p0_t1_1?"),
+        ("p0_t0_0--p0_t1_1", "P2_T1_1", "did you mean p2_t1_1?"),
+        ("p0_t0_0--p0_t1_1", "h0--h4", "hosts have links to T0s only, such as h0--p0_t0_0"),
+        ("kind: blackhole", "kind: ev_loss, path: p2_t1_3, probability: 1", "mean p2/t1_3?"),
+        ("name: x", "name: x\nexpect: {run: {lost_bytes: 0}}", "did you mean bytes_lost?"),
+    ],
+)
+def test_the_remedy_has_the_value_that_was_meant(
+    call: Call, right: str, wrong: str, meant: str
+) -> None:
+    _refused(call, RIGHT.replace(right, wrong, 1), meant)
+
+
+def test_values_that_do_not_fit_together_are_reported_beside_values_that_are_wrong(
+    call: Call,
+) -> None:
+    text = RIGHT.replace("1 MiB", "1").replace("h4", "h99").replace("p0_t0_0", "p9_t0_0")
+    text += "  - {kind: loss, target: h0--h4, at: 14 s, for: 1 s, probability: 5}\n"
+    text += "  - {kind: bad, target: p0, at: 14 s}\n"
+    _refused(
+        call,
+        text,
+        "workload.message_size: found 1, ",
+        "workload.pairs[0][1]: found h99, ",
+        "timeline[0].target: found p9_t0_0--p0_t1_1, ",
+        "timeline[1].target: found h0--h4, ",
+        "timeline[1].at: found 14 s, ",
+        "timeline[1].probability: found 5, ",
+        "timeline[2].kind: found bad, ",
+    )
 
 
 def test_all_problems_are_told_at_once(call: Call) -> None:
@@ -445,6 +524,17 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["run", "link-failure", "--sed", "1"], ["--sed"]),
         (["runn", "link-failure"], ["runn"]),
         (["paths", "clos-tiny", "h0", "h7"], ["DST: found h7, expected a host of clos-tiny"]),
+        (["paths", "clos-tiny", "h0", "h0"], ["SRC: found h0, expected two different hosts"]),
+        (
+            ["simulate", "link-failure", "--sweep", "transport.evs=4:8"],
+            ["--sweep: transport.evs: found 4:8", "separate several values by commas: 4, 8"],
+        ),
+        (
+            ["validate", "link-failure", "--set", "transport.evs=010"],
+            ["--set: transport.evs: found 010", "without the leading 0: 10"],
+        ),
+        (["validate", "clos-tiny", "--set", "planes=3"], ["--set: found clos-tiny, a topology"]),
+        (["trace", "clos-tiny", "h0", "h1", "--path", "p0_t1_0"], ["did you mean p0/t1_0?"]),
         (["paths", "clos-tny", "h0", "h1"], ["topology: found clos-tny", "clos-tiny?"]),
         (["report", "."], ["found ., expected the directory of a run"]),
         (["fault", "list", "."], ["found ., expected the directory of a run that is under way"]),
@@ -623,3 +713,43 @@ def test_a_topology_is_found_from_the_scenario_file_wherever_one_is(call: Call) 
 def test_the_degree_that_is_advised_is_not_refused_in_turn(call: Call, degree: str) -> None:
     Path("right.yaml").write_text(RIGHT.replace("kind: blackhole", degree))
     assert call("validate", "right.yaml").status == 0
+
+
+IN_RTTS = RIGHT.replace("10 s", "80 RTT").replace("4 s", "30 RTT").replace("3 s", "25 RTT")
+
+
+@pytest.mark.parametrize("dilation", [1, 10_000, 50_000])
+@pytest.mark.usefixtures("call")
+def test_times_in_base_rtts_keep_their_meaning_at_every_dilation(dilation: int) -> None:
+    delay = "  - {kind: delay, target: p1, at: 40 RTT, for: 9 RTT, extra: 0.5 RTT}\n"
+    flap = "  - {kind: flap, target: p2, at: 40 RTT, count: 3, period: 5 RTT}\n"
+    Path("x.yaml").write_text(IN_RTTS + delay + flap)
+    scenario = load_scenario("x.yaml", settings={"topology.dilation": dilation})
+    rtt_ns = scenario.topology.propagation_rtt_ns
+    assert rtt_ns == 13_080 * dilation
+    assert scenario.duration == 80 * rtt_ns
+    assert [fault.at for fault in scenario.timeline] == [30 * rtt_ns, 40 * rtt_ns, 40 * rtt_ns]
+    assert [fault.heals_at for fault in scenario.timeline] == [
+        55 * rtt_ns,
+        49 * rtt_ns,
+        55 * rtt_ns,
+    ]
+    assert [fault.extra for fault in scenario.timeline if isinstance(fault, Delay)] == [6540]
+
+
+def test_validate_names_the_clock_of_each_time(call: Call) -> None:
+    text = IN_RTTS + "  - {kind: delay, target: p1, at: 40 RTT, for: 9 RTT, extra: 5 us}\n"
+    Path("x.yaml").write_text(text)
+    called = call("validate", "x.yaml")
+    assert called.err == ""
+    assert "timeline[0].at: 30 RTT (3.924 s emulated, 392.4 us real)" in called.out
+    assert "timeline[1].extra: 5 us real (0.382 RTT, 50 ms emulated)" in called.out
+    called = call("validate", "x.yaml", "--set", "timeline[0].at=4 s")
+    assert "timeline[0].at: 4 s emulated (30.6 RTT, 400 us real)" in called.out
+    assert "duration, timeline[0].for, timeline[1].at and 1 more: in base RTTs" in called.err
+    assert "but not timeline[0].at: at another dilation they no longer fit" in called.err
+
+
+def test_a_topology_has_no_times_in_base_rtts(call: Call) -> None:
+    text = RIGHT.replace("clos-4plane", "{base: clos-4plane, delay: {nic: 1 RTT}}")
+    _refused(call, text, "topology.delay.nic: found 1 RTT, expected a number with a unit (ns, ")

@@ -4,21 +4,27 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import typer
 
 from testbed.bench.parts import PARTS
 from testbed.cli import command_line
+from testbed.files.scenarios import load_scenario
+from testbed.model.faults.kinds import Fault
 
 PROJECT = Path(__file__).parents[2]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "results/README.md")
 PAGES = [*(PROJECT / name for name in TOP), *sorted(PROJECT.glob("docs/*.md"))]
+HANDOUTS = sorted(PROJECT.glob("labs/*/*.md"))
 SCENARIOS = {file.stem for file in PROJECT.glob("scenarios/*.yaml")} | {"name-or-file"}
 TARGETS = set(re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.MULTILINE))
 MADE = ("results/", "figures/")  # by a run
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize(
+    "page", PAGES + HANDOUTS, ids=lambda page: str(page.relative_to(PROJECT))
+)
 
 
 def prose(page: Path) -> str:
@@ -100,3 +106,14 @@ def test_every_file_of_the_project_that_is_named_is_there(page: Path) -> None:
         if re.fullmatch(r"([\w.-]+/)+[\w-]+\.(py|yaml|md|sh|c|h|json|png|j2)", words):
             places = (PROJECT / words, PROJECT / "testbed" / words)
             assert words.startswith(MADE) or any(place.exists() for place in places), words
+
+
+def test_the_example_of_every_fault_kind_is_valid(tmp_path: Path) -> None:
+    listing = re.search(
+        r"```yaml\n(timeline:.*?)```", (PROJECT / "docs/faults.md").read_text(), re.DOTALL
+    )
+    assert listing is not None
+    head = "name: x\ntopology: clos-4plane\nduration: 90 RTT\nworkload: {kind: permutation}\n"
+    (tmp_path / "x.yaml").write_text(head + listing[1])
+    kinds = {fault.kind for fault in load_scenario(str(tmp_path / "x.yaml")).timeline}
+    assert kinds == {kind.model_fields["kind"].default for kind in get_args(get_args(Fault)[0])}

@@ -11,7 +11,7 @@ from .conftest import Call
         (("clos-tiny", "--size", "0"), "--size: found 0, expected a whole number from 1"),
         (("clos-tiny", "--src", "h0"), "--dst"),
         (("clos-tiny", "--src", "h0", "--dst", "h7"), "--dst: found h7"),
-        (("clos-tiny", "--src", "h0", "--dst", "h0"), "a host other than --src"),
+        (("clos-tiny", "--src", "h0", "--dst", "h0"), "two different hosts"),
         (("clos-none",), "clos-none"),
     ],
 )

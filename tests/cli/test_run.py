@@ -99,7 +99,7 @@ def _summary(**changes: Any) -> Summary:
     ).model_copy(update=changes)
 
 
-def _records(_: Scenario, directory: Path, progress: Progress) -> None:
+def _records(_: Scenario, directory: Path, progress: Progress, **_options: object) -> None:
     progress("building the fabric", 0.0)
     progress("running", 0.5)
     (directory / "run.json").write_text("{}")

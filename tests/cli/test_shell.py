@@ -17,6 +17,7 @@ import pytest
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.files.topologies import load_topology
 from testbed.sandbox import namespaces
+from tests.pcapng import read_capture
 from tests.sandbox import run_in_sandbox
 
 from .conftest import Call
@@ -140,9 +141,9 @@ def test_commands_may_be_piped_in_and_links_captured(tmp_path: Path) -> None:
     assert "0% dropped (2/2 received)" in called.stdout
     assert "h0 h0-p0:p0_t0_0-d0 h0-p1:p1_t0_0-d0" in called.stdout
     assert "too late" not in called.stdout
-    assert called.stderr == f"{link}: {tmp_path / link}.pcap\n"
-    data = (tmp_path / f"{link}.pcap").read_bytes()
-    assert data[:4] == b"\x4d\x3c\xb2\xa1"  # a pcap with nanoseconds, little-endian
+    assert called.stderr == f"{link}: {tmp_path / link}.pcapng\n"
+    data = (tmp_path / f"{link}.pcapng").read_bytes()
+    assert "realtime_offset_ns = " in read_capture(data).comment
     assert data.count(bytes.fromhex("5f00 0000 2200 1201 3200 f006")) >= 2  # on the way to T1 0
 
 

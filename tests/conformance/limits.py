@@ -25,7 +25,10 @@ OPEN = tuple(
             "how many answered probes bring an EV back",
             "about as many as its losses call for (ours)",
         ),
-        ("the number of bytes after which a SACK is sent", "8 packets or 8 KiB (ours)"),
+        (
+            "the number of bytes after which a SACK is sent",
+            "32 KiB (ours), a packet counting at least 1 KiB",
+        ),
         (
             "how a trimming switch rewrites lengths",
             "IPv6 and UDP lengths are those of what is left",

@@ -172,7 +172,7 @@ MUTATIONS = (
         f"{_MRC}test_demux.py::test_a_response_is_matched_by_its_id_whatever_op_it_shows",
     ),
     Mutation(
-        "a port status update holds for every queue pair with that peer",
+        "a port status update concerns every queue pair with that peer",
         "testbed/mrc/endpoint.py",
         "ports = self._ports.get(peer)\n",
         "ports = None\n",

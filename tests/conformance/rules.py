@@ -239,6 +239,12 @@ _SEMANTICS = _rules(
         f"{_BAD}[a SACK of what was never sent]",
     ),
     (
+        "what a bad peer sends harms its own queue pair at most",
+        "0: ",
+        "so; each such packet is counted by its reason",
+        f"{_MRC}test_bad_peers.py::test_a_lie_is_counted_and_changes_nothing",
+    ),
+    (
         "a NAK of a completed request changes nothing",
         "0: ",
         "counted as `nak_of_completed`",
@@ -279,7 +285,7 @@ _SENDING = _rules(
         f"{_RETRY}test_a_refusal_takes_a_retry_those_of_one_rtt_together",
     ),
     (
-        "25 exponential retries mean for ever",
+        "25 exponential retries mean that it never fails",
         "1: A",
         "so",
         f"{_RETRY}test_the_last_number_of_retries_means_for_ever",
@@ -319,7 +325,7 @@ _PROBES = _rules(
         f"{_PORTS}test_the_update_says_which_port_and_is_sent_once_if_answered",
     ),
     (
-        "a port status update holds for every QP with that peer",
+        "a port status update concerns every QP with that peer",
         "4: G M N Z1",
         "so",
         f"{_DEMUX}test_one_port_status_holds_for_every_queue_pair_with_that_peer",
@@ -382,6 +388,12 @@ _SETUP = _rules(
         "2: GN",
         "so",
         f"{_CAPABILITIES}test_the_window_is_advertised_only_where_both_ends_agree",
+    ),
+    (
+        "a window in a SACK, a NACK of a trim, that were not agreed on",
+        "0: ",
+        "counted as `unagreed`; the window is ignored, the packet is sent again",
+        f"{_MRC}test_bad_peers.py::test_what_was_not_agreed_is_counted",
     ),
     (
         "NACKs of trimmed packets are agreed on",

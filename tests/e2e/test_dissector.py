@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from testbed.model.run_files.layout import PCAP_SUFFIX
 from testbed.mrc.constants import Opcode
+from tests.pcapng import read_capture
 from tests.waiting import WATCHDOG_S
-from tests.wireshark.dissection import NOTES, check, decoded, dissect, needs_tshark, read_pcap
+from tests.wireshark.dissection import NOTES, check, decoded, dissect, needs_tshark
 
 from .conftest import UNDRAWN, CommandLine
 
@@ -38,8 +40,9 @@ def test_every_packet_of_a_run_with_faults(testbed: CommandLine) -> None:
     opcodes: set[int] = set()
     notes: set[str] = set()
     for link in LINKS:
-        file = run / "pcaps" / f"{link}.pcap"
-        frames, shown = list(read_pcap(file)), dissect(file)
+        file = run / "pcaps" / f"{link}{PCAP_SUFFIX}"
+        frames = [frame for _, _, frame in read_capture(file.read_bytes()).frames]
+        shown = dissect(file)
         assert len(frames) == len(shown) > 100
         for frame, values in zip(frames, shown, strict=True):
             if decoded(frame) is not None:

@@ -1,13 +1,13 @@
 """`testbed run --pcap`: what a link carried during a run, packet by packet."""
 
 import json
-import struct
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from testbed.files.topologies import load_topology
+from tests.pcapng import read_capture
 from tests.waiting import WATCHDOG_S
 
 from .conftest import UNDRAWN, CommandLine
@@ -33,7 +33,7 @@ def test_captures_have_every_data_packet_of_the_run(testbed: CommandLine) -> Non
     told = json.loads((run / "run.json").read_text())
     assert told["captures"] == {NIC: {"lost_frames": 0}, FABRIC: {"lost_frames": 0}}
     sent = pl.read_parquet(run / "transmissions.parquet").filter(pl.col("plane") == 1)
-    nic, fabric = (full_packets(run / "pcaps" / f"{link}.pcap") for link in (NIC, FABRIC))
+    nic, fabric = (full_packets(run / "pcaps" / f"{link}.pcapng") for link in (NIC, FABRIC))
     # Packets that measure the base RTT go before the run and are in no record.
     assert 0 <= nic - len(sent) <= 20
     assert 0.3 * nic < fabric < 0.7 * nic  # one T1 of two
@@ -47,9 +47,12 @@ def _times_agree(run: Path) -> None:
     """
     manifest = json.loads((run / "manifest.json").read_text())
     t0_ns = json.loads((run / "run.json").read_text())["t0_ns"]
-    zero_ns = manifest["realtime_offset_ns"] + t0_ns
+    offset_ns = manifest["realtime_offset_ns"]
+    comment = read_capture((run / "pcaps" / f"{NIC}.pcapng").read_bytes()).comment
+    assert f"realtime_offset_ns = {offset_ns}:" in comment
+    zero_ns = offset_ns + t0_ns
     mac = load_topology("clos-tiny").links[NIC].lower.mac
-    times = [ns - zero_ns for ns, frame in full_frames(run / "pcaps" / f"{NIC}.pcap", mac)]
+    times = [ns - zero_ns for ns, frame in full_frames(run / "pcaps" / f"{NIC}.pcapng", mac)]
     left = [ns / 1e9 for ns in times if ns > 0]
     on_link = (pl.col("plane") == 1) & (pl.col("flow") == 0) & (pl.col("t") > 0)
     sent, placed = (
@@ -63,21 +66,14 @@ def _times_agree(run: Path) -> None:
 
 def full_frames(file: Path, mac: str) -> list[tuple[int, bytes]]:
     """The (time in ns, frame) of every full data packet that a port sent."""
-    data, at, found = file.read_bytes(), 24, []
-    while at < len(data):
-        seconds, ns, size, _ = struct.unpack_from("=IIII", data, at)
-        frame = data[at + 16 : at + 16 + size]
-        if size > 4000 and frame[6:12].hex(":") == mac:
-            found.append((seconds * 10**9 + ns, frame))
-        at += 16 + size
-    return found
+    frames = read_capture(file.read_bytes()).frames
+    return [
+        (time_ns, frame)
+        for _, time_ns, frame in frames
+        if len(frame) > 4000 and frame[6:12].hex(":") == mac
+    ]
 
 
 def full_packets(file: Path) -> int:
     """How many frames of the file are large enough to carry data."""
-    data, at, found = file.read_bytes(), 24, 0
-    while at < len(data):
-        (size,) = struct.unpack_from("=I", data, at + 12)
-        found += size > 4000
-        at += 16 + size
-    return found
+    return sum(len(frame) > 4000 for _, _, frame in read_capture(file.read_bytes()).frames)

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from ipaddress import IPv6Address
 from pathlib import Path as FilePath
 from random import Random
@@ -20,12 +21,14 @@ from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
+from testbed.mrc.wire.packets import Write
 from testbed.sandbox.channel import Channel
 from testbed.workloads.messages import REGION_VA, rkey_of
 from tests.fabric.packets import in_node, raw_socket
-from tests.mrc.bad_input import DSCP, Bad, bad_packets, good_write
+from tests.mrc.bad_input import DSCP, FAILED_OPERATIONS, Bad, bad_packets, good_write
 from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
+from tests.waiting import wait_until
 
 TOPOLOGY = Topology(
     name="tiny", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2, dilation=1000
@@ -52,6 +55,22 @@ def on_the_wire(inner: bytes, dscp: int) -> tuple[bytes, str]:
     return outer + inner, str(IPv6Address(outer[24:40]))
 
 
+def in_sequence(good: Write, region_end: int, strangers: Sequence[bytes]) -> list[Bad]:
+    """Bad packets of each kind; those that count as received have PSNs of their own."""
+    bad: list[Bad] = []
+    psn = good.psn
+    for stranger in strangers:
+
+        def kinds(psn: int, stranger: bytes = stranger) -> list[Bad]:
+            write = good._replace(psn=psn)
+            return [*bad_packets(write, region_end=region_end, mtu=PAYLOAD_MTU, stranger=stranger)]
+
+        for kind in range(len(kinds(psn))):
+            bad.append(kinds(psn)[kind])
+            psn += bad[-1].reason in FAILED_OPERATIONS
+    return bad
+
+
 def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
     """Have the receiver's endpoint run while all this arrives; what it reports, and its memory."""
     plan = next(
@@ -75,16 +94,14 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
         )
         end = REGION_VA + len(memory)
         stranger = nic_address(TOPOLOGY, STRANGER).packed
-        bad = list(bad_packets(good, region_end=end, mtu=PAYLOAD_MTU, stranger=stranger))
-        bad += bad_packets(good, region_end=end, mtu=PAYLOAD_MTU, stranger=NO_NIC)
+        bad = in_sequence(good, end, (stranger, NO_NIC))
+        good = good._replace(psn=sum(one.reason in FAILED_OPERATIONS for one in bad))
         thread = threading.Thread(target=endpoint.run)
         thread.start()
         with raw_socket(SENDER, socket.IPPROTO_RAW) as sender:
             expected = send(sender, bad)
-            deadline = time.monotonic() + 5
-            while sum(endpoint._traffic._demux.refused().values()) < expected.total():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            refused = endpoint._traffic._demux.refused
+            wait_until(lambda: sum(refused().values()) >= expected.total(), "all refused")
             untouched = bytes(memory)
             for _ in range(2):
                 data, to = on_the_wire(write_bytes(good), DSCP.trimmable)

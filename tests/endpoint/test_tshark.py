@@ -10,7 +10,7 @@ import pytest
 
 from testbed.endpoint.clock import now_ns
 from testbed.endpoint.device import Device
-from testbed.fabric.capture import LinkCapture
+from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
@@ -18,6 +18,8 @@ from testbed.mrc.constants import EndpointOp, Opcode
 from testbed.mrc.wire.codec import encode
 from testbed.mrc.wire.packets import Ack, EndpointRequest, ReliabilityProbe
 from tests.fabric.packets import in_node
+from tests.mrc.bad_input import good_write
+from tests.mrc.test_wire import write_bytes
 from tests.sandbox import run_in_sandbox
 
 TOPOLOGY = Topology(
@@ -54,7 +56,7 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         for host in (A, B):
             with in_node(host):
                 devices.append(watched(Device(TOPOLOGY, host), sent))
-        captures = [LinkCapture(link, directory / f"{link.name}.pcap") for link in LINKS]
+        captures = LinkCaptures({link: directory / f"{link.name}.pcapng" for link in LINKS}, 0)
         a, b = devices
         cqs = [device.context.create_cq() for device in devices]
         one, other = (d.context.create_qp(cq) for d, cq in zip(devices, cqs, strict=True))
@@ -76,6 +78,10 @@ def converse(directory: FilePath) -> tuple[Told, int]:
         ):
             header, trailer = encode(packet, DscpClasses().control)
             a._nic.send(Datagram(0, DscpClasses().control, header, b"", trailer), ends[1], now_ns())
+        far = (one.local.psn + 100_000) & 0xFFFFFF
+        beyond = good_write(*ends[:2], qpn=other.qp_num, psn=far, va=0, rkey=0)
+        above = Datagram(0, DscpClasses().trimmable, write_bytes(beyond), b"", b"")
+        a._nic.send(above, ends[1], now_ns())  # above the window: a NACK
         entries = 0
         end = time.monotonic() + 20
         while entries < 4 + 2 or time.monotonic() < end - 19:
@@ -85,9 +91,9 @@ def converse(directory: FilePath) -> tuple[Told, int]:
             assert time.monotonic() < end
             if entries == 6:
                 entries += 1
-                one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NACK
+                one.post_write(4, body, region.va, region.rkey ^ 1)  # refused: a NAK
             time.sleep(0.001)
-        return sent, sum(capture.stop() for capture in captures)
+        return sent, sum(captures.stop().values())
 
 
 @pytest.mark.root
@@ -100,7 +106,7 @@ def test_tshark_reads_every_packet_as_it_was_sent(tmp_path: FilePath) -> None:
     for link in LINKS:
         fields = [word for field in FIELDS for word in ("-e", field)]
         shown = subprocess.run(
-            ["tshark", "-r", tmp_path / f"{link.name}.pcap", "-T", "fields", *fields],
+            ["tshark", "-r", tmp_path / f"{link.name}.pcapng", "-T", "fields", *fields],
             capture_output=True,
             text=True,
             check=True,

@@ -36,15 +36,19 @@ class Stream:
         self._carriers = Carriers(topology, src)
         self._src, self._dst = nic_address(topology, src).packed, nic_address(topology, dst).packed
 
-    def packet(self, psn: int, dscp: int, size: int, ev: int = 0) -> tuple[bytes, tuple[str, int]]:
+    def packet(
+        self, psn: int, dscp: int, size: int, ev: int = 0, *, timed: bool = True
+    ) -> tuple[bytes, tuple[str, int]]:
         """The outer packet with so many bytes of payload, and where to send it."""
         payload = psn.to_bytes(4, "big") * (size // 4)
-        inner = b"".join(self.inner(psn, dscp, payload, ev))
+        inner = b"".join(self.inner(psn, dscp, payload, ev, timed=timed))
         carrier = self._carriers.to(self._dst, ev, dscp)
         return carrier.outer_header(len(inner)) + inner, carrier.address
 
-    def inner(self, psn: int, dscp: int, payload: bytes, ev: int = 0) -> tuple[bytes, ...]:
-        """The inner packet in three parts."""
+    def inner(
+        self, psn: int, dscp: int, payload: bytes, ev: int = 0, *, timed: bool = True
+    ) -> tuple[bytes, ...]:
+        """The inner packet in three parts, with TSETH or without it."""
         header, trailer = encode_write(
             self._src,
             self._dst,
@@ -56,7 +60,7 @@ class Stream:
             False,
             0,
             7,
-            0,
+            0 if timed else None,
             0,
             0,
             1 << 20,

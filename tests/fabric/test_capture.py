@@ -2,63 +2,59 @@
 
 import signal
 import socket
-import struct
 from ipaddress import IPv6Address
 from pathlib import Path as FilePath
 
 import pytest
 
-from testbed.fabric.capture import LinkCapture, PortCapture
+from testbed.fabric.capture import LinkCaptures, PortCapture
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.addressing import Path, address, carrier_usids
 from testbed.model.fabric.topology import ETHERNET_HEADER, Topology
+from tests.pcapng import read_capture
 from tests.sandbox import run_in_sandbox
 
 from .packets import HEADER, arrives, encapsulated, raw_socket
 
 pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
-
-def records(data: bytes) -> list[tuple[int, bytes]]:
-    """The (time in ns, frame) of every record of a pcap file."""
-    magic, major, minor, _, _, snaplen, kind = struct.unpack_from("=IHHiIII", data)
-    assert (magic, major, minor, kind) == (0xA1B23C4D, 2, 4, 1)
-    found, at = [], 24
-    while at < len(data):
-        seconds, ns, kept, size = struct.unpack_from("=IIII", data, at)
-        assert kept == size <= snaplen
-        assert ns < 10**9
-        found.append((seconds * 10**9 + ns, data[at + 16 : at + 16 + size]))
-        at += 16 + size
-    return found
+OFFSET_NS = 1_764_000_000_123_456_789
 
 
 def test_a_link_s_file_has_both_directions_in_order(tiny: Topology, tmp_path: FilePath) -> None:
-    """With the address that the sending end put on it, each frame once, from the first on."""
+    """With the address that the sending end put on it, each frame once, from the first on.
+
+    The file tells the offset of its clock.
+    """
     a, b = tiny.hosts
     path = Path(0, 1)
     link = tiny.fabric_link(0, 0, 1)
-    file = tmp_path / "link.pcap"
+    idle = tiny.nic_link(b, 1)
+    files = {link: tmp_path / "link.pcapng", idle: tmp_path / "idle.pcapng"}
 
-    def act() -> int:
+    def act() -> dict[str, int]:
         with Fabric(tiny) as fabric:
             fabric.verify()
-            capture = LinkCapture(link, file)
-            other = LinkCapture(tiny.nic_link(b, 1), tmp_path / "other.pcap")
+            captures = LinkCaptures(files, OFFSET_NS)
             for _ in range(10):
                 assert arrives(tiny, a, b, path)
                 assert arrives(tiny, b, a, path)
                 assert arrives(tiny, a, b, Path(0, 0))
-            return capture.stop() + other.stop()
+            return captures.stop()
 
-    assert run_in_sandbox(act) == 0
-    assert records((tmp_path / "other.pcap").read_bytes()) == []
-    found = records(file.read_bytes())
-    assert [time for time, _ in found] == sorted(time for time, _ in found)
+    assert run_in_sandbox(act) == {link.name: 0, idle.name: 0}
+    capture, silent = (read_capture(file.read_bytes()) for file in files.values())
+    assert silent.frames == ()
+    assert f"realtime_offset_ns = {OFFSET_NS}:" in capture.comment
+    assert capture.interfaces == (link.lower.name, link.upper.name)
+    assert [name for name, _, _ in capture.frames] == [*capture.interfaces] * 10
+    times = [time_ns for _, time_ns, _ in capture.frames]
+    assert times == sorted(times)
+    found = [frame for _, _, frame in capture.frames]
     up, down = carrier_usids(tiny, a, b, path)[1:], carrier_usids(tiny, b, a, path)[2:]
-    there = [HEADER.unpack_from(frame, ETHERNET_HEADER)[5] for _, frame in found]
+    there = [HEADER.unpack_from(frame, ETHERNET_HEADER)[5] for frame in found]
     assert list(map(IPv6Address, there)) == [address(*up), address(*down)] * 10
-    macs = [(frame[:6].hex(":"), frame[6:12].hex(":")) for _, frame in found[:2]]
+    macs = [(frame[:6].hex(":"), frame[6:12].hex(":")) for frame in found[:2]]
     assert macs == [(link.upper.mac, link.lower.mac), (link.lower.mac, link.upper.mac)]
 
 
@@ -99,12 +95,12 @@ def test_a_capture_that_died_is_an_error_and_ctrl_c_does_not_kill_it(
 
         with Fabric(tiny):
             link = tiny.nic_link(tiny.hosts[0], 0)
-            capture = LinkCapture(link, tmp_path / "one.pcap")
-            os.kill(capture._process.pid, signal.SIGINT)
-            assert capture.stop() == 0
-            capture = LinkCapture(link, tmp_path / "two.pcap")
-            os.kill(capture._process.pid, signal.SIGKILL)
+            captures = LinkCaptures({link: tmp_path / "one.pcapng"}, OFFSET_NS)
+            os.kill(captures._process.pid, signal.SIGINT)
+            assert captures.stop() == {link.name: 0}
+            captures = LinkCaptures({link: tmp_path / "two.pcapng"}, OFFSET_NS)
+            os.kill(captures._process.pid, signal.SIGKILL)
             with pytest.raises(RunFailedError, match="ended early"):
-                capture.stop()
+                captures.stop()
 
     run_in_sandbox(act)

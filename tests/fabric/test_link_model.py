@@ -24,8 +24,10 @@ from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.wire.codec import TRIMMED_BYTES, decode
+from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.headers import TSETH
 from testbed.mrc.wire.packets import TrimmedWrite, Write
+from testbed.mrc.wire.trimming import TRIMMED_BYTES
 from tests.sandbox import run_in_sandbox
 from tests.waiting import WATCHDOG_S, wait_until
 
@@ -200,7 +202,8 @@ def test_priority_classes_overtake(dscp: int) -> None:
 
 @pytest.mark.root
 @pytest.mark.parametrize("last_hop", [True, False])
-def test_trimmed_packets_are_well_formed(last_hop: bool) -> None:
+@pytest.mark.parametrize("timed", [True, False])
+def test_trimmed_packets_are_well_formed(last_hop: bool, timed: bool) -> None:
     """Lengths and class of both headers; decodable, with the PSN; no mark on the last hop."""
     topology = dumbbell()
     near_and_far = (topology.hosts[0], topology.hosts[2])
@@ -208,13 +211,15 @@ def test_trimmed_packets_are_well_formed(last_hop: bool) -> None:
     sink = topology.hosts[3]
     direction = "p0_t0_1>h3" if last_hop else UPLINK
     count = 120
+    kept = TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size
 
     def act() -> None:
         with Fabric(topology) as fabric, Receiver(sink) as receiver:
             for number, source in enumerate(sources):
                 stream = Stream(topology, source, sink)
                 psns = range(number * count, (number + 1) * count)
-                send(source, [stream.packet(psn, DSCP.trimmable, 4096) for psn in psns])
+                packets = [stream.packet(psn, DSCP.trimmable, 4096, timed=timed) for psn in psns]
+                send(source, packets)
             trimmed, whole = {}, {}
             for arrival in receiver.arrivals():
                 dscp = arrival.traffic_class >> 2
@@ -224,7 +229,7 @@ def test_trimmed_packets_are_well_formed(last_hop: bool) -> None:
                 assert dscp == (DSCP.trimmed_lasthop if last_hop else DSCP.trimmed)
                 word, length = struct.unpack_from("!IH", arrival.packet)
                 assert word >> 20 & 0xFF == arrival.traffic_class
-                assert length == len(arrival.packet) - 40 == TRIMMED_BYTES - 40
+                assert length == len(arrival.packet) - 40 == kept - 40
                 assert struct.unpack_from("!HH", arrival.packet, 44) == (length, 0)
                 hint = decode(arrival.packet, trimmed=True)
                 assert isinstance(hint, TrimmedWrite)

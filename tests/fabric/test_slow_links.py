@@ -34,13 +34,14 @@ def test_a_slow_link_delays_the_paths_over_it(
     model = Model()
     monkeypatch.setattr(LinkModel, "open", lambda _: model)
     src, to = TOPOLOGY.host(0), TOPOLOGY.host(dst)
-    addresses = [nic_address(TOPOLOGY, host).packed for host in (src, to)]
+    source, destination = (nic_address(TOPOLOGY, host).packed for host in (src, to))
     slow_links = SlowLinks(TOPOLOGY, to)
     for slow in paths(TOPOLOGY, src, to):
         model.records["delay_ns"] = 0
         climb = directions_of_path(TOPOLOGY, src, to, slow)[1]
         model.records["delay_ns"][model.index(climb)] = EXTRA_NS
         for path in paths(TOPOLOGY, src, to):
-            probe = ReliabilityProbe(*addresses, ev_for_path(path, entropy), 17, 0, 0, 0)
+            ev = ev_for_path(path, entropy)
+            probe = ReliabilityProbe(source, destination, ev, 17, 0, 0, 0)
             extra_ns = slow_links.extra_ns(b"".join(encode(probe, 0)))
             assert extra_ns == (EXTRA_NS if path == slow else 0)

@@ -33,6 +33,8 @@ VERSION_AT = IPV6_BYTES + UDP.size + 1
 FLAGS_AT = IPV6_BYTES + UDP.size + 8
 TS = BTH.mask("ts") >> 24
 PAYLOAD = b"must not be placed"
+FAILED_OPERATIONS = {"unknown_rkey", "out_of_bounds", "invalid_request"}
+"""Such a packet counts as received, but its operation fails."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from testbed.mrc import (
     QueuePair,
 )
 from testbed.mrc.capabilities import Capabilities
+from testbed.mrc.wire.trimming import kept_bytes
 from tests.virtual_time import VirtualTime, flipped
 
 MS = 1_000_000
@@ -205,7 +206,7 @@ class Network(VirtualTime[Flying]):
         dscp = datagram.dscp
         if trimmed:
             dscp = self.dscp.trimmed_lasthop if path.trim_last_hop else self.dscp.trimmed
-            data = data[:68]
+            data = data[: kept_bytes(data)]
         elif rng.random() < path.corrupt:
             data = flipped(data, rng)
         ecn = 3 if rng.random() < path.mark else 2

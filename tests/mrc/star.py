@@ -21,7 +21,7 @@ from testbed.mrc import (
     QpConfig,
     QueuePair,
 )
-from testbed.mrc.wire.codec import TRIMMED_BYTES
+from testbed.mrc.wire.trimming import kept_bytes
 from tests.virtual_time import VirtualTime
 
 from .harness import MS, OUTER_BYTES, RKEY, VA, S
@@ -54,7 +54,10 @@ Flying = tuple[int, Datagram, bool]
 
 
 class Star(VirtualTime[Flying]):
-    """`flows` are (source, destination) hosts; `congestion` makes the window of each."""
+    """`flows` are (source, destination) hosts; `congestion` makes the window of each.
+
+    Further options are those of `QpConfig`.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class Star(VirtualTime[Flying]):
         port_bps: float = 10e6,
         base_rtt_ns: int = 130 * MS,
         trim_bdp: float = 1.5,
+        **options: object,
     ) -> None:
         super().__init__()
         self.port_bps = port_bps
@@ -98,6 +102,7 @@ class Star(VirtualTime[Flying]):
                     cwnd=MTU,
                     mtu=MTU,
                     seed=index * 2 + side,
+                    **options,  # type: ignore[arg-type]
                 )
                 pair.append(QueuePair(config, memory, congestion()))
                 self._qps[config.qpn] = (local, peer, pair[-1])
@@ -171,7 +176,8 @@ class Star(VirtualTime[Flying]):
                 self.under_way(leave_ns, (host, datagram, True))
                 return
             self.trimmed += 1
-            header = datagram.join()[:TRIMMED_BYTES]
+            header = datagram.join()
+            header = header[: kept_bytes(header)]
             datagram = Datagram(datagram.ev, self.dscp.trimmed_lasthop, header, b"", b"")
         size = len(datagram.header) + len(datagram.trailer)
         waiting_ns = max(0, self._priority.get(port, 0) - now_ns)

@@ -20,7 +20,7 @@ from testbed.mrc.constants import EndpointOp
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.wire.packets import Ack, EndpointRequest, EndpointResponse
 
-from .bad_input import Bad, bad_packets, control_bytes, good_write
+from .bad_input import FAILED_OPERATIONS, Bad, bad_packets, control_bytes, good_write
 from .harness import ADDRESSES, RKEY, VA, Network, PathModel, S, make_profile
 from .test_wire import write_bytes
 
@@ -29,10 +29,6 @@ GUARD = 64
 MTU = 256
 STRANGER = b"\xfd" + bytes(15)
 ARRIVAL = Arrival(0, DscpClasses().trimmable, 1)
-
-
-FAILED_OPERATIONS = {"unknown_rkey", "out_of_bounds", "invalid_request"}
-"""Such a packet counts as received, but its operation fails."""
 
 
 class Target:

@@ -28,10 +28,10 @@ from testbed.mrc import (
     respond,
 )
 from testbed.mrc.constants import OTHER_UDP_PORT, NackReason, NakCode
-from testbed.mrc.wire.codec import TRIMMED_BYTES, WRITE_HEADER_BYTES, icrc
-from testbed.mrc.wire.headers import TSETH
+from testbed.mrc.wire.codec import WRITE_HEADER_BYTES, icrc
 from testbed.mrc.wire.options import WireOptions
 from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Write
+from testbed.mrc.wire.trimming import TRIMMED_BYTES, kept_bytes
 
 from .bad_input import control_bytes
 from .harness import MS, RKEY, VA, Network, PathModel, make_profile
@@ -61,9 +61,7 @@ def real_packets(**options: object) -> tuple[list[bytes], list[bytes]]:
         data = sent.datagram.join()
         packets[1 - sent.side].append(data)
         if sent.datagram.is_data:
-            timed = network.qps[0].config.timestamps
-            kept = TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size
-            packets[1 - sent.side].append(data[:kept])
+            packets[1 - sent.side].append(data[: kept_bytes(data)])
         elif isinstance(packet := decode(data), EndpointRequest):
             packets[sent.side].append(respond(packet, DSCP).join())
     return packets

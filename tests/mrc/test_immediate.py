@@ -126,3 +126,14 @@ def test_immediates_come_once_and_in_order(
     ]
     delivered = [event for event in network.events[1] if isinstance(event, MessageDelivered)]
     assert len(delivered) == len(messages)
+
+
+def test_rqmsn_counts_writes_with_immediate_and_stands_on_each_of_their_packets() -> None:
+    network = Network(make_profile(), mtu=MTU)
+    for wr_id, immediate in enumerate([None, 5, None, None, 6, 7]):
+        post(network, 2 * MTU, immediate, wr_id)
+    network.run(5 * S, lambda: len(network.completions[0]) == 6)
+    writes = [decode(sent.datagram.join()) for sent in network.data_sent()]
+    numbers = [(write.msn, write.rqmsn) for write in writes if isinstance(write, Write)]
+    messages = [(0, 0), (1, 0), (2, 0), (3, 0), (4, 1), (5, 2)]
+    assert numbers == [pair for pair in messages for _ in range(2)]

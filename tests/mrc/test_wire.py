@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
 from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode, Opcode
 from testbed.mrc.wire.codec import (
-    TRIMMED_BYTES,
     WRITE_HEADER_BYTES,
     encode,
     encode_write,
@@ -29,6 +28,7 @@ from testbed.mrc.wire.packets import (
     TrimmedWrite,
     Write,
 )
+from testbed.mrc.wire.trimming import TRIMMED_BYTES
 
 u7 = st.integers(0, (1 << 7) - 1)
 u8 = st.integers(0, (1 << 8) - 1)

@@ -16,7 +16,8 @@ from testbed.model.summary import Expectation, Summary
 from testbed.model.units import show_rate, show_size
 from testbed.results.analyse import analyse
 from testbed.results.report.html import number
-from testbed.results.report.run_report import facts, render, show_moment
+from testbed.results.report.proof import proof_lines
+from testbed.results.report.run_report import render, show_moment
 from testbed.results.run_data import load_run
 from testbed.results.run_directory import RunDirectory
 
@@ -88,7 +89,7 @@ def test_the_report_tells_the_run(analysed: tuple[Path, Summary]) -> None:
         "18.3 us",
         "h0 → h4",
         "priority drop installed, barrier reply",
-        "probes answered",
+        "its probes were answered",
         "intact",
     ):
         assert words in text, words
@@ -254,10 +255,12 @@ def test_a_damaged_run_is_named(tmp_path: Path, name: str, content: str | None, 
 def test_proof_as_people_read_it() -> None:
     proof = {"injected": {"barrier_ns": 7_500_000_000, "carrier": [True, False]}, "dropped": 56}
     moment = partial(show_moment, base_rtt_s=13e-6)
-    assert facts(proof, 5_000_000_000, moment) == [
-        "injected barrier: at 2.5000000 s",
-        "injected carrier: yes, no",
-        "dropped: 56",
+    proof |= {"until_end": {"lost": [31, 2560], "read_back": {"loss_ppm": [50_000]}}}
+    assert proof_lines(proof | {"h0>p0_t0_0": 3}, 5_000_000_000, moment) == [
+        "when it took effect: barrier at 2.5000000 s; carrier on and off at the two ends",
+        "56 packets dropped",
+        "until it healed: 31 and 2\u2009560 packets dropped; read back loss ppm: 50\u2009000",
+        "h0>p0_t0_0: 3 packets dropped or corrupted",
     ]
 
 

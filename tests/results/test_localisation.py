@@ -7,6 +7,7 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.model.summary import Localisation
+from testbed.model.summary.metric import NEVER
 from testbed.results.analyse import analyse
 from testbed.sim import simulate
 
@@ -59,9 +60,24 @@ def test_faults_are_named_and_nobody_else(tmp_path: Path) -> None:
     assert localisation.exact == 1.0
     link, grey, switch = localisation.faults
     assert switch.named == "p1_t1_2"
-    assert max(link.after_s or 9, switch.after_s or 9) < 1.5
+    assert max(link.after_s, switch.after_s) < 1.5
     assert [link.loss, switch.loss] == pytest.approx([1, 1], abs=1e-6)
     assert grey.loss == pytest.approx(0.2, abs=0.08), "some seventy probes cross it"
+
+
+def test_a_fault_that_was_not_named_was_named_never(tmp_path: Path) -> None:
+    """Not "not measured": the other fault was named, and this one loses too little for that."""
+    localisation = localised(
+        tmp_path,
+        "{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 1 s, for: 2 s}",
+        "{kind: loss, target: p1_t0_0--p1_t1_1, probability: 0.001, at: 4 s, for: 200 ms}",
+    )
+    assert [fault.after_s == NEVER for fault in localisation.faults] == [False, True]
+    assert (localisation.recall, localisation.naming_rounds) == (0.5, NEVER)
+    written = json.loads((tmp_path / "run" / "summary.json").read_text())["localisation"]
+    keys = ("naming_s", "naming_rtt", "naming_rounds")
+    assert [written[key] for key in keys] == ["never"] * 3
+    assert written["faults"][1]["after_s"] == "never"
 
 
 def test_the_direction_is_named(tmp_path: Path) -> None:
@@ -87,6 +103,7 @@ def test_without_faults_there_is_nothing_to_name(tmp_path: Path) -> None:
         None,
     )
     assert localisation.probes_lost == 0
+    assert localisation.naming is None
 
 
 def test_endpoints_avoid_what_is_accused(tmp_path: Path) -> None:

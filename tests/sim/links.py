@@ -7,6 +7,9 @@ from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
+from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.codec import encode_write
+from testbed.mrc.wire.trimming import TRIMMED_BYTES
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
 from testbed.sim.packet import Packet
@@ -15,7 +18,18 @@ DSCP = DscpClasses()
 BYTE_A_NS = 8_000_000_000
 """A rate of one byte in a ns."""
 
-HEADER = 84
+TRIMMED_WIRE_BYTES = OUTER_BYTES + TRIMMED_BYTES
+"""What is left on the wire of a trimmed WRITE with TSETH; without it there are 4 bytes less."""
+
+
+def write_header(dscp: int, *, timed: bool = True) -> bytes:
+    """The header of a WRITE, with TSETH or without it."""
+    host, timestamp = bytes(16), 0 if timed else None
+    opcode = Opcode.WRITE_MIDDLE
+    header, _ = encode_write(
+        host, host, 0, 17, 0, opcode, False, False, 0, 0, timestamp, 0, 0, 1 << 20, b"", dscp
+    )
+    return header
 
 
 def offer_over(
@@ -24,9 +38,12 @@ def offer_over(
     dscp: int,
     deliver: Callable[[int, Packet], None],
     size: int = 1000,
+    *,
+    timed: bool = True,
 ) -> None:
-    """Offer a packet of that size to the first direction of a route now."""
-    datagram = Datagram(0, dscp, bytes(HEADER), bytes(size - OUTER_BYTES - HEADER), b"")
+    """Offer a WRITE of that size to the first direction of a route now."""
+    header = write_header(dscp, timed=timed)
+    datagram = Datagram(0, dscp, header, bytes(size - OUTER_BYTES - len(header)), b"")
     route[0].offer(engine.now_ns, Packet(datagram, route, deliver))
 
 
@@ -51,8 +68,8 @@ class OneLink:
         self.arrived: list[Arrived] = []
         self.offered = 0
 
-    def offer(self, size: int = 1000, dscp: int = DSCP.trimmable) -> None:
-        """Offer a packet of that size on the wire now."""
+    def offer(self, size: int = 1000, dscp: int = DSCP.trimmable, *, timed: bool = True) -> None:
+        """Offer a packet of that size on the wire now, with TSETH or without it."""
         number, self.offered = self.offered, self.offered + 1
         offer_over(
             self.engine,
@@ -62,6 +79,7 @@ class OneLink:
                 Arrived(number, now_ns, p.size, p.dscp, p.ecn, len(p.flips))
             ),
             size,
+            timed=timed,
         )
 
     def offer_all(self, sizes: Sequence[int], dscp: int = DSCP.trimmable) -> None:

@@ -29,6 +29,7 @@ def writes(
     *,
     duration: str,
     both_ways: bool = False,
+    message_size: str = "256 KiB",
     transport: object = None,
     seed: int = 1,
 ) -> Scenario:
@@ -42,7 +43,7 @@ def writes(
             "workload": {
                 "kind": "write_bw",
                 "pairs": list(pairs),
-                "message_size": "256 KiB",
+                "message_size": message_size,
                 "bidirectional": both_ways,
             },
             "timeline": list(faults),

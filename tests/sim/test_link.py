@@ -14,9 +14,9 @@ from testbed.model.run_files.run import LinkCounts
 from testbed.mrc.constants import ECN_CE, ECT0
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection
-from testbed.sim.packet import TRIMMED_WIRE_BYTES, Packet
+from testbed.sim.packet import Packet
 
-from .links import BYTE_A_NS, DSCP, OneLink, offer_over
+from .links import BYTE_A_NS, DSCP, TRIMMED_WIRE_BYTES, OneLink, offer_over
 
 
 def test_a_packet_takes_its_serialisation_and_the_delays() -> None:
@@ -97,6 +97,16 @@ def test_overflow_loses_its_payload_and_goes_first(last_hop: bool, dscp: int) ->
     assert trimmed.at_ns == 1000 + TRIMMED_WIRE_BYTES
     counts = harness.link.counts
     assert (counts.trimmed, counts.trimmed_off_bytes) == (1, 1000 - TRIMMED_WIRE_BYTES)
+
+
+def test_less_is_left_of_a_write_without_tseth() -> None:
+    harness = OneLink(Shape(BYTE_A_NS, limit_bytes=9000, trim_bytes=3000))
+    harness.offer_all([1000] * 3)
+    harness.offer(timed=False)
+    harness.run()
+    left = TRIMMED_WIRE_BYTES - 4
+    assert [a.size for a in harness.arrived] == [1000, left, 1000, 1000]
+    assert harness.link.counts.trimmed_off_bytes == 1000 - left
 
 
 @pytest.mark.parametrize("dscp", [DSCP.no_trim, DSCP.control])

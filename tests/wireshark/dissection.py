@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import struct
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -69,14 +69,6 @@ def write_pcap(file: Path, frames: Iterable[bytes]) -> Path:
     )
     file.write_bytes(struct.pack("=IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1 << 16, 1) + records)
     return file
-
-
-def read_pcap(file: Path) -> Iterator[bytes]:
-    data, at = file.read_bytes(), 24
-    while at < len(data):
-        (size,) = struct.unpack_from("=I", data, at + 8)
-        yield data[at + 16 : at + 16 + size]
-        at += 16 + size
 
 
 def tshark(*arguments: str | Path, lua: Path | None = LUA) -> str:

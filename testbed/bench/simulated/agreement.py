@@ -6,7 +6,6 @@ transport and the queues, not where on its way a packet is delayed. Both run at 
 this machine carries at the moment, as many round trips long. A table is left beside the pictures.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -21,6 +20,7 @@ from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.summary.unit import RTT
 from testbed.model.transport import Mrc
 from testbed.model.units import show_share
@@ -43,7 +43,7 @@ _ALL = (("h0", "h4"), ("h1", "h5"), ("h2", "h6"), ("h3", "h7"))
 class RunFigures:
     """Figures of a run: goodput over what is attainable, recovery, its verdict.
 
-    Recovery is None without a fault, infinite where goodput stays below what the fault leaves.
+    Recovery is None where there is none to measure, as without a fault; it may be NEVER.
     """
 
     goodput: float
@@ -54,7 +54,7 @@ class RunFigures:
     def of(cls, summary: Summary) -> "RunFigures":
         """Take them from a summary."""
         recoveries = [fault.recovery for fault in summary.faults]
-        recovery = next((math.inf if time is None else time.rtt for time in recoveries), None)
+        recovery = next((time.rtt for time in recoveries if time is not None), None)
         goodput = mean(flow.before_fraction or 0.0 for flow in summary.flows)
         return cls(goodput, recovery, summary.verdict)
 
@@ -81,12 +81,12 @@ class Compared:
 
     @property
     def recovery_off(self) -> float | None:
-        """The relative difference of recovery; None without a fault."""
+        """The relative difference of recovery; None where there is none; 1 if one is NEVER."""
         emulated, simulated = self.emulated.recovery_rtt, self.simulated.recovery_rtt
         if emulated is None or simulated is None:
             return None
-        if math.inf in (emulated, simulated):
-            return 0.0 if emulated == simulated else math.inf
+        if NEVER in (emulated, simulated):
+            return 0.0 if emulated == simulated else 1.0
         return abs(simulated - emulated) / max(simulated, emulated, LEAST_RTT)
 
 

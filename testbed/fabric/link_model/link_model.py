@@ -34,7 +34,7 @@ from testbed.model.faults.impairment import PPM
 from testbed.model.run_files.run import LinkCounts
 from testbed.model.units import NS_PER_S
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.wire.codec import TRIMMED_BYTES
+from testbed.mrc.wire.trimming import TRIMMED_BYTES
 from testbed.sandbox import namespaces
 
 SOURCES = Path(__file__).parent / "bpf"

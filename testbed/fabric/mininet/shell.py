@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mininet.log import error, lg, output
 
-from testbed.fabric.capture import LinkCapture
+from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.interfaces import TUN_REMEDY
 from testbed.fabric.mininet.net import FabricCLI, FabricNet
@@ -18,7 +18,7 @@ from testbed.fabric.ordinary.propagation import PropagationDelay
 from testbed.fabric.ordinary.routes import OrdinaryTraffic
 from testbed.model.errors import TestbedError
 from testbed.model.fabric.addressing import paths
-from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.nodes import Link, Node
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import show_duration
 
@@ -160,7 +160,8 @@ Beside = Callable[[], AbstractContextManager[object]]
 
 def run_shell(
     topology: Topology,
-    pcaps: Mapping[str, Path],
+    pcaps: Mapping[Link, Path],
+    realtime_offset_ns: int,
     report: Callable[[str], None],
     beside: Beside = nullcontext,
 ) -> int:
@@ -168,15 +169,23 @@ def run_shell(
 
     Args:
         topology: the fabric.
-        pcaps: files to capture links to, by the links' names.
+        pcaps: files to capture links to.
+        realtime_offset_ns: CLOCK_REALTIME minus CLOCK_MONOTONIC, for captures.
         report: prints a line for the user.
         beside: makes a context that is entered in the sandbox and left when the prompt ends.
     """
-    return run_in_terminal(lambda: _first_process(topology, pcaps, report, beside))
+
+    def capture() -> LinkCaptures | None:
+        return LinkCaptures(pcaps, realtime_offset_ns) if pcaps else None
+
+    return run_in_terminal(lambda: _first_process(topology, capture, report, beside))
 
 
 def _first_process(
-    topology: Topology, pcaps: Mapping[str, Path], report: Callable[[str], None], beside: Beside
+    topology: Topology,
+    capture: Callable[[], LinkCaptures | None],
+    report: Callable[[str], None],
+    beside: Beside,
 ) -> int:
     lg.handlers[0].setStream(sys.stdout)
     try:
@@ -188,8 +197,9 @@ def _first_process(
             ordinary.install()
             delay = _propagation_delay(fabric, stack, report)
             stack.enter_context(beside())
-            for link, file in pcaps.items():
-                stack.callback(_stop, LinkCapture(topology.links[link], file), report)
+            captures = capture()
+            if captures is not None:
+                stack.callback(_stop, captures, report)
             if os.isatty(0):
                 report(_welcome(topology))
             FabricShell(fabric.net, ordinary, delay)
@@ -233,7 +243,9 @@ def _welcome(topology: Topology) -> str:
     )
 
 
-def _stop(capture: LinkCapture, report: Callable[[str], None]) -> None:
-    lost = capture.stop()
-    also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
-    report(f"{capture.link.name}: {capture.file}{also}")
+def _stop(captures: LinkCaptures, report: Callable[[str], None]) -> None:
+    lost_frames = captures.stop()
+    for link, file in captures.files.items():
+        lost = lost_frames[link.name]
+        also = f" ({lost} frames lost: this machine could not keep up)" if lost else ""
+        report(f"{link.name}: {file}{also}")

@@ -91,6 +91,13 @@ def path_named(name: str) -> Path | None:
     return match and Path(int(match[1]), None if match[2] is None else int(match[2]))
 
 
+def path_remedy(name: str) -> str:
+    """A remedy that names the path which is meant by the name of a T1 or plane; empty if none."""
+    match = re.fullmatch(r"p(\d)(?:[_/.-]?t1[_-]?(\d{1,3}))", name.strip().lower())
+    meant = match and Path(int(match[1]), int(match[2])).name
+    return f"did you mean {meant}?" if meant and meant != name else ""
+
+
 def usid_of(role: Role, plane: int, index: int) -> int:
     """The uSID of a node, 16 bits."""
     return role << 12 | plane << PLANE_SHIFT | index

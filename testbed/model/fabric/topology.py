@@ -21,6 +21,7 @@ from testbed.model.units import (
     Depth,
     Duration,
     Rate,
+    RoundTrip,
     parse_duration,
     parse_rate,
     parse_size,
@@ -200,6 +201,12 @@ class Topology(Part):
     def propagation_rtt_ns(self) -> int:
         """Emulated round-trip propagation delay over a T1, in ns."""
         return 2 * self.one_way_ns(3)
+
+    @property
+    def round_trip(self) -> RoundTrip:
+        """The round-trip propagation delay over a T1: the unit `RTT` of times in a scenario."""
+        emulated_ns = self.propagation_rtt_ns
+        return RoundTrip(round(emulated_ns / self.dilation), emulated_ns)
 
     def path_rtt_ns(self, a: Node, b: Node, *, serialised: bool) -> int:
         """Emulated round trip between two hosts with empty queues, in ns.

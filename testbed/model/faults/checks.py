@@ -12,13 +12,14 @@ from itertools import accumulate, chain
 from random import Random
 
 from testbed.model.errors import Problem, Remark, did_you_mean, few
-from testbed.model.fabric.addressing import Path, directions_of_path, path_named
+from testbed.model.fabric.addressing import Path, directions_of_path, path_named, path_remedy
 from testbed.model.fabric.names import (
     direction_named,
     ends_remedy,
     link_named,
     link_of,
     node_named,
+    right_spelling,
     searchable,
 )
 from testbed.model.fabric.nodes import Tier
@@ -97,7 +98,7 @@ def _target_problems(topology: Topology, fault: Fault, where: str) -> Iterator[P
         if path is None or path.plane >= topology.planes or (path.t1 or 0) >= topology.t1_per_plane:
             last = Path(topology.planes - 1, topology.t1_per_plane - 1)
             expected = f"a path of {topology.name}, from {Path(0, 0).name} to {last.name}"
-            remedy = "testbed paths TOPOLOGY SRC DST names them"
+            remedy = path_remedy(fault.path) or "testbed paths TOPOLOGY SRC DST names them"
             yield Problem(f"{where}.path", fault.path, expected, remedy)
 
 
@@ -115,7 +116,9 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
     if fault.strikes_hosts:
         is_controller = isinstance(fault, Kill) and name == CONTROLLER
         expected = f"a host of {topology.name}, such as h0: {fault.kind} strikes endpoints"
-        return None if is_host or is_controller or name == "hosts" else (expected, "")
+        if is_host or is_controller or name == "hosts":
+            return None
+        return expected, right_spelling(topology, name)
     if isinstance(fault, Reboot):
         is_switch = (node is not None and not is_host) or name in {"t0", "t1"}
         example = topology.t1(0, 0).name
@@ -139,7 +142,7 @@ def _example_targets(topology: Topology) -> str:
 
 
 def _target_remedy(topology: Topology, name: str) -> str:
-    remedy = ends_remedy(topology, name)
+    remedy = ends_remedy(topology, name) or right_spelling(topology, name)
     if remedy or not searchable(topology):
         return remedy
     return did_you_mean(name, (*topology.links, *topology.nodes, *GROUPS))

@@ -10,13 +10,20 @@ from itertools import islice
 from random import Random
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    model_validator,
+)
 
 from testbed.model.errors import RefusedValueError
 from testbed.model.fabric.addressing import ev_for_path, flow_label_of_ev, path_named
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.part import Part
-from testbed.model.units import Duration, RunTime, exact_duration, parse_duration
+from testbed.model.units import RealTime, RoundTrip, RunTime, exact_duration, parse_run_time
 
 RAMP_STEPS = 10
 """Steps in which a ramp rises to the full degree."""
@@ -201,9 +208,7 @@ class Delay(_GradedFault):
     """A link's propagation delay grows: a protection switch has put it on a longer fibre."""
 
     kind: Literal["delay"] = "delay"
-    extra: Annotated[Duration, Field(gt=0)] = Field(
-        description="added to its delay, in real time like a topology's delays: 5 us"
-    )
+    extra: Annotated[RealTime, Field(gt=0)] = Field(description="added to its delay, such as 5 us")
 
     def at_degree(self, share: float) -> Impairment:
         """That share of the added delay, in real time; `schedule_fault` dilates it."""
@@ -256,7 +261,7 @@ class Flap(TemporaryFault):
 
     @model_validator(mode="before")
     @classmethod
-    def _derive_for(cls, data: Any) -> Any:
+    def _derive_for(cls, data: Any, info: ValidationInfo) -> Any:
         """Add `for` where `count` and `period` determine it."""
         if not isinstance(data, dict) or {"for", "for_"} & data.keys():
             return data
@@ -266,7 +271,8 @@ class Flap(TemporaryFault):
         for_ns = 1  # where count or period is wrong, the check of that key reports it
         with suppress(ValueError):
             if isinstance(count, int) and 0 < count <= MAX_FLAPS:
-                for_ns = count * max(parse_duration(data.get("period")), 1)
+                rtt = info.context if isinstance(info.context, RoundTrip) else None
+                for_ns = count * max(parse_run_time(data.get("period"), rtt), 1)
         return {**data, "for": f"{for_ns} ns"}
 
     @model_validator(mode="after")

@@ -3,8 +3,13 @@
 RAW = "raw"
 """Where processes record while the run lasts; removed once the tables are made of it."""
 
+START = "start.json"
+"""When an emulated run starts (`RunStart`), beside the raw records."""
+
 PCAPS = "pcaps"
 """Packets of captured links, a file for each link."""
+
+PCAP_SUFFIX = ".pcapng"
 
 LOGS = "logs"
 """Logs of all processes."""
@@ -34,3 +39,8 @@ SUMMARY = "summary.json"
 def table_file(table: str) -> str:
     """The file of a table."""
     return f"{table}.parquet"
+
+
+def capture_file(link: str) -> str:
+    """The file of the packets of a captured link."""
+    return f"{PCAPS}/{link}{PCAP_SUFFIX}"

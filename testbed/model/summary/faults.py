@@ -79,12 +79,12 @@ class FaultEffect(MetricGroup):
     was sent."""
 
     stall = OptionalTime(title="stall", views=_SHOWN, compared=Comparison())
-    """The longest gap between two advances of the in-order delivered point, of gaps that begin
-    while the fault is in force; the wait from the fault to the first advance counts."""
+    """The longest time for which the receiver got nothing more in order. Only times that begin
+    while the fault is in force count; the first one begins with the fault."""
 
     placement_gap = OptionalTime(title="longest gap in placement", views=View.REPORT)
-    """The longest time without a newly placed byte, of gaps that begin while the fault is in
-    force."""
+    """The longest time without a newly placed byte. Only times that begin while the fault is in
+    force count."""
 
     in_order_delay = OptionalTime(title="in-order delay", views=_SHOWN)
     """The longest time from handing a packet to the socket until it and all before it had arrived,

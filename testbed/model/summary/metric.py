@@ -128,6 +128,8 @@ class Metric(Generic[T]):
 
     usual_unit = NUMBER
     usual_default: Any = REQUIRED
+    may_be_never = False
+    """Whether its value may be NEVER."""
 
     def __init__(
         self,
@@ -240,6 +242,12 @@ class OptionalNumber(Metric[float | None]):
     usual_default = None
 
 
+class OptionalWait(OptionalNumber):
+    """How much passes until something happens, in another unit than time: perhaps never."""
+
+    may_be_never = True
+
+
 class Times(Metric[T]):
     """A time, computed in emulated seconds and given in several forms."""
 
@@ -273,10 +281,11 @@ class RequiredTime(Times[Time]):
 
 
 class OptionalTime(Times[Time | None]):
-    """A time that may not exist: it was not measured, or what it ends with never happened."""
+    """A time that may not exist, as it was not measured, or be NEVER."""
 
     number = TypeAdapter[Any](float | None)
     usual_default = None
+    may_be_never = True
 
 
 class MetricGroup(BaseModel):
@@ -335,7 +344,7 @@ class MetricGroup(BaseModel):
         wrong: list[str] = []
         for quantity in cls.quantities():
             number = given.get(quantity.key, quantity.metric.default)
-            if number == _NEVER_IN_JSON and isinstance(quantity.metric, OptionalTime):
+            if number == _NEVER_IN_JSON and quantity.metric.may_be_never:
                 number = NEVER
             try:
                 numbers[quantity.key] = quantity.metric.number.validate_python(number, strict=True)
@@ -365,7 +374,7 @@ class MetricGroup(BaseModel):
             unit = f" Unit: {quantity.unit.symbol}." if quantity.unit.symbol else ""
             description = f"{quantity.metric.definition}{unit}"
             schema_of_number = quantity.metric.number.json_schema()
-            if isinstance(quantity.metric, OptionalTime):
+            if quantity.metric.may_be_never:
                 schema_of_number["anyOf"].append({"const": _NEVER_IN_JSON})
             properties[quantity.key] = {**schema_of_number, "description": description}
         return {**written, "additionalProperties": False, "required": list(properties)}

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from testbed.model.summary.faults import FaultSummary
 from testbed.model.summary.flows import FlowSummary, Latency
 from testbed.model.summary.metric import (
+    NEVER,
     Comparison,
     Count,
     MaybeNever,
@@ -14,15 +15,19 @@ from testbed.model.summary.metric import (
     Number,
     OptionalNumber,
     OptionalTime,
+    OptionalWait,
     RequiredTime,
     View,
 )
 from testbed.model.summary.spread import Spread
-from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, SECONDS, SHARE, US
+from testbed.model.summary.unit import BYTES, IN_RTT, IN_S, RATE, RTT, SECONDS, SHARE, US
 
 State = Literal["trusted", "degraded", "invalid"]
 
 _SHOWN = View.REPORT | View.TERMINAL
+
+_FULL = 0.995
+"""From this share of its rate on, a fabric is taken as undamaged in words."""
 
 
 class Integrity(MetricGroup):
@@ -151,7 +156,8 @@ class LocalisedFault(_Record):
         kind: its kind.
         target: its target.
         named: the last suspect accused for it; None if there was none.
-        after_s: from the fault's effect to the first right accusation, in seconds.
+        after_s: from the fault's effect to the first right accusation, in seconds; never if there
+            was none.
         whole: whether all links of the fault were accused.
         exact: whether the suspects when it healed, or the last before that, are its directions.
         loss: share of packets that each direction of `named` lost while the fault was in force, by
@@ -162,7 +168,7 @@ class LocalisedFault(_Record):
     kind: str
     target: str
     named: str | None
-    after_s: float | None
+    after_s: MaybeNever
     whole: bool
     exact: bool
     loss: float | None = None
@@ -199,10 +205,10 @@ class Localisation(MetricGroup):
     """Share of faults of which all directions, and no others, were named. Null: there were none."""
 
     naming = OptionalTime((IN_S, IN_RTT))
-    """From a fault's effect until it was named, of the fault that took longest. Null: one was never
-    named, or there were none."""
+    """From a fault's effect until it was named, of the fault that took longest. Never: one was not
+    named. Null: there were none."""
 
-    naming_rounds = OptionalNumber()
+    naming_rounds = OptionalWait()
     """The same in rounds of probes."""
 
     faults: tuple[LocalisedFault, ...]
@@ -293,6 +299,25 @@ class Summary(MetricGroup):
         if len(taking) > 1:
             text = f"{len(taking)} of {len(self.flows)} flows take more than their share, {text}"
         return f"{text}: others leave theirs"
+
+    def remarks_on(self, fault: FaultSummary) -> list[str]:
+        """What helps to read the metrics of a fault, in words."""
+        remarks = []
+        left = fault.surviving_fraction
+        if left is not None and left < _FULL:
+            what = f"the links in service allow {SHARE.show(left)} of the rate"
+            remarks.append(f"{what} while it is in force; recovery is to 95% of that")
+        if fault.return_last is not None and fault.return_last.rtt != NEVER:
+            after = RTT.show(fault.return_last.rtt)
+            remarks.append(f"all its EVs were in use again {after} after healing")
+        single = [flow for flow in fault.flows if flow.affected and self._has_one_ev(flow.flow)]
+        if single:
+            count = f"{len(single)} of {fault.flows_affected} flows"
+            remarks.append(f"{count} have a single path: the last EV is kept, whatever it loses")
+        return remarks
+
+    def _has_one_ev(self, number: int) -> bool:
+        return any(flow.flow == number and len(flow.evs) == 1 for flow in self.flows)
 
     @property
     def as_expected(self) -> bool:

@@ -27,7 +27,7 @@ from testbed.mrc.constants import (
 from testbed.mrc.wire.control import EXTENSION_BYTES, decode_control, encode_extension
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.header import concatenated
-from testbed.mrc.wire.headers import BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
+from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
 from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, UDP_PORTS, WireOptions
 from testbed.mrc.wire.packets import (
@@ -36,15 +36,9 @@ from testbed.mrc.wire.packets import (
     DecodeError,
     DecodeReason,
     Packet,
-    TrimmedWrite,
     Write,
 )
-
-BASE_BYTES: Final = IPV6.size + UDP.size + BTH.size
-"""The headers that every inner packet begins with."""
-
-TRIMMED_BYTES: Final = BASE_BYTES + METH.size + TSETH.size
-"""The part of a WRITE with TSETH that a trimming switch keeps: up to and including TSETH."""
+from testbed.mrc.wire.trimming import TRIMMED_BYTES, decode_trimmed
 
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH.size
 """The headers of a WRITE with TSETH, without ImmDt."""
@@ -56,8 +50,6 @@ _TIMED: Final = concatenated(METH.format(), TSETH.format(), RETH.format())
 _UNTIMED: Final = concatenated(METH.format(), RETH.format())
 _UNTIMED_END: Final = BASE_BYTES + _UNTIMED.size
 """Where the RETH of a WRITE without TSETH ends."""
-_METH: Final = METH.struct()
-_METH_TSETH: Final = concatenated(METH.format(), TSETH.format())
 _WRITE_TIMED: Final = concatenated(_BASE_FORMAT, METH.format(), TSETH.format(), RETH.format())
 _COVERED: Final = concatenated("8s", _BASE_FORMAT)
 """What the iCRC covers of `BASE`: eight 0xff bytes, then its fields with the masked bits set."""
@@ -301,7 +293,7 @@ def decode(packet: Buffer, *, trimmed: bool = False, label_first: bool = True) -
     if trimmed:
         if flags & _TRANSPORT_VERSION:
             raise DecodeError(DecodeReason.WRONG_VERSION)
-        return _decode_trimmed(packet, source, destination, ev, qpn, opcode, word8)
+        return decode_trimmed(packet, source, destination, ev, qpn, opcode, word8)
     if length != total - IPV6_BYTES or udp_length != length:
         raise DecodeError(DecodeReason.BAD_LENGTH)
     is_write = opcode in _WRITE_OPCODES
@@ -381,19 +373,3 @@ def decode(packet: Buffer, *, trimmed: bool = False, label_first: bool = True) -
         retransmitted=word8 & _RTX != 0,
         label_first=label_first,
     )
-
-
-def _decode_trimmed(
-    packet: Buffer, source: bytes, destination: bytes, ev: int, qpn: int, opcode: int, word8: int
-) -> TrimmedWrite:
-    if opcode not in _WRITE_OPCODES:
-        raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
-    tx_timestamp: int | None = None
-    timed = word8 & _TS != 0
-    if len(packet) < (TRIMMED_BYTES if timed else TRIMMED_BYTES - TSETH.size):
-        raise DecodeError(DecodeReason.TRUNCATED)
-    if timed:
-        _, msn, tx_timestamp, _ = _METH_TSETH.unpack_from(packet, BASE_BYTES)
-    else:
-        _, msn = _METH.unpack_from(packet, BASE_BYTES)
-    return TrimmedWrite(source, destination, ev, qpn, word8 & _PSN, msn, tx_timestamp)

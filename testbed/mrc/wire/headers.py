@@ -111,6 +111,9 @@ BTH: Final = Header(
     ),
 )
 
+BASE_BYTES: Final = IPV6.size + UDP.size + BTH.size
+"""The headers that every inner packet begins with."""
+
 METH: Final = Header(
     "METH",
     "message header of a WRITE",

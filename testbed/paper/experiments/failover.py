@@ -12,7 +12,7 @@ from testbed.campaign.job import Form
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, ahead
 from testbed.paper.experiments.drawing import new_panels
-from testbed.paper.experiments.throughput import stall_rtts
+from testbed.paper.experiments.throughput import measured, stall_rtts
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
 from testbed.results.analysis.delivery import message_times, overdue_s
@@ -133,7 +133,7 @@ any message before the fault."""
 def deficit(run: Run) -> float:
     """How much less than the links allowed the worst flow delivered, in base RTTs of its rate."""
     (fault,) = run.summary.faults
-    return inf if fault.deficit is None else fault.deficit.rtt
+    return measured(fault.deficit, "the deficit").rtt
 
 
 _COSTS: Mapping[str, Cost] = {STALL: stall, OVERDUE: _overdue, DEFICIT: deficit}
@@ -164,7 +164,7 @@ def _measure(*seeds: Runs) -> tuple[Check, ...]:
 
 def _stall_us(run: Run) -> float:
     (fault,) = run.summary.faults
-    return inf if fault.stall is None else fault.stall.real_us
+    return measured(fault.stall, "the stall").real_us
 
 
 def _draw(*seeds: Runs) -> Figure:

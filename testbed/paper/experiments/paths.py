@@ -1,7 +1,6 @@
 """Figures 12 to 14: single EVs, one that loses packets, and one that two flows share."""
 
 from collections.abc import Mapping, Sequence
-from math import inf
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from matplotlib.figure import Figure
 from testbed.campaign.store import Run, Runs
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments import drawing
-from testbed.paper.experiments.throughput import gbps, only, share, us_per_s
+from testbed.paper.experiments.throughput import gbps, measured, only, share, us_per_s
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.paper.targets import paths_in_use
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
@@ -42,16 +41,15 @@ def _lossy_ev(runs: Runs) -> tuple[Check, ...]:
     run = only(runs)
     (fault,) = run.summary.faults
     start, end = fault.effective_s or 0.0, fault.healed_s or 0.0
-    flow, detection = run.flows[0], fault.detection
+    flow, detection = run.flows[0], measured(fault.detection, "detection")
     later = start + AT_ONCE_RTTS * run.data.base_rtt_s
-    detected_rtts = inf if detection is None else detection.rtt
     what = "until the lossy EV has left the active set"
     active = sum(
         any(span.start <= later < span.end and span.active for span in flow.spans[ev])
         for ev in _evs_of_plane(run, flow, 0)
     )
     return (
-        at_most(what, detected_rtts, AT_ONCE_RTTS, "{:.1f} RTT"),
+        at_most(what, detection.rtt, AT_ONCE_RTTS, "{:.1f} RTT"),
         between("EVs of its plane that are active then", active, 2, 2, "{:.0f}"),
         at_least("share of line rate while the EV loses", share([flow], start, end), 0.97),
     )

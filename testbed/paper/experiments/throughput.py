@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
-from math import inf
 
 import numpy as np
 
 from testbed.campaign.store import Run, Runs
+from testbed.model.errors import RunFailedError
 from testbed.model.summary import FaultSummary
+from testbed.model.summary.unit import Time
 from testbed.paper.checks import Check, at_most, between
 from testbed.results.analysis.delivery import Floats
 from testbed.results.analysis.fault_metrics import FlowTables, run_end
@@ -81,9 +82,25 @@ def before_faults(run: Run) -> tuple[float, float]:
 def stall_rtts(fault: FaultSummary) -> float:
     """The longest time that a fault kept a flow from delivering in order, in base RTTs.
 
-    Infinite if the fault never took effect: then the run shows nothing.
+    0 if it concerned no flow.
+
+    Raises:
+        RunFailedError: the fault never took effect: the run shows nothing.
     """
-    return inf if fault.stall is None else fault.stall.rtt
+    if fault.effective_s is None:
+        raise RunFailedError(f"{fault.name} never took effect")
+    return 0.0 if fault.stall is None else fault.stall.rtt
+
+
+def measured(value: Time | None, what: str) -> Time:
+    """A time that the run must have measured.
+
+    Raises:
+        RunFailedError: it has not.
+    """
+    if value is None:
+        raise RunFailedError(f"{what} was not measured")
+    return value
 
 
 def interruption(run: Run) -> Check:

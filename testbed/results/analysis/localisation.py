@@ -12,6 +12,7 @@ from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import target_directions
 from testbed.model.summary import Localisation, LocalisedFault
+from testbed.model.summary.metric import NEVER
 from testbed.results.run_data import RunData
 
 GRACE_ROUNDS = 4
@@ -76,8 +77,7 @@ def localisation(data: RunData) -> Localisation | None:
     right = [a for a in raised if any(fault.explains(a) for fault in faults)]
     localised = tuple(_localised(data, fault, faults, right) for fault in faults)
     probes = data.tables["probes"]
-    times = [fault.after_s for fault in localised]
-    naming_s = None if None in times else max((t for t in times if t is not None), default=None)
+    naming_s = max((fault.after_s for fault in localised), default=None)
     metrics = SimpleNamespace(
         probes=probes.height,
         probes_lost=int(probes["lost"].sum()),
@@ -143,7 +143,7 @@ def _localised(
         kind=fault.record.kind,
         target=fault.record.target,
         named=raised[-1].name if raised else None,
-        after_s=raised[0].start - fault.start if raised else None,
+        after_s=raised[0].start - fault.start if raised else NEVER,
         whole=frozenset().union(*(a.links for a in raised)) == fault.links,
         exact=frozenset().union(*(a.directions for a in last)) == fault.directions,
         loss=_loss(data, fault, faults, raised[-1].directions) if raised else None,

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from testbed.model.summary.unit import RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.report.figures import Drawing
 from testbed.results.report.html import DASH, MetricTables, Picture, number, template
+from testbed.results.report.proof import proof_lines
 from testbed.results.run_data import RunData
 
 MAX_EV_EVENTS = 2000
@@ -24,6 +25,10 @@ MAX_EV_EVENTS = 2000
 
 MAX_LINKS = 8
 """Rows of the table of links, beside those with a fault."""
+
+
+_ALL = 0.9995
+"""From this share on, `100% or more` is shown as all."""
 
 
 def _figure(value: float | None) -> str:
@@ -44,7 +49,8 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         duration=lambda seconds: show_duration(seconds * NS_PER_S),
         percent=show_share,
         figure=_figure,
-        facts=partial(facts, t0_ns=data.run.t0_ns, moment=moment),
+        proof=partial(proof_lines, t0_ns=data.run.t0_ns, moment=moment),
+        plain_reason=_plain_reason,
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
     return page.render(
@@ -77,35 +83,32 @@ def show_moment(time_s: float | None, base_rtt_s: float) -> str:
     return DASH if time_s is None else f"{number(time_s, digits)} s"
 
 
-def facts(
-    value: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], path: str = ""
-) -> list[str]:
-    """Nested values as lines: `until end dropped: 56, 31`.
-
-    Keys that end in `_ns` are CLOCK_MONOTONIC: they are given in seconds of the run.
-    """
-    lines = []
-    for key, inner in value.items():
-        name = f"{path} {key}".strip().replace("_", " ")
-        if isinstance(inner, Mapping):
-            lines += facts(inner, t0_ns, moment, name)
-        elif key.endswith("_ns") and isinstance(inner, int):
-            lines.append(f"{name.removesuffix(' ns')}: at {moment((inner - t0_ns) / NS_PER_S)}")
-        elif isinstance(inner, list):
-            lines.append(f"{name}: {', '.join(map(_plain, inner))}")
-        else:
-            lines.append(f"{name}: {_plain(inner)}")
-    return lines
+_REASONS = {
+    "late": "a packet was lost: it was not acknowledged in time",
+    "overtaken": "a packet was lost: later ones on the same path arrived",
+    "silent EV": "a packet was lost: its EV delivers nothing",
+    "substitute": "takes the place of an EV that left",
+    "owner returned": "gives its place back to the EV that returned",
+    "probes answered": "its probes were answered",
+    "probe unanswered": "its probe was not answered",
+    "condemnation withheld": "a packet was lost, but too few EVs would be left",
+    "spurious loss": "the packets had arrived after all",
+    "port down": "its port has no carrier",
+    "denied": "the Clustermapper avoids its path",
+    "allowed": "the Clustermapper no longer avoids its path",
+    "allowed without probes": "the Clustermapper no longer avoids its path",
+}
+"""Reasons of EV events, in words."""
 
 
-def _plain(value: object) -> str:
-    return ("yes" if value else "no") if isinstance(value, bool) else str(value)
+def _plain_reason(reason: str) -> str:
+    return _REASONS.get(reason, reason)
 
 
 def _headline(summary: Summary) -> str:
     fraction = min((flow.run_fraction or 0.0 for flow in summary.flows), default=0.0)
-    least = show_share(fraction)
-    whole = f"Over the whole run every flow had {least} or more of what the fabric allowed."
+    least = f"{show_share(fraction)} or more" if fraction < _ALL else "all"
+    whole = f"Over the whole run every flow had {least} of what the fabric allowed."
     affecting = [fault for fault in summary.faults if fault.flows_affected]
     if not summary.faults:
         return f"{whole} No fault was injected."
@@ -125,7 +128,9 @@ def _headline(summary: Summary) -> str:
             f"{RTT.show(fault.detection.rtt)} ({US.show(fault.detection.real_us)} at full speed)"
         )
     never = fault.over_flows.get("recovery_rtt")
-    if fault.recovery is None or fault.recovery.rtt == NEVER:
+    if fault.recovery is None:
+        back = "recovery was not measured"
+    elif fault.recovery.rtt == NEVER:
         back = "goodput did not come back"
         if never:
             back += f" in {never.never} of {never.flows} flows"

@@ -35,6 +35,11 @@
 #define NEXT_HEADER 6
 #define UDP_LENGTH 4     /* in a UDP header; the checksum follows it */
 
+/* testbed/mrc/wire/headers.py */
+#define BTH_FLAGS 8 /* in a BTH: a byte of flags */
+#define BTH_TS 0x10 /* of these: a TSETH follows the METH */
+#define TSETH_BYTES 4
+
 #define ECN_MASK 0x03
 #define ECN_CE 0x03
 #define DSCP_MASK 0xfc
@@ -250,15 +255,21 @@ static __always_inline int marks(struct direction *d, __u64 queued)
 
 /*
  * Length of a packet after trimming; 0 if trimming would save no more than what it keeps: a
- * reliability probe is as short as what is left of a WRITE.
+ * reliability probe is as short as what is left of a WRITE. A WRITE without TSETH keeps less.
  */
-static __always_inline __u32 trimmed_length(struct direction *d, struct packet *p, __u32 len)
+static __always_inline __u32 trimmed_length(struct __sk_buff *skb, struct direction *d,
+					    struct packet *p, __u32 len)
 {
-	__u32 kept = d->kept_bytes, left = (p->inner ? p->inner : OUTER) + kept;
+	__u32 kept = d->kept_bytes, at = p->inner ? p->inner : OUTER, left = at + kept;
+	__u8 flags;
 
-	if (p->protocol != IPPROTO_UDP || kept < IPV6_BYTES + UDP_BYTES)
+	if (p->protocol != IPPROTO_UDP || kept < IPV6_BYTES + UDP_BYTES + TSETH_BYTES)
 		return 0;
-	return left + kept < len ? left : 0;
+	if (left + kept >= len)
+		return 0;
+	if (bpf_skb_load_bytes(skb, at + IPV6_BYTES + UDP_BYTES + BTH_FLAGS, &flags, 1))
+		return 0;
+	return flags & BTH_TS ? left : left - TSETH_BYTES;
 }
 
 /*
@@ -313,7 +324,7 @@ int port(struct __sk_buff *skb)
 	queued = ahead(d, served, priority);
 
 	if ((d->trimmable_classes >> p.dscp & 1) && queued + len > d->trim_bytes &&
-	    (left = trimmed_length(d, &p, len))) {
+	    (left = trimmed_length(skb, d, &p, len))) {
 		if (ahead(d, served, 1) + left > d->limit_bytes) {
 			add(&d->full_priority_packets, 1);
 			return TC_ACT_SHOT;

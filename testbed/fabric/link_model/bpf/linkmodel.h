@@ -33,7 +33,8 @@ struct direction {
 	__u64 priority_classes;   /* bit n: DSCP n is served before all others */
 	__u64 trimmable_classes;  /* bit n: DSCP n may be trimmed */
 	__u64 trimmed_dscp;       /* new DSCP of a packet that is trimmed here */
-	__u64 kept_bytes;         /* bytes that trimming keeps, from the innermost IPv6 header on */
+	__u64 kept_bytes;         /* bytes that trimming keeps of a WRITE with TSETH, from the
+				   * innermost IPv6 header on */
 	__u64 seed;
 
 	__u64 blackhole;          /* not 0: no packet arrives */

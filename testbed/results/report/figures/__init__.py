@@ -63,4 +63,9 @@ def _for_ev_states(
 ) -> list[FlowTables]:
     affected = {flow.flow for fault in faults for flow in fault.flows if flow.affected}
     affected_first = sorted(tables, key=lambda flow: flow.flow.flow not in affected)
-    return [flow for flow in affected_first if flow.spans][:MAX_EV_FIGURES]
+    return [flow for flow in affected_first if _has_changes(flow)][:MAX_EV_FIGURES]
+
+
+def _has_changes(flow: FlowTables) -> bool:
+    """Whether any EV of a flow changed its state: if none did, a figure has nothing to show."""
+    return any(len(spans) > 1 for spans in flow.spans.values())

@@ -1,0 +1,55 @@
+"""A solution of this lab: the answers from the runs' files, as a student would find them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+
+def predictions() -> dict[str, str]:
+    """What is predicted before the runs."""
+    return {"slowest": "45%", "slowest-sprayed": "96%"}
+
+
+def answers(work: Path) -> dict[str, Any]:
+    """The answers to all questions.
+
+    Args:
+        work: the directory of the lab, with its runs.
+    """
+    sent = pl.read_parquet(work / "results/roce/latest/transmissions.parquet")
+    first = sent.unique("flow", keep="first")
+    by_switch = first["ev"].to_list()
+    switches = [ev >> 19 & 0x1FF for ev in by_switch]
+    sprayed = pl.read_parquet(work / "results/spray/latest/transmissions.parquet")
+    of_h0 = [ev >> 19 & 0x1FF for ev in sprayed.filter(pl.col("flow") == 0)["ev"]]
+    asked = _asked_switch(work)
+    slow, fast = _slowest(work, "roce"), _slowest(work, "spray")
+    return {
+        "no-collision": "9.4%",
+        "idle-switches": 4 - len({*switches}),
+        "most-on-one": max(switches.count(switch) for switch in switches),
+        "evenness": f"{100 * of_h0.count(asked) / len(of_h0):.2f}%",
+        "why": "b",
+        "explain": (
+            f"With RoCE the slowest flow got {slow:.1f}% of its port: the hash sent several "
+            "flows over the same upper switch while another upper switch was idle. Flows that "
+            "share a link get equal parts of it. With spraying each packet takes another path, so "
+            "all upper switches carry the same load and no flow meets a fuller link than the "
+            f"others. There the slowest flow got {fast:.1f}% of its port; missing are "
+            "headers and acknowledgements."
+        ),
+    }
+
+
+def _slowest(work: Path, run: str) -> float:
+    """The slowest flow's share of its port, in percent."""
+    summary = json.loads((work / f"results/{run}/latest/summary.json").read_text())
+    return 100 * min(flow["ports_fraction"] for flow in summary["flows"])
+
+
+def _asked_switch(work: Path) -> int:
+    """The upper switch that the question names."""
+    text = " ".join((work / "answers.yaml").read_text().split()).replace("# ", "")
+    return int(text.partition("the upper switch t1_")[2][0])

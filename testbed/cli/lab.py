@@ -1,0 +1,391 @@
+"""`testbed lab`: labs that teach, check and grade."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.lab_authors import try_labs
+from testbed.cli.options import Json, NoFigures
+from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
+from testbed.model.errors import ExitStatus, InputError
+
+if TYPE_CHECKING:
+    from testbed.labs.checking import Result
+    from testbed.labs.lab import Task
+    from testbed.labs.work import Work
+
+LabName = Annotated[
+    str, typer.Argument(metavar="LAB", help="A lab's number, name or directory: 2, first-failure.")
+]
+TaskName = Annotated[str, typer.Argument(metavar="TASK", help="A task's name, as in the handout.")]
+OptionalTask = Annotated[
+    str | None, typer.Argument(metavar="TASK", help="A task's name; without it all.")
+]
+
+
+def commands() -> typer.Typer:
+    """The subcommands."""
+    app = typer.Typer(
+        help="Labs: predict, run, explain. Without root.",
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for command in (list_, start, predict, run, table, check, hint, status, submit):
+        app.command(command.__name__.strip("_"))(command)
+    app.command("test")(try_labs)
+    return app
+
+
+def list_(as_json: Json = False) -> None:
+    """List the labs."""
+    from testbed.labs.library import lab_directories, load_lab
+
+    labs = [load_lab(path) for path in lab_directories()]
+    if as_json:
+        print_json(
+            [
+                {"name": one.name, **one.lab.model_dump(include={"title", "minutes", "goals"})}
+                for one in labs
+            ]
+        )
+        return
+    table = plain_table("lab", "title", "minutes", "points")
+    for one in labs:
+        table.add_row(one.name, one.lab.title, str(one.lab.minutes), str(one.lab.points))
+    print_table(table)
+    stdout().print("\nBegin one: testbed lab start 1")
+
+
+def start(
+    lab: LabName,
+    student: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Your name in the course, as your instructor knows it."),
+    ] = "",
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="The key that your instructor gave you.")
+    ] = None,
+    into: Annotated[
+        Path, typer.Option(metavar="DIR", help="The directory in which the lab's is made.")
+    ] = Path(),
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Begin again; what you have is kept under another name.")
+    ] = False,
+) -> None:
+    """Make a directory with the handout, your answers and what you need.
+
+    Without a key the lab has its own questions for you; a course wants the key.
+    """
+    from testbed.labs.library import HANDOUT, find_lab, load_lab
+    from testbed.labs.students import checked_key
+    from testbed.labs.work import JOURNAL, STATE, set_aside
+    from testbed.labs.work import start as start_work
+
+    directory = load_lab(find_lab(lab))
+    if (key is None) != (not student):
+        expected = "both --student and --key, or none of them"
+        raise InputError.of("--key" if key is None else "--student", "nothing", expected)
+    checked = None if key is None else checked_key(key)
+    console, path = stdout(), into / directory.name
+    if (Path(STATE) / JOURNAL).is_file():
+        raise InputError.of("LAB", str(Path.cwd()), "a directory outside a lab", "cd ..")
+    if reset and (path / STATE / JOURNAL).is_file():
+        console.print(f"your work so far: {set_aside(path)}")
+    work = start_work(directory, into, student, checked)
+    console.print(f"{directory.lab.title}: {directory.lab.minutes} minutes", style="bold")
+    for goal in directory.lab.goals:
+        console.print(f"  - {goal}")
+    console.print(f"\ncd {work.path}\nread {HANDOUT}")
+    console.print(f"first step: {_next_step(work)}")
+
+
+def predict(
+    task: TaskName,
+    value: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="VALUE", help="What you expect, such as 1.5 RTT, or an option."),
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(metavar="TOLERANCE", help="How far off you may be: 0.5 RTT, 20%.")
+    ] = None,
+) -> None:
+    """Say what a run will show, before it is made; without a value it shows the question."""
+    from testbed.labs.predicting import predict as predict_task
+    from testbed.labs.predicting import show_prediction
+
+    work = _work()
+    asked = work.task(task)
+    console = stdout()
+    if not value:
+        _print_question(work, asked)
+        made = work.last("prediction", task=task)
+        if made is not None:
+            console.print(f"you predicted: {show_prediction(asked, made)}")
+        return
+    entry = predict_task(work, asked, " ".join(value), within)
+    console.print(f"predicted, {entry.time[:19]}Z: {show_prediction(asked, entry)}")
+    console.print(f"next: {_next_step(work)}")
+
+
+def run(
+    name: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The run's name; without it the next one.")
+    ] = None,
+    no_figures: NoFigures = False,
+) -> None:
+    """Simulate a run of the lab with your seed, after its predictions.
+
+    Exit status: 0 it counts, 2 wrong input, 4 it cannot be trusted and costs nothing: run again.
+    """
+    from testbed.cli.running import signals_stop
+    from testbed.cli.summary import show
+    from testbed.labs.predicting import outcome
+    from testbed.labs.runs import checked_run, make_run
+
+    work = _work()
+    name = checked_run(work, name)
+    with signals_stop(), showing_progress() as progress:
+        made = make_run(work, name, progress, drawn=not no_figures)
+    console = stdout()
+    if made.hidden:
+        console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
+    else:
+        show(made.summary, made.directory, console, drawn=not no_figures)
+    if made.summary.verdict != "trusted":
+        console.print("This run cannot be trusted and costs you nothing: make it again.")
+        raise typer.Exit(ExitStatus.UNTRUSTED)
+    for task in work.assignment.directory.lab.predictions(name):
+        entry = work.last("prediction", task=task.id)
+        said = "" if entry is None or made.hidden else outcome(task, entry, work.evidence())
+        if said:
+            console.print(f"{task.id}: {said}", style="bold")
+    console.print(f"next: {_next_step(work)}")
+
+
+def table(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")],
+    name: Annotated[
+        str | None, typer.Argument(metavar="TABLE", help="The table; without it all are listed.")
+    ] = None,
+    conditions: Annotated[
+        list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="Only rows with this value.")
+    ] = None,
+    begin: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="Only rows from this time on: 1.5s.")
+    ] = "",
+    end: Annotated[
+        str, typer.Option("--to", metavar="TIME", help="Only rows up to this time.")
+    ] = "",
+    rows: Annotated[int, typer.Option(min=1, help="The most rows to print.")] = 40,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
+) -> None:
+    """Show the records of a run: packets, losses, EV events."""
+    from testbed.labs.tables import read_table, tables_of
+
+    work = _work()
+    console = stdout()
+    if name is None:
+        for known in tables_of(work, run):
+            console.print(known)
+        return
+    begin_s, end_s = _seconds("--from", begin, float("-inf")), _seconds("--to", end, float("inf"))
+    frame = read_table(work, run, name, _pairs(conditions or []), begin_s, end_s)
+    if as_csv:
+        print(frame.write_csv(), end="")  # noqa: T201 - neither wrapped nor coloured
+        return
+    shown = plain_table(*frame.columns)
+    for row in frame.head(rows).iter_rows():
+        shown.add_row(*(f"{cell:.6f}" if isinstance(cell, float) else str(cell) for cell in row))
+    print_table(shown)
+    more = f"; --rows {frame.height} or --csv shows all" if frame.height > rows else ""
+    console.print(f"{frame.height} rows{more}")
+
+
+def check(task: OptionalTask = None) -> None:
+    """Check your answers in order, up to the first that is wrong.
+
+    Exit status: 0 all is right, 1 an answer is wrong or missing, 2 an answer cannot be read.
+    """
+    from testbed.labs.checking import check as check_task
+    from testbed.labs.runs import unseal
+
+    work = _work()
+    questions = work.assignment.directory.lab.questions
+    chosen = questions if task is None else (work.task(task),)
+    document, evidence = work.read_answers(), work.evidence()
+    if chosen[0].is_prediction:
+        raise InputError.of("TASK", chosen[0].id, "a question", "predictions are not checked")
+    for one in chosen:
+        result = check_task(one, document, evidence)
+        _record(work, result)
+        _print_result(work, result)
+        for directory in unseal(work):
+            stdout().print(f"all files of the run: {directory}")
+        if not result.passed:
+            raise typer.Exit(ExitStatus.FAILED)
+    stdout().print(f"next: {_next_step(work)}")
+
+
+def hint(task: TaskName) -> None:
+    """Show the hints of a task: one more after each attempt, all after success."""
+    from testbed.labs.hints import hints
+
+    work = _work()
+    asked = work.task(task)
+    known = hints(work, asked)
+    console = stdout()
+    if not known.total:
+        console.print("A prediction has no hints: any honest one is right.")
+        return
+    for number, text in enumerate(known.shown, 1):
+        console.print(f"hint {number} of {known.total}: {text}")
+    if known.passed:
+        console.print(f"explanation: {work.assignment.text(asked.explanation)}")
+        return
+    if known.shown:
+        work.journal.append("hint", task=task, number=len(known.shown))
+    if len(known.shown) < known.total:
+        ordinal = "the first" if not known.shown else "the next"
+        console.print(f"{ordinal} hint opens after another attempt: testbed lab check {task}")
+
+
+def status(as_json: Json = False) -> None:
+    """Show what is done and what is next."""
+    from testbed.labs.hints import attempts, hints_read
+
+    work = _work()
+    rows = [
+        {
+            "task": task.id,
+            "title": task.title,
+            "points": task.points,
+            "state": _state(work, task),
+            "attempts": attempts(work, task),
+            "hints": hints_read(work, task),
+        }
+        for task in work.tasks
+    ]
+    if as_json:
+        print_json({"lab": work.assignment.directory.name, "tasks": rows, "next": _next_step(work)})
+        return
+    table = plain_table("task", "title", "points", "state", "hints read")
+    for row in rows:
+        tries = f", {row['attempts']} attempts" if row["attempts"] else ""
+        table.add_row(
+            str(row["task"]),
+            str(row["title"]),
+            str(row["points"]),
+            f"{row['state']}{tries}",
+            str(row["hints"] or ""),
+        )
+    print_table(table)
+    points = sum(task.points for task in work.tasks if work.passed(task))
+    stdout().print(f"{points} of {work.assignment.directory.lab.points} points so far")
+    stdout().print(f"next: {_next_step(work)}")
+
+
+def submit(
+    into: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where the file is made; here by default.")
+    ] = Path(),
+) -> None:
+    """Make the one file to hand in: answers, predictions and the records of your runs."""
+    from testbed.labs.grading.submission import submit as submit_work
+
+    work = _work()
+    path = submit_work(work, into)
+    left = [task.id for task in work.tasks if not work.passed(task)]
+    if left:
+        stdout().print(f"not done yet: {', '.join(left)}")
+    stdout().print(f"hand in: {path}")
+
+
+# --- shared -----------------------------------------------------------------------------------
+
+
+def _work() -> "Work":
+    """The lab of the working directory."""
+    from testbed.labs.work import find_work
+
+    return find_work(Path.cwd())
+
+
+def _pairs(words: list[str]) -> dict[str, str]:
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise InputError.of("COLUMN=VALUE", word, "COLUMN=VALUE, such as flow=0")
+        pairs[key] = value
+    return pairs
+
+
+def _seconds(option: str, text: str, default: float) -> float:
+    """A time of the run in seconds; a number without unit is in seconds."""
+    from testbed.labs.quantities import parse_number
+    from testbed.model.errors import RefusedValueError
+
+    if not text:
+        return default
+    try:
+        return parse_number(text if text[-1].isalpha() else f"{text} s", "s")
+    except RefusedValueError as error:
+        raise InputError.of(option, text, error.expected) from None
+
+
+def _state(work: "Work", task: "Task") -> str:
+    if work.passed(task):
+        return "predicted" if task.is_prediction else "done"
+    return "wrong" if work.last("attempt", task=task.id) else "open"
+
+
+def _next_step(work: "Work") -> str:
+    """The command that comes next: tasks in order, each prediction before its run."""
+    for task in work.tasks:
+        if work.passed(task):
+            continue
+        if task.is_prediction:
+            if work.counted_run(task.before) is None:
+                return f"testbed lab predict {task.id}"
+            continue
+        missing = next((name for name in task.after if work.counted_run(name) is None), None)
+        if missing is not None:
+            return f"testbed lab run {missing}"
+        return f"write {task.id} in answers.yaml, then: testbed lab check {task.id}"
+    return "testbed lab submit"
+
+
+def _print_question(work: "Work", task: "Task") -> None:
+    from testbed.labs.answers import form_of
+    from testbed.labs.lab import ChoiceAnswer
+
+    console = stdout()
+    console.print(task.title, style="bold")
+    console.print(work.assignment.question(task))
+    console.print(f"Answer: {form_of(task.answer)}.")
+    if isinstance(task.answer, ChoiceAnswer):
+        for key, text in task.answer.options.items():
+            console.print(f"  {key}: {work.assignment.text(text)}")
+
+
+def _record(work: "Work", result: "Result") -> None:
+    """Write an attempt into the journal, unless it says what the last one said."""
+    if result.missing:
+        return
+    content = {"task": result.task.id, "answer": result.answer, "passed": result.passed}
+    last = work.last("attempt", task=result.task.id)
+    if last is None or last.content != content:
+        work.journal.append("attempt", **content)
+
+
+def _print_result(work: "Work", result: "Result") -> None:
+    console = stdout()
+    if result.passed:
+        console.print(f"right: {result.task.title}", style="green")
+        console.print(f"  {work.assignment.text(result.task.explanation)}")
+        return
+    console.print(f"not yet: {result.task.title}", style="yellow")
+    console.print(f"  {result.reason}")
+    if not result.missing:
+        console.print(f"  a hint has opened: testbed lab hint {result.task.id}")

@@ -1,0 +1,144 @@
+"""The options with which a run can be watched, and what follows from them."""
+
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from testbed.cli.screen import stderr
+from testbed.model.errors import InputError, MachineError, RunFailedError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from testbed.experiment.hold import Hold
+    from testbed.live.serving import Listening
+    from testbed.model.scenario import Scenario
+    from testbed.results.run_directory import RunDirectory
+
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live", help="Show the run in a browser while it goes on, until it is told to end."
+    ),
+]
+Port = Annotated[
+    int, typer.Option("--port", min=0, max=65535, help="TCP port of the page; 0: any free one.")
+]
+ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="The page only shows: it breaks and ends nothing.")
+]
+
+
+def listening(port: int, *, read_only: bool) -> "Listening":
+    """Where the page is served.
+
+    Raises:
+        MachineError: what serves it is not installed.
+    """
+    try:
+        import starlette  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ModuleNotFoundError as error:
+        remedy = "pip install 'mrc-testbed[live]'; testbed replay --export works without it"
+        raise MachineError(
+            f"no page can be served: {error.name} is not installed", remedy
+        ) from None
+    from testbed.live.serving import Listening
+
+    return Listening(port=port, read_only=read_only)
+
+
+def require_single(*, live: bool, several: bool) -> None:
+    """Check that only one run is to be watched.
+
+    Raises:
+        InputError: there are several.
+    """
+    if live and several:
+        raise InputError.of("--live", "several runs", "one run")
+
+
+def print_address(address: str, port: int, what: str = "Watch it live") -> None:
+    """Tell where the page is, here and from another machine."""
+    stderr().print(
+        f"{what}: {address}\n"
+        f"from another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, too"
+    )
+
+
+@contextmanager
+def watching_emulated(
+    scenario: "Scenario", directory: "RunDirectory", where: "Listening", hold: "Hold"
+) -> Iterator[None]:
+    """Watch an emulated run that is made and analysed within the block.
+
+    Args:
+        scenario: what is run.
+        directory: its directory.
+        where: where the page is served.
+        hold: ends the run.
+    """
+    from testbed.live.emulated import EmulatedRun
+    from testbed.sandbox.processes import spawn
+
+    watched = EmulatedRun(scenario, directory.path, where, partial(_ask, directory.path), hold.end)
+    process = spawn(
+        watched.watch,
+        title="the process that watches the run",
+        isolated=False,
+        name="watch",
+        log=directory.logs / "watch.log",
+    )
+    try:
+        address = process.receive(_STARTS_S)
+        process.check()
+        for message in address:
+            print_address(message["address"], message["port"])
+        yield
+    finally:
+        with suppress(ConnectionError, RunFailedError):
+            process.send({"finish": True})
+            process.ends_within(_ENDS_S)
+        process.kill()
+        process.close()
+
+
+_STARTS_S = 10.0
+_ENDS_S = 10.0
+
+
+def _ask(directory: Path, method: str, path: str, body: str) -> tuple[int, Any]:
+    """Pass a request on to the controller of a run."""
+    from testbed.controller.client import Client, socket_of
+
+    try:
+        with Client(socket_of(directory)) as client:
+            return client.ask(method, path, body)
+    except InputError as error:
+        return HTTPStatus.CONFLICT, {"errors": [asdict(problem) for problem in error.problems]}
+    except RunFailedError as error:
+        return HTTPStatus.INTERNAL_SERVER_ERROR, {"error": str(error)}
+
+
+@contextmanager
+def ctrl_c_ends(end: Callable[[], None]) -> Iterator[None]:
+    """Let the first SIGINT within the block end the run; another one stops the command."""
+    usual = signal.getsignal(signal.SIGINT)
+
+    def handle(_number: int, _frame: "FrameType | None") -> None:
+        end()
+        signal.signal(signal.SIGINT, usual)
+
+    signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)

@@ -1,0 +1,92 @@
+"""`testbed watch`: a run in a terminal, and as Prometheus metrics."""
+
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from testbed.cli.screen import stdout
+from testbed.model.errors import InputError, MachineError
+
+if TYPE_CHECKING:
+    from testbed.live.stream.world import World
+
+REFRESH_S = 0.25
+
+
+def watch(
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="The directory of a run with --live, or a finished one."
+        ),
+    ],
+    metrics: Annotated[
+        int | None,
+        typer.Option(
+            "--metrics", metavar="PORT", min=1, max=65535, help="Serve Prometheus metrics as well."
+        ),
+    ] = None,
+) -> None:
+    """Watch a run in the terminal: paths, flows, faults, events."""
+    from rich.live import Live
+
+    from testbed.live.stream.world import StreamReader, World
+    from testbed.live.stream.writer import STREAM
+    from testbed.live.terminal import shown
+
+    world, stream = World(), _directory(run) / STREAM
+    if metrics is not None:
+        _serve(metrics, world)
+    if not stream.is_file():
+        _replay(run, world)
+        stdout().print(shown(world))
+        return
+    reader = StreamReader(stream)
+    with suppress(KeyboardInterrupt), Live(shown(world), console=stdout(), screen=False) as live:
+        while world.outcome is None:
+            for record in reader.new_records():
+                world.take(record)
+            live.update(shown(world))
+            time.sleep(REFRESH_S)
+
+
+def _directory(run: Path) -> Path:
+    from testbed.results.run_directory import LATEST
+
+    return run / LATEST if (run / LATEST).is_dir() else run
+
+
+def _replay(run: Path, world: "World") -> None:
+    """Take a finished run's whole stream.
+
+    Raises:
+        InputError: it is no run, or one that goes on and writes no stream.
+    """
+    from testbed.live.stream.recorded import recorded_stream
+    from testbed.model.run_files.layout import MANIFEST
+    from testbed.results.run_directory import find_run
+
+    directory = _directory(run)
+    if (directory / MANIFEST).is_file() and not (directory / "run.json").is_file():
+        expected = "a run that writes its event stream, or a finished one"
+        raise InputError.of("RUN", str(run), expected, "start the run with --live")
+    for record in recorded_stream(find_run(run).path):
+        world.take(record)
+
+
+def _serve(port: int, world: "World") -> None:
+    try:
+        from testbed.live.metrics import serve_metrics
+    except ModuleNotFoundError as error:
+        raise MachineError(
+            f"no metrics can be served: {error.name} is not installed",
+            "pip install 'mrc-testbed[live]'",
+        ) from None
+    try:
+        serve_metrics(port, lambda: world)
+    except OSError as error:
+        raise InputError.of("--metrics", str(port), f"a free TCP port ({error})") from None
+    stdout().print(f"metrics: http://127.0.0.1:{port}/metrics")

@@ -1,0 +1,1 @@
+"""Labs: tasks with predictions, runs, checks, hints and grades."""

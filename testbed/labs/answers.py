@@ -1,0 +1,177 @@
+"""Answers: the file `answers.yaml` that a student fills in, and each answer as a value."""
+
+import textwrap
+from ipaddress import AddressValueError, IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.files.documents import Document, read_document
+from testbed.labs.assignment import Assignment
+from testbed.labs.lab import (
+    AddressAnswer,
+    Answer,
+    ChoiceAnswer,
+    NamesAnswer,
+    NumberAnswer,
+    Task,
+    TextAnswer,
+)
+from testbed.labs.quantities import counts_things, parse_number, show_quantity
+from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWERS = "answers.yaml"
+
+_WIDTH = 96
+_MAX_TEXT = 20_000
+
+Value = float | str | tuple[str, ...] | IPv6Address
+"""An answer: a number in its task's unit, an option or a text, names, an address."""
+
+
+def template(assignment: Assignment) -> str:
+    """The file as a student gets it: each question as a comment, each answer empty."""
+    lab = assignment.directory.lab
+    parts = [f"# {lab.title}: your answers. testbed lab check looks at them.\n"]
+    for task in lab.questions:
+        lines = [f"{task.title} ({task.points} points)", assignment.question(task)]
+        lines += ["", f"Answer: {form_of(task.answer)}."]
+        if isinstance(task.answer, ChoiceAnswer):
+            lines += [f"  {key}: {text}" for key, text in task.answer.options.items()]
+        wrapped = (textwrap.wrap(line, _WIDTH, drop_whitespace=True) or [""] for line in lines)
+        comment = [f"# {line}".rstrip() for part in wrapped for line in part]
+        parts.append("\n".join([*comment, f"{task.id}:"]) + "\n")
+    return "\n".join(parts)
+
+
+def form_of(answer: Answer) -> str:
+    """What an answer looks like, in words."""
+    match answer:
+        case NumberAnswer(unit=unit) if counts_things(unit):
+            return f"a number ({unit})"
+        case NumberAnswer(unit=unit):
+            example = show_quantity(12 if unit == "%" else 1.5, unit)
+            return f"a number with its unit, such as {example}"
+        case ChoiceAnswer():
+            return f"one of {', '.join(answer.options)}"
+        case NamesAnswer():
+            order = ", in order" if answer.ordered else ""
+            return f"{answer.of}{order}, as a list: [first, second]; one alone needs no brackets"
+        case AddressAnswer():
+            return "an IPv6 address"
+        case TextAnswer():
+            where = "write > behind the colon, and the text below it, indented"
+            return f"{answer.words} words or more; {where}"
+
+
+def read_answers(file: Path, assignment: Assignment) -> Document:
+    """Read a student's answers.
+
+    Raises:
+        InputError: the file is missing, is not YAML, or has a key that is no task.
+    """
+    if not file.is_file():
+        remedy = "run the command in the lab's directory; testbed lab start --reset makes a new one"
+        raise InputError.of(str(file), "no such file", "your answers", remedy)
+    document = read_document(file)
+    known = tuple(task.id for task in assignment.directory.lab.questions)
+    predicted = {task.id for task in assignment.directory.lab.tasks} - set(known)
+    unknown = [key for key in document.data if key not in known]
+    if unknown:
+        remedies = {
+            key: f"a prediction: testbed lab predict {key} ..." if key in predicted else ""
+            for key in unknown
+        }
+        raise InputError(
+            [
+                Problem(
+                    document.where(key),
+                    key,
+                    f"the id of a question: {', '.join(known)}",
+                    remedies[key] or did_you_mean(key, known),
+                )
+                for key in unknown
+            ]
+        )
+    return document
+
+
+def is_empty(value: object) -> bool:
+    """Whether nothing was answered."""
+    return value is None or value in ("", [])
+
+
+def parse_answer(value: object, answer: Answer) -> Value:
+    """An answer as a value.
+
+    Raises:
+        RefusedValueError: it has not the form that was asked for.
+    """
+    match answer:
+        case NumberAnswer():
+            if isinstance(value, bool) or not isinstance(value, int | float | str):
+                raise RefusedValueError(form_of(answer))
+            return parse_number(str(value), answer.unit)
+        case ChoiceAnswer():
+            key = str(value).strip().lower()
+            by_lower = {option.lower(): option for option in answer.options}
+            if key not in by_lower:
+                remedy = did_you_mean(key, tuple(answer.options))
+                raise RefusedValueError(form_of(answer), remedy=remedy)
+            return by_lower[key]
+        case NamesAnswer():
+            return _names(value, answer)
+        case AddressAnswer():
+            try:
+                return IPv6Address(str(value).strip().partition("/")[0])
+            except AddressValueError:
+                raise RefusedValueError("an IPv6 address, such as 5f00:0:1000::") from None
+        case TextAnswer():
+            return _text(value, answer)
+
+
+def _names(value: object, answer: NamesAnswer) -> tuple[str, ...]:
+    items = value.replace(",", " ").split() if isinstance(value, str) else value
+    if isinstance(items, int | float):
+        items = [str(items)]
+    if not isinstance(items, list) or not all(isinstance(item, str | int) for item in items):
+        raise RefusedValueError(form_of(answer))
+    names = tuple(str(item).strip() for item in items)
+    return names if answer.ordered else tuple(sorted(set(names)))
+
+
+def _text(value: object, answer: TextAnswer) -> str:
+    if not isinstance(value, str):
+        raise RefusedValueError(form_of(answer))
+    if len(value) > _MAX_TEXT:
+        raise RefusedValueError(f"a text of {_MAX_TEXT} characters at most")
+    count = len(value.split())
+    if count < answer.words:
+        raise RefusedValueError(f"{answer.words} words or more, not {count}")
+    return value
+
+
+def show_answer(value: Value, answer: Answer) -> str:
+    """An answer as text."""
+    if isinstance(answer, NumberAnswer) and isinstance(value, int | float):
+        return show_quantity(value, answer.unit)
+    return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def parsed(document: Document, task: Task) -> Value | None:
+    """The answer to a task; None if there is none yet.
+
+    Raises:
+        InputError: it has not the form that was asked for.
+    """
+    data: Mapping[str, Any] = document.data
+    if is_empty(data.get(task.id)):
+        return None
+    try:
+        return parse_answer(data[task.id], task.answer)
+    except RefusedValueError as error:
+        found = document.texts.get(task.id, "")
+        where = document.where(task.id)
+        raise InputError.of(where, found, error.expected, error.remedy) from None

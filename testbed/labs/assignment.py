@@ -1,0 +1,79 @@
+"""A lab for one student: the seed, the drawn values, the scenarios."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from testbed.files.catalog import find_scenario
+from testbed.files.documents import Document, read_document
+from testbed.files.scenarios import nominal, scenario_of
+from testbed.labs.draws import draw, filled
+from testbed.labs.lab import Task
+from testbed.labs.library import LabDirectory
+from testbed.labs.students import seed_of
+from testbed.model.faults.checks import fault_remarks
+from testbed.model.scenario import Scenario
+
+_SPACES = re.compile(r"\s+")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A lab as one student has it.
+
+    Attributes:
+        directory: the lab.
+        key: the student's.
+    """
+
+    directory: LabDirectory
+    key: str
+
+    @cached_property
+    def seed(self) -> int:
+        """The seed of all runs."""
+        return seed_of(self.key, self.directory.name)
+
+    @cached_property
+    def drawn(self) -> Mapping[str, Any]:
+        """What the seed has drawn: such that each run's faults meet traffic."""
+        functions = self.directory.functions
+        return draw(self.directory.lab, self.seed, functions, self._fits)
+
+    def _fits(self, drawn: Mapping[str, Any]) -> bool:
+        scenarios = {run: self._scenario(run, drawn) for run in self.directory.lab.runs}
+        fits = getattr(self.directory.functions, "fits", None)
+        if fits is not None and not fits(scenarios):
+            return False
+        return not any(
+            remark for scenario in scenarios.values() for remark in fault_remarks(scenario)
+        )
+
+    def scenario(self, run: str) -> Scenario:
+        """The scenario of a run, with the student's seed and values.
+
+        Raises:
+            InputError: the lab's scenario is wrong.
+        """
+        return self._scenario(run, self.drawn)
+
+    def _scenario(self, run: str, drawn: Mapping[str, Any]) -> Scenario:
+        planned = self.directory.lab.runs[run]
+        settings = {key: filled(value, drawn) for key, value in planned.set.items()}
+        scenario = scenario_of(self._document(planned.scenario), nominal, settings)
+        named = {"name": run, "seed": self.seed}
+        return scenario.model_copy(update=named)
+
+    def _document(self, scenario: str) -> Document:
+        own = self.directory.path / scenario
+        return read_document(own if own.is_file() else find_scenario(scenario))
+
+    def text(self, text: str) -> str:
+        """A text of the lab with the student's values in place of `{name}`."""
+        return str(filled(_SPACES.sub(" ", text).strip(), self.drawn))
+
+    def question(self, task: Task) -> str:
+        """The question of a task."""
+        return self.text(task.question)

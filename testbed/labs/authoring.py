@@ -1,0 +1,148 @@
+"""For authors of labs: a new lab to begin with, and the test of a lab."""
+
+import hashlib
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+import yaml
+
+from testbed.files.documents import Document
+from testbed.labs import checking
+from testbed.labs.library import HANDOUT, INSTRUCTOR, LAB_FILE, SOLUTION, LabDirectory
+from testbed.labs.predicting import predict
+from testbed.labs.runs import checked_run, make_run, unseal
+from testbed.labs.students import KEY_DIGITS
+from testbed.labs.work import Work, start
+from testbed.model.errors import InputError, TestbedError
+
+SOLVE = "solve.py"
+TEMPLATE = Path(__file__).parent / "template"
+SEEDS = 5
+
+_NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something wrong with a lab.
+
+    Attributes:
+        where: the file, or the seed, and the task.
+        what: what is wrong.
+    """
+
+    where: str
+    what: str
+
+    def __str__(self) -> str:
+        """On one line."""
+        return f"{self.where}: {self.what}"
+
+
+def new_lab(name: str, labs: Path) -> Path:
+    """Make a lab to begin with: complete, small, and passing its test.
+
+    Raises:
+        InputError: the name is not of the form NN-slug, or the lab exists.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError.of("NAME", name, "a number of two digits and a short name: 11-my-lab")
+    path = labs / name
+    if path.exists():
+        raise InputError.of("NAME", str(path), "a lab that does not exist")
+    shutil.copytree(TEMPLATE, path)
+    return path
+
+
+def trial_key(seed: int) -> str:
+    """The key of a student who exists only in a test."""
+    return hashlib.sha256(f"test of labs {seed}".encode()).hexdigest()[:KEY_DIGITS]
+
+
+def try_lab(
+    directory: LabDirectory, scratch: Path, seeds: int, progress: Callable[[str, float], None]
+) -> list[Finding]:
+    """Test a lab: the texts, and for each seed that the starter fails and the solution passes.
+
+    Args:
+        directory: the lab.
+        scratch: an empty directory.
+        seeds: for how many students.
+        progress: is told how far it is.
+    """
+    findings = [*_text_findings(directory)]
+    solve = _solution(directory)
+    for seed in range(1, seeds + 1):
+        progress(f"{directory.name}, student {seed}", (seed - 1) / seeds)
+        work = start(directory, scratch / str(seed), "", trial_key(seed))
+        try:
+            findings += [*_seed_findings(work, solve, f"student {seed}")]
+        except TestbedError as error:
+            findings.append(Finding(f"student {seed}", str(error)))
+    return findings
+
+
+def _text_findings(directory: LabDirectory) -> Iterator[Finding]:
+    for name in (HANDOUT, INSTRUCTOR):
+        if not (directory.path / name).is_file():
+            yield Finding(name, "missing")
+    handout = directory.path / HANDOUT
+    text = handout.read_text(encoding="utf-8") if handout.is_file() else ""
+    named = set(re.findall(r"[a-z0-9]+(?:-[a-z0-9]+)*", text))
+    for task in directory.lab.tasks:
+        if task.id not in named:
+            yield Finding(f"{HANDOUT}: {task.id}", "the handout does not name this task")
+    for run in directory.lab.runs:
+        if run not in named:
+            yield Finding(f"{HANDOUT}: {run}", "the handout does not name this run")
+
+
+def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[Finding]:
+    yield from _starter_findings(work, student)
+    for task, text in solve.predictions().items():
+        predict(work, work.task(task), text, None)
+    for run in work.assignment.directory.lab.runs:
+        made = make_run(work, checked_run(work, run), lambda *_: None, drawn=False)
+        if made.summary.verdict != "trusted":
+            yield Finding(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
+    yield from _starter_findings(work, student)
+    answers = solve.answers(work.path)
+    work.answers.write_text(yaml.safe_dump(answers, sort_keys=False), encoding="utf-8")
+    document = work.read_answers()
+    yield from _solution_findings(work, document, student)
+    unseal(work)
+
+
+def _starter_findings(work: Work, student: str) -> Iterator[Finding]:
+    document, evidence = work.read_answers(), work.evidence()
+    for task in work.assignment.directory.lab.questions:
+        if checking.check(task, document, evidence).passed:
+            yield Finding(f"{student}: {task.id}", "the starter passes it")
+
+
+def _solution_findings(work: Work, document: Document, student: str) -> Iterator[Finding]:
+    evidence = work.evidence()
+    for task in work.assignment.directory.lab.questions:
+        result = checking.check(task, document, evidence)
+        if not result.passed:
+            what = f"the solution fails it with {result.answer!r}: {result.reason}"
+            yield Finding(f"{student}: {task.id}", what)
+        else:
+            content = {"task": task.id, "answer": result.answer, "passed": True}
+            work.journal.append("attempt", **content)
+
+
+def _solution(directory: LabDirectory) -> ModuleType:
+    file = directory.path / SOLUTION / SOLVE
+    spec = util.spec_from_file_location(f"solution_of_{directory.name.replace('-', '_')}", file)
+    if not file.is_file() or spec is None or spec.loader is None:
+        remedy = "labs are tested in a checkout: a wheel has no solutions"
+        raise InputError.of(str(file), "no such file", f"the solution of {LAB_FILE}", remedy)
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

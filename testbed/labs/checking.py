@@ -1,0 +1,181 @@
+"""Whether an answer is right, and if not, the first thing that is wrong, in the student's terms."""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from testbed.files.documents import Document
+from testbed.labs.answers import Value, parsed, show_answer
+from testbed.labs.evidence import Evidence, canonical
+from testbed.labs.lab import (
+    ChoiceAnswer,
+    Figure,
+    Mistake,
+    NamesAnswer,
+    NumberAnswer,
+    Task,
+    TextAnswer,
+)
+from testbed.labs.quantities import Tolerance
+
+QUOTED = Tolerance(0.02, relative=True)
+"""How far a number in a text may be from the figure that it quotes: rounding."""
+
+_IN_TEXT = re.compile(r"\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of checking a task.
+
+    Attributes:
+        task: the task.
+        answer: the answer as text; empty if there is none.
+        passed: whether it is right.
+        missing: whether there is no answer, or the run for it was not made.
+        reason: what is wrong; empty if it is right.
+    """
+
+    task: Task
+    answer: str
+    passed: bool
+    missing: bool = False
+    reason: str = ""
+
+
+def check(task: Task, document: Document, evidence: Evidence) -> Result:
+    """Check an answer.
+
+    Raises:
+        InputError: the answer has not the form that was asked for.
+        RunFailedError: a run has no such figure.
+    """
+    answer = parsed(document, task)
+    if answer is None:
+        reason = f"no answer yet: write it behind {task.id}: in {document.file}"
+        return Result(task, "", passed=False, missing=True, reason=reason)
+    shown = show_answer(answer, task.answer)
+    for run in task.after:
+        if run not in evidence.runs:
+            reason = f"it needs the run {run}: testbed lab run {run}"
+            return Result(task, shown, passed=False, missing=True, reason=reason)
+    reason = _wrong(task, answer, evidence)
+    return Result(task, shown, passed=not reason, reason=reason)
+
+
+def right_answer(task: Task, evidence: Evidence) -> Any:
+    """The answer of a task that is not a text."""
+    if task.figure is not None:
+        return evidence.value(task.figure, unit_of(task))
+    expected = task.expected
+    return evidence.assignment.text(expected) if isinstance(expected, str) else expected
+
+
+def unit_of(task: Task) -> str:
+    """The unit of a task's number; empty if it is none."""
+    return task.answer.unit if isinstance(task.answer, NumberAnswer) else ""
+
+
+def _wrong(task: Task, answer: Value, evidence: Evidence) -> str:
+    """What is wrong with an answer; empty if nothing is."""
+    if isinstance(task.answer, TextAnswer):
+        return _unquoted(task, str(answer), evidence)
+    right = right_answer(task, evidence)
+    if _equal(task, answer, right):
+        return ""
+    for mistake in task.mistakes:
+        text = _because(task, mistake, answer, evidence)
+        if text:
+            return text
+    look = f" {evidence.assignment.text(task.look)}" if task.look else ""
+    return f"{_difference(task, answer, right)}{look}"
+
+
+def _equal(task: Task, answer: Value, right: Any) -> bool:
+    match task.answer:
+        case NumberAnswer() as number:
+            return number.within.allows(float(str(answer)), float(right))
+        case NamesAnswer() as names:
+            return bool(answer == canonical(_listed(right), ordered=names.ordered))
+        case _:
+            return str(answer).lower() == str(right).lower()
+
+
+def _listed(right: Any) -> Any:
+    return [right] if isinstance(right, str) else right
+
+
+def _because(task: Task, mistake: Mistake, answer: Value, evidence: Evidence) -> str:
+    """What to say to an answer if this mistake was made; empty if it was not."""
+    figure = mistake.figure or mistake.above or mistake.below
+    if figure is None:
+        made = str(answer).lower() == str(mistake.equals).lower()
+    else:
+        made = _compares(task, mistake, answer, evidence.value(figure, unit_of(task)))
+    if not made:
+        return ""
+    shown = "" if figure is None else evidence.show(figure, unit_of(task))
+    text = evidence.assignment.text(mistake.because)
+    return text.replace("{answer}", show_answer(answer, task.answer)).replace("{figure}", shown)
+
+
+def _compares(task: Task, mistake: Mistake, answer: Value, value: Any) -> bool:
+    if mistake.figure is not None:
+        return _equal(task, answer, value)
+    number = float(str(answer))
+    return number > float(value) if mistake.above is not None else number < float(value)
+
+
+def _difference(task: Task, answer: Value, right: Any) -> str:
+    """How a wrong answer differs, without the right one."""
+    shown = show_answer(answer, task.answer)
+    match task.answer:
+        case NumberAnswer():
+            side = "more" if float(str(answer)) > float(right) else "less"
+            return (
+                f"{shown} is {side} than your run shows." if task.after else f"{shown} is not it."
+            )
+        case NamesAnswer() as names:
+            given = answer if isinstance(answer, tuple) else ()
+            return _names_difference(names, given, tuple(map(str, _listed(right))))
+        case ChoiceAnswer() as choice:
+            return f"{shown} ({choice.options[shown]}) is not what your run shows."
+        case _:
+            return f"{shown} is not it."
+
+
+def _names_difference(names: NamesAnswer, given: tuple[str, ...], right: tuple[str, ...]) -> str:
+    wrong = [name for name in given if name not in right]
+    if wrong:
+        return f"{wrong[0]} does not belong to the {names.of}."
+    if len({*given}) < len({*right}):
+        return f"{len({*given})} of the {len({*right})} {names.of}: some are missing."
+    return f"These are the {names.of}, but their order is another."
+
+
+def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
+    """The first figure that a text should quote and does not; empty if there is none."""
+    numbers = [float(number) for number in _IN_TEXT.findall(text.replace(",", ""))]
+    for figure in task.quotes:
+        value = evidence.value(figure)
+        if not isinstance(value, int | float):
+            names = canonical(_listed(value))
+            missing = [name for name in names if str(name) not in text]
+            if missing:
+                return f"The text does not name {_called(figure)} of your run."
+            continue
+        if not any(_quotes(number, float(value)) for number in numbers):
+            return f"The text does not quote {_called(figure)} of your run."
+    return ""
+
+
+def _quotes(number: float, value: float) -> bool:
+    """Whether a number is a figure, as such, in percent, or in thousands."""
+    forms = (value, value * 100, value / 1e3, value / 1e6)
+    return any(QUOTED.allows(number, form) or round(form, 1) == number for form in forms)
+
+
+def _called(figure: Figure) -> str:
+    """A figure in words: `the stall (stall_rtt)`."""
+    name = figure.name.rpartition(".")[2]
+    return name.replace("_", " ") if not figure.is_metric else f"the figure {name}"

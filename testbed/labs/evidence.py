@@ -1,0 +1,149 @@
+"""A student's runs as checks see them: the figures that answers are compared with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv6Address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.labs.assignment import Assignment
+from testbed.labs.lab import Figure
+from testbed.labs.quantities import factor, show_quantity
+from testbed.model.errors import RunFailedError
+from testbed.model.fabric.addressing import path_of_ev
+from testbed.model.fabric.topology import Topology
+from testbed.model.flows import flows_of
+from testbed.model.run_files.layout import SUMMARY
+from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
+from testbed.model.summary.metric import MetricGroup, Quantity
+from testbed.model.summary.scopes import SCOPES
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from testbed.results.run_data import RunData
+
+
+@dataclass
+class Evidence:
+    """What a student's runs recorded.
+
+    Attributes:
+        assignment: the lab as the student has it.
+        runs: the directory of each run that counts, by the run's name.
+    """
+
+    assignment: Assignment
+    runs: Mapping[str, Path]
+    _data: dict[str, "RunData"] = field(default_factory=dict)
+    _summaries: dict[str, Summary] = field(default_factory=dict)
+
+    @property
+    def drawn(self) -> Mapping[str, Any]:
+        """What the student's seed has drawn."""
+        return self.assignment.drawn
+
+    def topology(self, run: str) -> Topology:
+        """The fabric of a run."""
+        return self.assignment.scenario(run).topology
+
+    def data(self, run: str) -> "RunData":
+        """The records of a run."""
+        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
+
+        if run not in self._data:
+            self._data[run] = load_run(self.runs[run])
+        return self._data[run]
+
+    def frame(self, run: str, table: str) -> "pl.DataFrame":
+        """A table of a run, with the path of each EV."""
+        data = self.data(run)
+        frame = data.tables[table]
+        return with_paths(data.scenario, frame) if "ev" in frame.columns else frame
+
+    def summary(self, run: str) -> Summary:
+        """The metrics of a run."""
+        if run not in self._summaries:
+            text = (self.runs[run] / SUMMARY).read_text(encoding="utf-8")
+            self._summaries[run] = Summary.model_validate_json(text)
+        return self._summaries[run]
+
+    def value(self, figure: Figure, unit: str = "") -> Any:
+        """A figure: a metric as a number in a unit, or what a function of `figures.py` returns.
+
+        Raises:
+            RunFailedError: the run has no such figure.
+        """
+        if not figure.is_metric:
+            result = getattr(self.assignment.directory.functions, figure.name)(self)
+            return tuple(result) if isinstance(result, list | set) else result
+        scope, _, key = figure.name.partition(".")
+        quantity = SCOPES[scope].quantities[key]
+        numbers = [
+            number
+            for group in _groups(self.summary(figure.run), scope)
+            if key in group.values and (number := quantity.of(group)) is not None
+        ]
+        if not numbers:
+            raise RunFailedError(f"the run {figure.run} has no {figure.name}: make it again")
+        number = quantity.metric.combine([*numbers])
+        return number if number is None else number * _scale(quantity, unit)
+
+    def show(self, figure: Figure, unit: str = "") -> str:
+        """A figure as text."""
+        value = self.value(figure, unit)
+        if figure.is_metric and not unit:
+            scope, _, key = figure.name.partition(".")
+            return SCOPES[scope].quantities[key].unit.show(value)
+        if isinstance(value, int | float):
+            return show_quantity(value, unit)
+        return ", ".join(value) if isinstance(value, tuple) else str(value)
+
+
+def canonical(value: Any, *, ordered: bool = True) -> Any:
+    """A value as it is compared with an answer."""
+    if isinstance(value, list | tuple | set | frozenset):
+        names = tuple(str(name) for name in value)
+        return names if ordered else tuple(sorted(set(names)))
+    return str(value) if isinstance(value, IPv6Address) else value
+
+
+def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
+    """The metrics of a run of one scope, such as those of each flow."""
+    match scope:
+        case "run":
+            return [summary, summary.integrity]
+        case "flows" | "victim":
+            return [*summary.flows]
+        case "faults":
+            return [fault for fault in summary.faults if fault.flows_affected]
+        case "operations":
+            return [*summary.operations]
+        case "clustermapper" if summary.localisation is not None:
+            return [summary.localisation]
+        case _:
+            return []
+
+
+def _scale(quantity: Quantity, unit: str) -> float:
+    """What a metric's number is multiplied by to be in a unit."""
+    return factor(quantity.unit.symbol) / factor(unit) if unit else 1.0
+
+
+def with_paths(scenario: Scenario, frame: "pl.DataFrame") -> "pl.DataFrame":
+    """A table with the column `path`, from its columns `flow` and `ev`."""
+    import polars as pl  # noqa: PLC0415 - it takes long
+
+    flows = {flow.number: flow for flow in flows_of(scenario)}
+    pairs = frame.select("flow", "ev").unique().rows()
+    names = pl.DataFrame(
+        [
+            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
+            for number, ev in pairs
+            if (flow := flows.get(number)) is not None
+        ],
+        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
+        orient="row",
+    )
+    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")

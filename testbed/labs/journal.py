@@ -1,0 +1,131 @@
+"""What a student did, in order: an append-only file in which each entry names the one before it.
+
+An entry is one line of JSON with the digest of the entry before. So an entry that was changed,
+removed or moved afterwards shows. A line that was cut off by a crash is left out.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from testbed.model.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One thing that was done.
+
+    Attributes:
+        kind: start, prediction, run, attempt or hint.
+        time: when, in UTC, as ISO 8601.
+        content: what, by key.
+        previous: the digest of the entry before it; empty of the first.
+        digest: its own.
+    """
+
+    kind: str
+    time: str
+    content: dict[str, Any]
+    previous: str
+    digest: str
+
+    def to_line(self) -> str:
+        """The entry as a line of the file."""
+        return json.dumps(
+            {
+                "kind": self.kind,
+                "time": self.time,
+                "content": self.content,
+                "previous": self.previous,
+                "digest": self.digest,
+            }
+        )
+
+
+def _digest(kind: str, time: str, content: dict[str, Any], previous: str) -> str:
+    text = json.dumps([kind, time, content, previous], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+class Journal:
+    """The file of a work directory."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the file, which may not exist yet."""
+        self.path = path
+
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, in order; without the last line if it was cut off.
+
+        Raises:
+            InputError: a line is no entry.
+        """
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ()
+        except (OSError, UnicodeDecodeError) as error:
+            raise _damaged(self.path, 0, str(error)) from None
+        return tuple(parse_entries(text, self.path))
+
+    def append(self, kind: str, **content: Any) -> Entry:
+        """Add an entry; it is on the disk when this returns."""
+        entries = self.entries()
+        previous = entries[-1].digest if entries else ""
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        entry = Entry(kind, time, content, previous, _digest(kind, time, content, previous))
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("rb+" if self.path.exists() else "xb") as file:
+            file.truncate(_whole_lines(self.path))
+            file.seek(0, os.SEEK_END)
+            file.write(f"{entry.to_line()}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+        return entry
+
+
+def _whole_lines(path: Path) -> int:
+    """The length of a file up to the end of its last whole line, in bytes."""
+    return path.read_bytes().rfind(b"\n") + 1
+
+
+def parse_entries(text: str, path: Path) -> Iterator[Entry]:
+    """The entries of a journal's text.
+
+    Raises:
+        InputError: a line is no entry.
+    """
+    for number, line in enumerate(text.splitlines(keepends=True), 1):
+        if not line.endswith("\n"):
+            return  # cut off by a crash
+        try:
+            data = json.loads(line)
+            values = (data[key] for key in ("kind", "time", "content", "previous", "digest"))
+            kind, time, content, previous, digest = values
+        except (ValueError, KeyError, TypeError):
+            raise _damaged(path, number, "a line that is no entry") from None
+        if not isinstance(content, dict):
+            raise _damaged(path, number, "an entry without content")
+        yield Entry(str(kind), str(time), content, str(previous), str(digest))
+
+
+def first_break(entries: Sequence[Entry]) -> int | None:
+    """The number of the first entry, from 1, that does not follow from those before it."""
+    previous = ""
+    for number, entry in enumerate(entries, 1):
+        expected = _digest(entry.kind, entry.time, entry.content, entry.previous)
+        if entry.previous != previous or entry.digest != expected:
+            return number
+        previous = entry.digest
+    return None
+
+
+def _damaged(path: Path, line: int, found: str) -> InputError:
+    where = f"{path}:{line}" if line else str(path)
+    remedy = "restore the file from a backup, or begin again: testbed lab start --reset"
+    return InputError.of(where, found, "the journal that testbed lab writes", remedy)

@@ -1,0 +1,144 @@
+"""The labs that ship, and labs in other directories: found, read and checked."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+from testbed.files.catalog import relative_to_here
+from testbed.files.documents import read_document
+from testbed.files.validation import validated
+from testbed.installation import PROJECT
+from testbed.labs.draws import placeholders
+from testbed.labs.lab import Figure, Lab, NumberAnswer
+from testbed.labs.quantities import factor
+from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
+from testbed.model.summary.scopes import SCOPES
+
+LABS = PROJECT / "labs"
+LAB_FILE, HANDOUT, FIGURES, START = "lab.yaml", "handout.md", "figures.py", "start"
+SOLUTION, INSTRUCTOR = "solution", "instructor.md"
+
+_NUMBERED = re.compile(r"(\d+)-.+")
+
+
+@dataclass(frozen=True)
+class LabDirectory:
+    """A lab and its directory.
+
+    Attributes:
+        path: the directory.
+        lab: the content of its `lab.yaml`.
+    """
+
+    path: Path
+    lab: Lab
+
+    @property
+    def name(self) -> str:
+        """Its name, such as `02-first-failure`."""
+        return self.path.name
+
+    @cached_property
+    def functions(self) -> ModuleType | None:
+        """The functions of its `figures.py`; None if it has none."""
+        file = self.path / FIGURES
+        if not file.is_file():
+            return None
+        spec = util.spec_from_file_location(f"figures_of_{self.name.replace('-', '_')}", file)
+        if spec is None or spec.loader is None:
+            return None
+        module = util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+def lab_directories(labs: Path = LABS) -> tuple[Path, ...]:
+    """The directories of all labs, in order."""
+    return tuple(sorted(file.parent for file in labs.glob(f"*/{LAB_FILE}")))
+
+
+def find_lab(name: str, labs: Path = LABS) -> Path:
+    """The directory of a lab: by its number, its name, a part of its name, or by path.
+
+    Raises:
+        InputError: there is no such lab.
+    """
+    if "/" in name or (Path(name) / LAB_FILE).is_file():
+        if (Path(name) / LAB_FILE).is_file():
+            return relative_to_here(Path(name).resolve())
+        raise InputError.of("LAB", name, f"a directory with a {LAB_FILE}")
+    directories = {path.name: path for path in lab_directories(labs)}
+    if name in directories:
+        return directories[name]
+    for known, path in directories.items():
+        numbered = _NUMBERED.fullmatch(known)
+        if name.isdecimal() and numbered and int(numbered[1]) == int(name):
+            return path
+        if known.partition("-")[2] == name:
+            return path
+    remedy = did_you_mean(name, tuple(directories)) or "testbed lab list shows all"
+    raise InputError.of("LAB", name, "the number or the name of a lab", remedy)
+
+
+def load_lab(directory: Path) -> LabDirectory:
+    """Read a lab and check that its parts fit together.
+
+    Raises:
+        InputError: a value is wrong, or two do not fit together.
+    """
+    document = read_document(directory / LAB_FILE)
+    lab = validated(Lab, document.data, document)
+    labelled = LabDirectory(directory, lab)
+    raise_any(document.located(problem) for problem in _problems(labelled))
+    return labelled
+
+
+def _problems(directory: LabDirectory) -> Iterator[Problem]:
+    lab = directory.lab
+    seen: set[str] = set()
+    for i, task in enumerate(lab.tasks):
+        where = f"tasks[{i}]"
+        if task.id in seen:
+            yield Problem(f"{where}.id", task.id, "an id that no other task has")
+        seen.add(task.id)
+        for run in filter(None, (task.before, *task.after)):
+            if run not in lab.runs:
+                key = f"{where}.{'before' if run == task.before else 'after'}"
+                yield Problem(key, run, f"one of the lab's runs: {', '.join(lab.runs)}")
+        for figure in task.figures:
+            yield from _figure_problems(directory, where, figure)
+        if task.figure is not None and isinstance(task.answer, NumberAnswer):
+            yield from _unit_problems(where, task.figure, task.answer.unit)
+    for name, run_ in lab.runs.items():
+        for key, value in run_.set.items():
+            for unknown in sorted(placeholders(value) - lab.draw.keys()):
+                yield Problem(f"runs.{name}.set.{key}", f"{{{unknown}}}", "a name under draw")
+
+
+def _figure_problems(directory: LabDirectory, where: str, figure: Figure) -> Iterator[Problem]:
+    if not figure.is_metric:
+        if not hasattr(directory.functions, figure.name):
+            yield Problem(where, figure.name, f"SCOPE.METRIC, or a function of {FIGURES}")
+        return
+    scope, _, key = figure.name.partition(".")
+    if scope not in SCOPES:
+        yield Problem(where, figure.name, f"a metric of {', '.join(SCOPES)}")
+    elif key not in SCOPES[scope].quantities:
+        known = tuple(SCOPES[scope].quantities)
+        yield Problem(where, figure.name, f"a metric of {scope}", did_you_mean(key, known))
+    if figure.run not in directory.lab.runs:
+        runs = ", ".join(directory.lab.runs)
+        yield Problem(where, figure.run, f"the run of {figure.name}: {runs}")
+
+
+def _unit_problems(where: str, figure: Figure, unit: str) -> Iterator[Problem]:
+    scope, _, key = figure.name.partition(".")
+    if not figure.is_metric or scope not in SCOPES or key not in SCOPES[scope].quantities:
+        return
+    own = SCOPES[scope].quantities[key].unit
+    if own.symbol and factor(own.symbol) != factor(unit):
+        yield Problem(f"{where}.answer.unit", unit, f"the unit of {figure.name}: {own.symbol}")

@@ -1,0 +1,84 @@
+"""Predictions: answers that are written down before the run that they are about."""
+
+from typing import Any
+
+from testbed.labs.answers import form_of, parse_answer, show_answer
+from testbed.labs.checking import unit_of
+from testbed.labs.evidence import Evidence
+from testbed.labs.journal import Entry
+from testbed.labs.lab import NumberAnswer, Task
+from testbed.labs.quantities import Tolerance, parse_tolerance, show_quantity
+from testbed.labs.work import Work
+from testbed.model.errors import InputError, RefusedValueError
+
+
+def predict(work: Work, task: Task, text: str, within: str | None) -> Entry:
+    """Write a prediction into the journal.
+
+    Args:
+        work: the student's.
+        task: the prediction that the lab asks for.
+        text: what the student expects.
+        within: how far the figure may be from it for the student to call it right.
+
+    Raises:
+        InputError: it is no prediction, has not the form that was asked for, or comes too late.
+    """
+    if not task.is_prediction:
+        remedy = f"write the answer into answers.yaml, then: testbed lab check {task.id}"
+        raise InputError.of("TASK", task.id, "a prediction; this is a question", remedy)
+    made = work.counted_run(task.before)
+    if made is not None:
+        expected = f"a prediction before the run {task.before}, which was made"
+        remedy = "keep the one you made; testbed lab start --reset begins the lab again"
+        raise InputError.of(task.id, text, expected, remedy)
+    try:
+        value = parse_answer(text, task.answer)
+    except RefusedValueError as error:
+        remedy = error.remedy or f"testbed lab predict {task.id} {_example(task)}"
+        raise InputError.of(task.id, text, error.expected or form_of(task.answer), remedy) from None
+    try:
+        tolerance = _tolerance(task, within)
+    except RefusedValueError as error:
+        remedy = "such as --within 20%"
+        raise InputError.of("--within", str(within), error.expected, remedy) from None
+    content: dict[str, Any] = {"task": task.id, "value": value, "text": text}
+    if tolerance is not None and isinstance(value, int | float):
+        content["within"] = tolerance.around(value)
+    return work.journal.append("prediction", **content)
+
+
+def show_prediction(task: Task, entry: Entry) -> str:
+    """A prediction as text: `1.5 RTT, within 0.5 RTT`."""
+    value, within = entry.content["value"], entry.content.get("within")
+    shown = show_answer(tuple(value) if isinstance(value, list) else value, task.answer)
+    return shown if within is None else f"{shown}, within {show_quantity(within, unit_of(task))}"
+
+
+def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
+    """What a run says to a prediction of a number; empty if the task names no figure."""
+    if task.figure is None:
+        return ""
+    value, shown = evidence.value(task.figure, unit_of(task)), show_prediction(task, entry)
+    measured = evidence.show(task.figure, unit_of(task))
+    predicted, within = entry.content["value"], entry.content.get("within")
+    if isinstance(value, int | float) and within is not None:
+        right = abs(float(value) - float(predicted)) <= float(within)
+    else:
+        right = str(predicted) == str(value)
+    return f"you predicted {shown}; your run shows {measured}: {'right' if right else 'not so'}"
+
+
+def _tolerance(task: Task, within: str | None) -> Tolerance | None:
+    if not isinstance(task.answer, NumberAnswer):
+        return None
+    if within is None:
+        return task.answer.within
+    number = within.strip().removesuffix(task.answer.unit) if task.answer.unit != "%" else within
+    return parse_tolerance(number.strip())
+
+
+def _example(task: Task) -> str:
+    return (
+        f'"{show_quantity(1.5, task.answer.unit)}"' if isinstance(task.answer, NumberAnswer) else ""
+    )

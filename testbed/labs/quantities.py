@@ -1,0 +1,122 @@
+"""Numbers with units as students write them, and how close two of them are."""
+
+import re
+from dataclasses import dataclass
+
+from testbed.model.errors import RefusedValueError
+from testbed.model.units import show_number
+
+_UNITS: dict[str, tuple[str, float]] = {
+    "ns": ("time", 1e-9),
+    "us": ("time", 1e-6),
+    "µs": ("time", 1e-6),
+    "ms": ("time", 1e-3),
+    "s": ("time", 1.0),
+    "bit/s": ("rate", 1.0),
+    "kbit/s": ("rate", 1e3),
+    "Mbit/s": ("rate", 1e6),
+    "Gbit/s": ("rate", 1e9),
+    "Tbit/s": ("rate", 1e12),
+    "B": ("size", 1.0),
+    "KiB": ("size", 2.0**10),
+    "MiB": ("size", 2.0**20),
+    "GiB": ("size", 2.0**30),
+    "kB": ("size", 1e3),
+    "MB": ("size", 1e6),
+    "GB": ("size", 1e9),
+    "%": ("share", 0.01),
+    "RTT": ("RTT", 1.0),
+}
+"""For each unit the dimension, and how many of the dimension's first unit it is."""
+
+_RTT_NAMES = {"rtt", "rtts"}
+_NUMBER = re.compile(r"\s*([+-]?\d[\d,_]*\.?\d*(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far a number may be from another: a share of it, or a number in the same unit."""
+
+    number: float
+    relative: bool
+
+    def around(self, value: float) -> float:
+        """How far, in the unit of this value."""
+        return abs(value) * self.number if self.relative else self.number
+
+    def allows(self, answer: float, value: float) -> bool:
+        """Whether an answer is close enough to a value."""
+        return abs(answer - value) <= self.around(value) * (1 + 1e-9) + 1e-12
+
+
+def parse_tolerance(value: object) -> Tolerance:
+    """Parse `5%` or a number in the unit of the answer.
+
+    Raises:
+        RefusedValueError: it is neither.
+    """
+    if isinstance(value, Tolerance):
+        return value
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    if isinstance(value, bool) or not 0 <= number < float("inf"):
+        raise RefusedValueError("a share such as 10%, or a number in the unit of the answer")
+    return (
+        Tolerance(number / 100, relative=True) if text.endswith("%") else Tolerance(number, False)
+    )
+
+
+def factor(unit: str) -> float:
+    """How many of its dimension's first unit a unit is; 1 where it counts things."""
+    return _UNITS.get(unit, ("", 1.0))[1]
+
+
+def counts_things(unit: str) -> bool:
+    """Whether a unit is a word for what is counted, such as packets."""
+    return unit not in _UNITS
+
+
+def parse_number(text: str, unit: str) -> float:
+    """A number that a student wrote, in a unit.
+
+    Args:
+        text: such as `1.3 RTT`; a unit that counts things may be left out.
+        unit: the unit that was asked for.
+
+    Raises:
+        RefusedValueError: it is no number, or has no unit or one of another dimension.
+    """
+    expected = f"a number in {unit}, such as '{_example(unit)}'"
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise RefusedValueError(expected)
+    number, given = float(match[1].replace(",", "").replace("_", "")), match[2]
+    if given.lower() in _RTT_NAMES:
+        given = "RTT"
+    if counts_things(unit):
+        if given in _UNITS:
+            raise RefusedValueError(expected, remedy=f"count the {unit}")
+        return number
+    if not given:
+        raise RefusedValueError(expected, remedy=f"add the unit: '{match[1]} {unit}'")
+    if _UNITS.get(given, ("", 0.0))[0] != _UNITS[unit][0]:
+        remedy = ""
+        if unit == "RTT" and _UNITS.get(given, ("", 0.0))[0] == "time":
+            remedy = "divide by the base RTT, which the run prints"
+        raise RefusedValueError(expected, remedy=remedy)
+    return number * _UNITS[given][1] / _UNITS[unit][1]
+
+
+def show_quantity(number: float, unit: str) -> str:
+    """A number with its unit, to three digits: `1.28 RTT`, `12%`."""
+    if number == float("inf"):
+        return "never"
+    shown = f"{number:,.0f}" if float(number).is_integer() else show_number(number)
+    return f"{shown}%" if unit == "%" else f"{shown} {unit}".rstrip()
+
+
+def _example(unit: str) -> str:
+    return "12%" if unit == "%" else f"3 {unit}" if counts_things(unit) else f"1.5 {unit}"

@@ -1,0 +1,130 @@
+"""The runs of a lab: made with the student's seed, after the predictions.
+
+What a hidden run recorded of its fault is kept in `.lab/sealed` until its questions are answered.
+"""
+
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.labs.work import RESULTS, SEALED, STATE, Work
+from testbed.model.errors import InputError, did_you_mean
+from testbed.model.progress import Progress
+from testbed.model.run_files.layout import RUN, table_file
+from testbed.results.run_directory import LATEST, RunDirectory
+
+if TYPE_CHECKING:
+    from testbed.model.summary import Summary
+
+UNSEALED = ("arrivals", "transmissions", "losses", "ev_events", "qp", "completions", "probes")
+"""The tables of a hidden run that a student gets at once: what hosts can see."""
+
+
+@dataclass(frozen=True, slots=True)
+class MadeRun:
+    """A run that was made.
+
+    Attributes:
+        summary: its metrics.
+        directory: where its files are for the student.
+        hidden: whether its fault is to be found yet.
+    """
+
+    summary: "Summary"
+    directory: RunDirectory
+    hidden: bool
+
+
+def checked_run(work: Work, name: str | None) -> str:
+    """The run that is due: by its name, or the first that was not made.
+
+    Raises:
+        InputError: there is no such run, or it has no predictions yet.
+    """
+    runs = work.assignment.directory.lab.runs
+    if not runs:
+        raise InputError.of("RUN", name or "", "a lab with runs", "this lab has none to make")
+    if name is None:
+        name = next((run for run in runs if work.counted_run(run) is None), [*runs][-1])
+    if name not in runs:
+        expected = f"one of {', '.join(runs)}"
+        raise InputError.of("RUN", name, expected, did_you_mean(name, tuple(runs)))
+    for task in work.assignment.directory.lab.predictions(name):
+        if work.last("prediction", task=task.id) is None:
+            expected = f"your prediction {task.id} ({task.title}) first"
+            remedy = f"testbed lab predict {task.id} shows the question"
+            raise InputError.of(f"run {name}", "", expected, remedy)
+    return name
+
+
+def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeRun:
+    """Simulate a run, analyse it, and write it into the journal.
+
+    Args:
+        work: the student's.
+        name: of the run; its predictions were made.
+        progress: is told how far it is.
+        drawn: whether with figures and report, of a run that is not hidden.
+    """
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
+    from testbed.sim import simulate  # noqa: PLC0415
+
+    hidden = is_hidden(work, name)
+    scenario = work.assignment.scenario(name)
+    results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
+    directory = RunDirectory.create(results, name, scenario.seed, datetime.now().astimezone())
+    simulate(scenario, directory.path, progress)
+    progress("analysing", 1.0)
+    summary = analyse(directory.path, drawn=drawn and not hidden)
+    if hidden:
+        _show_tables(directory, shown_directory(work, name))
+    work.journal.append(
+        "run",
+        run=name,
+        directory=directory.path.relative_to(work.path).as_posix(),
+        verdict=summary.verdict,
+    )
+    shown = RunDirectory(shown_directory(work, name)) if hidden else directory
+    return MadeRun(summary, shown, hidden)
+
+
+def shown_directory(work: Work, name: str) -> Path:
+    """The directory of a run's latest files that a student may see."""
+    return work.path / RESULTS / name / LATEST
+
+
+def is_hidden(work: Work, name: str) -> bool:
+    """Whether a run's fault is to be found yet."""
+    if not work.assignment.directory.lab.runs[name].hidden:
+        return False
+    about = [task for task in work.tasks if name in task.after]
+    return not all(work.passed(task) for task in about)
+
+
+def unseal(work: Work) -> list[Path]:
+    """Give the student all files of hidden runs whose questions are answered.
+
+    Returns:
+        Their directories.
+    """
+    given = []
+    for name, run in work.assignment.directory.lab.runs.items():
+        entry = work.counted_run(name)
+        if not run.hidden or entry is None or is_hidden(work, name):
+            continue
+        sealed, shown = work.path / str(entry.content["directory"]), shown_directory(work, name)
+        if not (shown / RUN).exists():
+            shutil.copytree(sealed, shown, dirs_exist_ok=True)
+            given.append(shown)
+    return given
+
+
+def _show_tables(sealed: RunDirectory, shown: Path) -> None:
+    shutil.rmtree(shown, ignore_errors=True)
+    shown.mkdir(parents=True)
+    for table in UNSEALED:
+        file = sealed.path / table_file(table)
+        if file.is_file():
+            shutil.copyfile(file, shown / file.name)

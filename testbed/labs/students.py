@@ -1,0 +1,60 @@
+"""Keys and seeds: what makes one student's lab differ from another's."""
+
+import hashlib
+import hmac
+import secrets
+from pathlib import Path
+
+from testbed.model.errors import InputError
+from testbed.model.scenario import MAX_SEED
+
+KEY_DIGITS = 16
+_LEAST_SECRET = 16
+
+
+def student_key(course_key: bytes, student: str) -> str:
+    """The key of a student: only who has the course key can compute it (HMAC-SHA256)."""
+    return hmac.new(course_key, student.encode(), hashlib.sha256).hexdigest()[:KEY_DIGITS]
+
+
+def own_key() -> str:
+    """A key for somebody who works alone."""
+    return secrets.token_hex(KEY_DIGITS // 2)
+
+
+def checked_key(key: str) -> str:
+    """A key as a student typed it.
+
+    Raises:
+        InputError: it is no key.
+    """
+    cleaned = key.strip().lower()
+    if len(cleaned) != KEY_DIGITS or set(cleaned) - set("0123456789abcdef"):
+        expected = f"{KEY_DIGITS} hexadecimal digits"
+        remedy = "copy the key that your instructor gave you; without a course leave --key out"
+        raise InputError.of("--key", key, expected, remedy)
+    return cleaned
+
+
+def seed_of(key: str, lab: str) -> int:
+    """The seed of a student's runs in a lab."""
+    digest = hashlib.sha256(f"{key}/{lab}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") % MAX_SEED + 1
+
+
+def read_course_key(file: Path) -> bytes:
+    """The course key in a file: any text that is long enough, such as of `openssl rand -hex 32`.
+
+    Raises:
+        InputError: it cannot be read, or is too short.
+    """
+    try:
+        key = file.read_bytes().strip()
+    except OSError as error:
+        remedy = "make one: openssl rand -hex 32 > course.key"
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of("--course-key", f"{file}: {found}", "a file", remedy) from None
+    if len(key) < _LEAST_SECRET:
+        expected = f"a key of at least {_LEAST_SECRET} characters"
+        raise InputError.of("--course-key", f"{len(key)} characters in {file}", expected)
+    return key

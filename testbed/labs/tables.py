@@ -1,0 +1,63 @@
+"""The tables of a run as students look at them: with the path of each EV."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.labs.evidence import with_paths
+from testbed.labs.runs import shown_directory
+from testbed.labs.work import Work
+from testbed.model.errors import InputError, did_you_mean
+from testbed.model.run_files.layout import table_file
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def tables_of(work: Work, run: str) -> dict[str, Path]:
+    """The files of a run's tables by name, without empty ones.
+
+    Raises:
+        InputError: there is no such run, or it was not made.
+    """
+    runs = work.assignment.directory.lab.runs
+    if run not in runs:
+        raise InputError.of("RUN", run, f"one of {', '.join(runs)}", did_you_mean(run, tuple(runs)))
+    if work.counted_run(run) is None:
+        raise InputError.of("RUN", run, "a run that was made", f"testbed lab run {run}")
+    suffix = Path(table_file("table")).suffix
+    return {file.stem: file for file in sorted(shown_directory(work, run).glob(f"*{suffix}"))}
+
+
+def read_table(
+    work: Work, run: str, table: str, conditions: dict[str, str], begin_s: float, end_s: float
+) -> "pl.DataFrame":
+    """The rows of a table that fulfil some conditions; of EVs also the path.
+
+    Args:
+        work: the student's.
+        run: the run.
+        table: the table.
+        conditions: for some columns the value that they have.
+        begin_s: the time from which on, in seconds of the run.
+        end_s: the time up to which.
+
+    Raises:
+        InputError: there is no such table or column, or a value does not fit its column.
+    """
+    import polars as pl  # noqa: PLC0415 - it takes long
+
+    files = tables_of(work, run)
+    if table not in files:
+        remedy = did_you_mean(table, tuple(files))
+        raise InputError.of("TABLE", table, f"one of {', '.join(files)}", remedy)
+    frame = pl.read_parquet(files[table])
+    if {"ev", "flow"} <= {*frame.columns}:
+        frame = with_paths(work.assignment.scenario(run), frame)
+    frame = frame.filter(pl.col("t").is_between(begin_s, end_s))
+    for column, value in conditions.items():
+        if column not in frame.columns:
+            remedy = did_you_mean(column, frame.columns)
+            expected = f"a column of {table}: {', '.join(frame.columns)}"
+            raise InputError.of("COLUMN=VALUE", column, expected, remedy)
+        frame = frame.filter(pl.col(column).cast(pl.String).str.to_lowercase() == value.lower())
+    return frame

@@ -1,0 +1,198 @@
+"""A student's work on a lab: a directory with the handout, the answers, the runs and a journal.
+
+The journal says all that was done; what it holds is never changed. So work survives a crash at any
+moment: a run that was broken off has no entry, and is made again.
+"""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from testbed.files.catalog import relative_to_here
+from testbed.labs.answers import ANSWERS, read_answers, template
+from testbed.labs.assignment import Assignment
+from testbed.labs.evidence import Evidence
+from testbed.labs.journal import Entry, Journal
+from testbed.labs.lab import FORMAT_VERSION, Task
+from testbed.labs.library import HANDOUT, LABS, START, LabDirectory, find_lab, load_lab
+from testbed.labs.students import own_key
+from testbed.model.errors import InputError, did_you_mean
+from testbed.results.code_version import code_version
+
+STATE = ".lab"
+"""What belongs to the commands, below a work directory."""
+
+JOURNAL = "journal.jsonl"
+RESULTS = "results"
+SEALED = "sealed"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A work directory.
+
+    Attributes:
+        path: the directory.
+        labs: the directory of all labs.
+    """
+
+    path: Path
+    labs: Path = LABS
+
+    @cached_property
+    def journal(self) -> Journal:
+        """What was done."""
+        return Journal(self.path / STATE / JOURNAL)
+
+    @cached_property
+    def start(self) -> Entry:
+        """The journal's first entry.
+
+        Raises:
+            InputError: the journal is empty.
+        """
+        entries = self.journal.entries()
+        if not entries or entries[0].kind != "start":
+            remedy = "testbed lab start --reset begins again"
+            raise InputError.of(str(self.journal.path), "no beginning", "a started lab", remedy)
+        return entries[0]
+
+    @cached_property
+    def assignment(self) -> Assignment:
+        """The lab as this student has it."""
+        content = self.start.content
+        directory = find_lab(str(content.get("lab_path") or content.get("lab")), self.labs)
+        return Assignment(load_lab(directory), str(content["key"]))
+
+    @property
+    def student(self) -> str:
+        """Who works here; empty if nobody in particular."""
+        return str(self.start.content.get("student", ""))
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The lab's tasks."""
+        return self.assignment.directory.lab.tasks
+
+    def task(self, name: str) -> Task:
+        """A task by its id.
+
+        Raises:
+            InputError: the lab has no such task.
+        """
+        task = self.assignment.directory.lab.task(name)
+        if task is None:
+            ids = tuple(task.id for task in self.tasks)
+            raise InputError.of("TASK", name, f"one of {', '.join(ids)}", did_you_mean(name, ids))
+        return task
+
+    def entries(self, kind: str, **content: Any) -> Iterator[Entry]:
+        """The entries of a kind whose content has these values, in order."""
+        for entry in self.journal.entries():
+            if entry.kind == kind and content.items() <= entry.content.items():
+                yield entry
+
+    def last(self, kind: str, **content: Any) -> Entry | None:
+        """The last of them; None if there is none."""
+        return next(reversed([*self.entries(kind, **content)]), None)
+
+    def counted_run(self, run: str) -> Entry | None:
+        """The last run that can be trusted; None if there is none yet."""
+        trusted = [e for e in self.entries("run", run=run) if e.content.get("verdict") == "trusted"]
+        return trusted[-1] if trusted else None
+
+    def passed(self, task: Task) -> bool:
+        """Whether a task is done: predicted, or answered rightly."""
+        if task.is_prediction:
+            return self.last("prediction", task=task.id) is not None
+        last = self.last("attempt", task=task.id)
+        return last is not None and bool(last.content["passed"])
+
+    def evidence(self) -> Evidence:
+        """The runs that count."""
+        runs = {}
+        for run in self.assignment.directory.lab.runs:
+            entry = self.counted_run(run)
+            if entry is not None:
+                runs[run] = self.path / str(entry.content["directory"])
+        return Evidence(self.assignment, runs)
+
+    @property
+    def answers(self) -> Path:
+        """The file of the student's answers."""
+        return self.path / ANSWERS
+
+    def read_answers(self) -> Any:
+        """The student's answers, as `answers.read_answers`."""
+        return read_answers(self.answers, self.assignment)
+
+
+def find_work(here: Path, labs: Path = LABS) -> Work:
+    """The work directory that contains a directory.
+
+    Raises:
+        InputError: there is none.
+    """
+    for path in (here, *here.parents):
+        if (path / STATE / JOURNAL).is_file():
+            return Work(relative_to_here(path), labs)
+    begun = sorted(file.parent.parent for file in here.glob(f"*/{STATE}/{JOURNAL}"))
+    names = ", ".join(path.name for path in begun)
+    remedy = f"cd {begun[0].name}" if len(begun) == 1 else f"cd into one of {names}"
+    if not begun:
+        remedy = "testbed lab list shows the labs, testbed lab start LAB begins one"
+    raise InputError.of(str(here), "no lab", "the directory of a lab that was started", remedy)
+
+
+def start(directory: LabDirectory, parent: Path, student: str, key: str | None) -> Work:
+    """Make the work directory of a lab.
+
+    Args:
+        directory: the lab.
+        parent: where the work directory is made; it is called like the lab.
+        student: who works there; may be empty.
+        key: the student's; None for somebody who works alone.
+
+    Raises:
+        InputError: it exists, or cannot be made.
+    """
+    path = parent / directory.name
+    if (path / STATE / JOURNAL).is_file():
+        remedy = f"cd {path} and go on, or begin again: testbed lab start --reset"
+        raise InputError.of(str(path), "a lab that was started", "a new directory", remedy)
+    if path.is_dir() and (path.resolve() == directory.path.resolve() or any(path.iterdir())):
+        remedy = "change to another directory first, such as your home directory"
+        raise InputError.of(str(path), "a directory with files", "a new directory", remedy)
+    assignment = Assignment(directory, key or own_key())
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if (directory.path / START).is_dir():
+            shutil.copytree(directory.path / START, path, dirs_exist_ok=True)
+        shutil.copyfile(directory.path / HANDOUT, path / HANDOUT)
+        (path / ANSWERS).write_text(template(assignment), encoding="utf-8")
+    except OSError as error:
+        found = (error.strerror or str(error)).lower()
+        raise InputError.of(str(path), found, "a directory that can be written") from None
+    work = Work(path, directory.path.parent)
+    work.journal.append(
+        "start",
+        lab=directory.name,
+        format_version=FORMAT_VERSION,
+        student=student,
+        key=assignment.key,
+        alone=key is None,
+        code=code_version(),
+    )
+    return work
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a work directory, so that the lab can be started again; nothing is deleted."""
+    for number in range(1, 1000):
+        old = path.with_name(f"{path.name}.old-{number}")
+        if not old.exists():
+            return path.rename(old)
+    raise InputError.of(str(path), "a thousand old copies", "fewer", "remove some of them")

@@ -1,0 +1,112 @@
+"""Watches an emulated run from a process beside it: writes its stream, passes faults by hand on.
+
+Nothing in the run knows of it. The run leaves the time of its start in `raw/start.json`; all else
+is read from the records that its processes append to.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from select import select
+
+from testbed.live.serving import Answering, Listening, Site, serving
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.writer import STREAM, StreamWriter
+from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.run_files.layout import RAW, RUN, START
+from testbed.model.run_files.run import RunRecord
+from testbed.model.run_files.start import RunStart
+from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
+from testbed.sandbox.channel import Channel
+
+POLL_S = 0.05
+"""Time between two looks at the records."""
+
+LAG_NS = 200_000_000
+"""The stream is so far behind: by then every process has written what it recorded."""
+
+
+@dataclass(slots=True)
+class EmulatedRun:
+    """Watches one run, in a process that was started before it.
+
+    Attributes:
+        scenario: what is run.
+        directory: the run directory, which exists.
+        where: where the page is served.
+        answer: answers requests for faults.
+        end: ends the run.
+        now_ns: the clock of the run's records.
+    """
+
+    scenario: Scenario
+    directory: Path
+    where: Listening
+    answer: Answering
+    end: Callable[[], None]
+    now_ns: Callable[[], int] = time.monotonic_ns
+    _writer: StreamWriter | None = None
+    _t0_ns: int = 0
+    _has_ended: bool = False
+
+    def watch(self, channel: Channel) -> None:
+        """Watch until the channel says that the run has been analysed, or closes.
+
+        Sends the page's address first.
+        """
+        stream = self.directory / STREAM
+        stream.touch()
+        with serving(stream, self.where) as site:
+            channel.send({"address": site.address, "port": site.port})
+            while not select([channel], [], [], 0)[0]:
+                self.look(site)
+            self.finish()
+
+    def look(self, site: Site) -> None:
+        """Answer what is asked within a moment, and write what has happened."""
+        site.handle_requests(self.answer, POLL_S)
+        if site.wants_end and not self._has_ended:
+            self._has_ended = True
+            self.end()
+        if self._writer is None:
+            self._begin()
+        if self._writer is not None:
+            ripe_ns = self.now_ns() - LAG_NS - self._t0_ns
+            self._writer.advance(ripe_ns / NS_PER_S, self._records())
+
+    def finish(self) -> None:
+        """Write the rest of the stream, up to the end of the run."""
+        if self._writer is None:
+            return
+        run = self.directory / RUN
+        if run.is_file():
+            duration_s = RunRecord.model_validate_json(run.read_text()).duration_s
+            self._writer.advance(duration_s, self._records())
+        self._writer.finish()
+        self._writer.close()
+
+    def _begin(self) -> None:
+        file = self.directory / RAW / START
+        if not file.is_file():
+            return
+        start = RunStart.model_validate_json(file.read_text())
+        if self.now_ns() < start.t0_ns:
+            return
+        self._t0_ns = start.t0_ns
+        beginning = Beginning(
+            scenario=self.scenario,
+            run=self.directory.name,
+            simulated=False,
+            live=True,
+            base_rtt_s=start.base_rtt_ns / NS_PER_S,
+            duration_s=self.scenario.duration / NS_PER_S,
+        )
+        self._writer = StreamWriter(self.directory, beginning, start.t0_ns)
+
+    def _records(self) -> Sequence[FaultRecord]:
+        """The newest record of every fault; the file is always whole."""
+        file = self.directory / FAULTS
+        lines = file.read_text().splitlines() if file.is_file() else []
+        return [FaultRecord.from_line(line) for line in lines]

@@ -1,0 +1,95 @@
+"""The state of a run as Prometheus metrics."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from testbed.live.serving import LOOPBACK
+from testbed.live.stream.world import World
+
+
+class RunCollector(Collector):
+    """Reads the state of a run each time that it is scraped."""
+
+    def __init__(self, world: Callable[[], World]) -> None:
+        """Collect from what `world` returns."""
+        self._world = world
+
+    def collect(self) -> Iterator[Metric]:
+        """Every metric, as it is now; copied, since another thread goes on with the stream."""
+        world = self._world()
+        snapshot = world.snapshot
+        if snapshot is None:
+            return
+        names = {flow.flow: flow.name for flow in snapshot.flows}
+        yield GaugeMetricFamily("mrc_run_time_seconds", "Time of the run, as emulated", world.t)
+        yield GaugeMetricFamily("mrc_faults_in_force", "Faults in force", len(world.in_force))
+        flow = [({"flow": names[key]}, state) for key, state in list(world.flows.items())]
+        yield _gauge("mrc_flow_goodput_bits_per_second", "Goodput", flow, "goodput_bps")
+        yield _gauge("mrc_flow_cwnd_bytes", "Congestion window", flow, "cwnd_bytes")
+        yield _gauge("mrc_flow_inflight_bytes", "Bytes in flight", flow, "inflight_bytes")
+        yield _counter("mrc_flow_lost_packets", "Packets declared lost", flow, "lost")
+        yield _counter("mrc_flow_retransmitted_packets", "Sent again", flow, "retransmitted")
+        yield _counter("mrc_flow_corrupted_bytes", "Bytes that differ", flow, "corrupted_bytes")
+        link = [({"direction": key}, state) for key, state in list(world.links.items())]
+        yield _gauge("mrc_link_load_ratio", "Share of the rate that is used", link, "load")
+        yield _gauge("mrc_link_queue_bytes", "Backlog of the sending port", link, "queue_bytes")
+        yield _counter("mrc_link_marked_packets", "Packets that got an ECN mark", link, "marked")
+        yield _counter("mrc_link_trimmed_packets", "Packets that were trimmed", link, "trimmed")
+        yield _counter("mrc_link_dropped_packets", "Packets that were dropped", link, "dropped")
+        active = GaugeMetricFamily(
+            "mrc_ev_active", "Whether an EV is in the active set", labels=("flow", "ev", "state")
+        )
+        for key, (is_active, state) in list(world.roles.items()):
+            number, _, ev = key.partition(":")
+            active.add_metric((names[int(number)], f"{int(ev):#06x}", state), is_active)
+        yield active
+        detection = GaugeMetricFamily(
+            "mrc_detection_seconds", "Time until a flow detected a fault", labels=("fault", "flow")
+        )
+        for found in list(world.detections):
+            detection.add_metric((str(found.fault), names[found.flow]), found.after_s)
+        yield detection
+
+
+_Labelled = list[tuple[dict[str, str], Any]]
+
+
+def _gauge(name: str, text: str, states: _Labelled, attribute: str) -> Metric:
+    return _filled(GaugeMetricFamily(name, text, labels=_labels(states)), states, attribute)
+
+
+def _counter(name: str, text: str, states: _Labelled, attribute: str) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=_labels(states)), states, attribute)
+
+
+def _labels(states: _Labelled) -> list[str]:
+    return [*states[0][0]] if states else []
+
+
+def _filled(metric: Any, states: _Labelled, attribute: str) -> Metric:
+    for labels, state in states:
+        value = getattr(state, attribute)
+        if value is not None:
+            metric.add_metric([*labels.values()], value)
+    family: Metric = metric
+    return family
+
+
+def registry_of(world: Callable[[], World]) -> CollectorRegistry:
+    """A registry that has the metrics of one run."""
+    registry = CollectorRegistry()
+    registry.register(RunCollector(world))
+    return registry
+
+
+def serve_metrics(port: int, world: Callable[[], World]) -> None:
+    """Serve the metrics on the loopback, in a thread.
+
+    Raises:
+        OSError: the port is taken.
+    """
+    start_http_server(port, LOOPBACK, registry_of(world))

@@ -1,0 +1,141 @@
+"""Watches a simulated run: paces it, writes its stream, injects faults by hand."""
+
+import time
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbed.files.fault_requests import FaultRequests
+from testbed.live.serving import Site
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.writer import StreamWriter
+from testbed.model.errors import Problem
+from testbed.model.faults.kinds import Fault
+from testbed.model.faults.record import FaultRecord
+from testbed.model.scenario import Scenario
+from testbed.model.units import NS_PER_S
+
+_PARTS = 4
+"""The run is interrupted so many times in a step of its stream, for requests."""
+
+
+class Injection(Protocol):
+    """The faults of a simulation."""
+
+    def inject(self, fault: Fault, t0_ns: int) -> FaultRecord | Problem:
+        """Begin a fault now; or say with what it conflicts."""
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+
+    def records(self) -> Sequence[FaultRecord]:
+        """Every fault that has taken effect."""
+
+
+class Simulated(Protocol):
+    """What is watched."""
+
+    @property
+    def faults(self) -> Injection:
+        """Its faults."""
+
+
+class SimulatedFaults:
+    """The faults of a simulation, as requests want them."""
+
+    def __init__(self, faults: Injection, t0_ns: int) -> None:
+        """Take over the faults of a run that starts at `t0_ns`."""
+        self._faults = faults
+        self._t0_ns = t0_ns
+
+    def records(self) -> Mapping[int, FaultRecord]:
+        """Every fault so far, by its number."""
+        return {record.index: record for record in self._faults.records()}
+
+    def inject(self, fault: Fault) -> FaultRecord | Problem:
+        """Inject a fault now; or why it may not be injected."""
+        return self._faults.inject(fault, self._t0_ns)
+
+    def heal(self, index: int) -> FaultRecord | None:
+        """Heal a fault now; None if it is not in force."""
+        return self._faults.heal(index)
+
+
+class SimulatedRun:
+    """Lets a simulation go on as fast as the wall clock, until the page or its user ends it.
+
+    Attributes:
+        step_ns: virtual time between two looks.
+    """
+
+    def __init__(
+        self, scenario: Scenario, directory: Path, site: Site, longest_ns: int | None = None
+    ) -> None:
+        """Watch a run; it lasts `longest_ns` at most, if given."""
+        self._scenario = scenario
+        self._directory = directory
+        self._site = site
+        self._longest_ns = longest_ns
+        self._writer: StreamWriter | None = None
+        self._has_ended = False
+        self.step_ns = round(self._beginning(0.0).step_s * NS_PER_S / _PARTS)
+
+    def _beginning(self, base_rtt_s: float) -> Beginning:
+        return Beginning(
+            scenario=self._scenario,
+            run=self._directory.name,
+            simulated=True,
+            live=True,
+            base_rtt_s=base_rtt_s,
+            duration_s=self._scenario.duration / NS_PER_S,
+        )
+
+    def begins(self, simulation: Simulated, t0_ns: int, base_rtt_ns: int) -> None:
+        """Write the beginning of the stream."""
+        self._t0_ns = t0_ns
+        self._faults = simulation.faults
+        self._requests = FaultRequests(
+            self._scenario.topology, SimulatedFaults(simulation.faults, t0_ns)
+        )
+        beginning = self._beginning(base_rtt_ns / NS_PER_S)
+        self._writer = StreamWriter(self._directory, beginning, t0_ns)
+        self._began_s = time.monotonic()
+
+    def goes_on(self, now_ns: int) -> bool:
+        """Write what has happened, and handle requests until the wall clock has caught up."""
+        assert self._writer is not None  # noqa: S101 - the run has begun
+        t_ns = now_ns - self._t0_ns
+        self._writer.advance(t_ns / NS_PER_S, self._faults.records())
+        due_s = self._began_s + t_ns / NS_PER_S
+        while not self._is_over(t_ns):
+            waiting_s = due_s - time.monotonic()
+            self._site.handle_requests(self._requests.answer, max(waiting_s, 0.0))
+            if waiting_s <= 0:
+                break
+        return not self._is_over(t_ns)
+
+    def _is_over(self, t_ns: int) -> bool:
+        is_late = self._longest_ns is not None and t_ns >= self._longest_ns
+        return self._has_ended or self._site.wants_end or is_late
+
+    def end(self) -> None:
+        """End the run soon; a signal handler may call this."""
+        self._has_ended = True
+
+    def finish(self) -> None:
+        """Write the end of the stream, after the analysis or without one."""
+        if self._writer is not None:
+            self._writer.finish()
+            self._writer.close()
+
+
+def nothing_to_break(_method: str, _path: str, _body: str) -> tuple[int, Any]:
+    """The answer to every request where a run is over."""
+    problem = {
+        "where": "request",
+        "found": "a run that is over",
+        "expected": "a run that is under way",
+        "remedy": "testbed simulate SCENARIO --live, or testbed run SCENARIO --live",
+    }
+    return HTTPStatus.CONFLICT, {"errors": [problem]}

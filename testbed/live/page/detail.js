@@ -1,0 +1,104 @@
+// What is chosen, in words: a link, a node or an EV, with what can be done to it.
+
+/** @import { EvPath, Snapshot } from "live/records.js" */
+/** @import { World } from "live/timeline.js" */
+/** @import { Actions } from "live/actions.js" */
+import { html } from "live/dom.js";
+import { evName, role } from "live/evs.js";
+import { words } from "live/faults.js";
+import { bytes, percent, rate } from "live/format.js";
+import { impaired } from "live/timeline.js";
+
+/** @typedef {{kind: "link" | "node", name: string} | {kind: "ev", ev: EvPath} | null} Choice */
+
+export class Detail {
+  /**
+   * @param {HTMLElement} root
+   * @param {Snapshot} snapshot
+   * @param {Actions | null} actions null where nothing can be done
+   */
+  constructor(root, snapshot, actions) {
+    this.snapshot = snapshot;
+    this._root = root;
+    this._actions = actions;
+    this._body = html("div", { class: "about" });
+    this._buttons = html("div", { class: "actions" });
+    root.append(this._body, this._buttons);
+    this._key = "";
+    /** @type {Choice} */ this._choice = null;
+  }
+
+  /** @param {Choice} choice */
+  choose(choice) {
+    this._choice = choice;
+    this._key = "";
+    this._buttons.replaceChildren();
+    if (choice && choice.kind !== "ev" && this._actions) {
+      this._buttons.append(...this._actions.buttons(choice.name));
+    }
+  }
+
+  /** @param {World} world */
+  show(world) {
+    const made = this._about(world);
+    if (made.key === this._key) return;
+    this._key = made.key;
+    this._body.replaceChildren(...made.parts());
+  }
+
+  /** @param {World} world @returns {{key: string, parts: () => (Node | string)[]}} */
+  _about(world) {
+    const choice = this._choice;
+    if (choice === null) {
+      const what = this._actions ? "Choose a link, a switch or a plane to break it" : "Choose a link, a switch or an EV";
+      return { key: "none", parts: () => [html("p", { class: "hint" }, `${what}; Tab and arrow keys work as well.`)] };
+    }
+    if (choice.kind === "ev") return this._ev(choice.ev, world);
+    const links = this.snapshot.links.filter(({ name, lower, upper, plane }) =>
+      [name, lower, upper, `p${plane}`].includes(choice.name));
+    return this._links(choice.name, links, world);
+  }
+
+  /** @param {EvPath} ev @param {World} world */
+  _ev(ev, world) {
+    const state = world.evs[`${ev.flow}:${ev.ev}`] ?? ev;
+    const flow = this.snapshot.flows[ev.flow];
+    return {
+      key: `${ev.flow}:${ev.ev} ${role(state)}`,
+      parts: () => [
+        html("h3", {}, `EV ${evName(ev.ev)} of ${flow.name}: ${ev.path}, ${role(state)}`),
+        html("table", { class: "hops" },
+          html("thead", {}, html("tr", {}, ...["link direction", "outer address", "next uSID"].map((head) => html("th", { scope: "col" }, head)))),
+          html("tbody", {}, ...ev.crosses.map((direction, hop) => html("tr", {},
+            html("td", {}, direction.replace(">", " → ")),
+            html("td", {}, html("code", {}, ev.addresses[hop])),
+            html("td", {}, html("code", {}, ev.usids[hop]), ` ${direction.split(">")[1]}`)))),
+        ),
+      ],
+    };
+  }
+
+  /** @param {string} name @param {Snapshot["links"]} links @param {World} world */
+  _links(name, links, world) {
+    const places = impaired(world);
+    const rows = links.flatMap(({ lower, upper, rate_bps: full }) =>
+      [`${lower}>${upper}`, `${upper}>${lower}`].map((direction) => {
+        const link = world.links[direction] ?? {};
+        const state = (places[direction] ?? []).map(({ impairment }) => words(impairment)).join(" + ");
+        return [
+          direction.replace(">", " → "), state || "in order", percent(link.load ?? 0), rate((link.load ?? 0) * full),
+          bytes(link.queue_bytes ?? 0), String(link.marked ?? 0), String(link.trimmed ?? 0), String(link.dropped ?? 0),
+        ];
+      }));
+    return {
+      key: `${name} ${rows.join()}`,
+      parts: () => [
+        html("h3", {}, name),
+        html("table", {},
+          html("thead", {}, html("tr", {}, ...["direction", "state", "load", "rate", "queue", "marked", "trimmed", "dropped"].map((head) => html("th", { scope: "col" }, head)))),
+          html("tbody", {}, ...rows.map((cells) => html("tr", cells[1] === "in order" ? {} : { class: "bad" }, ...cells.map((cell) => html("td", {}, cell))))),
+        ),
+      ],
+    };
+  }
+}

@@ -1,0 +1,105 @@
+// The paths of a flow by EV: state, share, goodput, loss, delay.
+
+/** @import { EvPath, Snapshot } from "live/records.js" */
+/** @import { World } from "live/timeline.js" */
+/** @import { Times } from "live/format.js" */
+import { html, setAttribute, setText } from "live/dom.js";
+import { percent, rate } from "live/format.js";
+
+const SIGNS = { active: "●", backup: "○", bad: "✕", skip: "◐", denied: "⊘" };
+const STATES = {
+  active: "active", backup: "backup", bad: "assumed bad", skip: "skip", denied: "denied",
+};
+
+/** @param {{state: string, active: boolean}} ev @returns {keyof typeof SIGNS} */
+export function role({ state, active }) {
+  if (state === "ASSUMED_BAD") return "bad";
+  if (state === "DENIED") return "denied";
+  if (!active) return "backup";
+  return state === "SKIP" ? "skip" : "active";
+}
+
+/** @param {number} ev */
+export const evName = (ev) => `0x${ev.toString(16).padStart(8, "0")}`;
+
+export class Evs {
+  /**
+   * @param {HTMLElement} root
+   * @param {HTMLSelectElement} select
+   * @param {Snapshot} snapshot
+   * @param {Times} times
+   * @param {(ev: EvPath | null) => void} hover
+   * @param {(ev: EvPath) => void} choose
+   */
+  constructor(root, select, snapshot, times, hover, choose) {
+    this.snapshot = snapshot;
+    this.times = times;
+    this._root = root;
+    this._select = select;
+    this._hover = hover;
+    this._choose = choose;
+    /** @type {string | null} */ this.chosen = null;
+    for (const { flow, name } of snapshot.flows) select.append(html("option", { value: flow }, name));
+    select.addEventListener("change", () => this._build());
+    this._build();
+  }
+
+  /** The flow that is shown. */
+  get flow() {
+    return Number(this._select.value);
+  }
+
+  _build() {
+    const evs = this.snapshot.evs.filter(({ flow }) => flow === this.flow);
+    evs.sort((a, b) => a.plane - b.plane || a.path.localeCompare(b.path, "en", { numeric: true }) || a.ev - b.ev);
+    /** @type {{ev: EvPath, row: HTMLTableRowElement, cells: HTMLElement[], bar: HTMLElement}[]} */
+    this._rows = [];
+    if (evs.length === 0) {
+      this._root.replaceChildren(html("p", { class: "empty" }, "This transport has no EVs."));
+      return;
+    }
+    const body = html("tbody");
+    for (const ev of evs) body.append(this._row(ev));
+    const heads = ["path", "EV", "state", "share", "goodput", "lost", "delay"];
+    this._root.replaceChildren(html("table", {}, html("thead", {}, html("tr", {},
+      ...heads.map((head) => html("th", { scope: "col" }, head)))), body));
+  }
+
+  /** @param {EvPath} ev */
+  _row(ev) {
+    const bar = html("i", { class: "meter" });
+    const cells = ["state", "share", "goodput", "lost", "delay"].map((name) => html("td", { class: name }));
+    const share = html("span");
+    cells[1].append(bar, share);
+    const path = html("button", { type: "button", title: `Show the path of EV ${evName(ev.ev)}` }, ev.path);
+    const row = html("tr", {}, html("th", { scope: "row", class: `plane${ev.plane}` }, path),
+      html("td", { class: "ev" }, evName(ev.ev)), ...cells);
+    row.addEventListener("mouseenter", () => this._hover(ev));
+    row.addEventListener("mouseleave", () => this._hover(null));
+    path.addEventListener("focus", () => this._hover(ev));
+    path.addEventListener("blur", () => this._hover(null));
+    row.addEventListener("click", () => this._choose(ev));
+    cells[1] = share;
+    this._rows?.push({ ev, row, cells, bar });
+    return row;
+  }
+
+  /** @param {World} world */
+  show(world) {
+    const rows = this._rows ?? [];
+    const states = rows.map(({ ev }) => world.evs[`${ev.flow}:${ev.ev}`] ?? ev);
+    const sent = states.reduce((sum, { sent_bps = 0 }) => sum + sent_bps, 0);
+    rows.forEach(({ ev, row, cells, bar }, index) => {
+      const state = states[index];
+      const is = role(state);
+      setAttribute(row, "class", `${is}${this.chosen === `${ev.flow}:${ev.ev}` ? " chosen" : ""}`);
+      const share = sent > 0 ? (state.sent_bps ?? 0) / sent : 0;
+      setText(cells[0], `${SIGNS[is]} ${STATES[is]}`);
+      setText(cells[1], percent(share));
+      bar.style.width = `${Math.min(share * rows.length * 50, 100)}%`;
+      setText(cells[2], rate(state.goodput_bps ?? 0));
+      setText(cells[3], String(state.lost ?? 0));
+      setText(cells[4], state.delay_s ? this.times.passed(state.delay_s) : "–");
+    });
+  }
+}

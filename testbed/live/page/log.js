@@ -1,0 +1,103 @@
+// The events up to the time that is shown, the newest first.
+
+/** @import { RunEvent } from "live/records.js" */
+/** @import { Timeline } from "live/timeline.js" */
+/** @import { Times } from "live/format.js" */
+import { html } from "live/dom.js";
+import { evName } from "live/evs.js";
+import { words } from "live/faults.js";
+
+const MOST = 400;
+
+export class Log {
+  /**
+   * @param {HTMLElement} root
+   * @param {Timeline} timeline
+   * @param {Times} times
+   * @param {(t: number) => void} seek
+   */
+  constructor(root, timeline, times, seek) {
+    this._root = root;
+    this.timeline = timeline;
+    this.times = times;
+    this._seek = seek;
+    this._shown = 0;
+    this._unit = times.unit;
+  }
+
+  /** @param {number} t */
+  show(t) {
+    const { events } = this.timeline;
+    let count = this._shown;
+    if (count > 0 && events[count - 1].t > t + 1e-9) count = 0;
+    const unit = this.times.unit;
+    if (count < this._shown || unit !== this._unit) {
+      this._root.replaceChildren();
+      count = 0;
+      this._unit = unit;
+    }
+    /** @type {HTMLElement[]} */
+    const added = [];
+    while (count < events.length && events[count].t <= t + 1e-9) added.push(this._line(events[count++]));
+    if (added.length > 0) this._root.prepend(...added.reverse().slice(0, MOST));
+    while (this._root.childElementCount > MOST) this._root.lastElementChild?.remove();
+    this._shown = count;
+  }
+
+  /** @param {RunEvent} event */
+  _line(event) {
+    const { kind, text, more } = this._told(event);
+    const button = html("button", { type: "button", title: "Go to this time" },
+      html("time", {}, this.times.at(event.t)), html("b", {}, text), html("span", {}, more));
+    button.addEventListener("click", () => this._seek(event.t));
+    return html("li", { class: kind }, button);
+  }
+
+  /** @param {number} number */
+  _flow(number) {
+    return this.timeline.snapshot.flows[number]?.name ?? `flow ${number}`;
+  }
+
+  /** @param {RunEvent} event @returns {{kind: string, text: string, more: string}} */
+  _told(event) {
+    switch (event.type) {
+      case "ev": {
+        const path = this.timeline.snapshot.evs.find(({ flow, ev }) => flow === event.flow && ev === event.ev);
+        const change = event.old === event.new ? (event.active ? "joins" : "leaves") : event.new.toLowerCase().replace("_", " ");
+        const kind = event.new === "ASSUMED_BAD" ? "bad" : event.active ? "good" : "quiet";
+        return {
+          kind, text: `${path?.path ?? evName(event.ev)} ${change}`,
+          more: `${this._flow(event.flow)}, ${event.active ? "in the active set" : "not in the active set"}: ${event.reason}`,
+        };
+      }
+      case "fault": {
+        const after = event.after_s ? ` after ${this.times.passed(event.after_s)}` : "";
+        const what = event.phase === "changed" ? ` to ${words(event.impairment) || "healthy"}` : "";
+        const proof = Object.entries(event.proof).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", ");
+        return {
+          kind: `fault ${event.phase.replace(" ", "-")}`,
+          text: `${event.kind} of ${event.target} ${event.phase}${what}`,
+          more: [`fault ${event.fault}${after}`, event.error ?? "", proof && `proof: ${proof}`].filter(Boolean).join(", "),
+        };
+      }
+      case "detection":
+        return {
+          kind: "detection", text: `detected after ${this.times.length(event.after_s)}`,
+          more: `${this._flow(event.flow)} took EV ${evName(event.ev)} out of its active set; fault ${event.fault}`,
+        };
+      case "finding":
+        return {
+          kind: event.raised ? "bad" : "good",
+          text: `Clustermapper ${event.raised ? "accuses" : "no longer accuses"} ${event.suspect}`,
+          more: event.raised ? `estimated loss ${(100 * event.loss).toPrecision(2)}%` : "",
+        };
+      case "verdict":
+        return {
+          kind: event.verdict === "trusted" ? "good" : "bad",
+          text: `${event.verdict}${event.final ? "" : " so far"}`, more: event.reasons.join("; "),
+        };
+      case "end":
+        return { kind: "quiet", text: "end of the run", more: event.outcome };
+    }
+  }
+}

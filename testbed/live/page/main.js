@@ -1,0 +1,181 @@
+// Puts the page together: records come in, time passes, everything shows the state at that time.
+
+/** @import { StreamRecord } from "live/records.js" */
+/** @import { Choice } from "live/detail.js" */
+/** @import { TimeUnit } from "live/format.js" */
+import { Actions } from "live/actions.js";
+import { Detail } from "live/detail.js";
+import { byId, html, setText } from "live/dom.js";
+import { Evs } from "live/evs.js";
+import { Fabric } from "live/fabric.js";
+import { Times } from "live/format.js";
+import { help, keys } from "live/keys.js";
+import { Log } from "live/log.js";
+import { Packets } from "live/packets.js";
+import { Player } from "live/player.js";
+import { plotsOf } from "live/curves.js";
+import { embedded, follow } from "live/source.js";
+import { Tiles } from "live/tiles.js";
+import { Timeline } from "live/timeline.js";
+
+class Page {
+  /** @param {StreamRecord} first @param {boolean} controls whether faults can be injected */
+  constructor(first, controls) {
+    const timeline = new Timeline(first);
+    const { snapshot } = timeline;
+    this.timeline = timeline;
+    this.times = new Times(snapshot.base_rtt_s, snapshot.dilation);
+    this.player = new Player(byId("player"), timeline, this.times);
+    this.seek = (/** @type {number} */ t) => this.player.seek(t);
+    this.actions = controls ? new Actions(() => timeline.latest, report) : null;
+    /** @type {Choice} */ this.choice = null;
+    /** @type {string[]} */ this.hovered = [];
+    this.detail = new Detail(byId("detail"), snapshot, this.actions);
+    this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name) => this.choose({ kind, name }));
+    this.packets = new Packets(timeline, this.fabric);
+    this.evs = new Evs(byId("evs"), byId("flow"), snapshot, this.times,
+      (ev) => (this.hovered = ev?.crosses ?? []), (ev) => this.choose({ kind: "ev", ev }));
+    this.tiles = new Tiles(byId("tiles"), snapshot, this.times);
+    this.log = new Log(byId("log"), timeline, this.times, this.seek);
+    this.plots = plotsOf(byId("plots"), timeline, this.times, this);
+    this._head();
+    help(byId("help"), controls);
+    document.addEventListener("keydown", (event) => keys(event, this));
+  }
+
+  /** @param {Choice} choice */
+  choose(choice) {
+    const same = JSON.stringify(choice) === JSON.stringify(this.choice);
+    this.choice = same ? null : choice;
+    const ev = this.choice?.kind === "ev" ? this.choice.ev : null;
+    this.evs.chosen = ev && `${ev.flow}:${ev.ev}`;
+    this.detail.choose(this.choice);
+  }
+
+  _head() {
+    const { snapshot } = this.timeline;
+    document.title = `${snapshot.scenario} – MRC testbed`;
+    setText(byId("scenario"), snapshot.scenario);
+    setText(byId("description"), snapshot.description);
+    const unit = html("select", { "aria-label": "Unit of time", title: "Unit of time" });
+    for (const [value, label] of [["s", "seconds"], ["rtt", "base RTTs"], ["real", "µs at full speed"]]) {
+      unit.append(html("option", { value }, label));
+    }
+    unit.addEventListener("change", () => (this.times.unit = /** @type {TimeUnit} */ (unit.value)));
+    const ask = html("button", { type: "button", "aria-label": "Keys", title: "Keys (?)" }, "?");
+    ask.addEventListener("click", () => byId("help").showModal());
+    const end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
+    end.addEventListener("click", () => this.actions?.end());
+    end.hidden = !(this.actions && snapshot.live);
+    this._end = end;
+    const chips = [
+      snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
+      `base RTT ${this.times.passed(snapshot.base_rtt_s)}`,
+    ];
+    this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
+    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask), html("li", { class: "control" }, end));
+    const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
+    byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
+  }
+
+  /** @param {boolean} connected */
+  connection(connected) {
+    const { ended, snapshot } = this.timeline;
+    if (ended || !snapshot.live) this._end.hidden = true;
+    const lost = !connected && !ended && snapshot.live;
+    setText(this._live, lost ? "disconnected" : snapshot.live && !ended ? "live" : "replay");
+    this._live.classList.toggle("on", snapshot.live && !ended && !lost);
+  }
+
+  /** @param {number} t */
+  draw(t) {
+    const world = this.timeline.at(t);
+    const chosen = this.choice?.kind === "ev" ? this.choice.ev.crosses : [];
+    const name = this.choice && this.choice.kind !== "ev" ? this.choice.name : null;
+    this.fabric.show(world, { path: this.hovered.length ? this.hovered : chosen, chosen: name });
+    this.evs.show(world);
+    this.tiles.show(world);
+    this.log.show(t);
+    this.detail.show(world);
+  }
+
+  /** Shows packets, in place of the dashes. @param {number} t */
+  slow(t) {
+    document.documentElement.classList.add("slow");
+    this.packets.show(t);
+  }
+
+  /** @param {number} t */
+  plot(t) {
+    const { choice, evs, timeline } = this;
+    const name = choice && choice.kind !== "ev" ? choice.name : "";
+    const key = `${evs.flow} ${name}`;
+    const now = `${key} ${t} ${timeline.records.length} ${this.times.unit}`;
+    this.plots.show(t, key, now);
+  }
+}
+
+/** @param {string} text @param {boolean} failed */
+function report(text, failed) {
+  let place = document.getElementById("report");
+  if (place === null) {
+    place = html("p", { id: "report", role: "status" });
+    byId("detail").append(place);
+  }
+  setText(place, text);
+  place.classList.toggle("failed", failed);
+}
+
+const FRAME_MS = 40;
+const PLOT_MS = 100;
+
+/**
+ * Lets time pass. What is shown is changed only where it differs: a browser on the machine of an
+ * emulated run takes its CPUs.
+ * @param {Page} page
+ */
+function run(page) {
+  let drawn = -Infinity;
+  let plotted = -Infinity;
+  let signature = "";
+  const frame = (/** @type {number} */ clock) => {
+    requestAnimationFrame(frame);
+    if (clock - drawn < FRAME_MS) return;
+    drawn = clock;
+    const { player, timeline, times, choice, hovered, evs } = page;
+    const t = player.tick(clock);
+    const now = [timeline.count(t), times.unit, JSON.stringify(choice), hovered.join(), evs.flow].join();
+    if (page.packets.some) page.slow(t);
+    if (now !== signature) page.draw(t);
+    signature = now;
+    if (clock - plotted < PLOT_MS) return;
+    plotted = clock;
+    page.plot(t);
+  };
+  requestAnimationFrame(frame);
+}
+
+async function start() {
+  const records = await embedded();
+  if (records !== null) {
+    const [first, ...others] = records;
+    const page = new Page(first, false);
+    for (const record of others) page.timeline.append(record);
+    page.connection(true);
+    run(page);
+    return;
+  }
+  const controls = document.documentElement.dataset.controls === "yes";
+  /** @type {Page | null} */
+  let page = null;
+  follow((record) => {
+    if (page === null) {
+      page = new Page(record, controls);
+      page.connection(true);
+      run(page);
+    } else page.timeline.append(record);
+    if (record.type === "end") page.connection(true);
+  }, (connected) => page?.connection(connected));
+}
+
+start().catch((error) => setText(byId("description"), `This page cannot show the run: ${error}`));

@@ -1,0 +1,194 @@
+// What is known of the run: all records so far, and the state of everything at any time.
+
+/** @import { Detection, EvState, FaultChange, Finding, FlowState, Impairment, LinkState, RunEvent,
+ *  PacketBatch, Snapshot, State, StreamRecord, VerdictChange } from "live/records.js" */
+import { VERSION } from "live/records.js";
+
+const CHECKPOINT = 50;
+
+/**
+ * @typedef {EvState & {state: string, active: boolean, reason: string}} Ev
+ * @typedef {object} World the state of everything at a time
+ * @property {Record<string, FlowState>} flows
+ * @property {Record<string, number>} planes
+ * @property {Record<string, Ev>} evs by `flow:ev`
+ * @property {Record<string, LinkState>} links by direction
+ * @property {Record<string, FaultChange>} faults the last change of each
+ * @property {Detection[]} detections
+ * @property {Record<string, Finding>} findings those that stand, by suspect
+ * @property {VerdictChange | null} verdict
+ * @property {string | null} outcome
+ */
+
+/** @param {Snapshot} snapshot @returns {World} */
+function beginning(snapshot) {
+  /** @type {Record<string, Ev>} */
+  const evs = {};
+  for (const { flow, ev, state, active } of snapshot.evs) {
+    evs[`${flow}:${ev}`] = { state, active, reason: "" };
+  }
+  return {
+    flows: {}, planes: {}, evs, links: {}, faults: {}, detections: [], findings: {},
+    verdict: null, outcome: null,
+  };
+}
+
+/**
+ * @template T
+ * @param {Record<string, T>} known
+ * @param {Record<string, T>} changes
+ */
+function merge(known, changes) {
+  for (const key in changes) known[key] = { ...known[key], ...changes[key] };
+}
+
+/** @param {World} world @param {StreamRecord} record */
+function apply(world, record) {
+  switch (record.type) {
+    case "state":
+      merge(world.flows, record.flows);
+      Object.assign(world.planes, record.planes);
+      merge(world.evs, /** @type {any} */ (record.evs));
+      merge(world.links, record.links);
+      break;
+    case "ev": {
+      const key = `${record.flow}:${record.ev}`;
+      const { active, reason } = record;
+      world.evs[key] = { ...world.evs[key], state: record.new, active, reason };
+      break;
+    }
+    case "fault":
+      world.faults[record.fault] = record;
+      break;
+    case "detection":
+      world.detections.push(record);
+      break;
+    case "finding":
+      if (record.raised) world.findings[record.suspect] = record;
+      else delete world.findings[record.suspect];
+      break;
+    case "verdict":
+      world.verdict = record;
+      break;
+    case "end":
+      world.outcome = record.outcome;
+  }
+}
+
+/** Fixed-length series for the plots; a new value for each `state` record. */
+class Series {
+  /** @param {Snapshot} snapshot */
+  constructor(snapshot) {
+    /** @type {number[]} */ this.t = [];
+    /** @type {number[][]} */ this.planes = Array.from({ length: snapshot.planes }, () => []);
+    /** @type {number[][]} */ this.flows = snapshot.flows.map(() => []);
+    /** @type {number[][]} */ this.cwnd = snapshot.flows.map(() => []);
+    /** @type {number[][]} */ this.inflight = snapshot.flows.map(() => []);
+    /** @type {number[]} */ this.queue = [];
+    /** @type {Record<string, number[]>} */ this.links = {};
+    for (const { lower, upper } of snapshot.links) {
+      this.links[`${lower}>${upper}`] = [];
+      this.links[`${upper}>${lower}`] = [];
+    }
+  }
+
+  /** @param {World} world @param {number} t */
+  add(world, t) {
+    this.t.push(t);
+    this.planes.forEach((values, plane) => values.push(world.planes[plane] ?? 0));
+    this.flows.forEach((values, flow) => values.push(world.flows[flow]?.goodput_bps ?? 0));
+    this.cwnd.forEach((values, flow) => values.push(world.flows[flow]?.cwnd_bytes ?? 0));
+    this.inflight.forEach((values, flow) => values.push(world.flows[flow]?.inflight_bytes ?? 0));
+    let largest = 0;
+    for (const name in this.links) {
+      const bytes = world.links[name]?.queue_bytes ?? 0;
+      this.links[name].push(bytes);
+      if (!name.startsWith("h") && bytes > largest) largest = bytes;
+    }
+    this.queue.push(largest);
+  }
+}
+
+export class Timeline {
+  /** @param {StreamRecord} first */
+  constructor(first) {
+    if (first.type !== "snapshot") throw new Error("the stream does not begin with a snapshot");
+    if (first.version !== VERSION) throw new Error(`a stream of version ${first.version}`);
+    this.snapshot = first;
+    /** @type {StreamRecord[]} */ this.records = [];
+    /** @type {RunEvent[]} */ this.events = [];
+    /** @type {PacketBatch[]} */ this.packets = [];
+    this.series = new Series(first);
+    /** @type {World} the state after all records */
+    this.latest = beginning(first);
+    this.last = first.t;
+    this.ended = false;
+    /** @type {{count: number, world: World}[]} */
+    this._checkpoints = [{ count: 0, world: structuredClone(this.latest) }];
+    this._shown = { count: 0, world: beginning(first) };
+    this._states = 0;
+  }
+
+  /** @param {StreamRecord} record */
+  append(record) {
+    this.records.push(record);
+    apply(this.latest, record);
+    this.last = Math.max(this.last, record.t);
+    if (record.type === "end") this.ended = true;
+    if (record.type === "state") {
+      this.series.add(this.latest, record.t);
+      if (++this._states % CHECKPOINT === 0) {
+        this._checkpoints.push({
+          count: this.records.length,
+          world: structuredClone(this.latest),
+        });
+      }
+    } else if (record.type === "packets") this.packets.push(record);
+    else if (record.type !== "snapshot") this.events.push(record);
+  }
+
+  /** The end of the time axis. */
+  get end() {
+    return Math.max(this.snapshot.duration_s, this.last);
+  }
+
+  /** How many records are not later than a time. @param {number} t */
+  count(t) {
+    let low = 0;
+    let high = this.records.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.records[middle].t <= t + 1e-9) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+
+  /** The state of everything at a time. @param {number} t @returns {World} */
+  at(t) {
+    const count = this.count(t);
+    if (count < this._shown.count) {
+      const before = this._checkpoints.findLast((checkpoint) => checkpoint.count <= count);
+      const { count: from, world } = /** @type {any} */ (before);
+      this._shown = { count: from, world: structuredClone(world) };
+    }
+    const shown = this._shown;
+    while (shown.count < count) apply(shown.world, this.records[shown.count++]);
+    return shown.world;
+  }
+}
+
+/**
+ * What is wrong with each link direction: the impairments of all faults in force.
+ * @param {World} world
+ * @returns {Record<string, {fault: number, kind: string, impairment: Impairment}[]>}
+ */
+export function impaired(world) {
+  /** @type {Record<string, any[]>} */
+  const places = {};
+  for (const { fault, kind, places: struck, impairment } of Object.values(world.faults)) {
+    if (Object.keys(impairment).length === 0) continue;
+    for (const place of struck) (places[place] ??= []).push({ fault, kind, impairment });
+  }
+  return places;
+}

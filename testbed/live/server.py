@@ -1,0 +1,201 @@
+"""The server of the page: what it answers, and to whom.
+
+It has no access to files or to the run: it reads the stream from an open file, and passes requests
+for faults on to the process that started it, which checks them.
+
+    GET    /TOKEN/            the page, and its files below page/
+    GET    /TOKEN/events      the event stream as server-sent events, from `Last-Event-ID` on
+    POST   /TOKEN/faults      as in testbed/files/fault_requests.py; so is DELETE of /TOKEN/faults/N
+    POST   /TOKEN/end         end the run
+"""
+
+import asyncio
+import mimetypes
+import os
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Route
+
+from testbed.live.page import PAGE, modules, served
+
+POLL_S = 0.05
+"""Time between two looks for new records."""
+
+ALIVE_S = 15.0
+"""A comment is sent if there is no record for so long, so that a dead connection is noticed."""
+
+RETRY_MS = 1000
+MOST_BYTES = 1 << 16
+_CHUNK_BYTES = 1 << 18
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Control(Protocol):
+    """Passes requests on to the run."""
+
+    async def request(self, method: str, path: str, body: str) -> tuple[int, Any]:
+        """The status and the content of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What one server serves.
+
+    Attributes:
+        stream: descriptor of the event stream, which may still grow.
+        hosts: the values of the header `Host` under which it may be called.
+        control: passes requests on; None: nobody can change the run.
+        token: what the address begins with, known only to those who were given it.
+    """
+
+    stream: int
+    hosts: frozenset[str]
+    control: Control | None = None
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+
+
+def application(site: Served) -> Starlette:
+    """The ASGI application of a server."""
+    names = ["style.css", *(f"vendor/{name}" for name in ("uPlot.min.css", "uPlot.iife.min.js"))]
+    files = {name: (PAGE / name).read_bytes() for name in (*names, *modules())}
+    pages = _Pages(site, files)
+    routes = [
+        Route("/{token}/", pages.page),
+        Route("/{token}/page/{name:path}", pages.file),
+        Route("/{token}/events", pages.events),
+        Route("/{token}/faults", pages.control, methods=["POST"]),
+        Route("/{token}/faults/{number:int}", pages.control, methods=["DELETE"]),
+        Route("/{token}/end", pages.control, methods=["POST"]),
+    ]
+    return Starlette(routes=routes, middleware=[Middleware(_Guarded, site=site)])
+
+
+class _Pages:
+    def __init__(self, site: Served, files: Mapping[str, bytes]) -> None:
+        self._site = site
+        self._files = files
+
+    async def page(self, _: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        policy = (
+            f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; "
+            "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        content = served(nonce, controls=self._site.control is not None)
+        return HTMLResponse(content, headers={"Content-Security-Policy": policy})
+
+    async def file(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in self._files:
+            return PlainTextResponse("no such file", 404)
+        kind = mimetypes.guess_type(name)[0] or "application/octet-stream"
+        return Response(self._files[name], media_type=kind)
+
+    async def events(self, request: Request) -> Response:
+        last = request.headers.get("last-event-id", "")
+        first = int(last) + 1 if last.isdecimal() else 0
+        return StreamingResponse(_events(self._site.stream, first), media_type="text/event-stream")
+
+    async def control(self, request: Request) -> Response:
+        path = "/" + request.url.path.removeprefix("/").partition("/")[2]
+        if self._site.control is None:
+            return JSONResponse({"error": "this page only shows the run"}, 403)
+        body = b""
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MOST_BYTES:
+                return JSONResponse({"error": f"more than {MOST_BYTES} bytes"}, 413)
+        text = body.decode(errors="replace")
+        status, content = await self._site.control.request(request.method, path, text)
+        return JSONResponse(content, status)
+
+
+async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
+    """The records from number `first` on; a line's number is its record's `id`.
+
+    A slow client is not waited for by anybody: it reads the file at its own pace.
+    """
+    yield b"retry: %d\n\n" % RETRY_MS
+    offset, number, partial, silent_s = 0, 0, b"", 0.0
+    while True:
+        raw = os.pread(stream, _CHUNK_BYTES, offset)
+        if not raw:
+            await asyncio.sleep(POLL_S)
+            silent_s += POLL_S
+            if silent_s >= ALIVE_S:
+                silent_s = 0.0
+                yield b": alive\n\n"
+            continue
+        offset += len(raw)
+        *lines, partial = (partial + raw).split(b"\n")
+        events = []
+        for line in lines:
+            if number >= first:
+                events.append(b"id: %d\ndata: %s\n\n" % (number, line))
+            number += 1
+        silent_s = 0.0
+        if events:
+            yield b"".join(events)
+        if lines and b'"type":"end"' in lines[-1]:
+            return
+
+
+class _Guarded:
+    """Refuses who does not know the token, or comes by way of another site's page."""
+
+    def __init__(self, app: Callable[..., Awaitable[None]], site: Served) -> None:
+        self._app = app
+        self._site = site
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(Request(scope))
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                more = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *more]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+    def _refusal(self, request: Request) -> Response | None:
+        host = request.headers.get("host", "")
+        if host not in self._site.hosts:
+            return PlainTextResponse("called by an unknown name", 421)
+        token = request.url.path.removeprefix("/").partition("/")[0]
+        if not secrets.compare_digest(token.encode(), self._site.token.encode()):
+            return PlainTextResponse("no such page: the address has a token", 404)
+        if request.method not in {"GET", "HEAD"}:
+            if request.headers.get("origin") != f"http://{host}":
+                return PlainTextResponse("asked for by another page", 403)
+            kind = request.headers.get("content-type", "")
+            if request.method == "POST" and kind.partition(";")[0] != "application/json":
+                return PlainTextResponse("not JSON", 415)
+        return None

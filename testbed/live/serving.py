@@ -1,0 +1,237 @@
+"""The process of the server: started before a run, with as few rights as possible.
+
+Its caller keeps a `Site`: the address, and the requests that come in.
+"""
+
+import asyncio
+import itertools
+import os
+import pwd
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from select import select
+from typing import Any
+
+from testbed.model.errors import InputError
+from testbed.sandbox.channel import Channel
+from testbed.sandbox.processes import Child, spawn
+
+LOOPBACK = "127.0.0.1"
+
+Answering = Callable[[str, str, str], tuple[int, Any]]
+"""Answers a request, given its method, path and body, with a status and the value of JSON."""
+
+END = "/end"
+"""The request that ends the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a server listens.
+
+    Attributes:
+        host: the address of this machine.
+        port: the TCP port; 0: any that is free.
+        read_only: whether the page only shows the run.
+    """
+
+    host: str = LOOPBACK
+    port: int = 0
+    read_only: bool = False
+
+
+class Site:
+    """A server that runs, from its caller's side.
+
+    Attributes:
+        address: of the page, its token included.
+        port: its TCP port.
+        wants_end: whether somebody at the page has ended the run.
+    """
+
+    def __init__(self, process: Child, address: str, port: int) -> None:
+        """Take over a process."""
+        self._process = process
+        self.address = address
+        self.port = port
+        self.wants_end = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the server has ended."""
+        return self._process.has_ended
+
+    def handle_requests(self, answer: Answering, timeout_s: float = 0.0) -> None:
+        """Answer what has been asked, after waiting for it at most this long.
+
+        A server that has ended is no reason to end the run: nobody asks any more.
+        """
+        if self._process.has_ended:
+            select([], [], [], timeout_s)
+            return
+        if not select([self._process], [], [], timeout_s)[0] or self._process.has_ended:
+            return
+        for message in self._process.receive():
+            if "path" not in message:
+                continue
+            status, content = self._answered(message, answer)
+            self._process.send({"reply": message["number"], "status": status, "content": content})
+
+    def _answered(self, message: dict[str, Any], answer: Answering) -> tuple[int, Any]:
+        if message["path"] == END:
+            self.wants_end = True
+            return HTTPStatus.OK, {}
+        return answer(message["method"], message["path"], message["body"])
+
+
+@contextmanager
+def serving(stream: Path, where: Listening) -> Iterator[Site]:
+    """Serve the page and an event stream in a process of its own while the block runs.
+
+    Args:
+        stream: the file, which exists and may grow.
+        where: where to listen.
+
+    Raises:
+        InputError: the port is taken, or the address is none of this machine.
+        ModuleNotFoundError: the extra `live` is not installed.
+    """
+    import uvicorn  # noqa: F401, PLC0415 - fails here, where it can be told
+
+    token = secrets.token_urlsafe(16)
+    with _bound(where) as listener:
+        port = listener.getsockname()[1]
+        descriptor = os.open(stream, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            process = spawn(
+                lambda channel: _serve(channel, listener, descriptor, token, where),
+                title="the server of the page",
+                isolated=False,
+                name="live",
+                log=stream.with_name("logs") / "live.log",
+            )
+        finally:
+            os.close(descriptor)
+    site = Site(process, f"http://{where.host}:{port}/{token}/", port)
+    try:
+        yield site
+        process.ends_within(_LAST_S)
+    finally:
+        process.kill()
+        process.close()
+
+
+_LAST_S = 1.0
+"""How long clients have to read the end of the stream."""
+
+_NICENESS = 5
+"""Of the server: what runs comes first."""
+
+
+def wait(site: Site) -> None:
+    """Wait until the server ends, or a signal comes."""
+    while not site.has_ended:
+        site.handle_requests(lambda *_: (HTTPStatus.NOT_FOUND, {}), _LAST_S)
+
+
+def _bound(where: Listening) -> socket.socket:
+    listener = socket.socket()
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((where.host, where.port))
+        listener.listen()
+    except OSError as error:
+        listener.close()
+        expected = f"a free TCP port of this machine ({error.strerror})"
+        raise InputError.of("--port", f"{where.host}:{where.port}", expected) from error
+    return listener
+
+
+def drop_rights() -> None:
+    """Become the user who called sudo, or nobody, if this process is root's."""
+    if os.geteuid() != 0:
+        return
+    uid, gid = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
+    if uid.isdecimal() and gid.isdecimal() and int(uid):
+        ids = int(uid), int(gid)
+    else:
+        nobody = pwd.getpwnam("nobody")
+        ids = nobody.pw_uid, nobody.pw_gid
+    os.setgroups([])
+    os.setresgid(ids[1], ids[1], ids[1])
+    os.setresuid(ids[0], ids[0], ids[0])
+
+
+class _ChannelControl:
+    """Passes requests on over a channel, and their replies back."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._numbers = itertools.count()
+        self._waiting: dict[int, asyncio.Future[tuple[int, Any]]] = {}
+
+    async def request(self, method: str, path: str, body: str) -> tuple[int, Any]:
+        """The status and the content of the answer."""
+        number = next(self._numbers)
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting[number] = reply
+        self._channel.send({"number": number, "method": method, "path": path, "body": body})
+        answer: tuple[int, Any] = await reply
+        return answer
+
+    def receive(self) -> bool:
+        """Hand replies to those who wait; whether the other end is open."""
+        messages = self._channel.receive()
+        for message in messages or ():
+            waiting = self._waiting.pop(message["reply"], None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result((message["status"], message["content"]))
+        return messages is not None
+
+
+def _serve(
+    channel: Channel, listener: socket.socket, stream: int, token: str, where: Listening
+) -> None:
+    """Serve until the other end of the channel closes."""
+    import uvicorn  # noqa: PLC0415 - only here
+
+    from testbed.live.server import Served, application  # noqa: PLC0415 - only here
+
+    port = listener.getsockname()[1]
+    hosts = frozenset(f"{name}:{port}" for name in (where.host, LOOPBACK, "localhost"))
+    control = _ChannelControl(channel)
+    app = application(Served(stream, hosts, None if where.read_only else control, token))
+    config = uvicorn.Config(
+        app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
+    )
+    config.load()
+
+    class Server(uvicorn.Server):
+        """Leaves signals alone: Ctrl-C is for the command, which ends this process."""
+
+        @contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+    server = Server(config)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+
+        def readable() -> None:
+            if not control.receive():
+                loop.remove_reader(channel.fileno())
+                server.should_exit = True
+
+        loop.add_reader(channel.fileno(), readable)
+        await server.serve(sockets=[listener])
+
+    drop_rights()
+    with suppress(OSError):
+        os.nice(_NICENESS)
+    asyncio.run(serve())

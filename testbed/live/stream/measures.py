@@ -1,0 +1,174 @@
+"""From rows of tables to `State` records: sums and means over a step of the run's time."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from testbed.live.stream.records import EvState, FlowState, LinkState, State
+from testbed.model.fabric.topology import Topology
+from testbed.model.units import NS_PER_S
+
+Rows = Mapping[str, np.ndarray]
+"""Rows of one table: its columns by name; `t` in seconds of the run."""
+
+Tables = Mapping[str, Rows]
+"""Rows of several tables, by the tables' names; a table without rows may be missing."""
+
+DELAY_SAMPLE = 8
+"""The delay is measured of one packet in so many."""
+
+_SCATTER, _SCATTER_SHIFT = 2_654_435_761, 20
+"""Knuth's multiplicative hash: The Art of Computer Programming 3, 6.4."""
+
+_MOST_UNDER_WAY = 50_000
+"""Packets whose sending is remembered until they arrive; of the lost ones none does."""
+
+_EV_BITS = 32
+_DIGITS = 4
+"""Significant digits of rates and times: enough for a page, and half the bytes."""
+
+
+class Measures:
+    """Adds up rows, and tells at the end of each step what has changed since the one before."""
+
+    def __init__(self, topology: Topology) -> None:
+        """Begin with nothing sent."""
+        self._rates_bps = {
+            direction: topology.rate_bps(link)
+            for link in topology.links.values()
+            for direction in link.directions
+        }
+        self._known: dict[tuple[str, object], dict[str, Any]] = {}
+        self._totals: defaultdict[tuple[str, object, str], int] = defaultdict(int)
+        self._sent_s: dict[tuple[int, int, int], float] = {}
+        self._counted: dict[str, tuple[float, int]] = {}
+
+    def state(self, tables: Tables, begin_s: float, end_s: float) -> State:
+        """The changes by the rows between two times."""
+        values: dict[tuple[str, object], dict[str, Any]] = defaultdict(dict)
+        for place, known in self._known.items():  # without rows a rate is 0
+            values[place] = {name: 0.0 for name in known if name.endswith("_bps")}
+        self._add_packets(tables, end_s - begin_s, values)
+        self._add_queue_pairs(tables, values)
+        self._add_links(tables, values)
+        changed: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
+        for (kind, key), latest in values.items():
+            before = self._known.setdefault((kind, key), {})
+            new = {name: value for name, value in latest.items() if before.get(name) != value}
+            before.update(new)
+            if new:
+                changed[kind][key] = new
+        return State(
+            t=end_s,
+            flows={key: FlowState(**new) for key, new in changed["flow"].items()},
+            planes={key: new["goodput_bps"] for key, new in changed["plane"].items()},
+            evs={key: EvState(**new) for key, new in changed["ev"].items()},
+            links={key: LinkState(**new) for key, new in changed["link"].items()},
+        )
+
+    def _add_packets(self, tables: Tables, step_s: float, values: Any) -> None:
+        if sent := tables.get("transmissions"):
+            for ev, total in _sums(_ev_keys(sent), sent["bytes"]):
+                values["ev", _ev_name(ev)]["sent_bps"] = _rounded(8 * total / step_s)
+            for flow, total in _sums(sent["flow"], sent["retransmitted"]):
+                values["flow", flow]["retransmitted"] = self._total("flow", flow, "again", total)
+            self._remember_sending(sent)
+        if arrived := tables.get("arrivals"):
+            for kind, keys in (("flow", arrived["flow"]), ("plane", arrived["plane"])):
+                for key, total in _sums(keys, arrived["bytes"]):
+                    values[kind, key]["goodput_bps"] = _rounded(8 * total / step_s)
+            for ev, total in _sums(_ev_keys(arrived), arrived["bytes"]):
+                values["ev", _ev_name(ev)]["goodput_bps"] = _rounded(8 * total / step_s)
+            for name, delay_s in self._delays(arrived):
+                values["ev", name]["delay_s"] = _rounded(delay_s)
+        for flow, ev, spurious in _rows(tables, "losses", "flow", "ev", "spurious"):
+            change = -1 if spurious else 1
+            values["flow", flow]["lost"] = self._total("flow", flow, "lost", change)
+            name = f"{flow}:{ev}"
+            values["ev", name]["lost"] = self._total("ev", name, "lost", change)
+
+    def _total(self, kind: str, key: object, name: str, change: float) -> int:
+        self._totals[kind, key, name] += int(change)
+        return max(self._totals[kind, key, name], 0)
+
+    def _remember_sending(self, sent: Rows) -> None:
+        for row in _sampled(sent):
+            self._sent_s[row[1:]] = row[0]
+        surplus = len(self._sent_s) - _MOST_UNDER_WAY
+        for key in [*islice(self._sent_s, max(surplus, 0))]:
+            del self._sent_s[key]
+
+    def _delays(self, arrived: Rows) -> Iterator[tuple[str, float]]:
+        delays: dict[str, list[float]] = defaultdict(list)
+        for t, flow, ev, seq in _sampled(arrived):
+            sent_s = self._sent_s.pop((flow, ev, seq), None)
+            if sent_s is not None:
+                delays[f"{flow}:{ev}"].append(t - sent_s)
+        return ((ev, median(of_ev)) for ev, of_ev in delays.items())
+
+    def _add_queue_pairs(self, tables: Tables, values: Any) -> None:
+        columns = "flow", "cwnd_bytes", "inflight_bytes", "srtt_ns"
+        for flow, cwnd, inflight, srtt_ns in _rows(tables, "qp", *columns):
+            values["flow", flow] |= {
+                "cwnd_bytes": cwnd,
+                "inflight_bytes": inflight,
+                "srtt_s": _rounded(srtt_ns / NS_PER_S),
+            }
+        for flow, size, verified in _rows(tables, "completions", "flow", "bytes", "verified"):
+            name = "verified_bytes" if verified else "corrupted_bytes"
+            values["flow", flow][name] = self._total("flow", flow, name, size)
+
+    def _add_links(self, tables: Tables, values: Any) -> None:
+        columns = "t", "direction", "bytes", "dropped", "marked", "trimmed", "backlog_bytes"
+        for t, direction, count, dropped, marked, trimmed, backlog in _rows(
+            tables, "links", *columns
+        ):
+            counters = {"dropped": dropped, "marked": marked, "trimmed": trimmed}
+            latest = values["link", direction]
+            latest |= {name: value for name, value in counters.items() if value}
+            latest["queue_bytes"] = backlog
+            before = self._counted.get(direction)
+            self._counted[direction] = t, count
+            if before is not None and t > before[0]:
+                rate_bps = 8 * (count - before[1]) / (t - before[0])
+                latest["load"] = round(rate_bps / self._rates_bps[direction], 3)
+        for direction, backlog in _rows(tables, "queues", "direction", "backlog_bytes"):
+            latest = values["link", direction]
+            latest["queue_bytes"] = max(backlog, latest.get("queue_bytes", 0))
+
+
+def _rows(tables: Tables, table: str, *columns: str) -> Iterable[tuple[Any, ...]]:
+    rows = tables.get(table)
+    return () if rows is None else zip(*(rows[name].tolist() for name in columns), strict=True)
+
+
+def _ev_keys(rows: Rows) -> np.ndarray:
+    keys: np.ndarray = rows["flow"].astype(np.int64) << _EV_BITS | rows["ev"]
+    return keys
+
+
+def _ev_name(key: int) -> str:
+    return f"{key >> _EV_BITS}:{key & (1 << _EV_BITS) - 1}"
+
+
+def _sums(keys: np.ndarray, values: np.ndarray) -> Iterator[tuple[int, float]]:
+    """The sum of the values of each key."""
+    different, numbers = np.unique(keys, return_inverse=True)
+    sums = np.bincount(numbers, weights=values)
+    return zip(different.tolist(), sums.tolist(), strict=True)
+
+
+def _sampled(rows: Rows) -> Iterator[tuple[float, int, int, int]]:
+    """Time, flow, EV and sequence number of the packets whose delay is measured."""
+    # Scattered: a rotation and every eighth packet would meet on some EVs only.
+    chosen = rows["seq"] * _SCATTER >> _SCATTER_SHIFT & (DELAY_SAMPLE - 1) == 0
+    columns = (rows[name][chosen].tolist() for name in ("t", "flow", "ev", "seq"))
+    return zip(*columns, strict=True)
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,305 @@
+"""The records of the event stream: one JSON object a line, in order of `id`.
+
+The first record is a `Snapshot`. `State` records follow, one for each step of the run's time; in
+them a newer value replaces an older one, and a value that is missing has not changed. All other
+records are events. Emulated, simulated and replayed runs have the same records.
+"""
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from testbed.model.json_schema import records_schema
+
+VERSION: Literal[1] = 1
+"""Counts up whenever a reader of the stream has to change."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Record(_Part):
+    """What every record has."""
+
+    id: int = 0
+    """Its number in the stream, from 0 without gaps."""
+    t: float
+    """Time in seconds of the run; below 0 before the start of the workload."""
+
+
+# --- the snapshot -------------------------------------------------------------------------------
+
+
+class NodePlace(_Part):
+    """A host or a switch, and where a picture shows it."""
+
+    name: str
+    tier: Literal["host", "t0", "t1"]
+    plane: int
+    """Of a switch; 0 for a host, which is in all planes."""
+    x: float
+    """Its middle, in pitches of neighbouring switches from the left."""
+    y: float
+    """Its height: T1s above T0s above hosts."""
+
+
+class LinkEnds(_Part):
+    """A link."""
+
+    name: str
+    plane: int
+    lower: str
+    """The node nearer to the hosts."""
+    upper: str
+    rate_bps: float
+    """Rate of each direction as emulated, in bits/s."""
+
+
+class FlowEnds(_Part):
+    """One direction of a pair of hosts."""
+
+    flow: int
+    name: str
+    src: str
+    dst: str
+    transport: str
+
+
+class EvPath(_Part):
+    """An EV of a flow, with its path and its state at the beginning."""
+
+    flow: int
+    ev: int
+    path: str
+    """Its plane and T1, such as `p2/t1_3`."""
+    plane: int
+    crosses: tuple[str, ...]
+    """The link directions of its path, in order, such as `h0>p0_t0_0`."""
+    addresses: tuple[str, ...]
+    """The outer destination address of a packet on each of them."""
+    usids: tuple[str, ...]
+    """The uSIDs in the first address, in hexadecimal: of each node that these lead to."""
+    state: str
+    active: bool
+    """Whether it is in the active set; otherwise it is a backup."""
+
+
+class Snapshot(Record):
+    """The first record: what the run consists of."""
+
+    type: Literal["snapshot"] = "snapshot"
+    version: Literal[1] = VERSION
+    scenario: str
+    description: str
+    topology: str
+    run: str
+    """Name of the run's directory."""
+    simulated: bool
+    live: bool
+    """Whether the stream was written while the run went on."""
+    duration_s: float
+    step_s: float
+    """Time between two `State` records."""
+    base_rtt_s: float
+    dilation: float
+    planes: int
+    nodes: tuple[NodePlace, ...]
+    links: tuple[LinkEnds, ...]
+    flows: tuple[FlowEnds, ...]
+    evs: tuple[EvPath, ...]
+
+
+# --- state --------------------------------------------------------------------------------------
+
+
+class FlowState(_Part):
+    """What has changed of a flow. Rates are means over the last step."""
+
+    goodput_bps: float | None = None
+    cwnd_bytes: int | None = None
+    inflight_bytes: int | None = None
+    srtt_s: float | None = None
+    lost: int | None = None
+    """Packets declared lost so far, without those that arrived after all."""
+    retransmitted: int | None = None
+    """Packets sent again so far."""
+    verified_bytes: int | None = None
+    """Bytes so far that arrived in order and are equal to what was sent."""
+    corrupted_bytes: int | None = None
+    """Bytes so far of messages that differ from what was sent."""
+
+
+class EvState(_Part):
+    """What has changed of an EV of a flow."""
+
+    sent_bps: float | None = None
+    """Payload that was sent on it, over the last step."""
+    goodput_bps: float | None = None
+    lost: int | None = None
+    """Packets declared lost on it so far."""
+    delay_s: float | None = None
+    """Median time from a packet's sending to its placement, over the last step."""
+
+
+class LinkState(_Part):
+    """What has changed of a link direction."""
+
+    load: float | None = None
+    """Share of its rate that was used since the last sample."""
+    queue_bytes: int | None = None
+    """Largest backlog of its port since the last record."""
+    marked: int | None = None
+    """Packets so far that got an ECN mark here."""
+    trimmed: int | None = None
+    """Packets so far that lost their payload here."""
+    dropped: int | None = None
+    """Packets so far that were dropped here."""
+
+
+class State(Record):
+    """What has changed in one step of the run's time; `t` is the step's end."""
+
+    type: Literal["state"] = "state"
+    flows: dict[int, FlowState] = {}
+    planes: dict[int, float] = {}
+    """Goodput of each plane in bits/s."""
+    evs: dict[str, EvState] = {}
+    """By `flow:ev`."""
+    links: dict[str, LinkState] = {}
+    """By link direction."""
+
+
+# --- packets ------------------------------------------------------------------------------------
+
+
+class Packet(NamedTuple):
+    """A data packet: an array of these values."""
+
+    seq: int
+    """Its unwrapped PSN."""
+    ev: int
+    sent_s: float
+    """When it was handed to the socket, in seconds of the run."""
+    until_s: float
+    """When it was placed in memory, or declared lost."""
+    fate: Literal["arrived", "lost"]
+    again: bool
+    """Whether it is a retransmission."""
+
+
+class PacketBatch(Record):
+    """The data packets of the flow that was chosen for slow motion, sent within a step."""
+
+    type: Literal["packets"] = "packets"
+    flow: int
+    packets: tuple[Packet, ...]
+
+
+# --- events -------------------------------------------------------------------------------------
+
+
+class EvChange(Record):
+    """An EV changes its state, or enters or leaves the active set."""
+
+    type: Literal["ev"] = "ev"
+    flow: int
+    ev: int
+    plane: int
+    old: str
+    new: str
+    active: bool
+    reason: str
+
+
+class FaultChange(Record):
+    """A fault has got one step further.
+
+    `requested`, then `in effect`, then `changed` for each further step of its course, then
+    `healed`; or `failed`.
+    """
+
+    type: Literal["fault"] = "fault"
+    fault: int
+    """Its number."""
+    phase: Literal["requested", "in effect", "changed", "healed", "failed"]
+    kind: str
+    target: str
+    places: tuple[str, ...]
+    """The link directions, or hosts, that it strikes."""
+    actuator: str
+    after_s: float | None = None
+    """Time since it was asked for, to the end of the interval in which this happened."""
+    within_s: float | None = None
+    """Length of that interval."""
+    impairment: dict[str, Any] = {}
+    """What is wrong with its places from now on."""
+    proof: dict[str, Any] = {}
+    """What was read back."""
+    error: str | None = None
+
+
+class Detection(Record):
+    """The first EV of a flow through a fault left the active set, after the fault took effect."""
+
+    type: Literal["detection"] = "detection"
+    fault: int
+    flow: int
+    ev: int
+    after_s: float
+    """Time since the fault took effect."""
+
+
+class Finding(Record):
+    """The Clustermapper accuses a link, a direction of it or a switch, or lifts an accusation."""
+
+    type: Literal["finding"] = "finding"
+    raised: bool
+    kind: str
+    suspect: str
+    loss: float
+    """The estimated share of packets that are lost there."""
+
+
+class VerdictChange(Record):
+    """Whether the run can be trusted: so far, or finally."""
+
+    type: Literal["verdict"] = "verdict"
+    verdict: Literal["trusted", "degraded", "invalid"]
+    reasons: tuple[str, ...] = ()
+    final: bool = False
+
+
+class End(Record):
+    """The last record."""
+
+    type: Literal["end"] = "end"
+    outcome: str
+    """How the run ended, in words."""
+
+
+StreamRecord = (
+    Snapshot
+    | State
+    | PacketBatch
+    | EvChange
+    | FaultChange
+    | Detection
+    | Finding
+    | VerdictChange
+    | End
+)
+RECORD: TypeAdapter[StreamRecord] = TypeAdapter(
+    Annotated[StreamRecord, Field(discriminator="type")]
+)
+"""Reads a line of a stream, and has its schema."""
+
+
+def to_line(record: StreamRecord) -> str:
+    """A record as a line of the stream; what is None is left out."""
+    return record.model_dump_json(exclude_none=True) + "\n"
+
+
+def stream_schema() -> dict[str, Any]:
+    """The JSON Schema of a line of the stream."""
+    return records_schema(RECORD, f"A record of the event stream, version {VERSION}")

@@ -1,0 +1,124 @@
+"""The first record of a stream: fabric, flows and EVs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from testbed.drawings.places import places_of
+from testbed.live.stream.records import EvPath, FlowEnds, LinkEnds, NodePlace, Snapshot
+from testbed.model.fabric.addressing import (
+    address,
+    carrier_usids,
+    directions_of_path,
+    path_of_ev,
+)
+from testbed.model.fabric.topology import Topology
+from testbed.model.flows import Flow, flows_of
+from testbed.model.scenario import Scenario
+
+STEP_S = 0.1
+"""Time between two `State` records: ten a second."""
+
+LEAST_STEPS = 100
+"""A run shorter than ten seconds has so many steps, as where time is not dilated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a stream has to know of its run.
+
+    Attributes:
+        scenario: what is run.
+        run: name of the run's directory.
+        simulated: whether it takes place in virtual time.
+        live: whether it goes on while the stream is written.
+        base_rtt_s: the base RTT.
+        duration_s: planned duration.
+    """
+
+    scenario: Scenario
+    run: str
+    simulated: bool
+    live: bool
+    base_rtt_s: float
+    duration_s: float
+
+    @property
+    def step_s(self) -> float:
+        """Time between two `State` records."""
+        return min(STEP_S, self.duration_s / LEAST_STEPS)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstState:
+    """An EV's state at the beginning, as its first row of `ev_events` has it."""
+
+    flow: int
+    ev: int
+    state: str
+    active: bool
+
+
+def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Snapshot:
+    """The snapshot of a run that begins with these EVs."""
+    scenario = beginning.scenario
+    topology = scenario.topology
+    flows = {flow.number: flow for flow in flows_of(scenario)}
+    return Snapshot(
+        t=t,
+        scenario=scenario.name,
+        description=" ".join(scenario.description.split()),
+        topology=topology.name,
+        run=beginning.run,
+        simulated=beginning.simulated,
+        live=beginning.live,
+        duration_s=beginning.duration_s,
+        step_s=beginning.step_s,
+        base_rtt_s=beginning.base_rtt_s,
+        dilation=topology.dilation,
+        planes=topology.planes,
+        nodes=tuple(_nodes(topology)),
+        links=tuple(_links(topology)),
+        flows=tuple(_flow(flow, scenario.transport.kind) for flow in flows.values()),
+        evs=tuple(_ev(topology, flows, first) for first in evs),
+    )
+
+
+def _nodes(topology: Topology) -> Iterator[NodePlace]:
+    for node, (x, y) in places_of(topology).items():
+        place = {"name": node.name, "tier": str(node.tier), "plane": node.plane}
+        yield NodePlace(**place, x=round(x, 3), y=round(y, 3))
+
+
+def _links(topology: Topology) -> Iterator[LinkEnds]:
+    for link in topology.links.values():
+        yield LinkEnds(
+            name=link.name,
+            plane=link.plane,
+            lower=link.lower.node.name,
+            upper=link.upper.node.name,
+            rate_bps=topology.rate_bps(link),
+        )
+
+
+def _flow(flow: Flow, transport: str) -> FlowEnds:
+    lane = f" #{flow.lane}" if flow.lane else ""
+    name = f"{flow.src.name} → {flow.dst.name}{lane}"
+    src, dst = flow.src.name, flow.dst.name
+    return FlowEnds(flow=flow.number, name=name, src=src, dst=dst, transport=transport)
+
+
+def _ev(topology: Topology, flows: Mapping[int, Flow], first: FirstState) -> EvPath:
+    flow = flows[first.flow]
+    path = path_of_ev(topology, flow.src, flow.dst, first.ev)
+    usids = carrier_usids(topology, flow.src, flow.dst, path)
+    return EvPath(
+        flow=first.flow,
+        ev=first.ev,
+        path=path.name,
+        plane=path.plane,
+        crosses=directions_of_path(topology, flow.src, flow.dst, path),
+        addresses=tuple(str(address(*usids[i:])) for i in range(len(usids))),
+        usids=tuple(f"{usid:04x}" for usid in usids),
+        state=first.state,
+        active=first.active,
+    )

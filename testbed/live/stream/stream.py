@@ -1,0 +1,145 @@
+"""The event stream of a run, from the rows of its tables and the records of its faults.
+
+The rows may come from a run that goes on (`tail.py`) or from a finished one (`recorded.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from testbed.live.stream.faults import FaultEvents
+from testbed.live.stream.measures import Measures, Tables
+from testbed.live.stream.records import (
+    End,
+    EvChange,
+    Finding,
+    Packet,
+    PacketBatch,
+    Record,
+    Snapshot,
+    StreamRecord,
+    VerdictChange,
+)
+from testbed.live.stream.snapshot import Beginning, FirstState, snapshot_of
+from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.health import HealthSample
+from testbed.model.units import NS_PER_S
+from testbed.results.analysis.trust.grades import Level
+from testbed.results.analysis.trust.lateness import late_for_good
+
+_PPM = 1_000_000
+
+_Kind = TypeVar("_Kind", bound=Record)
+
+
+class Stream:
+    """Numbers the records of one run, and keeps what they refer to.
+
+    Call `snapshot` once, then `step` for each step of the run's time in order, then `end`.
+    """
+
+    def __init__(self, beginning: Beginning, t0_ns: int) -> None:
+        """Begin; `t0_ns` is the start of the workload on the clock of the run's records."""
+        self._beginning = beginning
+        self._t0_ns = t0_ns
+        self._measures = Measures(beginning.scenario.topology)
+        self._health: list[HealthSample] = []
+        self._verdict = Level.TRUSTED
+        self._next_id = 0
+
+    def snapshot(self, evs: Sequence[FirstState], t: float = 0.0) -> Snapshot:
+        """The first record."""
+        snapshot = snapshot_of(self._beginning, evs, t)
+        self._faults = FaultEvents(self._t0_ns, snapshot.flows, snapshot.evs)
+        return self._numbered(snapshot)
+
+    def step(
+        self,
+        tables: Tables,
+        faults: Sequence[FaultRecord],
+        health: Sequence[HealthSample],
+        begin_s: float,
+        end_s: float,
+    ) -> Iterator[StreamRecord]:
+        """The records of one step: events in order of time, then the state at its end.
+
+        Args:
+            tables: the rows between the two times.
+            faults: the newest record of every fault so far.
+            health: the samples that are new.
+            begin_s: when the step begins, in seconds of the run.
+            end_s: when it ends.
+        """
+        events: list[StreamRecord] = [*self._faults.changes(faults, end_s)]
+        for change in _ev_changes(tables):
+            events += [change, *self._faults.detections(change)]
+        events += _findings(tables)
+        events += self._verdicts(health, faults, end_s)
+        events.sort(key=lambda record: record.t)
+        for record in [*events, self._measures.state(tables, begin_s, end_s)]:
+            yield self._numbered(record)
+
+    def packets(self, flow: int, packets: Sequence[Packet], t: float) -> PacketBatch:
+        """The packets of a flow that were sent in the step that ends at `t`."""
+        return self._numbered(PacketBatch(t=t, flow=flow, packets=tuple(packets)))
+
+    def end(
+        self, outcome: str, t: float, verdict: str | None = None, reasons: Sequence[str] = ()
+    ) -> Iterator[StreamRecord]:
+        """The last records: the final verdict, where there is one, and how the run ended."""
+        if verdict is not None:
+            yield self._numbered(
+                VerdictChange.model_validate(
+                    {"t": t, "verdict": verdict, "reasons": tuple(reasons), "final": True}
+                )
+            )
+        yield self._numbered(End(t=t, outcome=outcome))
+
+    def _numbered(self, record: _Kind) -> _Kind:
+        number, self._next_id = self._next_id, self._next_id + 1
+        return record.model_copy(update={"id": number})
+
+    def _verdicts(
+        self, health: Sequence[HealthSample], faults: Sequence[FaultRecord], t: float
+    ) -> Iterator[VerdictChange]:
+        """The verdict so far, by what no later second can make good, if it has become worse."""
+        self._health += (sample for sample in health if sample.t_ns >= self._t0_ns)
+        if not health:
+            return
+        base_rtt_ns = round(self._beginning.base_rtt_s * NS_PER_S)
+        grades = sorted(late_for_good(self._health, faults, base_rtt_ns), reverse=True)
+        if grades and grades[0][0] > self._verdict:
+            self._verdict = grades[0][0]
+            verdict = self._verdict.name.lower()
+            reasons = tuple(sentence for _, sentence in grades)
+            yield VerdictChange.model_validate({"t": t, "verdict": verdict, "reasons": reasons})
+
+
+def first_states(tables: Tables) -> list[FirstState]:
+    """Every EV as it is at the beginning, from the rows of `ev_events`."""
+    return [
+        FirstState(change.flow, change.ev, change.new, change.active)
+        for change in _all_ev_rows(tables)
+        if not change.old
+    ]
+
+
+def _ev_changes(tables: Tables) -> Iterator[EvChange]:
+    return (change for change in _all_ev_rows(tables) if change.old)
+
+
+def _all_ev_rows(tables: Tables) -> Iterator[EvChange]:
+    rows = tables.get("ev_events")
+    if rows is None:
+        return
+    names = "t", "flow", "ev", "plane", "old", "new", "active", "reason"
+    for values in zip(*(rows[name].tolist() for name in names), strict=True):
+        yield EvChange.model_validate(dict(zip(names, values, strict=True)))
+
+
+def _findings(tables: Tables) -> Iterator[Finding]:
+    rows = tables.get("findings")
+    if rows is None:
+        return
+    columns = (rows[name].tolist() for name in ("t", "raised", "kind", "suspect", "loss_ppm"))
+    for t, raised, kind, suspect, loss_ppm in zip(*columns, strict=True):
+        yield Finding(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / _PPM)

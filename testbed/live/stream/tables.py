@@ -1,0 +1,14 @@
+"""The tables that an event stream is made of."""
+
+TABLES = (
+    "arrivals",
+    "transmissions",
+    "losses",
+    "ev_events",
+    "qp",
+    "completions",
+    "links",
+    "queues",
+    "findings",
+)
+"""Their names."""

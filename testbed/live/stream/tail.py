@@ -1,0 +1,93 @@
+"""The rows that a run's processes have recorded since the last look, while it goes on.
+
+The processes append to raw files (`results/records.py`). Nothing is asked of them, so they are not
+slowed down.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from testbed.live.stream.measures import Tables
+from testbed.model.closeable import Closeable
+from testbed.model.units import NS_PER_S
+from testbed.results.records import RAW_SUFFIX, TABLES, WORDS_SUFFIX, Kind, Table
+
+_TABLES = {table.name: table for table in TABLES}
+_CHUNK_BYTES = 1 << 22
+
+
+@dataclass(slots=True)
+class _RawFile:
+    """One raw file, with what of it has been read."""
+
+    table: Table
+    descriptor: int
+    words_path: Path
+    offset: int = 0
+    words: list[str] = field(default_factory=list)
+
+
+class RawTail(Closeable):
+    """Reads the raw files below a directory from where it stopped."""
+
+    def __init__(self, directory: Path, names: tuple[str, ...], t0_ns: int) -> None:
+        """Follow the tables of these names; `t0_ns` is the start of the run on their clock."""
+        self._directory = directory
+        self._names = frozenset(names)
+        self._t0_ns = t0_ns
+        self._files: dict[str, _RawFile] = {}
+        self._later: dict[str, list[dict[str, np.ndarray]]] = {}
+
+    def close(self) -> None:
+        """Close all files."""
+        for file in self._files.values():
+            os.close(file.descriptor)
+        self._files.clear()
+
+    def rows_before(self, end_s: float) -> Tables:
+        """The rows before a time of the run that have not been returned yet."""
+        self._open_new()
+        for file in self._files.values():
+            for rows in self._new_rows(file):
+                self._later.setdefault(file.table.name, []).append(rows)
+        due: dict[str, dict[str, np.ndarray]] = {}
+        for name, parts in self._later.items():
+            rows = {column: np.concatenate([p[column] for p in parts]) for column in parts[0]}
+            ripe = rows["t"] < end_s
+            if ripe.any():
+                due[name] = {column: values[ripe] for column, values in rows.items()}
+            self._later[name] = [{column: values[~ripe] for column, values in rows.items()}]
+        return due
+
+    def _open_new(self) -> None:
+        for path in self._directory.glob(f"*{RAW_SUFFIX}"):
+            table = _TABLES.get(path.stem.rpartition(".")[2])
+            if path.name not in self._files and table is not None and table.name in self._names:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                words = path.with_suffix(WORDS_SUFFIX)
+                self._files[path.name] = _RawFile(table, descriptor, words)
+
+    def _new_rows(self, file: _RawFile) -> Iterator[dict[str, np.ndarray]]:
+        """The rows that are new in a file; one that is written only in part comes next time."""
+        dtype = np.dtype([(name, kind.numpy_type) for name, kind in file.table.columns.items()])
+        while raw := os.pread(file.descriptor, _CHUNK_BYTES, file.offset):
+            rows = np.frombuffer(raw, dtype=dtype, count=len(raw) // dtype.itemsize)
+            if not len(rows):
+                return
+            file.offset += len(rows) * dtype.itemsize
+            kinds = file.table.columns
+            yield {name: self._column(file, kinds[name], rows[name]) for name in kinds}
+
+    def _column(self, file: _RawFile, kind: Kind, values: np.ndarray) -> np.ndarray:
+        if kind is Kind.TIME:
+            return (values - self._t0_ns) / NS_PER_S
+        if kind is not Kind.WORD:
+            return values.copy()
+        if len(file.words) <= values.max():  # each word is written before the rows that use it
+            file.words = file.words_path.read_text(encoding="utf-8").split("\n")[:-1]
+        words: np.ndarray = np.array(file.words, dtype=object)[values]
+        return words

@@ -1,0 +1,100 @@
+"""Writes the event stream of a run that goes on into its directory."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from testbed.live.stream.records import StreamRecord, to_line
+from testbed.live.stream.snapshot import Beginning
+from testbed.live.stream.stream import Stream, first_states
+from testbed.live.stream.tables import TABLES
+from testbed.live.stream.tail import RawTail
+from testbed.model.closeable import Closeable
+from testbed.model.faults.record import FaultRecord
+from testbed.model.run_files.health import HealthSample
+from testbed.model.run_files.layout import HEALTH, RAW, SUMMARY
+from testbed.model.summary import Summary
+
+STREAM = "stream.ndjson"
+"""The event stream of a run that was watched, in its directory."""
+
+
+class StreamWriter(Closeable):
+    """Follows the records of a run, and appends to its event stream.
+
+    Attributes:
+        end_s: the time up to which the stream is written, in seconds of the run.
+    """
+
+    def __init__(self, directory: Path, beginning: Beginning, t0_ns: int) -> None:
+        """Write the snapshot; the first rows of all EVs are recorded already.
+
+        Args:
+            directory: the run directory; `stream.ndjson` in it may exist, empty.
+            beginning: what the run is.
+            t0_ns: the start of the workload on the clock of its records.
+        """
+        self._directory = directory
+        self._tail = RawTail(directory / RAW, TABLES, t0_ns)
+        self._stream = Stream(beginning, t0_ns)
+        self._step_s = beginning.step_s
+        self._file = (directory / STREAM).open("ab", buffering=0)
+        self._health_bytes = 0
+        self._steps = 0
+        rows = self._tail.rows_before(0.0)
+        self._write([self._stream.snapshot(first_states(rows))])
+
+    @property
+    def end_s(self) -> float:
+        """The time up to which the stream is written."""
+        return round(self._steps * self._step_s, 9)
+
+    def close(self) -> None:
+        """Close all files."""
+        self._tail.close()
+        self._file.close()
+
+    def advance(self, until_s: float, faults: Sequence[FaultRecord]) -> None:
+        """Write every step that is over at a time of the run, by which all its rows are recorded.
+
+        Args:
+            until_s: the time.
+            faults: the newest record of every fault so far.
+        """
+        while (end_s := round((self._steps + 1) * self._step_s, 9)) <= until_s:
+            tables, health = self._tail.rows_before(end_s), self._new_health()
+            self._write(self._stream.step(tables, faults, health, self.end_s, end_s))
+            self._steps += 1
+
+    def finish(self) -> None:
+        """Write the end of the stream: with the verdict, if the run has been analysed."""
+        try:
+            text = (self._directory / SUMMARY).read_text(encoding="utf-8")
+            summary = Summary.model_validate_json(text)
+        except (OSError, ValidationError):
+            self._write(self._stream.end("the run broke off", self.end_s))
+            return
+        outcome = outcome_of(summary)
+        self._write(self._stream.end(outcome, self.end_s, str(summary.verdict), summary.reasons))
+
+    def _write(self, records: Iterable[StreamRecord]) -> None:
+        view = memoryview("".join(map(to_line, records)).encode())
+        while view:
+            view = view[self._file.write(view) or 0 :]
+
+    def _new_health(self) -> list[HealthSample]:
+        try:
+            with (self._directory / HEALTH).open("rb") as file:
+                file.seek(self._health_bytes)
+                lines = [line for line in file if line.endswith(b"\n")]
+        except FileNotFoundError:
+            return []
+        self._health_bytes += sum(map(len, lines))
+        return [HealthSample.model_validate_json(line) for line in lines]
+
+
+def outcome_of(summary: Summary) -> str:
+    """How a run ended, in words."""
+    missed = sum(not expectation.holds for expectation in summary.expectations)
+    return f"{missed} expectations not met" if missed else "as expected"

@@ -1,0 +1,134 @@
+"""A run in a terminal: flows, paths, faults, the last events."""
+
+from collections.abc import Iterator
+
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from testbed.live.stream.records import (
+    Detection,
+    End,
+    EvChange,
+    FaultChange,
+    Finding,
+    Snapshot,
+    VerdictChange,
+)
+from testbed.live.stream.world import World
+from testbed.model.units import show_duration, show_rate, show_share, show_size
+
+MOST_EVS = 32
+MOST_FLOWS = 8
+MOST_EVENTS = 10
+
+
+def shown(world: World) -> RenderableType:
+    """The state of a run, to be printed."""
+    snapshot = world.snapshot
+    if snapshot is None:
+        return Text("the run has not begun")
+    title = f"{snapshot.scenario}  {world.t:.1f} of {max(snapshot.duration_s, world.t):.1f} s"
+    kind = "simulated" if snapshot.simulated else "emulated"
+    verdict = world.verdict.verdict if world.verdict is not None else "trusted"
+    state = world.outcome or f"{verdict} so far"
+    return Group(
+        Text(f"{title}  {kind}  {state}", style="bold"),
+        Columns([_flows(world, snapshot), _faults(world)]),
+        _events(world),
+        _evs(world, snapshot),
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table
+
+
+def _flows(world: World, snapshot: Snapshot) -> Table:
+    table = _table("Flows", "flow", "goodput", "cwnd", "in flight", "lost")
+    for flow in snapshot.flows[:MOST_FLOWS]:
+        state = world.flows.get(flow.flow)
+        if state is not None:
+            table.add_row(
+                flow.name,
+                show_rate(state.goodput_bps or 0),
+                show_size(state.cwnd_bytes or 0),
+                show_size(state.inflight_bytes or 0),
+                str(state.lost or 0),
+            )
+    if (more := len(snapshot.flows) - MOST_FLOWS) > 0:
+        table.add_row(f"and {more} more")
+    return table
+
+
+def _faults(world: World) -> Table:
+    table = _table("Faults in force", "fault", "kind", "target", "detected after")
+    for fault in world.in_force:
+        after = [d.after_s for d in world.detections if d.fault == fault.fault]
+        first = show_duration(round(min(after) * 1e9)) if after else "not yet"
+        table.add_row(str(fault.fault), fault.kind, fault.target, first)
+    return table
+
+
+def _evs(world: World, snapshot: Snapshot) -> Table:
+    """The EVs of all flows that are not as they should be, and some that are."""
+    table = _table("Paths", "flow", "EV", "path", "state", "goodput", "lost")
+    rows = sorted(
+        snapshot.evs, key=lambda ev: (world.roles[f"{ev.flow}:{ev.ev}"][1] == "GOOD", ev.flow)
+    )
+    for ev in rows[:MOST_EVS]:
+        key = f"{ev.flow}:{ev.ev}"
+        active, state = world.roles[key]
+        measured = world.evs.get(key)
+        goodput, lost = (measured.goodput_bps, measured.lost) if measured else (0.0, 0)
+        role = state if state != "GOOD" else "active" if active else "backup"
+        look = "red" if state == "ASSUMED_BAD" else "dim" if not active else ""
+        name = snapshot.flows[ev.flow].name
+        cells = (name, f"{ev.ev:#06x}", ev.path, role, show_rate(goodput or 0), str(lost or 0))
+        table.add_row(*cells, style=look)
+    if (more := len(rows) - MOST_EVS) > 0:
+        table.add_row(f"and {more} more")
+    return table
+
+
+def _events(world: World) -> Table:
+    """The last events, the newest first."""
+    table = _table("Events", "")
+    table.show_header = False
+    lines = [line for event in world.events for line in _told(world, event)]
+    for line in reversed(lines[-MOST_EVENTS:]):
+        table.add_row(line)
+    return table
+
+
+def _told(world: World, event: object) -> Iterator[str]:
+    """An event in a line."""
+    flows = world.snapshot.flows if world.snapshot is not None else ()
+    match event:
+        case EvChange():
+            role = "in" if event.active else "not in"
+            name = flows[event.flow].name
+            yield (
+                f"{event.t:8.3f} s  EV {event.ev:#06x} of {name} is {event.new}, "
+                f"{role} the active set: {event.reason}"
+            )
+        case FaultChange():
+            yield f"{event.t:8.3f} s  {event.kind} of {event.target} {event.phase}"
+        case Detection():
+            after = show_duration(round(event.after_s * 1e9))
+            name = flows[event.flow].name
+            yield f"{event.t:8.3f} s  {name} detected fault {event.fault} after {after}"
+        case Finding():
+            what = "accuses" if event.raised else "no longer accuses"
+            yield (
+                f"{event.t:8.3f} s  the Clustermapper {what} {event.suspect} "
+                f"(loss {show_share(event.loss)})"
+            )
+        case VerdictChange():
+            yield f"{event.t:8.3f} s  {event.verdict}: {'; '.join(event.reasons) or 'no objection'}"
+        case End():
+            yield f"{event.t:8.3f} s  end of the run: {event.outcome}"

@@ -1,0 +1,70 @@
+"""The proof of a fault in words: what was read back, and what the packets did meanwhile."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from testbed.model.units import NS_PER_S
+from testbed.results.report.html import number
+
+_WHEN = {
+    "injected": "when it took effect",
+    "until_end": "until it healed",
+    "healed": "after healing",
+}
+"""The parts of a proof, by their keys."""
+
+_COUNTS = {
+    "passed": "packets got through",
+    "lost": "packets dropped",
+    "dropped": "packets dropped",
+    "corrupted": "packets corrupted",
+}
+"""What the counters of a link direction count."""
+
+
+def proof_lines(proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> list[str]:
+    """A proof as lines: `until it healed: 56 and 31 packets dropped`.
+
+    Args:
+        proof: of a fault's record. Keys that end in `_ns` are CLOCK_MONOTONIC.
+        t0_ns: the start of the run.
+        moment: how a time of the run in seconds is written.
+    """
+    lines = []
+    for key, value in proof.items():
+        if isinstance(value, Mapping):
+            what = "; ".join(_facts(value, t0_ns, moment))
+            lines.append(f"{_WHEN.get(key, _words(key))}: {what}")
+        elif ">" in key and isinstance(value, int):  # a direction, in a simulated run
+            lines.append(f"{key}: {number(value)} packets dropped or corrupted")
+        else:
+            lines += _facts({key: value}, t0_ns, moment)
+    return lines
+
+
+def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> Iterator[str]:
+    for key, value in facts.items():
+        if isinstance(value, Mapping):
+            yield from (f"{_words(key)} {fact}" for fact in _facts(value, t0_ns, moment))
+        elif key.endswith("_ns") and isinstance(value, int):
+            at = moment((value - t0_ns) / NS_PER_S)
+            yield f"{_words(key.removesuffix('_ns'))} at {at}"
+        elif key in _COUNTS:
+            yield f"{_several(value)} {_COUNTS[key]}"
+        elif key == "carrier":
+            yield f"carrier {_several(value, yes='on', no='off')} at the two ends"
+        else:
+            yield f"{_words(key)}: {_several(value)}"
+
+
+def _several(value: object, yes: str = "yes", no: str = "no") -> str:
+    """One value, or several joined by `and`."""
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return " and ".join(_several(each, yes, no) for each in value)
+    if isinstance(value, bool):
+        return yes if value else no
+    return number(value) if isinstance(value, int) else str(value)
+
+
+def _words(key: str) -> str:
+    return key.replace("_", " ")

@@ -1,0 +1,59 @@
+"""What commands say of results in words: exit statuses, effects of faults, the way of a run."""
+
+import os
+
+import pytest
+
+from testbed.cli.fault import effect_of
+from testbed.host.traffic_progress import TrafficProgress
+
+from .conftest import Call
+
+NOBODY = 65534
+
+
+@pytest.mark.simulated
+def test_an_exit_status_other_than_0_is_explained(call: Call) -> None:
+    bound = ("--set", "expect.run={duration_s: 1}", "--set", "duration=3 s", "--set", "timeline=[]")
+    called = call("simulate", "link-failure", "--no-figures", "--set", "expect.faults={}", *bound)
+    assert called.status == 1
+    assert called.err.endswith("exit status 1: 1 of 1 expectations of the scenario are not met\n")
+
+
+def test_a_user_is_told_what_works_without_root(
+    call: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    called = call("doctor")
+    assert called.status == 0
+    assert "without root, this works here" in called.out
+    assert "root adds emulation" in called.out
+    assert "MISSING" not in called.out
+
+
+@pytest.mark.parametrize(
+    ("proof", "words"),
+    [
+        ({}, ""),
+        ({"injected": {"carrier": [False, False]}}, "carrier down"),
+        (
+            {"injected": {"carrier": [True, True], "read_back": {"loss_ppm": [50_000]}}},
+            "loss ppm 50000; carrier up",
+        ),
+        (
+            {"injected": {}, "until_end": {"passed": [900, 50], "lost": [30, 1]}},
+            "packets: 950 got through, 31 dropped",
+        ),
+    ],
+)
+def test_the_list_of_faults_has_their_effects(proof: dict[str, object], words: str) -> None:
+    assert effect_of({"proof": proof}) == words
+
+
+def test_a_run_under_way_is_described_by_its_traffic() -> None:
+    progress = TrafficProgress("running", 10 * 10**9)
+    assert progress.describe(0, 0, 0) == "running"
+    assert progress.describe(2 * 10**9, 2_500_000, 0).endswith(
+        "running: 2 s of 10 s, 10 Mbit/s arrive at the hosts, 0 packets lost"
+    )
+    assert "30 Mbit/s" in progress.describe(3 * 10**9, 6_250_000, 1234)

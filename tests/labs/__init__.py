@@ -1,0 +1,1 @@
+"""Tests of labs: tasks, checks, hints, grades."""

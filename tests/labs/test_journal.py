@@ -1,0 +1,71 @@
+"""The journal survives crashes, and shows what was changed afterwards."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from testbed.labs.journal import Entry, Journal, first_break
+from testbed.model.errors import InputError
+
+
+def _journal(tmp_path: Path) -> Journal:
+    journal = Journal(tmp_path / ".lab" / "journal.jsonl")
+    journal.append("start", lab="02-first-failure", key="k")
+    journal.append("prediction", task="stall", value=1.5)
+    journal.append("run", run="failure", verdict="trusted")
+    return journal
+
+
+def test_entries_come_back_in_order(tmp_path: Path) -> None:
+    entries = _journal(tmp_path).entries()
+    assert [entry.kind for entry in entries] == ["start", "prediction", "run"]
+    assert first_break(entries) is None
+
+
+@given(cut=st.integers(min_value=1))
+def test_a_line_that_a_crash_cut_off_is_left_out(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    journal = _journal(tmp_path_factory.mktemp("journal"))
+    whole = journal.path.read_bytes()
+    last = len(whole) - whole[:-1].rfind(b"\n") - 1
+    journal.path.write_bytes(whole[: len(whole) - 1 - cut % (last - 1)])
+    assert [entry.kind for entry in journal.entries()] == ["start", "prediction"]
+    journal.append("run", run="failure", verdict="trusted")
+    entries = journal.entries()
+    assert [entry.kind for entry in entries] == ["start", "prediction", "run"]
+    assert first_break(entries) is None
+
+
+@pytest.mark.parametrize("change", ["value", "order", "removed", "time"])
+def test_a_change_shows(tmp_path: Path, change: str) -> None:
+    journal = _journal(tmp_path)
+    lines = journal.path.read_text().splitlines()
+    if change == "order":
+        lines[1], lines[2] = lines[2], lines[1]
+    elif change == "removed":
+        del lines[1]
+    else:
+        entry = json.loads(lines[1])
+        if change == "value":
+            entry["content"]["value"] = 1.0
+        else:
+            entry["time"] = "2026-01-01T00:00:00+00:00"
+        lines[1] = json.dumps(entry)
+    journal.path.write_text("\n".join(lines) + "\n")
+    assert first_break(journal.entries()) == 2
+
+
+def test_a_damaged_file_is_one_clear_error(tmp_path: Path) -> None:
+    journal = _journal(tmp_path)
+    journal.path.write_text("not an entry\n")
+    with pytest.raises(InputError, match=r"journal\.jsonl:1: found .*\n.*--reset"):
+        journal.entries()
+
+
+def test_an_entry_is_one_line() -> None:
+    entry = Entry("run", "now", {"text": "two\nlines"}, "", "d")
+    assert "\n" not in entry.to_line()

@@ -1,0 +1,58 @@
+"""Numbers as students write them."""
+
+import pytest
+
+from testbed.labs.quantities import Tolerance, parse_number, parse_tolerance, show_quantity
+from testbed.model.errors import RefusedValueError
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "value"),
+    [
+        ("1.3 RTT", "RTT", 1.3),
+        ("1.3rtt", "RTT", 1.3),
+        ("2 s", "ms", 2000),
+        ("12%", "%", 12),
+        ("0.4 Gbit/s", "Mbit/s", 400),
+        ("19", "packets", 19),
+        ("19 packets", "packets", 19),
+        ("1,024", "PSN", 1024),
+        ("1.5e2 ms", "s", 0.15),
+    ],
+)
+def test_numbers_are_converted(text: str, unit: str, value: float) -> None:
+    assert parse_number(text, unit) == pytest.approx(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "remedy"),
+    [
+        ("1.3", "RTT", "add the unit: '1.3 RTT'"),
+        ("150 ms", "RTT", "divide by the base RTT"),
+        ("many", "packets", ""),
+        ("3 ms", "packets", "count the packets"),
+        ("3 packets", "RTT", ""),
+        ("", "RTT", ""),
+    ],
+)
+def test_what_is_no_such_number_is_refused(text: str, unit: str, remedy: str) -> None:
+    with pytest.raises(RefusedValueError) as refused:
+        parse_number(text, unit)
+    assert unit in refused.value.expected
+    assert remedy in refused.value.remedy
+
+
+def test_tolerances() -> None:
+    assert parse_tolerance("10%") == Tolerance(0.1, relative=True)
+    assert parse_tolerance(0.5).allows(1.5, 1.0)
+    assert not parse_tolerance("10%").allows(1.2, 1.0)
+    for wrong in ("-1", "much", True, "inf"):
+        with pytest.raises(RefusedValueError):
+            parse_tolerance(wrong)
+
+
+def test_numbers_are_shown_with_their_unit() -> None:
+    assert show_quantity(1.2345, "RTT") == "1.23 RTT"
+    assert show_quantity(12, "%") == "12%"
+    assert show_quantity(2329, "PSN") == "2,329 PSN"
+    assert show_quantity(float("inf"), "RTT") == "never"

@@ -1,0 +1,210 @@
+"""A lab from its start to the last check, as a student works on it."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from testbed.labs.checking import check
+from testbed.labs.hints import hints
+from testbed.labs.library import find_lab, load_lab
+from testbed.labs.predicting import outcome, predict
+from testbed.labs.runs import checked_run, make_run
+from testbed.labs.students import seed_of, student_key
+from testbed.labs.work import Work, find_work, set_aside, start
+from testbed.model.errors import InputError
+
+from .conftest import FIRST_FAILURE
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def _answers(work: Work, **answers: object) -> None:
+    work.answers.write_text(yaml.safe_dump({k.replace("_", "-"): v for k, v in answers.items()}))
+
+
+def test_a_run_without_its_prediction_is_refused(work: Work) -> None:
+    with pytest.raises(InputError, match="your prediction detection"):
+        checked_run(work, "failure")
+    for task in ("detection", "exposure", "stall"):
+        predict(work, work.task(task), "1 RTT", None)
+    with pytest.raises(InputError, match="testbed lab predict deficit"):
+        checked_run(work, None)
+    predict(work, work.task("deficit"), "1 RTT", "50%")
+    assert checked_run(work, None) == "failure"
+
+
+def test_a_prediction_after_the_run_is_refused(predicted: Work) -> None:
+    predicted.journal.append("run", run="failure", directory="results/x", verdict="trusted")
+    with pytest.raises(InputError, match="a prediction before the run failure"):
+        predict(predicted, predicted.task("stall"), "1.2 RTT", None)
+
+
+def test_an_untrusted_run_does_not_count(predicted: Work) -> None:
+    predicted.journal.append("run", run="failure", directory="results/x", verdict="invalid")
+    assert predicted.counted_run("failure") is None
+    predict(predicted, predicted.task("stall"), "1.2 RTT", None)  # so it may still be changed
+
+
+def test_a_student_works_through_the_lab(predicted: Work) -> None:
+    work = predicted
+    made = make_run(work, "failure", _ignore, drawn=False)
+    assert made.summary.verdict == "trusted"
+    stall, entry = work.task("stall"), work.last("prediction", task="stall")
+    assert entry is not None
+    assert "you predicted 1 RTT, within 0.5 RTT; your run shows" in outcome(
+        stall, entry, work.evidence()
+    )
+    plane, t1 = work.assignment.drawn["plane"], work.assignment.drawn["t1"]
+    dead = f"p{plane}/t1_{t1}"
+    losses = pl.read_parquet(made.directory.path / "losses.parquet")
+    last = losses["seq"].to_list()[-1]
+    _answers(work, substitute=dead, awaited=last, before_it_died=losses.height)
+    document, evidence = work.read_answers(), work.evidence()
+
+    left = check(work.task("substitute"), document, evidence)
+    assert not left.passed
+    assert left.reason.startswith(f"{dead} is the path over the dead link p{plane}_t0_0")
+    assert "was not the first" in check(work.task("awaited"), document, evidence).reason
+    assert "all packets" in check(work.task("before-it-died"), document, evidence).reason
+    assert check(work.task("why-longer"), document, evidence).missing
+
+    solve = _solution()
+    _answers(work, **{k.replace("-", "_"): v for k, v in solve.answers(work.path).items()})
+    document = work.read_answers()
+    assert all(
+        check(task, document, evidence).passed for task in work.assignment.directory.lab.questions
+    )
+    quoting_nothing = "I was wrong by a lot. " * 20
+    _answers(work, explain=quoting_nothing)
+    unquoted = check(work.task("explain"), work.read_answers(), evidence)
+    assert unquoted.reason == "The text does not quote the figure detection_rtt of your run."
+
+
+def _solution() -> Any:
+    spec = importlib.util.spec_from_file_location("solve", FIRST_FAILURE / "solution/solve.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_hints_open_with_different_attempts(work: Work) -> None:
+    task = work.task("substitute")
+
+    def attempt(answer: str, *, passed: bool = False) -> None:
+        work.journal.append("attempt", task=task.id, answer=answer, passed=passed)
+
+    assert hints(work, task).shown == ()
+    attempt("p0/t1_0")
+    attempt("p0/t1_0")
+    assert len(hints(work, task).shown) == 1
+    attempt("p0/t1_1")
+    assert len(hints(work, task).shown) == 2
+    attempt("p0/t1_2", passed=True)
+    assert len(hints(work, task).shown) == 3
+
+
+def test_students_differ_and_each_stays_the_same(tmp_path: Path) -> None:
+    lab = load_lab(FIRST_FAILURE)
+    keys = [student_key(b"course", name) for name in ("ada", "bob", "eve", "dan")]
+    seeds = [seed_of(key, lab.name) for key in keys]
+    assert len({*seeds}) == len(seeds)
+    drawn = [start(lab, tmp_path / key, "x", key).assignment.drawn for key in keys]
+    again = [start(lab, tmp_path / key / "again", "x", key).assignment.drawn for key in keys]
+    assert drawn == again
+    assert len({json.dumps(dict(values)) for values in drawn}) > 1
+
+
+def test_a_lab_is_found_by_number_name_and_path() -> None:
+    for name in ("2", "02", "02-first-failure", "first-failure", str(FIRST_FAILURE)):
+        assert find_lab(name).resolve() == FIRST_FAILURE.resolve()
+    with pytest.raises(InputError, match="testbed lab list"):
+        find_lab("77")
+
+
+def test_work_is_found_from_below_and_named_from_above(work: Work) -> None:
+    (work.path / "results").mkdir()
+    assert find_work(work.path / "results").path.resolve() == work.path.resolve()
+    with pytest.raises(InputError, match="cd 02-first-failure"):
+        find_work(work.path.parent)
+
+
+def test_reset_keeps_the_old_work(work: Work) -> None:
+    old = set_aside(work.path)
+    assert old.name == "02-first-failure.old-1"
+    new = start(load_lab(FIRST_FAILURE), work.path.parent, "ada", "0" * 16)
+    assert len(new.journal.entries()) == 1
+    assert (old / ".lab/journal.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("substitute: [p0/t1_0", r"answers\.yaml:2:1"),
+        ("subtitute: p0/t1_0", "did you mean substitute?"),
+        ("stall: 3 RTT", "a prediction: testbed lab predict stall"),
+        ("- a list", "a mapping of keys to values"),
+        ("why-longer: e", "one of a, b, c, d"),
+        ("awaited: many", "a number in PSN"),
+        ("explain: too short", "60 words or more"),
+    ],
+)
+def test_wrong_answers_files_are_one_clear_error(work: Work, text: str, message: str) -> None:
+    work.answers.write_text(text + "\n")
+    with pytest.raises(InputError, match=message):
+        _check_all(work)
+
+
+def _check_all(work: Work) -> None:
+    document = work.read_answers()
+    for task in work.assignment.directory.lab.questions:
+        check(task, document, work.evidence())
+
+
+def test_nothing_that_needs_linux_is_imported_on_the_way(tmp_path: Path) -> None:
+    """From the start of a lab to its first check, by the commands themselves."""
+    done = subprocess.run(
+        [sys.executable, "-c", _COMMANDS], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+_COMMANDS = """
+import os, sys
+
+class Refuse:
+    names = ("testbed.fabric", "testbed.controller", "testbed.endpoint", "testbed.experiment",
+             "pyroute2", "mininet", "ryu", "eventlet")
+    def find_spec(self, name, path=None, target=None):
+        if name.startswith(self.names):
+            raise AssertionError(f"{name} is imported")
+
+from testbed.cli import command_line
+sys.meta_path.insert(0, Refuse())
+
+def call(*words, status=0):
+    try:
+        command_line()(words, prog_name="testbed")
+    except SystemExit as ended:
+        assert ended.code == status, (words, ended.code)
+
+call("lab", "list")
+call("lab", "start", "2")
+os.chdir("02-first-failure")
+for task in "detection", "exposure", "stall", "deficit":
+    call("lab", "predict", task, "1.2", "RTT")
+call("lab", "run", "--no-figures")
+call("lab", "table", "failure", "losses")
+call("lab", "check", status=1)
+call("lab", "status")
+"""

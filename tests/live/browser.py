@@ -1,0 +1,43 @@
+"""A browser without a window, for tests of the page: Debian's Chromium."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+
+CHROMIUM = shutil.which("chromium")
+
+needs_browser = pytest.mark.skipif(
+    CHROMIUM is None, reason="no chromium: apt install chromium (.ci/run does)"
+)
+
+
+@contextmanager
+def opened(
+    url: str, width: int = 1280, *, offline: bool = False, may_disconnect: bool = False
+) -> Iterator[Page]:
+    """Open a page; fail if it reports an error, other than that its server has gone."""
+    as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
+    errors: list[str] = []
+
+    def report(line: ConsoleMessage) -> None:
+        gone = may_disconnect and "net::ERR" in line.text
+        if line.type == "error" and not gone:
+            errors.append(line.text)
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=as_root)
+        context = browser.new_context(
+            viewport={"width": width, "height": 800}, offline=offline, reduced_motion="reduce"
+        )
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", report)
+        page.goto(url)
+        page.wait_for_selector("svg .node")
+        yield page
+        browser.close()
+    assert errors == []

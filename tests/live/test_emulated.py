@@ -1,0 +1,119 @@
+"""The process that watches an emulated run, on raw records like those of a run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.files.scenarios import load_scenario
+from testbed.live.emulated import LAG_NS, EmulatedRun
+from testbed.live.serving import Listening
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import RECORD, Detection, EvChange, FaultChange, StreamRecord
+from testbed.live.stream.writer import STREAM
+from testbed.model.faults.record import FAULTS
+from testbed.model.run_files.layout import RAW, START
+from testbed.model.run_files.start import RunStart
+from testbed.results import records
+from testbed.results.analyse import analyse
+from testbed.results.records import RAW_SUFFIX
+from testbed.sim import simulate
+from tests.live.conftest import FAILURE
+
+Pieces = dict[Path, bytes]
+TABLES = {table.name: table for table in records.TABLES}
+
+
+class NobodyAsks:
+    """A site that nobody looks at."""
+
+    wants_end = False
+
+    def handle_requests(self, *_: object) -> None:
+        """Nothing is asked."""
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, RunStart, Pieces]:
+    """A finished run, when it started, and the raw records that it was made of."""
+    file = tmp_path / "failure.yaml"
+    file.write_text(FAILURE)
+    pieces: Pieces = {}
+    keep = shutil.rmtree
+
+    def rmtree(raw: Path) -> None:
+        pieces.update({path: path.read_bytes() for path in raw.iterdir()})
+        keep(raw)
+
+    monkeypatch.setattr("testbed.sim.run.shutil.rmtree", rmtree)
+    directory = tmp_path / "run"
+    directory.mkdir()
+    outcome = simulate(load_scenario(str(file)), directory)
+    analyse(directory, drawn=False)
+    return directory, RunStart(t0_ns=outcome.t0_ns, base_rtt_ns=outcome.base_rtt_ns), pieces
+
+
+def grown(directory: Path, pieces: Pieces, now_ns: int) -> None:
+    """Let the raw files grow to what they held at a time, and a part of the next row."""
+    (directory / RAW).mkdir(exist_ok=True)
+    for path, content in pieces.items():
+        table = TABLES.get(path.stem.rpartition(".")[2])
+        if path.suffix != RAW_SUFFIX or table is None:
+            path.write_bytes(content)
+            continue
+        rows = [*table.row.iter_unpack(content)]
+        written = sum(row[0] <= now_ns for row in rows)
+        path.write_bytes(content[: written * table.row.size + 5])
+
+
+def test_the_stream_of_growing_records_is_that_of_the_finished_run(
+    recorded: tuple[Path, RunStart, Pieces], tmp_path: Path
+) -> None:
+    directory, start, pieces = recorded
+    now_ns = [start.t0_ns - 1]
+    scenario = load_scenario(str(tmp_path / "failure.yaml"))
+    run = EmulatedRun(
+        scenario, directory, Listening(), lambda *_: (404, {}), lambda: None, lambda: now_ns[0]
+    )
+    site: Any = NobodyAsks()
+    run.look(site)
+    grown(directory, pieces, now_ns[0])
+    (directory / RAW / START).write_text(start.model_dump_json())
+    run.look(site)
+    assert not (directory / STREAM).exists(), "the run has not begun"
+    for tenth in range(1, 11):
+        now_ns[0] = start.t0_ns + round(0.3e9 * tenth)
+        grown(directory, pieces, now_ns[0] - LAG_NS)
+        run.look(site)
+    grown(directory, pieces, now_ns[0])
+    run.finish()
+    live = [RECORD.validate_json(line) for line in (directory / STREAM).open()]
+    replayed = [*recorded_stream(directory)]
+    assert [record.id for record in live] == list(range(len(live)))
+    assert rare(live) == rare(replayed)
+    assert live[-1].type == "end"
+
+
+def rare(stream: list[StreamRecord]) -> list[dict[str, object]]:
+    kinds = (EvChange, Detection, FaultChange)
+    chosen = [record for record in stream if isinstance(record, kinds)]
+    return sorted((r.model_dump(exclude={"id"}) for r in chosen), key=json.dumps)
+
+
+def test_the_end_of_the_run_is_asked_for_once(tmp_path: Path) -> None:
+    file = tmp_path / "failure.yaml"
+    file.write_text(FAILURE)
+    ended: list[bool] = []
+
+    def end() -> None:
+        ended.append(True)
+
+    run = EmulatedRun(load_scenario(str(file)), tmp_path, Listening(), lambda *_: (404, {}), end)
+    site: Any = NobodyAsks()
+    site.wants_end = True
+    run.look(site)
+    run.look(site)
+    assert ended == [True]
+    assert not (tmp_path / FAULTS).exists()

@@ -1,0 +1,89 @@
+"""The page of a run that goes on, from the command to the click."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.live.browser import needs_browser, opened
+from tests.live.conftest import FAILURE
+
+pytestmark = [needs_browser, pytest.mark.simulated]
+
+TESTBED = Path(sys.executable).with_name("testbed")
+LINK = "p1_t0_0--p1_t1_1"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    file = tmp_path / "healthy.yaml"
+    file.write_text(FAILURE[: FAILURE.index("timeline:")])
+    command: list[str | Path] = [
+        TESTBED,
+        "simulate",
+        file,
+        "--live",
+        "--no-figures",
+        "--results",
+        tmp_path,
+    ]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def address(run: "subprocess.Popen[str]") -> str:
+    assert run.stderr is not None
+    for line in run.stderr:
+        if match := re.search(r"http://\S+", line):
+            return match[0]
+    raise AssertionError("no address")
+
+
+def click_link(page: Page) -> None:
+    page.locator(f".link[data-name='{LINK}']").focus()
+    page.keyboard.press("Enter")
+
+
+def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
+    run: "subprocess.Popen[str]",
+) -> None:
+    with opened(address(run)) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        click_link(page)
+        page.get_by_role("button", name="blackhole", exact=True).click()
+        detection = page.locator(".tile", has_text="detection")
+        expect(detection.locator("strong")).to_contain_text("RTT", timeout=20_000)
+        row = page.locator("#evs tbody tr", has_text="p1/t1_1")
+        expect(row.locator(".state")).to_contain_text("assumed bad")
+        page.get_by_role("button", name="heal", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+        page.reload()
+        expect(page.locator("#log .detection")).not_to_have_count(0)
+        page.get_by_role("button", name="End run").click()
+        expect(page.locator("#chips .live")).to_have_text("replay", timeout=60_000)
+        expect(page.locator("#log li").first).to_contain_text("end of the run", timeout=20_000)
+    assert run.wait(60) == 0
+
+
+def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]") -> None:
+    with opened(address(run)) as page:
+        run.send_signal(signal.SIGINT)
+        expect(page.locator("#chips .live")).to_have_text("replay", timeout=60_000)
+    out, _ = run.communicate(timeout=60)
+    assert run.returncode == 0
+    assert "verdict: trusted" in out
+
+
+def test_a_run_that_is_killed_leaves_a_page_that_says_so(run: "subprocess.Popen[str]") -> None:
+    with opened(address(run), may_disconnect=True) as page:
+        run.kill()
+        expect(page.locator("#chips .live")).to_have_text("disconnected", timeout=20_000)

@@ -1,0 +1,114 @@
+"""What a scenario says about the wire format: the packets show it, and the manifest records it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.files.scenarios import load_scenario
+from testbed.mrc import Datagram, DscpClasses, decode
+from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.headers import SETH
+from testbed.mrc.wire.kinds import read
+from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack
+from testbed.results.records import TABLES
+from testbed.sim import simulate
+from testbed.sim.host import Host
+
+pytestmark = pytest.mark.simulated
+
+MS = 1_000_000
+OPCODE_AT = 48
+
+
+def packets_of(
+    monkeypatch: pytest.MonkeyPatch, directory: Path, name: str, **transport: Any
+) -> list[Datagram]:
+    """Simulate the first second of a scenario with other keys of `transport`."""
+    sent: list[Datagram] = []
+    launch = Host._launch
+
+    def recorded(host: Host, datagram: Datagram, peer: bytes, now_ns: int) -> int:
+        sent.append(datagram)
+        return launch(host, datagram, peer, now_ns)
+
+    scenario = load_scenario(name)
+    keys = scenario.transport.model_dump() | transport
+    scenario = scenario.model_copy(
+        update={
+            "duration": 1000 * MS,
+            "timeline": (),
+            "transport": type(scenario.transport).model_validate(keys),
+        }
+    )
+    directory.mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Host, "_launch", recorded)
+        simulate(scenario, directory)
+    return sent
+
+
+def manifest(directory: Path) -> dict[str, Any]:
+    """The transport that the manifest records."""
+    recorded = json.loads((directory / "manifest.json").read_text())
+    transport: dict[str, Any] = recorded["scenario"]["transport"]
+    return transport
+
+
+def sacked(datagrams: list[Datagram]) -> set[int]:
+    """The field `entropy` of all SACKs, as it stands in their bytes."""
+    entropies = set()
+    for datagram in datagrams:
+        data = datagram.join()
+        if data[OPCODE_AT] == Opcode.SACK:
+            entropies |= {fields["entropy"] for header, fields in read(data) if header is SETH}
+    return entropies
+
+
+def test_port_and_halves_show_in_the_packets_and_nowhere_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same run to the bit, but for these bytes."""
+    usual = packets_of(monkeypatch, tmp_path / "usual", "link-failure")
+    other = packets_of(
+        monkeypatch, tmp_path / "other", "link-failure", udp_port=4971, entropy="port-label"
+    )
+    assert len(usual) == len(other) > 1000
+    for datagrams, port in ((usual, 4791), (other, 4971)):
+        assert {int.from_bytes(one.header[42:44], "big") for one in datagrams} == {port}
+    assert sacked(usual) == {ev >> 16 | (ev & 0xFFFF) << 16 for ev in sacked(other)}
+    assert {one.ev for one in usual if one.is_data} <= sacked(usual) <= {one.ev for one in usual}
+    for table in TABLES:
+        files = [tmp_path / run / f"{table.name}.parquet" for run in ("usual", "other")]
+        assert files[0].read_bytes() == files[1].read_bytes()
+    recorded = manifest(tmp_path / "other")
+    assert (recorded["udp_port"], recorded["entropy"]) == (4971, "port-label")
+
+
+def test_capabilities_are_recorded_and_obeyed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given = {"mpr": 1, "dynamic_mpr": True, "immediates": 3, "trim_nack": False}
+    datagrams = packets_of(monkeypatch, tmp_path / "run", "incast", capabilities=given)
+    assert manifest(tmp_path / "run")["capabilities"] == given
+    packets = [decode(one.join()) for one in datagrams if not one.is_data]
+    assert {packet.mpr for packet in packets if isinstance(packet, Sack)} == {1}
+    assert not [packet for packet in packets if isinstance(packet, Nack)]
+
+
+def test_what_is_not_said_is_recorded_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    datagrams = packets_of(monkeypatch, tmp_path / "run", "incast")
+    recorded = manifest(tmp_path / "run")
+    assert recorded["capabilities"] == {
+        "mpr": 8,
+        "dynamic_mpr": False,
+        "immediates": 64,
+        "trim_nack": True,
+    }
+    keys = ("udp_port", "entropy", "beyond_window", "recovery_probe")
+    assert [recorded[key] for key in keys] == [4791, "label-port", "nack", "reliability"]
+    packets = [(decode(one.join()), one.dscp) for one in datagrams if not one.is_data]
+    assert [packet for packet, _ in packets if isinstance(packet, Nack)]
+    probes = {dscp for packet, dscp in packets if isinstance(packet, ReliabilityProbe)}
+    assert probes <= {DscpClasses().trimmable}
