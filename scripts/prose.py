@@ -14,7 +14,10 @@ from pathlib import Path
 PROJECT = Path(__file__).parents[1]
 GLOSSARY = PROJECT / "docs/glossary.md"
 SPELLED = ("docs", "testbed", "scenarios", "topologies", "labs", "scripts", "examples")
-SKIPPED = "*.html,*.js,*.svg,*.png,*.json,*.parquet,*.so,*.pyc,*.lock,*/vendor/*,*/golden/*,*/recorded/*"
+SKIPPED = (
+    "*.html,*.js,*.svg,*.png,*.json,*.parquet,*.so,*.pyc,*.lock"
+    ",*/vendor/*,*/golden/*,*/recorded/*"
+)
 
 OTHER_WORDS = frozenset({"ect", "vermillion"})
 """ECN-capable transport; a colour of the palette of Okabe and Ito, as they spell it."""
