@@ -128,7 +128,13 @@ def _pairs(words: list[str]) -> dict[str, Any]:
     return pairs
 
 
-_EFFECTS = {"passed": "got through", "lost": "dropped", "corrupted": "corrupted"}
+_EFFECTS = {
+    "passed": "got through",
+    "forwarded": "forwarded",
+    "dropped": "dropped",
+    "dropped_by_flows": "dropped by OpenFlow rules",
+    "corrupted": "corrupted",
+}
 """What the counters of a proof count."""
 
 
@@ -139,11 +145,10 @@ def effect_of(record: dict[str, Any]) -> str:
         (proof[key] for key in ("until_end", "healed", "now", "injected") if proof.get(key)), {}
     )
     counted = {key: sum(last[key]) for key in _EFFECTS if isinstance(last.get(key), list)}
-    packets = [f"{count:,} {_EFFECTS[key]}" for key, count in counted.items()]
+    packets = [f"{count:,} {_EFFECTS[key]}" for key, count in counted.items() if count]
     carrier = last.get("carrier")
-    ends = (
-        carrier if isinstance(carrier, list) and all(isinstance(up, bool) for up in carrier) else []
-    )
+    ends = carrier if isinstance(carrier, list) else [carrier]
+    ends = [up for up in ends if isinstance(up, bool)]
     words = [f"packets: {', '.join(packets)}"] if packets else []
     for key, values in (last.get("read_back") or {}).items():
         if any(values):

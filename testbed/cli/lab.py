@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.lab_authors import try_labs
+from testbed.cli.lab_authors import grade, keys, new, try_labs
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
 from testbed.model.errors import ExitStatus, InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from testbed.labs.checking import Result
     from testbed.labs.lab import Task
     from testbed.labs.work import Work
@@ -31,7 +33,12 @@ def commands() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    for command in (list_, start, predict, run, table, check, hint, status, submit):
+    every: tuple[Callable[..., None], ...] = (
+        *(list_, start, predict, run, table),
+        *(check, hint, status, submit),
+        *(grade, keys, new),
+    )
+    for command in every:
         app.command(command.__name__.strip("_"))(command)
     app.command("test")(try_labs)
     return app

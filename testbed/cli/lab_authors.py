@@ -1,12 +1,17 @@
-"""`testbed lab test` and others: for those who write labs."""
+"""`testbed lab new`, `test`, `keys`, `grade`: for those who write labs and who grade."""
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from testbed.cli.screen import showing_progress, stdout
-from testbed.model.errors import ExitStatus
+from testbed.cli.options import Json, writing
+from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
+from testbed.model.errors import ExitStatus, InputError
+
+if TYPE_CHECKING:
+    from testbed.labs.grading.grade import Grade
 
 
 def try_labs(
@@ -37,3 +42,111 @@ def try_labs(
         failed = failed or bool(findings)
     if failed:
         raise typer.Exit(ExitStatus.FAILED)
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Number and name: 11-my-lab.")],
+    into: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where; among the labs by default.")
+    ] = None,
+) -> None:
+    """Make a lab to begin with: small, complete, and passing its test. For authors."""
+    from testbed.labs.authoring import new_lab
+    from testbed.labs.library import LABS
+
+    path = new_lab(name, into or LABS)
+    stdout().print(f"{path}\nnext: testbed lab test {path}")
+
+
+def keys(
+    course_key: Annotated[
+        Path, typer.Argument(metavar="COURSE_KEY", help="The file of the course key.")
+    ],
+    students: Annotated[list[str], typer.Argument(metavar="STUDENT...", help="Their names.")],
+    as_json: Json = False,
+) -> None:
+    """Print the key of each student, for testbed lab start. For instructors."""
+    from testbed.labs.students import read_course_key, student_key
+
+    secret = read_course_key(course_key)
+    table = {student: student_key(secret, student) for student in students}
+    if as_json:
+        print_json(table)
+        return
+    for student, key in table.items():
+        stdout().print(f"{student} {key}")
+
+
+def grade(
+    submissions: Annotated[
+        list[Path],
+        typer.Argument(metavar="SUBMISSION...", help="Files, or directories with many."),
+    ],
+    course_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The course key; else keys are believed.")
+    ] = None,
+    csv: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write CSV with nbgrader's columns.")
+    ] = None,
+    gradescope: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write results.json, of one submission.")
+    ] = None,
+    classroom50: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a classroom50/result/v1.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep grades here, and take them from here.")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="How many at a time.")] = os.cpu_count() or 1,
+    as_json: Json = False,
+) -> None:
+    """Grade submissions: runs are simulated again, figures computed again. For instructors.
+
+    Exit status: 0 all were graded, whatever their points; 1 some could not be; 2 wrong input.
+    """
+    from testbed.labs.grading.course import Course, grade_all, submissions_in
+    from testbed.labs.grading.formats import to_classroom50, to_csv, to_gradescope
+    from testbed.labs.students import read_course_key
+
+    paths = submissions_in(submissions)
+    key = None if course_key is None else read_course_key(course_key)
+    for option, file in (("--gradescope", gradescope), ("--classroom50", classroom50)):
+        if file is not None and len(paths) > 1:
+            raise InputError.of(option, f"{len(paths)} submissions", "one submission")
+    with showing_progress() as progress:
+        grades = grade_all(paths, Course(key, cache=cache, jobs=jobs), progress)
+    for option, file, content in (
+        ("--csv", csv, to_csv(grades)),
+        ("--gradescope", gradescope, to_gradescope(grades[0])),
+        ("--classroom50", classroom50, to_classroom50(grades[0])),
+    ):
+        if file is not None:
+            with writing(option, file):
+                file.write_text(content, encoding="utf-8")
+    if as_json:
+        print_json([one.model_dump() for one in grades])
+    else:
+        _print_grades(grades)
+    if any(one.error for one in grades):
+        raise typer.Exit(ExitStatus.FAILED)
+
+
+def _print_grades(grades: "list[Grade]") -> None:
+    """A table of each student's points, then the reason for each point that was lost."""
+    table = plain_table("student", "lab", "points", "file", "remarks")
+    for one in grades:
+        points = "not graded" if one.error else f"{one.points} of {one.max_points}"
+        table.add_row(one.student or "-", one.lab, points, one.file, str(len(one.remarks) or ""))
+    print_table(table)
+    console = stdout()
+    for one in grades:
+        lost = [task for task in one.tasks if task.reason]
+        if not lost and not one.remarks and not one.error:
+            continue
+        console.print(f"\n{one.student or one.file}", style="bold")
+        for remark in one.remarks:
+            console.print(f"  ! {remark}")
+        if one.error:
+            console.print(f"  not graded: {one.error}")
+        for task in lost:
+            console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")

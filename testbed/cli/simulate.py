@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from testbed.cli.live import (
@@ -17,7 +18,7 @@ from testbed.cli.options import Json, NoFigures
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.series import make_runs
 from testbed.command_options import with_options
-from testbed.model.errors import MachineError
+from testbed.model.errors import InputError, MachineError
 
 if TYPE_CHECKING:
     from testbed.campaign.series import Settings
@@ -96,8 +97,14 @@ def _checked(options: RunOptions, name: str, swept: "Settings") -> "Scenario":
     from testbed.files.scenarios import nominal
     from testbed.model.checks import buffer_bytes
     from testbed.model.units import show_size
+    from testbed.sim.run import require_simulated
 
     scenario = options.scenario(name, nominal, swept)
+    try:
+        require_simulated(scenario)
+    except InputError as error:
+        located = [replace(problem, where=f"{name}: {problem.where}") for problem in error.problems]
+        raise InputError(located) from None
     needed, available = buffer_bytes(scenario), available_memory()
     if needed > available:
         raise MachineError(

@@ -248,9 +248,7 @@ def _run_timeline(run: _Run, t0_ns: int, base_rtt_ns: int) -> int:
                 directions = _sample_links(counters, links, now)
                 run.check_alive()
                 done = min(max(now - t0_ns, 0) / run.scenario.duration, 1.0)
-                arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
-                lost = sum(count.dropped for count in directions.values())
-                what = traffic.describe(now - t0_ns, arrived, lost)
+                what = _describe(run, traffic, now - t0_ns, directions)
                 run.progress(what if now < timeline_end_ns else HELD, 0.15 + 0.75 * done)
             if now >= machine.due_ns:
                 sample_machine()
@@ -298,6 +296,15 @@ def _pass_on_denylist(run: _Run) -> None:
         if run.scenario.clustermapper.denylist:
             run.check_alive()
             run.send_to_endpoints({"deny": message["denied"]})
+
+
+def _describe(
+    run: _Run, traffic: TrafficProgress, time_ns: int, directions: Mapping[str, Direction]
+) -> str:
+    """How the run goes on; an OpenFlow wire tells what it dropped only when its fault heals."""
+    arrived = sum(count.bytes for name, count in directions.items() if ">h" in name)
+    lost = sum(count.dropped for count in directions.values())
+    return traffic.describe(time_ns, arrived, lost if run.switch is None else None)
 
 
 def _sample_links(counters: Counters, links: Recorder, now: int) -> Mapping[str, Direction]:

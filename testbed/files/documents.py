@@ -16,6 +16,7 @@ import yaml
 from testbed.files.scalars import Loader
 from testbed.files.syntax import blank_remedy, syntax_problem
 from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
+from testbed.model.units import is_in_rtts
 
 MAX_VALUES = 100_000
 """Most values in one file; an alias counts each time it is used."""
@@ -79,8 +80,10 @@ class Document:
         return _place(self.file, self.lines.get(existing, 1), path)
 
     def located(self, problem: Problem) -> Problem:
-        """A problem whose place is a key path, with file and line added."""
-        return replace(problem, where=self.where(problem.where))
+        """A problem whose place is a key path, with file and line added, and the text if in RTT."""
+        text = self.texts.get(problem.where, "")
+        found = f"{text} ({problem.found})" if is_in_rtts(text) else problem.found
+        return replace(problem, where=self.where(problem.where), found=found)
 
 
 def _place(file: Path | None, line: int = 0, path: str = "") -> str:

@@ -110,6 +110,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             remedy = (
                 _indent_remedy(document, model, location)
                 or blank_remedy(last)
+                or _elsewhere(enclosing, last)
                 or did_you_mean(last, keys)
             )
         case "model_type" | "model_attributes_type" | "dict_type":
@@ -169,6 +170,15 @@ def _remedy_for_type(kind: str, value: object, text: str) -> str:
     if kind.startswith(("int", "float")):
         return number_remedy(text)
     return truth_remedy(text) if kind.startswith("bool") else ""
+
+
+def _elsewhere(model: type[BaseModel] | None, key: str) -> str:
+    """The part of a model that has a key which the model itself does not have."""
+    for name, info in _fields_by_key(model).items():
+        if any(key in _fields_by_key(part) for part in _models_in(info.annotation)):
+            listed = f"{name}[0].{key}" if get_origin(info.annotation) is tuple else f"{name}.{key}"
+            return f"did you mean {listed}?"
+    return ""
 
 
 _PERCENT = 100

@@ -40,10 +40,15 @@ def template(assignment: Assignment) -> str:
         lines += ["", f"Answer: {form_of(task.answer)}."]
         if isinstance(task.answer, ChoiceAnswer):
             lines += [f"  {key}: {text}" for key, text in task.answer.options.items()]
-        wrapped = (textwrap.wrap(line, _WIDTH, drop_whitespace=True) or [""] for line in lines)
+        wrapped = (_wrapped(line) for line in lines)
         comment = [f"# {line}".rstrip() for part in wrapped for line in part]
         parts.append("\n".join([*comment, f"{task.id}:"]) + "\n")
     return "\n".join(parts)
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line as several; names such as h0--p0_t0_0 stay whole."""
+    return textwrap.wrap(line, _WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
 
 
 def form_of(answer: Answer) -> str:

@@ -23,6 +23,7 @@ from testbed.model.errors import InputError, TestbedError
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
 SEEDS = 5
+"""For how many students a lab is tested."""
 
 _NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
 
@@ -76,7 +77,7 @@ def try_lab(
         progress: is told how far it is.
     """
     findings = [*_text_findings(directory)]
-    solve = _solution(directory)
+    solve = solution_of(directory)
     for seed in range(1, seeds + 1):
         progress(f"{directory.name}, student {seed}", (seed - 1) / seeds)
         work = start(directory, scratch / str(seed), "", trial_key(seed))
@@ -137,7 +138,12 @@ def _solution_findings(work: Work, document: Document, student: str) -> Iterator
             work.journal.append("attempt", **content)
 
 
-def _solution(directory: LabDirectory) -> ModuleType:
+def solution_of(directory: LabDirectory) -> ModuleType:
+    """A lab's solution, with the functions `predictions` and `answers`.
+
+    Raises:
+        InputError: it has none.
+    """
     file = directory.path / SOLUTION / SOLVE
     spec = util.spec_from_file_location(f"solution_of_{directory.name.replace('-', '_')}", file)
     if not file.is_file() or spec is None or spec.loader is None:

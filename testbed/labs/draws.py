@@ -30,7 +30,11 @@ def filled(value: Any, drawn: Mapping[str, Any]) -> Any:
     whole = _PLACEHOLDER.fullmatch(value)
     if whole is not None and whole[1] in drawn:
         return drawn[whole[1]]
-    return _PLACEHOLDER.sub(lambda match: str(drawn.get(match[1], match[0])), value)
+    return _PLACEHOLDER.sub(lambda match: _shown(drawn.get(match[1], match[0])), value)
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def draw(
@@ -47,10 +51,10 @@ def draw(
         functions: the lab's `figures.py`, for values that are computed.
         fits: whether values make a good lab; otherwise others are drawn from the same seed.
     """
-    drawn: dict[str, Any] = {}
+    drawn: dict[str, Any] = {"seed": seed}
     for attempt in range(_ATTEMPTS):
         random = Random(f"{seed}/{attempt}")  # noqa: S311 - repeatable chance
-        drawn = {}
+        drawn = {"seed": seed}
         for name, choice in lab.draw.items():
             if isinstance(choice, Computed):
                 drawn[name] = getattr(functions, choice.call)(drawn)

@@ -87,7 +87,7 @@ def _remedy(value: object, units: Mapping[str, int]) -> str:
     if "B" in units and (bits := _BITS.get(word.removesuffix("/"))) is not None:
         size = Decimal(number) * bits / 8
         return f"sizes are in bytes: {_exactly(int(size), units)}" if size == int(size) > 0 else ""
-    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit,))
+    spellings = _SPELLINGS.get(word, (unit, f"{unit}/s") if word in _BITS else (unit, word))
     likely = [name for name in units if name.lower() in {word.lower() for word in spellings}]
     return f"did you mean {number} {likely[0]}?" if likely else ""
 

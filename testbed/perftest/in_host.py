@@ -43,7 +43,7 @@ def _bandwidth(
 
 @with_options(options.latency, "measurement")
 def _latency(server: Server = None, *, measurement: options.Measurement, port: Port = PORT) -> None:
-    """An RDMA WRITE there and back: half its round trip. The listening end follows the caller."""
+    """Half the round trip of an RDMA WRITE there and back. The listening end follows the caller."""
     _measure(server, *measurement, port)
 
 

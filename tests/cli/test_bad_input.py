@@ -533,6 +533,17 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
             ["validate", "link-failure", "--set", "transport.evs=010"],
             ["--set: transport.evs: found 010", "without the leading 0: 10"],
         ),
+        (["validate", "link-failure", "--set", "evs=4"], ["did you mean transport.evs?"]),
+        (["validate", "link-failure", "--set", "probability=1"], ["mean timeline[0].probability?"]),
+        (
+            ["validate", "link-failure", "--set", "timeline[0].at=100 RTT"],
+            ["timeline[0].at: found 100 RTT (13.08 s), expected a time within the run"],
+        ),
+        (["validate", "link-failure", "--set", "drain=20 RTTs"], ["did you mean 20 RTT?"]),
+        (
+            ["simulate", "link-failure", "link-failure-tcp"],
+            ["link-failure-tcp: transport.kind: found tcp, expected mrc or roce"],
+        ),
         (["validate", "clos-tiny", "--set", "planes=3"], ["--set: found clos-tiny, a topology"]),
         (["trace", "clos-tiny", "h0", "h1", "--path", "p0_t1_0"], ["did you mean p0/t1_0?"]),
         (["paths", "clos-tny", "h0", "h1"], ["topology: found clos-tny", "clos-tiny?"]),

@@ -36,12 +36,13 @@ def test_a_user_is_told_what_works_without_root(
     [
         ({}, ""),
         ({"injected": {"carrier": [False, False]}}, "carrier down"),
+        ({"injected": {"carrier": True}}, "carrier up"),
         (
             {"injected": {"carrier": [True, True], "read_back": {"loss_ppm": [50_000]}}},
             "loss ppm 50000; carrier up",
         ),
         (
-            {"injected": {}, "until_end": {"passed": [900, 50], "lost": [30, 1]}},
+            {"injected": {}, "until_end": {"passed": [900, 50], "dropped": [30, 1]}},
             "packets: 950 got through, 31 dropped",
         ),
     ],

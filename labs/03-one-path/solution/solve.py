@@ -37,8 +37,7 @@ def answers(work: Path) -> dict[str, Any]:
             "flows over the same upper switch while another upper switch was idle. Flows that "
             "share a link get equal parts of it. With spraying each packet takes another path, so "
             "all upper switches carry the same load and no flow meets a fuller link than the "
-            f"others. There the slowest flow got {fast:.1f}% of its port; missing are "
-            "headers and acknowledgements."
+            f"others. There the slowest flow got {fast:.1f}% of its port."
         ),
     }
 

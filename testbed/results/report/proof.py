@@ -15,9 +15,11 @@ _WHEN = {
 
 _COUNTS = {
     "passed": "packets got through",
-    "lost": "packets dropped",
     "dropped": "packets dropped",
+    "lost": "of them at random",
     "corrupted": "packets corrupted",
+    "dropped_by_flows": "packets dropped by OpenFlow rules",
+    "forwarded": "packets forwarded by Open vSwitch",
 }
 """What the counters of a link direction count."""
 
@@ -44,7 +46,11 @@ def proof_lines(proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], 
 
 def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> Iterator[str]:
     for key, value in facts.items():
-        if isinstance(value, Mapping):
+        if key in _COUNTS and key != "passed" and not any(_numbers(value)):
+            continue
+        if value == {}:
+            yield f"{_words(key)}: nothing wrong"
+        elif isinstance(value, Mapping):
             yield from (f"{_words(key)} {fact}" for fact in _facts(value, t0_ns, moment))
         elif key.endswith("_ns") and isinstance(value, int):
             at = moment((value - t0_ns) / NS_PER_S)
@@ -52,7 +58,8 @@ def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str])
         elif key in _COUNTS:
             yield f"{_several(value)} {_COUNTS[key]}"
         elif key == "carrier":
-            yield f"carrier {_several(value, yes='on', no='off')} at the two ends"
+            ends = "both ends" if isinstance(value, bool) else "the two ends"
+            yield f"carrier {_several(value, yes='on', no='off')} at {ends}"
         else:
             yield f"{_words(key)}: {_several(value)}"
 
@@ -66,5 +73,9 @@ def _several(value: object, yes: str = "yes", no: str = "no") -> str:
     return number(value) if isinstance(value, int) else str(value)
 
 
+def _numbers(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else [value]
+
+
 def _words(key: str) -> str:
-    return key.replace("_", " ")
+    return "the link model" if key == "read_back" else key.replace("_", " ")

@@ -1,0 +1,151 @@
+"""The grades of a course: many submissions, each in a process of its own, and kept."""
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from testbed.installation import PACKAGE
+from testbed.labs.grading.grade import Grade
+from testbed.labs.grading.submission import SUBMISSION
+from testbed.labs.library import LABS
+from testbed.model.errors import InputError
+from testbed.results.code_version import SUFFIXES, code_version
+
+TIMEOUT_S = 300.0
+"""A submission that takes longer has no grade; CPU time is limited too (`limits.py`)."""
+
+_KEPT_LINES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """How the submissions of a course are graded.
+
+    Attributes:
+        course_key: the course's; None: the keys in submissions are believed.
+        labs: the directory of all labs.
+        cache: where grades are kept; None: nowhere.
+        jobs: how many submissions are graded at a time.
+    """
+
+    course_key: bytes | None
+    labs: Path = LABS
+    cache: Path | None = None
+    jobs: int = 1
+
+
+def submissions_in(paths: Sequence[Path]) -> list[Path]:
+    """The submissions that a user means: files, and what is in directories.
+
+    Raises:
+        InputError: a path does not exist, or nothing was handed in.
+    """
+    found: list[Path] = []
+    for path in paths:
+        if path.is_dir() and not (path / SUBMISSION).is_file():
+            found += sorted(path.rglob("*.zip"))
+            found += sorted(file.parent for file in path.rglob(SUBMISSION))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise InputError.of("SUBMISSION", str(path), "a file, or a directory of files")
+    if not found:
+        expected = "files that testbed lab submit made"
+        raise InputError.of("SUBMISSION", ", ".join(map(str, paths)), expected)
+    return found
+
+
+def grade_all(
+    submissions: Sequence[Path], course: Course, progress: Callable[[str, float], None]
+) -> list[Grade]:
+    """Grade submissions; whatever one of them holds, the others are graded.
+
+    Returns:
+        The grades in the order of the submissions.
+    """
+    grades: dict[Path, Grade] = {}
+    code = _code_of_labs()
+    with ThreadPoolExecutor(course.jobs) as threads:
+        under_way = {threads.submit(_grade, path, course, code): path for path in submissions}
+        for done, future in enumerate(as_completed(under_way), 1):
+            path = under_way[future]
+            grades[path] = future.result()
+            progress("grading", done / len(submissions))
+    return [grades[path] for path in submissions]
+
+
+def _grade(path: Path, course: Course, code: str) -> Grade:
+    """The grade of a submission: the one that was kept, or a new one."""
+    kept = None if course.cache is None else course.cache / f"{_identity(path, course, code)}.json"
+    if kept is not None and kept.is_file():
+        try:
+            grade = Grade.model_validate_json(kept.read_text(encoding="utf-8"))
+            return grade.model_copy(update={"file": path.name})
+        except (ValidationError, ValueError):
+            kept.unlink()  # it was not written to its end
+    graded = _grade_apart(path, course)
+    if kept is not None and not graded.error:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        temporary = kept.with_suffix(".part")
+        temporary.write_text(graded.model_dump_json(), encoding="utf-8")
+        temporary.replace(kept)
+    return graded
+
+
+def _grade_apart(path: Path, course: Course) -> Grade:
+    """Grade a submission in a process of its own."""
+    request = {
+        "archive": str(path.resolve()),
+        "labs": str(course.labs.resolve()),
+        "course_key": None if course.course_key is None else course.course_key.hex(),
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "testbed.labs.grading.worker"],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Grade(file=path.name, error=f"grading took longer than {TIMEOUT_S:.0f} s")
+    try:
+        return Grade.model_validate_json(done.stdout)
+    except ValidationError:
+        said = " ".join(done.stderr.strip().splitlines()[-_KEPT_LINES:])
+        return Grade(file=path.name, error=f"grading ended with {done.returncode}: {said}")
+
+
+def _identity(path: Path, course: Course, code: str) -> str:
+    """A digest of all that decides a grade."""
+    digest = hashlib.sha256(code.encode())
+    digest.update(course.course_key or b"")
+    for file in _files(path):
+        digest.update(file.read_bytes())
+    for file in _files(course.labs):
+        digest.update(f"{file.name}\n".encode() + file.read_bytes())
+    return digest.hexdigest()
+
+
+def _code_of_labs() -> str:
+    """A digest of the code that grades: the simulator's and this package's."""
+    files = (file for file in sorted((PACKAGE / "labs").rglob("*")) if file.suffix in SUFFIXES)
+    content = b"".join(file.read_bytes() for file in files)
+    return code_version() + hashlib.sha256(content).hexdigest()
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+        return
+    for file in sorted(path.rglob("*")):
+        if file.is_file() and "__pycache__" not in file.parts:
+            yield file

@@ -1,0 +1,110 @@
+"""Grades as other programs read them: nbgrader's CSV, Gradescope, GitHub Classroom's successor."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from testbed.labs.grading.grade import Grade
+
+NBGRADER_COLUMNS = (
+    "assignment",
+    "duedate",
+    "timestamp",
+    "student_id",
+    "last_name",
+    "first_name",
+    "email",
+    "raw_score",
+    "late_submission_penalty",
+    "score",
+    "max_score",
+)
+
+CLASSROOM50 = "classroom50/result/v1"
+
+
+def to_csv(grades: Sequence[Grade]) -> str:
+    """Grades as CSV with the columns of `nbgrader export`."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(NBGRADER_COLUMNS)
+    for grade in grades:
+        student, score = _safe(grade.student), grade.points
+        writer.writerow(
+            (grade.lab, "", grade.submitted, student, "", "", "", score, 0, score, grade.max_points)
+        )
+    return text.getvalue()
+
+
+def _safe(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+
+
+def to_gradescope(grade: Grade) -> str:
+    """A grade as Gradescope's `results.json`."""
+    if grade.error:
+        return _json({"score": 0, "output": grade.error, "output_format": "text"})
+    remarks = "\n".join(grade.remarks)
+    return _json(
+        {
+            "score": grade.points,
+            "output": remarks,
+            "output_format": "text",
+            "visibility": "visible",
+            "execution_time": round(grade.cpu_s),
+            "tests": [
+                {
+                    "name": task.title,
+                    "number": str(number),
+                    "score": task.points,
+                    "max_score": task.max_points,
+                    "status": "failed" if task.status == "lost" else "passed",
+                    "output": task.reason,
+                    "output_format": "text",
+                    "visibility": "visible",
+                }
+                for number, task in enumerate(grade.tasks, 1)
+            ],
+        }
+    )
+
+
+def to_classroom50(grade: Grade, **submission: str) -> str:
+    """A grade as a result of Classroom 50.
+
+    Args:
+        grade: the grade.
+        submission: what only the caller knows: `classroom`, `commit`, `release`, `review`.
+    """
+    given = {key: submission.get(key, "") for key in ("classroom", "commit", "release", "review")}
+    return _json(
+        {
+            "schema": CLASSROOM50,
+            "classroom": given["classroom"],
+            "assignment": grade.lab,
+            "submission": grade.file,
+            "commit": given["commit"],
+            "release": given["release"],
+            "review": given["review"],
+            "datetime": datetime.now(UTC).isoformat(timespec="seconds"),
+            "score": grade.points,
+            "max-score": grade.max_points,
+            "tests": [
+                {
+                    "test-name": task.title,
+                    "passed": task.status != "lost",
+                    "score": task.points,
+                    "max-score": task.max_points,
+                }
+                for task in grade.tasks
+            ],
+        }
+    )
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2) + "\n"

@@ -1,0 +1,264 @@
+"""The grade of one submission: every run is simulated again, every figure computed again."""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from testbed.files.documents import Document
+from testbed.labs import checking
+from testbed.labs.answers import read_answers
+from testbed.labs.assignment import Assignment
+from testbed.labs.evidence import Evidence
+from testbed.labs.grading.records import differing_tables
+from testbed.labs.grading.submission import Submission, read_submission, unpack
+from testbed.labs.journal import Entry, first_break
+from testbed.labs.lab import Task
+from testbed.labs.library import find_lab, load_lab
+from testbed.labs.students import student_key
+from testbed.model.errors import InputError, TestbedError
+from testbed.results.code_version import code_version
+
+if TYPE_CHECKING:
+    from testbed.model.summary import Summary
+
+Status = Literal["earned", "lost", "unknown"]
+
+
+class TaskGrade(BaseModel):
+    """The grade of a task.
+
+    Attributes:
+        task: its id.
+        title: its title.
+        points: what it earned.
+        max_points: what it can earn.
+        status: unknown: a run cannot be trusted, so the points are given.
+        reason: why points were lost, or are given.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    task: str
+    title: str
+    points: int
+    max_points: int
+    status: Status
+    reason: str = ""
+
+
+class Grade(BaseModel):
+    """The grade of a submission.
+
+    Attributes:
+        file: the submission's.
+        lab: its lab; empty if it could not be read.
+        student: whose it is.
+        submitted: when the student last worked on it, in UTC.
+        tasks: the grade of each task.
+        remarks: what differs from an honest submission, and what a person should look at.
+        error: why it could not be graded; empty if it was.
+        cpu_s: CPU time of grading.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    file: str
+    lab: str = ""
+    student: str = ""
+    submitted: str = ""
+    tasks: tuple[TaskGrade, ...] = ()
+    remarks: tuple[str, ...] = ()
+    error: str = ""
+    cpu_s: float = 0.0
+
+    @property
+    def points(self) -> int:
+        """The points that it earned."""
+        return sum(task.points for task in self.tasks)
+
+    @property
+    def max_points(self) -> int:
+        """The points that it can earn."""
+        return sum(task.max_points for task in self.tasks)
+
+
+def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) -> Grade:
+    """Grade a submission.
+
+    Args:
+        archive: the file, or a directory with its content.
+        labs: the directory of all labs.
+        course_key: the course's; None: the key in the submission is believed.
+        scratch: an empty directory.
+    """
+    began = time.process_time()
+    try:
+        if archive.is_dir():
+            submission = read_submission(archive, archive)
+        else:
+            submission = unpack(archive, scratch / "submission")
+        graded = _Grading(submission, labs, course_key, scratch).grade(archive.name)
+    except TestbedError as error:
+        graded = Grade(file=archive.name, error=str(error))
+    return graded.model_copy(update={"cpu_s": round(time.process_time() - began, 2)})
+
+
+class _Grading:
+    """The grading of one submission."""
+
+    def __init__(
+        self, submission: Submission, labs: Path, course_key: bytes | None, scratch: Path
+    ) -> None:
+        self._submission = submission
+        self._scratch = scratch
+        self._remarks: list[str] = []
+        directory = load_lab(find_lab(submission.lab, labs))
+        key = submission.key
+        if course_key is not None:
+            key = student_key(course_key, submission.student)
+            if key != submission.key:
+                self._remarks.append(
+                    f"made with another key than that of {submission.student or 'nobody'}: graded "
+                    "with the seed that the right key gives"
+                )
+        self._assignment = Assignment(directory, key)
+        self._summaries: dict[str, Summary] = {}
+
+    def grade(self, name: str) -> Grade:
+        submission, lab = self._submission, self._assignment.directory.lab
+        broken = first_break(submission.journal)
+        if broken is not None:
+            self._remarks.append(f"the journal was changed: entry {broken} does not follow")
+        if submission.code != code_version():
+            self._remarks.append(
+                "made by another version of the testbed: its figures are taken from its own "
+                "records, where these are whole"
+            )
+        evidence = Evidence(self._assignment, dict(self._runs()))
+        answers, unreadable = self._answers()
+        tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
+        return Grade(
+            file=name,
+            lab=self._assignment.directory.name,
+            student=submission.student,
+            submitted=submission.journal[-1].time if submission.journal else "",
+            tasks=tasks,
+            remarks=tuple(self._remarks),
+        )
+
+    def _answers(self) -> tuple[Document | None, str]:
+        """The answers, or why they cannot be read."""
+        try:
+            return read_answers(self._submission.answers, self._assignment), ""
+        except InputError as error:
+            return None, _without_place(error)
+
+    def _runs(self) -> Iterator[tuple[str, Path]]:
+        """Each run that counts, with the records that its figures come from."""
+        from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
+        from testbed.sim import simulate  # noqa: PLC0415
+
+        for run in self._assignment.directory.lab.runs:
+            if self._made(run) is None or self._unpredicted(run):
+                continue
+            again = self._scratch / run
+            again.mkdir()
+            simulate(self._assignment.scenario(run), again)
+            records = self._believed(run, again)
+            self._summaries[run] = analyse(records, drawn=False)
+            yield run, records
+
+    def _believed(self, run: str, again: Path) -> Path:
+        """The records of a run that are graded, after a comparison with the simulation."""
+        handed_in = self._submission.run(run)
+        differing = differing_tables(handed_in, again)
+        if not differing:
+            return again
+        if self._submission.code != code_version() and self._whole(handed_in):
+            return handed_in
+        self._remarks.append(
+            f"the records of {run} are not what its seed gives ({', '.join(differing)}): graded by "
+            "what it gives"
+        )
+        return again
+
+    def _whole(self, records: Path) -> bool:
+        """Whether records that were handed in can be analysed, and have the student's seed."""
+        from testbed.results.run_data import load_run  # noqa: PLC0415 - it takes long
+
+        try:
+            return load_run(records).scenario.seed == self._assignment.seed
+        except TestbedError:
+            return False
+
+    def _made(self, run: str) -> int | None:
+        """The place in the journal at which a run was first made; None if it was not."""
+        return _place(self._submission.journal, "run", run=run)
+
+    def _unpredicted(self, run: str) -> list[str]:
+        """The predictions that are missing before a run."""
+        made = self._made(run)
+        before = self._submission.journal[:made]
+        predictions = self._assignment.directory.lab.predictions(run)
+        return [p.id for p in predictions if _place(before, "prediction", task=p.id) is None]
+
+    def _task(
+        self, task: Task, answers: Document | None, unreadable: str, evidence: Evidence
+    ) -> TaskGrade:
+        if task.is_prediction:
+            return self._prediction(task)
+        reason, unknown = unreadable, ""
+        for run in task.after:
+            missing = [] if self._made(run) is None else self._unpredicted(run)
+            if self._made(run) is None:
+                reason = reason or f"the run {run} was not made"
+            elif missing:
+                uncounted = f"the run {run} does not count: no prediction {missing[0]} before"
+                reason = reason or uncounted
+            elif self._summaries[run].verdict != "trusted":
+                unknown = f"the run {run} cannot be trusted, which costs nothing"
+        if not reason and answers is not None:
+            try:
+                reason = checking.check(task, answers, evidence).reason
+            except InputError as error:
+                reason = _without_place(error)
+        if reason and unknown:
+            return _graded(task, "unknown", unknown)
+        return _graded(task, "lost" if reason else "earned", reason)
+
+    def _prediction(self, task: Task) -> TaskGrade:
+        made = self._made(task.before)
+        if made is None:
+            return _graded(task, "lost", f"the run {task.before} was not made")
+        if task.id in self._unpredicted(task.before):
+            return _graded(task, "lost", f"no prediction before the run {task.before}")
+        return _graded(task, "earned")
+
+
+def _graded(task: Task, status: Status, reason: str = "") -> TaskGrade:
+    return TaskGrade(
+        task=task.id,
+        title=task.title,
+        points=0 if status == "lost" else task.points,
+        max_points=task.points,
+        status=status,
+        reason=" ".join(reason.split()),
+    )
+
+
+def _place(entries: Sequence[Entry], kind: str, **content: object) -> int | None:
+    """The place of the first entry of a kind with these values; None if there is none."""
+    for place, entry in enumerate(entries):
+        if entry.kind == kind and content.items() <= entry.content.items():
+            return place
+    return None
+
+
+def _without_place(error: InputError) -> str:
+    """The first problem of a submission's file, without the path that it was unpacked to."""
+    problem = error.problems[0]
+    where = problem.where.rpartition("/")[2]
+    return str(type(problem)(where, problem.found, problem.expected))

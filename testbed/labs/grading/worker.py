@@ -1,0 +1,28 @@
+"""Grades one submission in a process of its own: a request on stdin, the grade on stdout."""
+
+import json
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from testbed.labs.grading.grade import grade
+from testbed.labs.grading.limits import limit_this_process
+
+
+def main() -> None:
+    """Read the request, limit this process, grade, and write the grade as JSON."""
+    request = json.load(sys.stdin)
+    limit_this_process()
+    key = request["course_key"]
+    with TemporaryDirectory(prefix="testbed-grade-") as scratch:
+        graded = grade(
+            Path(request["archive"]),
+            Path(request["labs"]),
+            None if key is None else bytes.fromhex(key),
+            Path(scratch),
+        )
+    sys.stdout.write(graded.model_dump_json())
+
+
+if __name__ == "__main__":
+    main()

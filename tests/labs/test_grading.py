@@ -1,0 +1,260 @@
+"""Grades of submissions as they come: perfect, wrong, edited, broken, hostile."""
+
+import csv
+import io
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from testbed.labs.authoring import solution_of
+from testbed.labs.grading.course import Course, grade_all, submissions_in
+from testbed.labs.grading.formats import NBGRADER_COLUMNS, to_classroom50, to_csv, to_gradescope
+from testbed.labs.grading.grade import Grade, TaskGrade, grade
+from testbed.labs.grading.submission import submit
+from testbed.labs.library import LABS, load_lab
+from testbed.labs.predicting import predict
+from testbed.labs.runs import make_run
+from testbed.labs.students import student_key
+from testbed.labs.work import Work, start
+from testbed.model.errors import InputError
+
+from .conftest import FIRST_FAILURE
+
+COURSE_KEY = b"the key of a whole course"
+FULL = 16
+PREDICTED = 4
+CPU_S = 5.0
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def _solved(directory: Path, student: str, course_key: bytes = COURSE_KEY) -> Work:
+    """The work of a student who solved all of lab 2."""
+    lab = load_lab(FIRST_FAILURE)
+    work = start(lab, directory, student, student_key(course_key, student))
+    solve = solution_of(lab)
+    for task, text in solve.predictions().items():
+        predict(work, work.task(task), text, None)
+    make_run(work, "failure", _ignore, drawn=False)
+    work.answers.write_text(yaml.safe_dump(solve.answers(work.path)))
+    return work
+
+
+@pytest.fixture(scope="module")
+def perfect(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Ada's submission, in which everything is right."""
+    directory = tmp_path_factory.mktemp("ada")
+    return submit(_solved(directory, "ada"), directory)
+
+
+Change = Callable[[dict[str, bytes]], object]
+
+
+def _changed(archive: Path, into: Path, name: str, change: Change) -> Path:
+    """A copy of a submission in which some files differ."""
+    with zipfile.ZipFile(archive) as content:
+        files = {entry: content.read(entry) for entry in content.namelist()}
+    change(files)
+    path = into / f"{name}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as copy:
+        for entry, data in files.items():
+            copy.writestr(entry, data)
+    return path
+
+
+def _answer(files: dict[str, bytes], **answers: object) -> None:
+    given = yaml.safe_load(files["answers.yaml"])
+    given.update({key.replace("_", "-"): value for key, value in answers.items()})
+    files["answers.yaml"] = yaml.safe_dump(given).encode()
+
+
+def _without(files: dict[str, bytes], kind: str) -> None:
+    lines = files["journal.jsonl"].decode().splitlines(keepends=True)
+    files["journal.jsonl"] = "".join(
+        line for line in lines if json.loads(line)["kind"] != kind
+    ).encode()
+
+
+def _edit_losses(files: dict[str, bytes]) -> None:
+    """Double the losses, and answer what these say."""
+    name = "runs/failure/losses.parquet"
+    losses = pl.read_parquet(io.BytesIO(files[name]))
+    out = io.BytesIO()
+    pl.concat([losses.with_columns(pl.col("seq") - 1), losses]).write_parquet(out)
+    files[name] = out.getvalue()
+    _answer(files, awaited=int(losses["seq"].to_list()[0]) - 1)
+
+
+def _fact(files: dict[str, bytes], **facts: str) -> None:
+    files["submission.json"] = json.dumps(
+        {**json.loads(files["submission.json"]), **facts}
+    ).encode()
+
+
+CHANGES: Mapping[str, tuple[Change, int, str]] = {
+    "perfect": (lambda _: None, FULL, ""),
+    "empty answers": (lambda f: f.update({"answers.yaml": b"{}\n"}), PREDICTED, "no answer yet"),
+    "a wrong choice": (lambda f: _answer(f, why_longer="a"), FULL - 2, "cannot have stopped"),
+    "a wrong PSN": (lambda f: _answer(f, awaited=10**9), FULL - 2, "not the first"),
+    "a PSN in words": (lambda f: _answer(f, awaited="many"), FULL - 2, "a number in PSN"),
+    "a short text": (lambda f: _answer(f, explain="it was dead"), FULL - 4, "60 words or more"),
+    "a text without figures": (
+        lambda f: _answer(f, explain="I was wrong. " * 30),
+        FULL - 4,
+        "does not quote",
+    ),
+    "broken YAML": (lambda f: f.update({"answers.yaml": b"a: [\n"}), PREDICTED, "answers.yaml:2"),
+    "YAML that is a list": (lambda f: f.update({"answers.yaml": b"- a\n"}), PREDICTED, "mapping"),
+    "an unknown task": (lambda f: _answer(f, nothing=3), PREDICTED, "the id of a question"),
+    "answers of bytes": (lambda f: f.update({"answers.yaml": os.urandom(99)}), PREDICTED, "UTF-8"),
+    "a YAML bomb": (
+        lambda f: f.update(
+            {
+                "answers.yaml": b"a: &a [x]\n"
+                + b"".join(
+                    f"{chr(c)}: &{chr(c)} [{','.join(['*' + chr(c - 1)] * 9)}]\n".encode()
+                    for c in range(ord("b"), ord("k"))
+                )
+            }
+        ),
+        PREDICTED,
+        "without end",
+    ),
+    "no predictions": (lambda f: _without(f, "prediction"), 0, "no prediction"),
+    "no run": (lambda f: _without(f, "run"), 0, "was not made"),
+    "edited records": (_edit_losses, FULL - 2, "not what its seed gives"),
+    "no records": (
+        lambda f: [f.pop(name) for name in [*f] if name.startswith("runs/")],
+        FULL,
+        "not what its seed gives",
+    ),
+    "damaged records": (
+        lambda f: f.update({"runs/failure/losses.parquet": b"PAR1 nonsense"}),
+        FULL,
+        "losses.parquet",
+    ),
+    "another version": (lambda f: _fact(f, code="0" * 16), FULL, "another version"),
+    "another student's name": (lambda f: _fact(f, student="bob"), -1, "another key"),
+    "an unknown lab": (lambda f: _fact(f, lab="99-none"), -2, "the number or the name of a lab"),
+    "no journal": (lambda f: f.pop("journal.jsonl"), -2, "a submission"),
+    "a journal of nonsense": (lambda f: f.update({"journal.jsonl": b"x\n"}), -2, "journal"),
+    "no facts": (lambda f: f.update({"submission.json": b"[]"}), -2, "a submission"),
+    "numbers for facts": (
+        lambda f: f.update(
+            {
+                "submission.json": json.dumps(
+                    {"lab": 2, "student": None, "key": [], "code": {}}
+                ).encode()
+            }
+        ),
+        -2,
+        "texts",
+    ),
+    "a path out of it": (lambda f: f.update({"../../evil.txt": b"x"}), -2, "a path within"),
+    "2 GB of zeros": (lambda f: f.update({"files/zeros": bytes(70 << 20)}), -2, "64 MiB at most"),
+    "a thousand files": (
+        lambda f: f.update({f"files/{n}": b"" for n in range(1000)}),
+        -2,
+        "500 at most",
+    ),
+}
+"""What is changed in a perfect submission, its points, and a reason. -1: whatever; -2: no grade."""
+
+
+@pytest.mark.simulated
+def test_a_course_of_thirty_submissions(perfect: Path, tmp_path: Path) -> None:
+    handed_in = tmp_path / "handed in"
+    handed_in.mkdir()
+    files = {
+        name: _changed(perfect, handed_in, name.replace(" ", "-"), change)
+        for name, (change, _, _) in CHANGES.items()
+    }
+    (handed_in / "no-archive.zip").write_bytes(b"not a zip")
+    (handed_in / "empty.zip").write_bytes(b"")
+    (handed_in / "cut.zip").write_bytes(perfect.read_bytes()[:-500])
+    paths = submissions_in([handed_in])
+    assert len(paths) == 30
+    course = Course(COURSE_KEY, cache=tmp_path / "kept", jobs=2)
+    grades = dict(zip(paths, grade_all(paths, course, _ignore), strict=True))
+    for name, (_, points, reason) in CHANGES.items():
+        given = grades[files[name]]
+        said = " ".join([given.error, *given.remarks, *(task.reason for task in given.tasks)])
+        assert reason in said, (name, said)
+        assert bool(given.error) == (points == -2), (name, given.error)
+        if points >= 0:
+            assert given.points == points, (name, said)
+        assert given.cpu_s <= CPU_S, name
+    for name in ("no-archive.zip", "empty.zip", "cut.zip"):
+        assert grades[handed_in / name].error
+    assert not (tmp_path / "evil.txt").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+    assert grade_all(paths, course, _ignore) == [*grades.values()]
+    assert kept == {path.name: path.stat().st_mtime_ns for path in (tmp_path / "kept").iterdir()}
+
+
+@pytest.mark.simulated
+def test_without_the_course_key_the_submission_is_believed(perfect: Path, tmp_path: Path) -> None:
+    assert grade(perfect, LABS, None, tmp_path).points == FULL
+
+
+@pytest.mark.simulated
+def test_a_directory_with_an_unpacked_submission_is_graded(perfect: Path, tmp_path: Path) -> None:
+    unpacked = tmp_path / "submission"
+    shutil.unpack_archive(perfect, unpacked)
+    assert submissions_in([tmp_path]) == [unpacked]
+    (tmp_path / "scratch").mkdir()
+    assert grade(unpacked, LABS, COURSE_KEY, tmp_path / "scratch").points == FULL
+
+
+def test_nothing_to_grade_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="testbed lab submit"):
+        submissions_in([tmp_path])
+    with pytest.raises(InputError, match="a file, or a directory"):
+        submissions_in([tmp_path / "none"])
+
+
+GRADE = Grade(
+    file="02-first-failure-ada.zip",
+    lab="02-first-failure",
+    student="=ada",
+    submitted="2026-11-24T03:26:05.000+00:00",
+    tasks=(
+        TaskGrade(task="a", title="A", points=2, max_points=2, status="earned"),
+        TaskGrade(task="b", title="B", points=0, max_points=3, status="lost", reason="wrong"),
+        TaskGrade(task="c", title="C", points=1, max_points=1, status="unknown", reason="late"),
+    ),
+    remarks=("made by another version",),
+)
+
+
+def test_csv_has_the_columns_of_nbgrader() -> None:
+    rows = [*csv.DictReader(io.StringIO(to_csv([GRADE])))]
+    assert tuple(rows[0]) == NBGRADER_COLUMNS
+    assert (rows[0]["score"], rows[0]["max_score"]) == ("3", "6")
+    assert rows[0]["student_id"] == "'=ada"  # no formula
+
+
+def test_gradescope_gets_a_result_for_each_task() -> None:
+    result: dict[str, Any] = json.loads(to_gradescope(GRADE))
+    assert result["score"] == 3
+    assert [test["status"] for test in result["tests"]] == ["passed", "failed", "passed"]
+    assert result["tests"][1]["output"] == "wrong"
+    failed = json.loads(to_gradescope(Grade(file="x", error="no submission")))
+    assert (failed["score"], failed["output"]) == (0, "no submission")
+
+
+def test_classroom50_gets_its_schema() -> None:
+    result = json.loads(to_classroom50(GRADE, commit="abc"))
+    assert result["schema"] == "classroom50/result/v1"
+    assert (result["score"], result["max-score"], result["commit"]) == (3, 6, "abc")
+    assert [test["passed"] for test in result["tests"]] == [True, False, True]
