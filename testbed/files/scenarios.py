@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from testbed.files.catalog import find_scenario, relative_to_here
 from testbed.files.documents import Document, read_document, with_value
 from testbed.files.matrices import read_matrix
+from testbed.files.own_code import with_own_code
 from testbed.files.partial import problems_of_the_rest
 from testbed.files.topologies import BASE, is_auto, topology_of_scenario, with_dilation
 from testbed.files.transports import sweeps_kinds, with_keys_of_its_kind
@@ -91,6 +92,7 @@ def _loaded(
         for path, value in values.items():
             document = _with_setting(document, path, value, option)
     document = with_keys_of_its_kind(original, document, swept=sweeps_kinds(swept))
+    document = with_own_code(document)
     data, topology_problems = dict(document.data), list[Problem]()
     try:
         data["topology"] = topology_of_scenario(document)

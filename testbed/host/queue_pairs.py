@@ -12,12 +12,15 @@ from typing import Any, Protocol, runtime_checkable
 from testbed import mrc
 from testbed.baselines import roce
 from testbed.host.mrc_config import ev_entries, port_attributes
+from testbed.host.own_code import CcPath, OwnCongestion, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.own_code import OwnCode
 from testbed.model.transport import Mrc, Roce
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import RecoveryProbe
+from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.wire.options import WireOptions
 from testbed.workloads.messages import Poster
 
@@ -125,7 +128,7 @@ def _open_mrc(
             entries=ev_entries(qp.evs),
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
-            adaptive=parameters.spray == "adaptive",
+            adaptive=parameters.spray != "blind",
         ),
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.scenario.seed + qp.lane,
@@ -141,10 +144,27 @@ def _open_mrc(
         recovery_probe=RecoveryProbe(parameters.recovery_probe),
         wire=_wire_options(parameters),
     )
-    if parameters.congestion != "nscc":
-        return mrc.QueuePair(config, memory)
+    own = parameters.spray if isinstance(parameters.spray, OwnCode) else None
+    select = partial(OwnSelector, own) if own is not None else None
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
-    return mrc.QueuePair(config, memory, mrc.Nscc(port.cc_profile(path_rtt_ns)))
+    return mrc.QueuePair(
+        config, memory, _congestion(parameters, port, config, path_rtt_ns), select=select
+    )
+
+
+def _congestion(
+    parameters: Mrc, port: mrc.PortAttributes, config: mrc.QpConfig, path_rtt_ns: int
+) -> mrc.CongestionControl | None:
+    """The congestion control of a queue pair; None for the fixed window of its configuration."""
+    match parameters.congestion:
+        case OwnCode() as code:
+            bdp_bytes = port.rate_bps * port.base_rtt_ns // (8 * NS_PER_S)
+            path = CcPath(path_rtt_ns, bdp_bytes, port.mtu, port.trimming, config.seed)
+            return OwnCongestion(code, path)
+        case "nscc":
+            return mrc.Nscc(port.cc_profile(path_rtt_ns))
+        case _:
+            return None
 
 
 def _open_roce(

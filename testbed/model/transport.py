@@ -13,6 +13,7 @@ from testbed.model.fabric.addressing import ev_for_path, ordinary_path
 from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
+from testbed.model.own_code import OrOwnCode, OwnCode
 from testbed.model.part import ByKind, Part
 from testbed.model.units import RealTime, parse_duration
 
@@ -56,8 +57,10 @@ class Mrc(Part):
         description="share of each plane's EVs that are backups; default: a quarter if a plane has "
         "more paths than EVs, otherwise none",
     )
-    congestion: Literal["fixed", "nscc"] = Field(
-        default="nscc", description="nscc: delay and ECN change the window; fixed: it never changes"
+    congestion: Annotated[Literal["fixed", "nscc"] | OwnCode, OrOwnCode(("fixed", "nscc"))] = Field(
+        default="nscc",
+        description="nscc: delay and ECN change the window; fixed: it never changes; or "
+        "FILE.py:CLASS, a congestion controller of your own",
     )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
         default=1.5, description="fixed congestion window in BDPs of the host (uet-htsim's maximum)"
@@ -68,9 +71,12 @@ class Mrc(Part):
     grey_probe_successes: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=48, description="the same for an EV that loses only some packets"
     )
-    spray: Literal["adaptive", "blind"] = Field(
-        default="adaptive",
-        description="adaptive: EVs have states; blind: all EVs are always used, no backups",
+    spray: Annotated[Literal["adaptive", "blind"] | OwnCode, OrOwnCode(("adaptive", "blind"))] = (
+        Field(
+            default="adaptive",
+            description="adaptive: EVs have states; blind: all EVs are always used, no backups; or "
+            "FILE.py:CLASS, a path selector of your own",
+        )
     )
     ecn_skip: Annotated[bool, Field(strict=True)] = Field(
         default=True, description="whether an EV is skipped once after an ECN mark"
@@ -102,7 +108,7 @@ class Mrc(Part):
     @property
     def spare(self) -> float | None:
         """`backups`; none with blind spraying, which never activates a backup."""
-        return self.backups if self.spray == "adaptive" else 0.0
+        return 0.0 if self.spray == "blind" else self.backups
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int

@@ -12,6 +12,7 @@ from testbed.mrc.constants import NEVER, DscpClasses
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
 from testbed.mrc.ev.profile import EvEntry, EvProfile
+from testbed.mrc.ev.selection import EvInfo, PathSelector
 from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import (
     EvChanged,
@@ -47,6 +48,7 @@ __all__ = [
     "EndpointRequest",
     "EvChanged",
     "EvEntry",
+    "EvInfo",
     "EvProfile",
     "EvState",
     "Event",
@@ -58,6 +60,7 @@ __all__ = [
     "Nscc",
     "Outbound",
     "Packet",
+    "PathSelector",
     "Placed",
     "PortAttributes",
     "QpConfig",

@@ -16,6 +16,7 @@ from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
+from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.ev.states import EvState
 from testbed.mrc.events import Event, QpSample
 from testbed.mrc.memory import MemoryTable
@@ -65,7 +66,8 @@ def respond(
 class QueuePair:
     """One end of a reliable connection: RDMA WRITEs out, the peer's WRITEs into `memory`.
 
-    It begins in RTS, unless `state` is another one.
+    It begins in RTS, unless `state` is another one. `select` makes a path selector of the user's
+    own; without it the EV profile decides.
     """
 
     def __init__(
@@ -74,10 +76,12 @@ class QueuePair:
         memory: MemoryTable,
         congestion: CongestionControl | None = None,
         *,
+        select: SelectorFactory | None = None,
         state: QpState = QpState.RTS,
     ) -> None:
         self.config = config
         self.congestion = congestion if congestion is not None else FixedWindow(config.cwnd)
+        self._select = select
         self._memory = memory
         self._endpoint = Endpoint()
         self._state = state
@@ -90,7 +94,7 @@ class QueuePair:
         self.rtt = RttEstimator(config.base_rtt_ns)
         self._events: list[Event] = []
         rng = Random(config.seed)  # noqa: S311 - repeatable, not secret
-        self._engine = EvEngine(config.ev_profile, self.rtt, rng, self._events)
+        self._engine = EvEngine(config.ev_profile, self.rtt, rng, self._events, self._select)
         self._reverse = ReversePaths(self._engine, self.rtt, rng)
         self._requester = Requester(
             config,

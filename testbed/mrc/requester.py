@@ -33,10 +33,8 @@ from testbed.mrc.wire.psn import unwrap_psn
 class Requester:
     """Sends what is posted, until each message is acknowledged completely, in order.
 
-    Attributes:
-        queue: the messages that are posted.
-        requests: the control packets to send.
-        flight: payload bytes in flight.
+    `queue` has the messages that are posted, `requests` the control packets to send; `flight` is
+    the payload bytes in flight.
     """
 
     def __init__(
@@ -193,6 +191,8 @@ class Requester:
         self._detector.delivered(delivered, now_ns)
         self._retry.restart(now_ns)
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
+        marked = sack.reflected_ev if sack is not None and ecn else None
+        self._engine.report_arrivals(delivered, trigger, rtt_ns, marked, now_ns)
         self._congestion.on_sack(acked_bytes, fabric_ns, ecn=ecn, now_ns=now_ns)
         self._ack_wait.update(now_ns)
 
@@ -250,6 +250,7 @@ class Requester:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.met_incast(now_ns)
+        self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
         self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
     def heed_ports(self, now_ns: int) -> None:
@@ -365,7 +366,8 @@ class Requester:
                 datagrams.append(self._stamps.pack(again, ack_request=True))
         while len(datagrams) < limit and self._may_send():
             previous = scoreboard.to_repeat()
-            ev = self._engine.pick(now_ns, previous.ev if previous is not None else None)
+            avoid = previous.ev if previous is not None else None
+            ev = self._engine.pick(now_ns, avoid, self.flight)
             if ev is None:
                 self._stuck = True
                 if not scoreboard.unacked:

@@ -1,7 +1,8 @@
 """The EV engine of one queue pair: what it learns about its EVs, and which of them it trusts.
 
-States and transitions are the table of `states.py`; `rotation.py` chooses the EV of each packet,
-`probing.py` when to probe, `trust.py` how many answers bring an EV back.
+States and transitions are the table of `states.py`; `rotation.py` keeps the active set, `spray.py`
+chooses the EV of each packet, `probing.py` when to probe, `trust.py` how many answers bring an EV
+back.
 
 Two limits keep congestion, which without trimming looks like path death, from emptying the active
 set: a condemnation that would leave fewer than `ev_min_active` EVs, or that would be more than
@@ -16,12 +17,16 @@ from typing import Final
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev, Greyness, Plane
+from testbed.mrc.ev.own_selection import OwnSelection
 from testbed.mrc.ev.probing import ProbeSchedule
 from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.ev.rotation import Rotation
+from testbed.mrc.ev.selection import EvInfo, PathSelector, SelectorFactory
+from testbed.mrc.ev.spray import AdaptiveSpray, BlindSpray
 from testbed.mrc.ev.states import EvEvent, EvState
 from testbed.mrc.ev.trust import EvTrust
 from testbed.mrc.events import Event
+from testbed.mrc.recovery.transmission import Transmission
 
 
 class EvEngine:
@@ -31,14 +36,22 @@ class EvEngine:
 
     Attributes:
         adaptive: whether what is learnt about a path changes its use.
+        selector: chooses the EV of each packet.
     """
 
     def __init__(
-        self, profile: EvProfile, rtt: RttEstimator, rng: Random, events: list[Event]
+        self,
+        profile: EvProfile,
+        rtt: RttEstimator,
+        rng: Random,
+        events: list[Event],
+        select: SelectorFactory | None = None,
     ) -> None:
         self._profile = profile
         self.adaptive: Final = profile.adaptive
         self._rotation: Final = Rotation(profile, rng, events)
+        self.selector: Final = _selector(profile, self._rotation, rng, select)
+        self._rotation.report_to(self.selector)
         self._evs: Final = self._rotation.evs
         self._planes: Final = self._rotation.planes
         self._trust = EvTrust(profile, rtt, planes=len(self._planes), slots=self._rotation.active)
@@ -47,13 +60,14 @@ class EvEngine:
 
     # Choosing
 
-    def pick(self, now_ns: int, avoid: Ev | None = None) -> Ev | None:
-        """Return the EV for the next data packet (see `Rotation.pick`)."""
-        return self._rotation.pick(now_ns, avoid)
+    def pick(self, now_ns: int, avoid: Ev | None = None, flight: int = 0) -> Ev | None:
+        """Return the EV for the next data packet (see `PathSelector.pick`)."""
+        value = self.selector.pick(now_ns, flight, None if avoid is None else avoid.value)
+        return None if value is None else self._evs[value]
 
-    def pick_for_probe(self, now_ns: int, avoid: Ev | None = None) -> Ev | None:
+    def pick_for_probe(self, now_ns: int, avoid: Ev | None = None, flight: int = 0) -> Ev | None:
         """Return an EV for a reliability probe: one that carries data, else any that may."""
-        ev = self.pick(now_ns, avoid)
+        ev = self.pick(now_ns, avoid, flight)
         if ev is not None:
             return ev
         allowed = [ev for ev in self._evs.values() if ev.state is not EvState.DENIED]
@@ -86,6 +100,27 @@ class EvEngine:
 
     # What the transport learns
 
+    def report_arrivals(
+        self,
+        arrived: list[Transmission],
+        measured: int | None,
+        rtt_ns: int | None,
+        marked: int | None,
+        now_ns: int,
+    ) -> None:
+        """Tell the selector which packets have arrived.
+
+        Args:
+            arrived: the transmissions that are newly acknowledged.
+            measured: the PSN of the packet whose round trip the SACK measured.
+            rtt_ns: that round trip.
+            marked: the EV whose ECN mark the SACK reports.
+            now_ns: the time.
+        """
+        for sent in arrived:
+            ev, sample_ns = sent.ev.value, rtt_ns if sent.seq == measured else None
+            self.selector.on_sack(ev, sent.length, sample_ns, ecn=ev == marked, now_ns=now_ns)
+
     def skip(self, value: int, reason: str, now_ns: int) -> None:
         """Pass over an EV once: congestion was seen on it."""
         ev = self._evs.get(value)
@@ -107,6 +142,7 @@ class EvEngine:
         ev = self._evs.get(value)
         if ev is None or ev.state is EvState.DENIED or not self.adaptive:
             return False
+        self.selector.on_loss(value, reason, now_ns)
         ev.losses += 1
         others_lose = self._trust.record_loss(ev, now_ns)
         if ev.state is EvState.ASSUMED_BAD:
@@ -311,3 +347,18 @@ class EvEngine:
                 if backup.slot is None and backup.state is EvState.GOOD and backup.probe_id is None:
                     self._probes.schedule(backup, now_ns)
             return
+
+
+def _selector(
+    profile: EvProfile, rotation: Rotation, rng: Random, select: SelectorFactory | None
+) -> PathSelector:
+    if select is None:
+        if profile.adaptive:
+            return AdaptiveSpray(rotation, rng, profile.reshuffle_rounds)
+        return BlindSpray(rotation, rng)
+    keys = list(dict.fromkeys(entry.path_key for entry in profile.entries))
+    evs = [
+        EvInfo(entry.ev, entry.plane, keys.index(entry.path_key), active=entry.active)
+        for entry in profile.entries
+    ]
+    return OwnSelection(rotation, select(evs, rng.getrandbits(32)))

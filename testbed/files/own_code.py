@@ -1,0 +1,60 @@
+"""Classes of the user's own that a scenario names: `spray: ./mine.py:Selector`."""
+
+import ast
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from testbed.files.catalog import relative_to_here
+from testbed.files.documents import Document
+from testbed.model.errors import InputError, did_you_mean, few
+from testbed.model.own_code import REFERENCE
+from testbed.model.transport import Mrc
+
+_KEYS = ("spray", "congestion")
+
+
+def with_own_code(document: Document) -> Document:
+    """A document in which the source stands beside each reference to a class of the user's own.
+
+    A path is relative to the scenario's file, or, in an option, to the current directory.
+
+    Raises:
+        InputError: there is no such file or class, or it is not Python.
+    """
+    transport = document.data.get("transport")
+    if not isinstance(transport, dict) or transport.get("kind", Mrc().kind) != Mrc().kind:
+        return document
+    changed = {
+        key: _own_code(document, f"transport.{key}", reference.group(1), reference.group(2))
+        for key in _KEYS
+        if (reference := REFERENCE.fullmatch(str(transport.get(key)))) is not None
+    }
+    return replace(document, data={**document.data, "transport": transport | changed})
+
+
+def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str, Any]:
+    """The content of a file, after a check that it has the class."""
+    given = path in document.origins or "transport" in document.origins
+    file = Path(name) if given else document.directory / name
+    where = document.where(path)
+    if not file.is_file():
+        expected = f"a Python file, relative to {'here' if given else 'the scenario'}"
+        raise InputError.of(where, f"{file}, which does not exist", expected)
+    shown = str(relative_to_here(file))
+    try:
+        source = file.read_text(encoding="utf-8")
+        tree = ast.parse(source, shown)
+    except (SyntaxError, ValueError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+        raise InputError.of(f"{shown}{line}", str(error), "a file that is valid Python") from None
+    classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    if wanted not in classes:
+        there = f" ({few(classes)})" if classes else ""
+        raise InputError.of(
+            where,
+            f"the class {wanted}",
+            f"a class that {shown} defines{there}",
+            did_you_mean(wanted, classes),
+        )
+    return {"file": shown, "name": wanted, "source": source}

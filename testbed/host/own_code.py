@@ -1,0 +1,159 @@
+"""Runs algorithms of the user's own: makes an object of the class, and checks what it returns.
+
+A path selector has the methods of `mrc.PathSelector` and is made of its EVs (`EvInfo`) and a seed.
+A congestion controller has those of `mrc.CongestionControl` and is made of a `CcPath`. Methods that
+begin with `on_` may be missing.
+"""
+
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final, NoReturn, TypeVar
+
+from testbed.model.errors import InputError
+from testbed.model.own_code import OwnCode
+from testbed.mrc import EvInfo, EvState
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, slots=True)
+class CcPath:
+    """What a congestion controller knows before the first packet.
+
+    Attributes:
+        base_rtt_ns: the round trip of the queue pair's paths without queueing, in ns.
+        bdp_bytes: the bandwidth-delay product of all ports of the host, in bytes.
+        mtu: bytes of payload in a full packet.
+        trimming: whether the fabric trims at the last hop what it would drop.
+        seed: for a random generator; it differs between queue pairs.
+    """
+
+    base_rtt_ns: int
+    bdp_bytes: int
+    mtu: int
+    trimming: bool
+    seed: int
+
+
+class _OwnObject:
+    """An object of the user's class. An error in its code is an `InputError` with its line."""
+
+    def __init__(self, code: OwnCode, method: str, *arguments: object) -> None:
+        self._code: Final = code
+        self._object: Final[Any] = self._run(code.name, lambda: self._class()(*arguments))
+        if not hasattr(self._object, method):
+            self.refuse(code.name, f"no {method}", f"a class with {method}")
+
+    def _class(self) -> Callable[..., Any]:
+        module = ModuleType(self._code.name)
+        exec(compile(self._code.source, self._code.file, "exec"), module.__dict__)  # noqa: S102
+        return getattr(module, self._code.name)  # type: ignore[no-any-return]
+
+    def call(self, method: str, *arguments: object, **named: object) -> Any:
+        """Call a method; returns None where the class does not have it."""
+        function = getattr(self._object, method, None)
+        if function is None:
+            return None
+        return self._run(method, lambda: function(*arguments, **named))
+
+    def read(self, name: str) -> Any:
+        """Read an attribute or a property."""
+        return self._run(name, lambda: getattr(self._object, name))
+
+    def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
+        """Raise the error of something in the user's code."""
+        place = self._code.file if line is None else f"{self._code.file}:{line}"
+        name = what if what == self._code.name else f"{self._code.name}.{what}"
+        raise InputError.of(f"{place}: {name}", found, expected)
+
+    def _run(self, what: str, action: Callable[[], _Result]) -> _Result:
+        try:
+            return action()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the user's code does
+            frames = traceback.extract_tb(error.__traceback__)
+            lines = [frame.lineno for frame in frames if frame.filename == self._code.file]
+            line = lines[-1] if lines else None
+            found = f"{type(error).__name__}: {error}".removesuffix(": ")
+            self.refuse(what, found, "code that raises no error", line)
+
+
+class OwnSelector:
+    """A path selector of the user's own, with the methods of `mrc.PathSelector`."""
+
+    def __init__(self, code: OwnCode, evs: Sequence[EvInfo], seed: int) -> None:
+        self._own: Final = _OwnObject(code, "pick", evs, seed)
+        self._evs: Final = frozenset(info.ev for info in evs)
+
+    def pick(self, now_ns: int, flight: int, avoid: int | None) -> int | None:
+        """Return what the user's method picks.
+
+        Raises:
+            InputError: it is no EV of this queue pair, or the method raises an error.
+        """
+        ev = self._own.call("pick", now_ns, flight, avoid)
+        if ev is None:
+            return None
+        if not isinstance(ev, int) or ev not in self._evs:
+            self._own.refuse("pick", repr(ev), "one of the EVs that the class is made of, or None")
+        return ev
+
+    def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+        """Call the user's method."""
+        self._own.call("on_sack", ev, acked, rtt_ns, ecn=ecn, now_ns=now_ns)
+
+    def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
+        """Call the user's method."""
+        self._own.call("on_nack", ev, reason, now_ns)
+
+    def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
+        """Call the user's method."""
+        self._own.call("on_loss", ev, reason, now_ns)
+
+    def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
+        """Call the user's method; the state is its name."""
+        self._own.call("on_state", ev, state.value, active=active, now_ns=now_ns)
+
+
+class OwnCongestion:
+    """A congestion controller of the user's own, with the methods of `mrc.CongestionControl`.
+
+    Its window is read after each report, and is never less than a packet.
+    """
+
+    def __init__(self, code: OwnCode, path: CcPath) -> None:
+        self._code: Final = code
+        self._path: Final = path
+        self.reset()
+
+    def reset(self) -> None:
+        """Make a new object of the class."""
+        self._own = _OwnObject(self._code, "window", self._path)
+        self._read_window()
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight."""
+        return self._window
+
+    def _read_window(self) -> None:
+        window = self._own.read("window")
+        if not isinstance(window, int | float) or not 0 <= window < float("inf"):
+            self._own.refuse("window", repr(window), "a number of bytes, 0 or more")
+        self._window = max(int(window), self._path.mtu)
+
+    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+        """Call the user's method."""
+        self._own.call("on_sack", acked, rtt_ns, ecn=ecn, now_ns=now_ns)
+        self._read_window()
+
+    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+        """Call the user's method."""
+        self._own.call("on_loss", lost, trimmed=trimmed, now_ns=now_ns)
+        self._read_window()
+
+    def on_penalty(self, penalty: int, *, restore: bool) -> None:
+        """Call the user's method."""
+        self._own.call("on_penalty", penalty, restore=restore)
+        self._read_window()

@@ -1,0 +1,63 @@
+"""A class of the user's own that takes the place of an algorithm of the transport."""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, core_schema
+
+from testbed.model.errors import RefusedValueError
+from testbed.model.part import Part
+
+_PATTERN: Final = r"(.+\.py):([A-Za-z_]\w*)"
+
+REFERENCE: Final = re.compile(_PATTERN)
+"""How a scenario names such a class: `./mine.py:Selector`."""
+
+
+class OwnCode(Part):
+    """A class in a Python file, with the whole file, so that the run can be made again from it.
+
+    Attributes:
+        file: the file's path, as messages and tracebacks name it.
+        name: the name of the class.
+        source: the content of the file.
+    """
+
+    file: str
+    name: str
+    source: str
+
+    def __str__(self) -> str:
+        """As a scenario names it."""
+        return f"{self.file}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class OrOwnCode:
+    """Marks a field that holds one of several names, or code of the user's own."""
+
+    names: tuple[str, ...]
+
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """Refuse other text before pydantic tries each type."""
+        return core_schema.no_info_before_validator_function(self._check, handler(source))
+
+    def _check(self, value: object) -> object:
+        if isinstance(value, str) and value not in self.names:
+            raise RefusedValueError(
+                f"{', '.join(self.names)}, or a class of your own such as ./mine.py:MyClass"
+            )
+        return value
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Write what stands in a file: a name, or a reference."""
+        handler(schema)
+        own = {"type": "string", "pattern": f"^{_PATTERN}$"}
+        return {"anyOf": [{"enum": list(self.names)}, own]}

@@ -1,0 +1,112 @@
+"""The two selectors of the project: the rotation of MRC, and blind spraying.
+
+Both go round the planes and, within a plane, round its slots, so that planes carry equal load. They
+use only some of what a selector is told; hence the unused arguments.
+"""
+
+from random import Random
+from typing import Final
+
+from testbed.mrc.ev.ev import Ev, Plane
+from testbed.mrc.ev.rotation import Rotation
+from testbed.mrc.ev.states import EvEvent, EvState
+
+
+class _Spray:
+    """What both have in common: they follow the slots of the rotation, and need no reports."""
+
+    def __init__(self, rotation: Rotation, rng: Random) -> None:
+        self._rotation: Final = rotation
+        self._rng: Final = rng
+        self._turn = 0
+
+    def on_sack(self, ev: int, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:
+        """Do nothing."""
+
+    def on_nack(self, ev: int, reason: str, now_ns: int) -> None:
+        """Do nothing: the engine skips the EV."""
+
+    def on_loss(self, ev: int, reason: str, now_ns: int) -> None:
+        """Do nothing: the engine condemns the EV."""
+
+    def on_state(self, ev: int, state: EvState, *, active: bool, now_ns: int) -> None:
+        """Do nothing: the slot of the EV shows it."""
+
+
+class AdaptiveSpray(_Spray):
+    """MRC's rotation. It passes over empty slots and, once, over EVs in SKIP.
+
+    The order of a plane's slots is drawn anew every `reshuffle_rounds` rounds, so that queue pairs
+    do not march in step (OCP MRC 1.0, two sources; the number is ours).
+    """
+
+    def __init__(self, rotation: Rotation, rng: Random, reshuffle_rounds: int) -> None:
+        super().__init__(rotation, rng)
+        self._reshuffle_rounds: Final = reshuffle_rounds
+
+    def pick(self, now_ns: int, flight: int, avoid: int | None) -> int | None:  # noqa: ARG002
+        """Return the next EV, or None if none is in the active set.
+
+        A SKIP EV that the rotation passes becomes GOOD again, at most one in a call. With `avoid`,
+        an EV of another path is preferred, then another EV of the same path, then any.
+        """
+        planes = self._rotation.order
+        avoided = None if avoid is None else self._rotation.evs[avoid]
+        restored: Ev | None = None
+        same_path: Ev | None = None
+        for _ in range(len(planes)):
+            plane = planes[self._turn]
+            self._turn = (self._turn + 1) % len(planes)
+            slots = plane.slots
+            for _ in range(len(slots)):
+                ev = slots[plane.cursor].occupant
+                plane.cursor = (plane.cursor + 1) % len(slots) or self._end_round(plane)
+                if ev is None:
+                    continue
+                if ev.state is EvState.SKIP:
+                    if restored is None:
+                        self._rotation.apply(ev, EvEvent.PASSED_BY_ROTATION, now_ns)
+                        restored = ev
+                    continue
+                if avoided is not None and ev.path_key == avoided.path_key:
+                    if same_path is None or same_path is avoided:
+                        same_path = ev
+                    continue
+                return ev.value
+        if restored is not None and (same_path is None or restored.path_key != same_path.path_key):
+            return restored.value
+        return same_path.value if same_path is not None else None
+
+    def _end_round(self, plane: Plane) -> int:
+        """Draw the order of a plane's slots anew when it is time; returns where to begin."""
+        plane.rounds += 1
+        if plane.rounds == self._reshuffle_rounds:
+            plane.rounds = 0
+            self._rng.shuffle(plane.slots)
+        return 0
+
+
+class BlindSpray(_Spray):
+    """Goes round whatever happens, and avoids nothing.
+
+    A packet that was lost takes its next EV like any other, which may be the EV that it was lost
+    on. Each round of a plane has a random order, as in uet-htsim's oblivious spraying: with a fixed
+    order losses, SACKs and retransmissions stay in step, and either never meet a dead EV again or
+    meet it every time.
+    """
+
+    def pick(self, now_ns: int, flight: int, avoid: int | None) -> int | None:  # noqa: ARG002
+        """Return the next EV, or None if all are denied."""
+        planes = self._rotation.order
+        for _ in range(len(planes)):
+            plane = planes[self._turn]
+            self._turn = (self._turn + 1) % len(planes)
+            slots = plane.slots
+            for _ in range(len(slots)):
+                if plane.cursor == 0:
+                    self._rng.shuffle(slots)
+                ev = slots[plane.cursor].occupant
+                plane.cursor = (plane.cursor + 1) % len(slots)
+                if ev is not None:
+                    return ev.value
+        return None

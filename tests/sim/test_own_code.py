@@ -1,0 +1,126 @@
+"""Algorithms of the user's own, in whole simulated runs and in what is wrong with them."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.files.scenarios import load_scenario
+from testbed.model.errors import ExitStatus, InputError
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.sim import Simulation
+
+EXAMPLES = Path(__file__).parents[2] / "examples/algorithms.py"
+
+FIRST = """
+class Mine:
+    def __init__(self, evs, seed):
+        self.evs = [info.ev for info in evs if info.active]
+
+    def pick(self, now_ns, flight, avoid):
+        return self.evs[0]
+"""
+
+
+def _scenario(key: str, reference: object) -> Scenario:
+    settings = {f"transport.{key}": str(reference), "duration": "2 s"}
+    return load_scenario("link-failure", settings=settings | {"timeline": [], "expect": {}})
+
+
+def _written(directory: Path, source: str) -> Path:
+    file = directory / "mine.py"
+    file.write_text(source)
+    return file
+
+
+def _verified(scenario: Scenario) -> Simulation:
+    simulation = Simulation(scenario)
+    for flow in simulation.run().flows:
+        assert flow.errors == ()
+        assert flow.bytes_verified == flow.bytes_sent > 0
+    return simulation
+
+
+@pytest.mark.simulated
+@pytest.mark.parametrize(("key", "name"), [("spray", "RandomEv"), ("congestion", "Aimd")])
+def test_the_examples_deliver_everything(key: str, name: str) -> None:
+    _verified(_scenario(key, f"{EXAMPLES}:{name}"))
+
+
+def test_a_selector_decides_the_path_of_every_packet(tmp_path: Path) -> None:
+    """With one EV for each direction, data take one T1 each way."""
+    simulation = Simulation(_scenario("spray", f"{_written(tmp_path, FIRST)}:Mine"))
+    counts = simulation.run().counts
+    up = {name: count.bytes for name, count in counts.items() if "_t0_" in name.split(">")[0]}
+    busy = [name for name, count in up.items() if "_t1_" in name and count > max(up.values()) / 2]
+    assert len(busy) == 2
+
+
+WRONG = {
+    "an error": ("        return 1 // 0", "mine.py:7: Mine.pick: found ZeroDivisionError"),
+    "another EV": ("        return -1", "mine.py: Mine.pick: found -1, expected one of the EVs"),
+    "text": ("        return 'path 1'", "found 'path 1', expected one of the EVs"),
+    "the end": ("        raise SystemExit(0)", "mine.py:7: Mine.pick: found SystemExit"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_a_selector_does_wrong_is_named(case: str, tmp_path: Path) -> None:
+    line, message = WRONG[case]
+    file = _written(tmp_path, FIRST.replace("        return self.evs[0]", line))
+    with pytest.raises(InputError) as caught:
+        Simulation(_scenario("spray", f"{file}:Mine")).run()
+    assert message in str(caught.value)
+    assert caught.value.exit_status is ExitStatus.WRONG_INPUT
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("class Mine:\n    window = 'wide'\n", "Mine.window: found 'wide', expected a number of"),
+        ("class Mine:\n    window = float('nan')\n", "found nan, expected a number of bytes"),
+        ("class Mine:\n    pass\n", "found no window, expected a class with window"),
+        ("import nothing_of_this_name\nclass Mine: ...\n", "mine.py:1: Mine: found ModuleNotFound"),
+    ],
+)
+def test_what_a_controller_does_wrong_is_named(source: str, message: str, tmp_path: Path) -> None:
+    source = source.replace("Mine:\n", "Mine:\n    def __init__(self, path): ...\n")
+    file = _written(tmp_path, source)
+    with pytest.raises(InputError) as caught:
+        Simulation(_scenario("congestion", f"{file}:Mine")).run()
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("fast", "expected adaptive, blind, or a class of your own such as ./mine.py:MyClass"),
+        ("nowhere.py:Mine", "found nowhere.py, which does not exist"),
+        ("{file}:Mein", "did you mean Mine?"),
+        ("{broken}:Mine", "broken.py:1: found invalid syntax"),
+    ],
+)
+def test_a_reference_to_nothing_is_refused(reference: str, message: str, tmp_path: Path) -> None:
+    file = _written(tmp_path, FIRST)
+    broken = tmp_path / "broken.py"
+    broken.write_text("class :")
+    with pytest.raises(InputError) as caught:
+        _scenario("spray", reference.format(file=file, broken=broken))
+    assert message in str(caught.value)
+
+
+def test_a_scenario_keeps_the_source_when_it_is_written_and_read(tmp_path: Path) -> None:
+    file = _written(tmp_path, FIRST)
+    scenario = _scenario("spray", f"{file}:Mine")
+    file.unlink()
+    again = Scenario.model_validate(scenario.model_dump(mode="json", by_alias=True))
+    assert again == scenario
+    assert isinstance(again.transport, Mrc)
+    assert str(again.transport.spray) == f"{file}:Mine"
+
+
+@pytest.mark.simulated
+def test_two_runs_of_a_seed_are_equal() -> None:
+    counts = [_verified(_scenario("spray", f"{EXAMPLES}:RandomEv")) for _ in range(2)]
+    first, second = ([host.launched for host in run.hosts.values()] for run in counts)
+    assert first == second
