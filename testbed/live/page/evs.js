@@ -68,6 +68,7 @@ export class Evs {
   /** @param {EvPath} ev */
   _row(ev) {
     const bar = html("i", { class: "meter" });
+    /** @type {HTMLElement[]} */
     const cells = ["state", "share", "goodput", "lost", "delay"].map((name) => html("td", { class: name }));
     const share = html("span");
     cells[1].append(bar, share);

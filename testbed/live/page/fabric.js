@@ -9,7 +9,8 @@ import { bytes, percent } from "live/format.js";
 import { impaired } from "live/timeline.js";
 
 const UNIT = 54; // pixels for one pitch of switches
-const HEIGHT = 132; // pixels for one unit of height
+const LEAST_HEIGHT = 132; // pixels for one unit of height
+const FLATTEST = 2.1; // a wide fabric is drawn higher, so that its lines can be told apart
 const BOX = { host: [40, 26], t0: [46, 26], t1: [46, 26] };
 const MANY_LINKS = 300; // beyond it no dashes move
 const WIDEST = 6;
@@ -39,6 +40,10 @@ export class Fabric {
     this._links = new Map();
     /** @type {Map<string, SVGGElement>} */ this._boxes = new Map();
     /** @type {Element | null} */ this._focusable = null;
+    const { nodes } = snapshot;
+    this._top = Math.max(...nodes.map((node) => node.y));
+    const right = Math.max(...nodes.map((node) => node.x)) * UNIT;
+    this._height = Math.max(LEAST_HEIGHT, right / FLATTEST / this._top);
     this._many = snapshot.links.length > MANY_LINKS;
     this._build(root);
   }
@@ -57,16 +62,15 @@ export class Fabric {
 
   /** @param {NodePlace} node */
   _place(node) {
-    return { x: node.x * UNIT, y: (this._top - node.y) * HEIGHT };
+    return { x: node.x * UNIT, y: (this._top - node.y) * this._height };
   }
 
   /** @param {HTMLElement} root */
   _build(root) {
     const { nodes, links, planes } = this.snapshot;
-    this._top = Math.max(...nodes.map((node) => node.y));
     const right = Math.max(...nodes.map((node) => node.x)) * UNIT;
     const width = right + 80;
-    const height = this._top * HEIGHT + 104;
+    const height = this._top * this._height + 104;
     const picture = svg("svg", {
       viewBox: `-40 -58 ${width} ${height}`, role: "group",
       "aria-label": "The fabric. Arrow keys move between nodes and links.",
@@ -89,7 +93,7 @@ export class Fabric {
   _band(plane) {
     const members = this.snapshot.nodes.filter((node) => node.tier !== "host" && node.plane === plane);
     const xs = members.map((node) => node.x * UNIT);
-    const ys = members.map((node) => (this._top - node.y) * HEIGHT);
+    const ys = members.map((node) => (this._top - node.y) * this._height);
     const left = Math.min(...xs) - 31;
     const top = Math.min(...ys) - 46;
     const band = { width: Math.max(...xs) + 31 - left, height: Math.max(...ys) + 26 - top };
@@ -99,7 +103,7 @@ export class Fabric {
     const name = `p${plane}`;
     group.dataset.name = name;
     this._boxes.set(name, group);
-    this._nodes.set(name, { name, tier: "t1", plane, x: left / UNIT, y: this._top - top / HEIGHT });
+    this._nodes.set(name, { name, tier: "t1", plane, x: left / UNIT, y: this._top - top / this._height });
     this._interact(group, "node", name);
     return group;
   }

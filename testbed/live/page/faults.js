@@ -4,6 +4,7 @@
 import { percent } from "live/format.js";
 
 /** The looks, the worst first: a class of the style sheet each. */
+/** @type {string[]} */
 export const LOOKS = ["cut", "blackhole", "lossy", "slow"];
 
 /** @param {Impairment} impairment */

@@ -1,6 +1,7 @@
 // Numbers as people read them.
 
 const PREFIXES = [
+  [1e12, "T"],
   [1e9, "G"],
   [1e6, "M"],
   [1e3, "k"],

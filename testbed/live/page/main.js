@@ -38,6 +38,8 @@ class Page {
     this.tiles = new Tiles(byId("tiles"), snapshot, this.times);
     this.log = new Log(byId("log"), timeline, this.times, this.seek);
     this.plots = plotsOf(byId("plots"), timeline, this.times, this);
+    this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
+    this._end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
     this._head();
     help(byId("help"), controls);
     document.addEventListener("keydown", (event) => keys(event, this));
@@ -64,16 +66,13 @@ class Page {
     unit.addEventListener("change", () => (this.times.unit = /** @type {TimeUnit} */ (unit.value)));
     const ask = html("button", { type: "button", "aria-label": "Keys", title: "Keys (?)" }, "?");
     ask.addEventListener("click", () => byId("help").showModal());
-    const end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
-    end.addEventListener("click", () => this.actions?.end());
-    end.hidden = !(this.actions && snapshot.live);
-    this._end = end;
+    this._end.addEventListener("click", () => this.actions?.end());
+    this._end.hidden = !(this.actions && snapshot.live);
     const chips = [
       snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
       `base RTT ${this.times.passed(snapshot.base_rtt_s)}`,
     ];
-    this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
-    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask), html("li", { class: "control" }, end));
+    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
     byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
   }

@@ -21,11 +21,8 @@ export class Player {
     this.playing = true;
     this.follows = timeline.snapshot.live;
     this._clock = 0;
-    this._build(root);
-  }
-
-  /** @param {HTMLElement} root */
-  _build(root) {
+    /** @type {boolean | null} */ this._shownPlaying = null;
+    this._markedEnd = 0;
     /** @param {string} label @param {string} keys @param {() => void} act */
     const button = (label, keys, act) => {
       const made = html("button", { type: "button", title: `${label} (${keys})`, "aria-label": label });
