@@ -64,9 +64,9 @@ class FaultEffect(MetricGroup):
         compared=Comparison(),
         never="that lost packets did not notice",
     )
-    """Until the first concerned EV leaves the active set; 0 if that is within the interval of
-    effect. Never: packets were lost, and none did while the fault was in force. Null: none were
-    lost, and none did."""
+    """Until the first concerned EV leaves the active set. 0: it left while the fault was taking
+    effect, as a host does whose own port loses carrier. Never: packets were lost, and no EV left
+    while the fault was in force. Null: no packet was lost, and no EV left."""
 
     detection_last = OptionalTime(
         title="detection, last EV", views=View.REPORT, compared=Comparison()
