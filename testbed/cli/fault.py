@@ -150,6 +150,8 @@ def effect_of(record: dict[str, Any]) -> str:
     ends = carrier if isinstance(carrier, list) else [carrier]
     ends = [up for up in ends if isinstance(up, bool)]
     words = [f"packets: {', '.join(packets)}"] if packets else []
+    if record.get("healed_ns"):
+        return "; ".join(words)  # what was read back, and the carrier, were the fault's
     for key, values in (last.get("read_back") or {}).items():
         if any(values):
             words.append(f"{key.replace('_', ' ')} {', '.join(map(str, values))}")

@@ -171,7 +171,7 @@ def test_for_ci_it_prints_a_markdown_table_and_ends_as_ever() -> None:
 
 
 @pytest.mark.root
-def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
+def test_without_root_it_says_what_works_and_how_to_find_out_the_rest() -> None:
     """The text form, as somebody who forgot sudo sees it."""
     closed = [one for one in TESTBED.resolve().parents if not one.stat().st_mode & stat.S_IXOTH]
     if closed:
@@ -186,12 +186,11 @@ def test_nobody_is_shown_what_is_missing_and_the_status_says_it() -> None:
         group=NOBODY,
         extra_groups=[],
     )
-    assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert "MISSING" in next(line for line in lines if " root " in line)
-    assert "root: needed for every run" in done.stdout
-    assert "remedy: run as root, such as with sudo" in done.stdout
-    assert lines[-1] == "this machine cannot run it yet"
+    assert lines[0] == "without root, this works here:"
+    assert lines[-1].endswith(f"as root: sudo {TESTBED.resolve()} doctor")
+    assert "MISSING" not in done.stdout
 
 
 def test_one_line_installs_all_packages_that_are_missing() -> None:

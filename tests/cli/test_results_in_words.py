@@ -51,6 +51,13 @@ def test_the_list_of_faults_has_their_effects(proof: dict[str, object], words: s
     assert effect_of({"proof": proof}) == words
 
 
+def test_a_fault_that_has_healed_is_shown_by_what_it_did_to_packets() -> None:
+    """Not by the state of the link under it, which no longer holds."""
+    at_end = {"carrier": [False, False], "read_back": {"blackhole": [1]}, "dropped": [12, 0]}
+    record = {"proof": {"until_end": at_end, "healed": {"carrier": [True, True]}}}
+    assert effect_of({**record, "healed_ns": 5}) == "packets: 12 dropped"
+
+
 def test_a_run_under_way_is_described_by_its_traffic() -> None:
     progress = TrafficProgress("running", 10 * 10**9)
     assert progress.describe(0, 0, 0) == "running"

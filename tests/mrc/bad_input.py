@@ -32,6 +32,8 @@ DSCP = DscpClasses()
 VERSION_AT = IPV6_BYTES + UDP.size + 1
 FLAGS_AT = IPV6_BYTES + UDP.size + 8
 TS = BTH.mask("ts") >> 24
+NEVER_SENT = 0xFFF0
+"""The id of a request that no endpoint has sent yet."""
 PAYLOAD = b"must not be placed"
 FAILED_OPERATIONS = {"unknown_rkey", "out_of_bounds", "invalid_request"}
 """Such a packet counts as received, but its operation fails."""
@@ -148,7 +150,7 @@ def bad_packets(write: Write, *, region_end: int, mtu: int, stranger: bytes) -> 
     for op in EndpointOp:
         request = EndpointRequest(stranger, write.destination, 0, op, 1, 0, 0)
         yield Bad(f"{op.name} of a stranger's", control_bytes(request), "not_a_peer")
-        response = EndpointResponse(write.source, write.destination, 0, op, 1, 0)
+        response = EndpointResponse(write.source, write.destination, 0, op, NEVER_SENT, 0)
         yield Bad(f"an answer to no {op.name}", control_bytes(response), "unknown_request")
     request = EndpointRequest(write.source, stranger, 0, EndpointOp.EV_PROBE, 1, 0, 0)
     yield Bad("an EV probe for another NIC", control_bytes(request), "misdirected")
