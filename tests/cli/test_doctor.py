@@ -16,7 +16,6 @@ from testbed.experiment.diagnosis import apt_command
 from testbed.fabric.attempts import Finding
 from testbed.fabric.interfaces import TUN_DEVICE
 from testbed.fabric.link_model import link_model
-from testbed.model.errors import ExitStatus
 from testbed.sandbox import namespaces
 from testbed.sandbox.processes import call
 from tests.sandbox import run_in_sandbox
