@@ -277,7 +277,7 @@ class EvEngine:
         if ev.state is not EvState.ASSUMED_BAD:
             ev.verified = True
             self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
-            self._probes.schedule_next(ev, self._profile.backup_probe_interval, now_ns)
+            self._probes.schedule_next(ev, now_ns)
             self._fill(self._planes[ev.plane], now_ns)
             return
         if ev.greyness is Greyness.UNDECIDED:
@@ -287,7 +287,7 @@ class EvEngine:
             self._bring_back(ev, EvEvent.ENOUGH_PROBES_ANSWERED, now_ns)
         else:
             self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
-            self._probes.schedule_next(ev, self._profile.probe_interval, now_ns)
+            self._probes.schedule_next(ev, now_ns)
 
     def _probe_unanswered(self, ev: Ev, now_ns: int) -> None:
         self._trust.restart_count(ev, self._rotation.active)

@@ -14,6 +14,7 @@ from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.ev.rotation import Rotation
+from testbed.mrc.ev.states import EvState
 
 _PROBE_IDS: Final = 1 << 16
 """The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""
@@ -51,15 +52,28 @@ class ProbeSchedule:
         """Send the next probe of a backup an interval from now."""
         self.schedule(ev, now_ns + self._rtts(self._profile.backup_probe_interval))
 
-    def schedule_next(self, ev: Ev, interval: float, now_ns: int) -> None:
-        """Send the next probe of `ev` an interval (in smoothed RTTs) after the last, or now."""
-        self.schedule(ev, max(now_ns, ev.probe_sent_ns + self._rtts(interval)))
+    def schedule_next(self, ev: Ev, now_ns: int) -> None:
+        """Send the next probe of `ev` an interval after the last, or now.
+
+        The interval of a condemned EV is in minimum RTTs: the smoothed RTT has in it the queues of
+        the paths that carry data, which would keep an EV out the longer the more it is needed.
+        """
+        if ev.state is EvState.ASSUMED_BAD:
+            interval_ns = int(self._profile.probe_interval * self._rtt.minimum_ns)
+        else:
+            interval_ns = self._rtts(self._profile.backup_probe_interval)
+        self.schedule(ev, max(now_ns, ev.probe_sent_ns + interval_ns))
 
     def send(self, ev: Ev, now_ns: int) -> int:
-        """Note that a probe is sent on `ev` now; returns its id."""
+        """Note that a probe is sent on `ev` now; returns its id.
+
+        The answer has more time where the RTT varies: a probe is of the data class, so it waits in
+        the queues that delay the data.
+        """
+        patience_ns = self._rtt.smoothed_ns + 2 * self._rtt.variation_ns
         ev.probe_id = self.take_id()
         ev.probe_sent_ns = now_ns
-        ev.deadline_ns = now_ns + self._rtts(self._profile.probe_timeout)
+        ev.deadline_ns = now_ns + max(self._rtts(self._profile.probe_timeout), patience_ns)
         return ev.probe_id
 
     def refresh(self) -> None:

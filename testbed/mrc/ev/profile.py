@@ -22,8 +22,9 @@ class EvProfile:
     `max_probe_successes`) for each time that it was condemned within `forgiveness` of its return.
     An EV on a grey path returns after `grey_probe_successes`: a path that loses 3 / 48 of the round
     trips, 3% each way, answers 48 probes in a row with a probability of 5% (the rule of three).
-    A condemned EV is probed every `probe_interval`, a backup every `backup_probe_interval`; an
-    answer counts if it arrives within `probe_timeout`. A loss condemns no EV if fewer than
+    A condemned EV is probed every `probe_interval` (in minimum RTTs), a backup every
+    `backup_probe_interval`; an answer counts if it arrives within `probe_timeout`, and where the
+    RTT varies within the smoothed RTT and two variations. A loss condemns no EV if fewer than
     `ev_min_active` EVs (a name of the OCP MRC API) would then carry data, or if more than
     `max_condemned_share` of the EVs would be condemned within one RTT.
 
