@@ -8,7 +8,17 @@ import testbed
 
 PACKAGE = Path(testbed.__file__).parent
 WITHOUT_INFLUENCE = frozenset(
-    {"bench", "campaign", "cli", "drawings", "labs", "libraries", "paper", "perftest"}
+    (
+        "bench",
+        "campaign",
+        "cli",
+        "drawings",
+        "files_of_checkout",
+        "labs",
+        "libraries",
+        "paper",
+        "perftest",
+    )
 )
 """What plans, starts, judges or shows runs, or comes with a wheel: a change changes no run."""
 

@@ -140,11 +140,17 @@ def read_submission(name: Path, directory: Path) -> Submission:
         texts = {key: facts[key] for key in ("lab", "student", "key", "code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         remedy = "testbed lab submit makes the file to hand in"
-        found = f"{type(error).__name__}: {error}"
-        raise InputError.of(str(name), found, "a submission", remedy) from None
+        raise InputError.of(str(name), _shown(error), "a submission", remedy) from None
     if not all(isinstance(text, str) for text in texts.values()):
         raise InputError.of(f"{name}: {SUBMISSION}", "", "texts for lab, student, key and code")
     return Submission(directory, journal=tuple(parse_entries(journal, name)), **texts)
+
+
+def _shown(error: Exception) -> str:
+    """What is wrong with a file, without the directory that it was unpacked to."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{Path(error.filename).name}: {(error.strerror or str(error)).lower()}"
+    return f"{SUBMISSION}: {type(error).__name__}: {error}"
 
 
 def _check(archive: Path, entries: list[zipfile.ZipInfo]) -> None:
