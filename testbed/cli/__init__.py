@@ -19,6 +19,7 @@ from testbed.cli.fault import commands as fault_commands
 from testbed.cli.figures import figures
 from testbed.cli.lab import commands as lab_commands
 from testbed.cli.list_ import list_
+from testbed.cli.operating import ev_commands, port_commands
 from testbed.cli.paths import paths
 from testbed.cli.perftest import write_bw, write_lat
 from testbed.cli.protocol import protocol
@@ -92,6 +93,8 @@ def command_line() -> typer.Typer:
     for command in commands:
         app.command(command.__name__.strip("_").replace("_", "-"))(command)
     app.add_typer(fault_commands(), name="fault")
+    app.add_typer(ev_commands(), name="ev")
+    app.add_typer(port_commands(), name="port")
     app.add_typer(lab_commands(), name="lab")
     return app
 

@@ -1,7 +1,7 @@
 """`testbed replay`: a finished run once more, event by event."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -69,6 +69,7 @@ def _scenario_of(run: Path, until: str | None) -> str:
 
     from testbed.model.errors import InputError, RefusedValueError
     from testbed.model.faults.replayed import replayed_timeline
+    from testbed.model.operator.replayed import replayed_operator
     from testbed.model.units import NS_PER_S, exact_duration, parse_duration
     from testbed.results.run_data import load_run
 
@@ -83,7 +84,22 @@ def _scenario_of(run: Path, until: str | None) -> str:
         "duration": exact_duration(max(data.scenario.duration, run_ns)),
         "timeline": replayed_timeline(data.scenario, data.faults, data.run.t0_ns, until_ns),
     }
+    flows = [f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in data.scenario.flows]
+    rows = _rows_of_operator(run)
+    operator = replayed_operator(data.scenario, rows, flows, until_ns)
+    if operator:
+        again["operator"] = operator
     return yaml.safe_dump(again, sort_keys=False, allow_unicode=True)
+
+
+def _rows_of_operator(run: Path) -> list[dict[str, Any]]:
+    """The rows of the table of the operator's commands; none in a run from before it existed."""
+    import polars as pl
+
+    from testbed.model.run_files.layout import table_file
+
+    file = run / table_file("operator")
+    return pl.read_parquet(file).to_dicts() if file.exists() else []
 
 
 def _write(option: str, file: Path, content: str) -> None:

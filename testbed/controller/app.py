@@ -10,6 +10,7 @@ from testbed.controller.actuators.endpoint import EndpointActuator
 from testbed.controller.actuators.link import LinkActuator
 from testbed.controller.actuators.openflow import OpenFlowActuator
 from testbed.controller.live import SOCKET, LiveControl
+from testbed.controller.operating import Operating
 from testbed.controller.places import Places
 from testbed.controller.plan import ControllerPlan
 from testbed.controller.player import FaultPlayer
@@ -77,6 +78,7 @@ class Controller(_ryu.RyuApp):
         on_links = LinkActuator(links, clock, plan.wires)
         places = Places(self._wires, on_links, self._endpoints, plan.wires, _ryu.hub.Semaphore)
         self._player = FaultPlayer(plan, places, links, clock, self._report)
+        self._operating = Operating(plan.topology, channel.send, _ryu.hub.Event)
 
     def start(self) -> Any:
         """Start to handle events and commands; return the green thread of the commands."""
@@ -102,8 +104,12 @@ class Controller(_ryu.RyuApp):
                 self._get_ready()
             case {"start": int(t0_ns), "endpoints": dict(pids)}:
                 self._endpoints.pids = {**pids, CONTROLLER: os.getpid()}
+                self._operating.begin()
                 _ryu.hub.spawn(self._play, t0_ns)
+            case {"operated": int(number), "content": dict(content)}:
+                self._operating.receive(number, content)
             case {"heal": True}:
+                self._operating.end()
                 self._player.heal_by_hand()
                 self._channel.send({"healed": True})
             case {"stop": True}:
@@ -114,7 +120,8 @@ class Controller(_ryu.RyuApp):
 
     def _get_ready(self) -> None:
         """Prepare for the faults of a fabric that is built; listen to the user and the switch."""
-        _ryu.hub.spawn(_ryu.serve, self._socket, LiveControl(self._plan.topology, self._player))
+        control = LiveControl(self._plan.topology, self._player, self._operating.answer)
+        _ryu.hub.spawn(_ryu.serve, self._socket, control)
         self._player.open_links()
         if self._plan.wires:
             self._channel.send({"listening": self._plan.port})

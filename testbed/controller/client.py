@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.controller.live import SOCKET
+from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.closeable import Closeable
 from testbed.model.errors import InputError, Problem, RunFailedError
 
@@ -84,6 +85,15 @@ class Client(Closeable):
             RunFailedError: it did not heal.
         """
         return self._request("DELETE", f"/faults/{index}")[0]
+
+    def operate(self, command: dict[str, Any]) -> dict[str, Any]:
+        """Carry out an operator's command on EVs or ports; returns its result.
+
+        Raises:
+            InputError: it is wrong, or the run is not under way.
+            RunFailedError: the host did not answer.
+        """
+        return self._request("POST", OPERATOR, command)[0]
 
     def ask(self, method: str, path: str, body: str) -> tuple[int, Any]:
         """Pass a request on as it is; returns the status and the content of the answer.

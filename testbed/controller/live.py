@@ -1,6 +1,6 @@
-"""Faults by hand, while a fabric runs: HTTP and JSON on a UNIX socket in the run's directory.
+"""Faults and orders by hand, while a fabric runs: HTTP and JSON on a UNIX socket in its directory.
 
-The requests are those of `testbed/files/fault_requests.py`.
+The requests are those of `testbed/files/fault_requests.py` and `operator_requests.py`.
 """
 
 import json
@@ -15,6 +15,7 @@ from testbed.files.fault_requests import (
     Faults,
     refused_request,
 )
+from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.model.fabric.topology import Topology
 
 SOCKET = "control.sock"
@@ -26,9 +27,12 @@ StartResponse = Callable[[str, list[tuple[str, str]]], object]
 class LiveControl:
     """The WSGI application."""
 
-    def __init__(self, topology: Topology, faults: Faults) -> None:
-        """Serve one fabric."""
+    def __init__(
+        self, topology: Topology, faults: Faults, operate: Callable[[str], Answer]
+    ) -> None:
+        """Serve one fabric; `operate` carries out the operator's command of a request's body."""
         self._requests = FaultRequests(topology, faults)
+        self._operate = operate
 
     def __call__(self, request: Mapping[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
@@ -38,7 +42,8 @@ class LiveControl:
 
     def _answer(self, request: Mapping[str, Any]) -> Answer:
         method, path = request["REQUEST_METHOD"], request["PATH_INFO"]
-        if (method, path.rstrip("/")) != ("POST", "/faults"):
+        place = path.rstrip("/")
+        if method != "POST" or place not in {"/faults", OPERATOR}:
             return self._requests.answer(method, path)
         if "CONTENT_LENGTH" not in request:
             return refused_request(
@@ -49,4 +54,6 @@ class LiveControl:
             status, expected = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"up to {MAX_BODY} B"
             return refused_request(status, f"{size} B", expected)
         body = request["wsgi.input"].read(size).decode(errors="replace")
+        if place == OPERATOR:
+            return self._operate(body)
         return self._requests.answer(method, path, body)

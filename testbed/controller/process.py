@@ -5,6 +5,7 @@ The experiment sends to the controller:
     {"built": true}                 the fabric is built: get ready
     {"start": t0_ns, "endpoints": {host: pid}}
                                     begin the timeline at this time of CLOCK_MONOTONIC
+    {"operated": n, "content": {}}  the answer to a command of the operator
     {"heal": true}                  heal what was injected by hand, and inject no more
     {"stop": true}                  the run is over; closing the channel says the same
 
@@ -13,6 +14,8 @@ The controller sends:
     {"listening": port}             with wires: connect the switch to this port now
     {"ready": true, "datapath": id} wires are installed; id is null without wires
     {"fault": {...}}                a fault's record has changed (see `FaultRecord`)
+    {"operate": n, "host": name, "command": {...}}
+                                    a command of the operator, for the endpoint of a host
     {"ends": name}                  a fault kills this process now: a host's, or the controller
     {"healed": true}                no fault by hand is in force
     {"done": true, "failed": bool}  the timeline is over

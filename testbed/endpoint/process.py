@@ -15,6 +15,7 @@ from testbed.host.queue_pairs import Stack, sans_io_stack
 from testbed.host.recording import Tables
 from testbed.host.traffic import SAMPLES_PER_RTT, Traffic, slot_bytes
 from testbed.model.fabric.topology import PAYLOAD_MTU
+from testbed.model.operator.commands import parse_command
 from testbed.model.run_files.layout import HEALTH
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
@@ -116,13 +117,25 @@ class Endpoint:
             case {"stop_ns": stop}:
                 self._stop_ns = stop
             case {"deny": directions}:
-                self._traffic.deny(frozenset(directions), self._loop.time_ns())
+                now = self._loop.time_ns()
+                self._traffic.operator.deny_crossing(frozenset(directions), now)
+            case {"operate": number, "command": values}:
+                self._operate(number, values)
             case {"killed": hosts}:
                 self._traffic.write_off(hosts)
             case {"finish": True}:
                 self._finish()
             case _:
                 raise ValueError(f"unknown command {command}")
+
+    def _operate(self, number: int, values: dict[str, Any]) -> None:
+        """Carry out an operator's command, and send the answer when it has taken effect."""
+
+        def answer(content: dict[str, Any]) -> None:
+            self._channel.send({"operated": number, "content": content})
+
+        command = parse_command(values)
+        self._traffic.operator.handle(command, self._loop.time_ns(), answer)
 
     def _measure_rtt(self, flow: int) -> int:
         """One base RTT sample: from handing a full packet to the socket to processing its SACK."""

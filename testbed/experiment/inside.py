@@ -18,6 +18,7 @@ from testbed.experiment.hold import HELD
 from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (
+    OperatorRelay,
     finish,
     receive_from_all,
     receive_within,
@@ -68,6 +69,11 @@ class _Run:
     endpoints: dict[str, Child] = field(default_factory=dict)
     mapper: Child | None = None
     captures: LinkCaptures | None = None
+    operator: OperatorRelay = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Relay the operator's commands to the endpoints, which are started later."""
+        self.operator = OperatorRelay(self.controller, self.endpoints)
 
     @property
     def scenario(self) -> Scenario:
@@ -97,6 +103,10 @@ class _Run:
         drops = self.switch.packet_drops() if self.switch is not None else {}
         return {"openvswitch": sum(drops.values())}
 
+    def hear_controller(self) -> None:
+        """Take in what the controller has sent."""
+        self.operator.ask(self.controller.receive())
+
     def check_alive(self) -> None:
         """Check that every process runs, except those that a fault has killed.
 
@@ -104,7 +114,7 @@ class _Run:
             RunFailedError: one has ended.
         """
         ended = [host for host, endpoint in self.endpoints.items() if endpoint.has_ended]
-        self.controller.receive()  # it announces whom it kills
+        self.hear_controller()  # it announces whom it kills
         for host in ended:
             if host not in self.controller.killed:
                 self.endpoints[host].check()
@@ -280,11 +290,15 @@ def _sleep(run: _Run, seconds: float) -> int:
         senders: list[Child | ControllerProcess] = [run.mapper] if run.mapper else []
         if not run.controller.is_dead:
             senders.append(run.controller)
-        ready = select.select(senders, [], [], remaining_ns / NS_PER_S)[0]
+        answering = run.operator.waiting
+        ready = select.select([*senders, *answering], [], [], remaining_ns / NS_PER_S)[0]
         if run.mapper in ready:
             _pass_on_denylist(run)
         if run.controller in ready:
-            run.controller.receive()
+            run.hear_controller()
+        for endpoint in answering:
+            if endpoint in ready:
+                run.operator.answer(endpoint)
     return now_ns() - end_ns
 
 

@@ -1,12 +1,13 @@
-"""The processes of a run that its first process starts, and how it waits for their messages."""
+"""The processes of a run that its first process starts, and the messages between them."""
 
 import contextlib
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from testbed.controller.process import ControllerProcess
 from testbed.endpoint.process import run_endpoint
 from testbed.host.plan import EndpointPlan
 from testbed.mapper.agents.process import run_mapper
@@ -90,3 +91,60 @@ def finish(children: Mapping[str, Child], timeout_s: float) -> dict[str, Any]:
     for child in children.values():
         child.wait()
     return reports
+
+
+class OperatorRelay:
+    """The commands of one run that are under way."""
+
+    def __init__(self, controller: ControllerProcess, endpoints: Mapping[str, Child]) -> None:
+        """Relay between a controller and endpoints, which may end and disappear."""
+        self._controller = controller
+        self._endpoints = endpoints
+        self._waiting: dict[int, str] = {}
+
+    @property
+    def waiting(self) -> list[Child]:
+        """The endpoints that owe an answer."""
+        hosts = set(self._waiting.values())
+        return [child for host, child in self._endpoints.items() if host in hosts]
+
+    def ask(self, messages: Iterable[Mapping[str, Any]]) -> None:
+        """Pass on the commands among the controller's messages."""
+        for message in messages:
+            if "operate" not in message:
+                continue
+            number, host = message["operate"], message["host"]
+            endpoint = self._endpoints.get(host)
+            if endpoint is None:
+                self._refuse(number, host)
+                continue
+            try:
+                endpoint.send({"operate": number, "command": message["command"]})
+            except RunFailedError:  # a fault has killed it
+                self._refuse(number, host)
+            else:
+                self._waiting[number] = host
+
+    def answer(self, endpoint: Child) -> None:
+        """Pass on the answers of an endpoint."""
+        try:
+            messages = endpoint.receive()
+        except RunFailedError:
+            for number, host in [*self._waiting.items()]:
+                if self._endpoints.get(host) is endpoint:
+                    self._refuse(number, host)
+            return
+        for message in messages:
+            if "operated" in message:
+                self._waiting.pop(message["operated"], None)
+                self._controller.process.send(message)
+
+    def _refuse(self, number: int, host: str) -> None:
+        self._waiting.pop(number, None)
+        problem = {
+            "where": "command",
+            "found": host,
+            "expected": "a host whose endpoint takes part and is alive",
+            "remedy": "",
+        }
+        self._controller.process.send({"operated": number, "content": {"errors": [problem]}})

@@ -88,10 +88,10 @@ class FaultRequests:
         try:
             fault = load_fault(text, self._topology)
         except InputError as error:
-            return _refused(HTTPStatus.BAD_REQUEST, *error.problems)
+            return refused(HTTPStatus.BAD_REQUEST, *error.problems)
         injected = self._faults.inject(fault)
         if isinstance(injected, Problem):
-            return _refused(HTTPStatus.CONFLICT, injected)
+            return refused(HTTPStatus.CONFLICT, injected)
         return _with_status(injected, HTTPStatus.CREATED)
 
     def _get_or_heal(self, method: str, index: int) -> Answer:
@@ -117,8 +117,9 @@ def _with_status(record: FaultRecord, status: HTTPStatus) -> Answer:
 
 def refused_request(status: HTTPStatus, found: str, expected: str, remedy: str = "") -> Answer:
     """The answer to a request that is wrong as such."""
-    return _refused(status, Problem("request", found, expected, remedy))
+    return refused(status, Problem("request", found, expected, remedy))
 
 
-def _refused(status: HTTPStatus, *problems: Problem) -> Answer:
+def refused(status: HTTPStatus, *problems: Problem) -> Answer:
+    """The answer to a request that has these problems."""
     return status, {"errors": [asdict(problem) for problem in problems]}

@@ -61,3 +61,4 @@ class Tables(Recorders):
         self.qp = self.open(host, records.QP).append
         self.completions = self.open(host, records.COMPLETIONS).append
         self.operations = self.open(host, records.OPERATIONS).append
+        self.operator = self.open(host, records.OPERATOR).append

@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
-from testbed.model.fabric.addressing import Path, directions_of_path, nic_address, path_of_ev
+from testbed.model.fabric.addressing import Path, nic_address, path_of_ev
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     NEVER,
@@ -113,6 +114,7 @@ class Traffic:
             [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
             [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
         )
+        self.operator = HostOperator(plan, self._turns, tables)
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []
@@ -152,6 +154,7 @@ class Traffic:
             ),
             reverse=True,
         )
+        self.operator.begin(now_ns)
         self._program.begin(now_ns)
 
     def end(self) -> None:
@@ -163,6 +166,7 @@ class Traffic:
         while self._moves and self._moves[-1][0] <= now_ns:
             _, qpn, path = self._moves.pop()
             reroute(self.connections[qpn].qp, path, now_ns)
+        self.operator.work(now_ns)
         for connection in self._turns:
             self._poll_completions(connection, now_ns)
         if self._running:
@@ -199,21 +203,6 @@ class Traffic:
             for connection in self._turns
         )
 
-    def deny(self, directions: frozenset[str], now_ns: int) -> None:
-        """Have MRC avoid exactly the EVs whose paths cross one of these link directions."""
-        topology, host = self._plan.scenario.topology, self._plan.host
-        for connection in self._turns:
-            plan, qp = connection.plan, connection.qp
-            if isinstance(qp, QueuePair):
-                crossing = frozenset(
-                    ev.value
-                    for ev in plan.evs
-                    if directions.intersection(
-                        directions_of_path(topology, host, plan.peer, ev.path)
-                    )
-                )
-                qp.set_denied_evs(crossing, now_ns)
-
     # --- packets ------------------------------------------------------------------------------
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
@@ -227,6 +216,7 @@ class Traffic:
 
         Only MRC does: other transports send where the fabric routes them.
         """
+        self.operator.note_port(plane, "up" if up else "no carrier", now_ns)
         for connection in self._turns:
             qp = connection.qp
             if isinstance(qp, QueuePair):
@@ -277,6 +267,7 @@ class Traffic:
         wake_ns = self._program.wake_ns if self._running else NEVER
         if self._moves:
             wake_ns = min(wake_ns, self._moves[-1][0])
+        wake_ns = min(wake_ns, self.operator.deadline_ns)
         for connection in self._turns:
             deadline_ns = connection.qp.next_deadline()
             if (
@@ -356,3 +347,4 @@ class Traffic:
             t, flow, plane = event.time_ns, sender.flow, event.plane
             old, new, active = event.old, event.new, event.active
             tables.ev_events(t, flow, plane, event.ev, old, new, active, event.reason)
+            self.operator.note(flow, event)

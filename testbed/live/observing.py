@@ -6,13 +6,16 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
-from testbed.files.fault_requests import FaultRequests
+from testbed.files.fault_requests import Answer, FaultRequests
+from testbed.files.operator_requests import PATH as OPERATOR
+from testbed.files.operator_requests import operate
 from testbed.live.serving import Site
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import StreamWriter
 from testbed.model.errors import Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
+from testbed.model.operator.commands import Command
 from testbed.model.scenario import Scenario
 from testbed.model.units import NS_PER_S
 
@@ -39,6 +42,9 @@ class Simulated(Protocol):
     @property
     def faults(self) -> Injection:
         """Its faults."""
+
+    def operate(self, command: Command) -> dict[str, Any]:
+        """Carry out an operator's command."""
 
 
 class SimulatedFaults:
@@ -95,7 +101,8 @@ class SimulatedRun:
         """Write the beginning of the stream."""
         self._t0_ns = t0_ns
         self._faults = simulation.faults
-        self._requests = FaultRequests(
+        self._simulation = simulation
+        self._fault_requests = FaultRequests(
             self._scenario.topology, SimulatedFaults(simulation.faults, t0_ns)
         )
         beginning = self._beginning(base_rtt_ns / NS_PER_S)
@@ -110,10 +117,15 @@ class SimulatedRun:
         due_s = self._began_s + t_ns / NS_PER_S
         while not self._is_over(t_ns):
             waiting_s = due_s - time.monotonic()
-            self._site.handle_requests(self._requests.answer, max(waiting_s, 0.0))
+            self._site.handle_requests(self._answer, max(waiting_s, 0.0))
             if waiting_s <= 0:
                 break
         return not self._is_over(t_ns)
+
+    def _answer(self, method: str, path: str, body: str) -> Answer:
+        if (method, path) == ("POST", OPERATOR):
+            return operate(body, self._scenario.topology, self._simulation.operate)
+        return self._fault_requests.answer(method, path, body)
 
     def _is_over(self, t_ns: int) -> bool:
         is_late = self._longest_ns is not None and t_ns >= self._longest_ns

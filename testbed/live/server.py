@@ -6,6 +6,7 @@ for faults on to the process that started it, which checks them.
     GET    /TOKEN/            the page, and its files below page/
     GET    /TOKEN/events      the event stream as server-sent events, from `Last-Event-ID` on
     POST   /TOKEN/faults      as in testbed/files/fault_requests.py; so is DELETE of /TOKEN/faults/N
+    POST   /TOKEN/operator    a command for EVs or ports, as in testbed/files/operator_requests.py
     POST   /TOKEN/end         end the run
 """
 
@@ -84,6 +85,7 @@ def application(site: Served) -> Starlette:
         Route("/{token}/page/{name:path}", pages.file),
         Route("/{token}/events", pages.events),
         Route("/{token}/faults", pages.control, methods=["POST"]),
+        Route("/{token}/operator", pages.control, methods=["POST"]),
         Route("/{token}/faults/{number:int}", pages.control, methods=["DELETE"]),
         Route("/{token}/end", pages.control, methods=["POST"]),
     ]

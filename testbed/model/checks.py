@@ -15,6 +15,7 @@ from testbed.model.fabric.ev_set import backups_per_plane, ev_count
 from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
+from testbed.model.operator.checks import operator_problems
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc, Roce, Tcp
 from testbed.model.units import (
@@ -49,6 +50,7 @@ def problems(scenario: Scenario) -> tuple[Problem, ...]:
         *fault_problems(scenario),
         *_duration_problems(scenario),
         *expectation_problems(scenario),
+        *operator_problems(scenario),
     )
 
 

@@ -34,7 +34,8 @@ class PortStatus:
 
     def __init__(self, base_rtt_ns: int) -> None:
         self._recent_ns = _RECENT_RTTS * base_rtt_ns
-        self._local = 0
+        self._without_carrier = 0
+        self._disabled = 0
         self._peer = 0
         self._updates = 0
         self._answered = 0
@@ -45,26 +46,45 @@ class PortStatus:
     @property
     def mask(self) -> int:
         """The mask to send to the peer: the ports that are reachable."""
-        return _ALL & ~self._local
+        return _ALL & ~self._own
+
+    @property
+    def _own(self) -> int:
+        """The own ports that are down: without carrier, or disabled by the operator."""
+        return self._without_carrier | self._disabled
 
     @property
     def down(self) -> frozenset[int]:
         """The planes that cannot be used, because their port is down here or at the peer."""
-        down = (self._local | self._peer) >> FIRST_PORT_BIT
+        down = (self._own | self._peer) >> FIRST_PORT_BIT
         return frozenset(port for port in range(PORTS) if down >> port & 1)
 
     def set_local(self, plane: int, *, down: bool, now_ns: int) -> None:
-        """Set the state of the own port of `plane`.
+        """Note that the own port of `plane` has lost its carrier, or has it again.
 
         Raises:
             ValueError: there is no such port.
         """
-        if not 0 <= plane < PORTS:
-            raise ValueError(f"ports are numbered 0 to {PORTS - 1}, not {plane}")
-        bit = 1 << plane + FIRST_PORT_BIT
-        mask = self._local | bit if down else self._local & ~bit
-        if mask != self._local:
-            self._local = mask
+        before = self._own
+        self._without_carrier = _with_bit(self._without_carrier, plane, down)
+        self._announce(before, now_ns)
+
+    def set_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Take the own port of `plane` out of use by the operator's order, or allow it again.
+
+        Raises:
+            ValueError: there is no such port.
+        """
+        before = self._own
+        self._disabled = _with_bit(self._disabled, plane, disabled)
+        self._announce(before, now_ns)
+
+    def is_disabled(self, plane: int) -> bool:
+        """Whether the operator has taken the own port of `plane` out of use."""
+        return bool(self._disabled >> plane + FIRST_PORT_BIT & 1)
+
+    def _announce(self, before: int, now_ns: int) -> None:
+        if self._own != before:
             self.version += 1
             self._updates += 1
             self._send_at_ns = now_ns
@@ -104,3 +124,10 @@ class PortStatus:
         """Take in the answer to an update; stop repeating if it is the latest."""
         if number == self._updates:
             self._send_at_ns = NEVER
+
+
+def _with_bit(mask: int, plane: int, value: bool) -> int:
+    if not 0 <= plane < PORTS:
+        raise ValueError(f"ports are numbered 0 to {PORTS - 1}, not {plane}")
+    bit = 1 << plane + FIRST_PORT_BIT
+    return mask | bit if value else mask & ~bit

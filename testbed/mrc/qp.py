@@ -5,6 +5,7 @@ has arrived, then `transmit`, sends the datagrams that it returns, and calls it 
 `next_deadline`. All times are ns of one monotonic clock.
 """
 
+from collections.abc import Sequence
 from random import Random
 
 from testbed.mrc.config import QpConfig
@@ -15,6 +16,9 @@ from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses,
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.ev.ev import EvListing
+from testbed.mrc.ev.probe_batch import ProbeBatch
+from testbed.mrc.ev.profile import EvEntry
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.ev.selection import SelectorFactory
 from testbed.mrc.ev.states import EvState
@@ -337,6 +341,40 @@ class QueuePair:
         """
         self._requester.requests.port_changed(plane, up=up, now_ns=now_ns)
         self._requester.heed_ports(now_ns)
+
+    def set_port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Take the own port of `plane` out of use by the operator's order, or allow it again.
+
+        It has the effect of a lost carrier, on this queue pair and all others with the same peer.
+
+        Raises:
+            ValueError: ports are numbered 0 to 31.
+        """
+        self._requester.requests.port_disabled(plane, disabled=disabled, now_ns=now_ns)
+        self._requester.heed_ports(now_ns)
+
+    def evs(self) -> tuple[EvListing, ...]:
+        """Return state, counts and last change of every EV."""
+        return self._engine.listing()
+
+    def replace_ev(self, ev: int, entry: EvEntry, now_ns: int) -> None:
+        """Deny an EV, and use another of its plane in its place once that has answered probes.
+
+        Raises:
+            KeyError: the EV is not in the profile.
+            ValueError: the other is in it already, or of another plane.
+        """
+        self._engine.replace(ev, entry, now_ns)
+
+    def probe_evs(self, evs: Sequence[int], timeout_ns: int, now_ns: int) -> ProbeBatch:
+        """Send an EV probe on each of these EVs; the batch collects the answers.
+
+        Raises:
+            KeyError: an EV is not in the profile.
+        """
+        batch = ProbeBatch([self._engine[ev].value for ev in evs], now_ns, now_ns + timeout_ns)
+        self._requester.requests.probe(batch, now_ns)
+        return batch
 
     def deny_ev(self, ev: int, now_ns: int) -> None:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""

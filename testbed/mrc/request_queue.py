@@ -11,6 +11,7 @@ from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Answered, Endpoint
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
+from testbed.mrc.ev.probe_batch import ProbeBatch
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.wire.packets import EndpointRequest, ReliabilityProbe
 
@@ -64,6 +65,20 @@ class RequestQueue:
             ValueError: there is no such port.
         """
         self._ports.set_local(plane, down=not up, now_ns=now_ns)
+
+    def port_disabled(self, plane: int, *, disabled: bool, now_ns: int) -> None:
+        """Note the operator's order about the own port of `plane`; the peer is told.
+
+        Raises:
+            ValueError: there is no such port.
+        """
+        self._ports.set_disabled(plane, disabled=disabled, now_ns=now_ns)
+
+    def probe(self, batch: ProbeBatch, now_ns: int) -> None:
+        """Send an EV probe on every EV of a batch."""
+        for ev in batch.evs:
+            self._counters.ev_probes += 1
+            self._ask(ev, EndpointOp.EV_PROBE, 0, now_ns, partial(batch.answered, ev))
 
     def heed_ports(self, now_ns: int) -> list[int]:
         """Have the engine act on changed ports, own or peer's; return the EVs that lost theirs."""

@@ -129,6 +129,23 @@ OPERATIONS = Table(
 `number` is the same at all of the `hosts` that take part; `bytes` is the size of a host's buffer.
 """
 
+OPERATOR = Table(
+    "operator",
+    by=Kind.WORD,
+    kind=Kind.WORD,
+    host=Kind.WORD,
+    flow=Kind.I32,
+    plane=Kind.I8,
+    ev=Kind.U32,
+    result=Kind.WORD,
+    rtt_ns=Kind.I64,
+)
+"""An order of the operator, or of the Clustermapper, has taken effect: a row for each EV or port.
+
+`result` is the state of the EV or the port then; of a probe, whether it was answered; or why the
+order was refused. `flow` is -1 for a port, and `rtt_ns` is -1 without an answered probe.
+"""
+
 LINKS = Table(
     "links",
     link=Kind.WORD,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from testbed.host.operator import Answer
 from testbed.host.plan import EndpointPlan
 from testbed.host.port_scheduler import PortScheduler
 from testbed.host.queue_pairs import sans_io_stack
@@ -10,6 +11,7 @@ from testbed.host.recording import Tables
 from testbed.host.rounds import Rounds
 from testbed.host.traffic import Traffic
 from testbed.model.fabric.addressing import path_of_ev
+from testbed.model.operator.commands import Command
 from testbed.mrc import NEVER, Arrival, Datagram
 from testbed.mrc.wire.datagram import new
 from testbed.sim.engine import Engine, Event
@@ -90,7 +92,12 @@ class Host(Event):
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""
-        self.traffic.deny(directions, self._engine.now_ns)
+        self.traffic.operator.deny_crossing(directions, self._engine.now_ns)
+        self.wake(self._engine.now_ns)
+
+    def operate(self, command: Command, answer: Answer) -> None:
+        """Carry out an operator's command; `answer` is called when it has taken effect."""
+        self.traffic.operator.handle(command, self._engine.now_ns, answer)
         self.wake(self._engine.now_ns)
 
     # --- receiving ----------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.record import FAULTS, FaultRecord
 from testbed.model.flows import flows_of
+from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
@@ -150,6 +151,19 @@ class Simulation:
     def reports(self) -> dict[str, dict[str, Any]]:
         """The report of every host, by its name."""
         return {node.name: host.traffic.report() for node, host in self.hosts.items()}
+
+    def operate(self, command: Command) -> dict[str, Any]:
+        """Carry out an operator's command; virtual time goes on until it has taken effect.
+
+        Raises:
+            KeyError: no host of that name takes part.
+        """
+        hosts = {node.name: host for node, host in self.hosts.items()}
+        answers: list[dict[str, Any]] = []
+        hosts[host_of(command)].operate(command, answers.append)
+        while not answers:
+            self.engine.step()
+        return answers[0]
 
     def close(self) -> None:
         """Finish the records."""

@@ -12,7 +12,6 @@ ABSENT = tuple(
         ("AUTO and GENERATED profiles", "3: A G M", "the EVs of a queue pair are listed"),
         ("service time taken out of the RTT", "4: G Z1 M N", "how it travels no source says"),
         ("one congestion controller for several QPs", "2: GM", "each queue pair has its own"),
-        ("EV events, batches of probes, ports that an operator disables", "1: A", "absent"),
     )
 )
 

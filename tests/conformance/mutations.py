@@ -181,8 +181,8 @@ MUTATIONS = (
     Mutation(
         "1 in a port mask is a port that is reachable",
         "testbed/mrc/ports.py",
-        "return _ALL & ~self._local",
-        "return self._local",
+        "return _ALL & ~self._own",
+        "return self._own",
         f"{_MRC}test_ports.py::test_the_update_says_which_port_and_is_sent_once_if_answered",
     ),
     Mutation(

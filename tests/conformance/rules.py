@@ -16,6 +16,7 @@ _IMMEDIATE = f"{_MRC}test_immediate.py::"
 _EV = f"{_MRC}test_ev.py::"
 _EV_STATES = f"{_MRC}test_ev_states.py::"
 _PORTS = f"{_MRC}test_ports.py::"
+_OPERATOR = f"{_MRC}test_operator.py::"
 _RETRY = f"{_MRC}test_retry.py::"
 _BAD = f"{_DEMUX}test_bad_input_is_counted_by_its_reason_and_touches_nothing"
 
@@ -342,6 +343,24 @@ _PROBES = _rules(
         "`recovery_probe`: reliability probes by default",
         f"{_MRC}test_recovery_probe.py::test_an_ev_returns_by_either_probe",
         State.OPTION,
+    ),
+    (
+        "the operator lists, denies, allows and replaces EVs, and is told their events",
+        "1: A",
+        "so (operator.md)",
+        "tests/sim/test_operator.py::test_commands_by_hand_and_what_they_answer",
+    ),
+    (
+        "a batch of EV probes with one deadline: port, RTT and result of each",
+        "1: A",
+        "so; no service time is subtracted",
+        f"{_OPERATOR}test_a_batch_of_probes_tells_which_evs_answer_in_time",
+    ),
+    (
+        "a port that the operator disables is left, and the peers are told",
+        "1: A",
+        "so",
+        f"{_OPERATOR}test_a_disabled_port_is_left_here_and_at_the_peer_until_it_is_enabled",
     ),
     (
         "a mark on the answer to a recovery probe: SKIP",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from http import HTTPStatus
 from http.client import HTTPConnection
 from io import BytesIO
 from pathlib import Path
@@ -233,9 +234,15 @@ def test_a_controller_that_fails_says_so_in_json(caplog: pytest.LogCaptureFixtur
 def _answered(request: Mapping[str, Any]) -> tuple[int, Any]:
     """The status and the content that one request gets where the controller fails."""
     begun: list[str] = []
-    body = LiveControl(TINY, Failing())(request, lambda status, _headers: begun.append(status))
+    body = LiveControl(TINY, Failing(), _no_operator)(
+        request, lambda status, _headers: begun.append(status)
+    )
     (status,) = begun
     return int(status.split()[0]), json.loads(b"".join(body))
+
+
+def _no_operator(_body: str) -> tuple[HTTPStatus, Any]:
+    raise AssertionError("nobody gives a command")
 
 
 def test_where_nothing_runs_nothing_is_asked(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from testbed.model.errors import ExitStatus
@@ -103,3 +104,41 @@ def test_killing_it_leaves_nothing(testbed: CommandLine) -> None:
         assert_all_gone(parts)
         assert process.wait(5) == 128 + signal.SIGTERM
         assert not (directory / "summary.json").exists()
+
+
+def _operate(testbed: CommandLine, *words: str | Path) -> tuple[int, Any]:
+    """Call testbed ev or testbed port; returns its exit status, and what it printed as JSON."""
+    process = testbed.start(*words, "--json")
+    out, err = process.communicate(timeout=WATCHDOG_S)
+    answered = process.returncode < ExitStatus.WRONG_INPUT
+    return process.returncode, json.loads(out) if answered else err
+
+
+def test_an_operator_denies_probes_and_disables_while_real_packets_flow(
+    testbed: CommandLine,
+) -> None:
+    with _held(testbed, "--hold") as (process, run):
+        _, listed = _operate(testbed, "ev", "list", run, "h0-h1")
+        path = listed[0]["path"]
+        status, denied = _operate(testbed, "ev", "deny", run, "h0-h1", path)
+        assert status == 0
+        assert [ev["state"] for ev in denied if ev["path"] == path] == ["DENIED"]
+        status, probed = _operate(testbed, "ev", "probe", run, "h0-h1", "--within", "10 s")
+        assert status == 0
+        assert len(probed) == len(listed)
+        _, ports = _operate(testbed, "port", "disable", run, "h0", "0")
+        assert ports[0]["state"] == "disabled"
+        _, again = _operate(testbed, "ev", "list", run, "h0-h1")
+        assert not any(ev["active"] for ev in again if ev["port"] == 0)
+        assert _operate(testbed, "port", "enable", run, "h0", "0")[0] == 0
+        status, said = _operate(testbed, "ev", "deny", run, "h0-h1", "p7/t1_99")
+        assert status == ExitStatus.WRONG_INPUT
+        assert "command.ev: found p7/t1_99" in said
+        process.send_signal(signal.SIGINT)
+        _summary(process)
+    status, said = _operate(testbed, "ev", "list", run, "h0-h1")
+    assert status == ExitStatus.WRONG_INPUT
+    assert "under way" in said
+    rows = pl.read_parquet(run / "operator.parquet")
+    assert rows["kind"].to_list()[0] == "deny"
+    assert "refused" in rows["result"].to_list()[-1]

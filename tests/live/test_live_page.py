@@ -74,6 +74,25 @@ def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
     assert run.wait(60) == 0
 
 
+def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str]") -> None:
+    with opened(address(run)) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        row = page.locator("#evs tbody tr", has_text="p1/t1_1")
+        row.click()
+        page.get_by_role("button", name="deny", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("denied", timeout=20_000)
+        page.get_by_role("button", name="probe", exact=True).click()
+        expect(page.locator("#report")).to_contain_text("p1/t1_1: probe answered after")
+        page.get_by_role("button", name="allow", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+        page.locator(".link[data-name^='h0--p1']").focus()
+        page.keyboard.press("Enter")
+        page.get_by_role("button", name="disable port", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("assumed bad", timeout=20_000)
+        page.get_by_role("button", name="enable port", exact=True).click()
+        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+
+
 def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]") -> None:
     with opened(address(run)) as page:
         run.send_signal(signal.SIGINT)

@@ -154,6 +154,11 @@ class Network(VirtualTime[Flying]):
         self._plane = {entry.ev: entry.plane for entry in profile.entries}
         self._burst = burst
 
+    def add_path(self, entry: EvEntry) -> None:
+        """Let packets pass on an EV that is in no profile from the start."""
+        self.paths[entry.ev] = PathModel()
+        self._plane[entry.ev] = entry.plane
+
     def turn(self) -> Iterable[int | None]:
         for side in (0, 1):
             self._transmit(side)

@@ -1,6 +1,7 @@
 // Breaking and healing, by the server's own checks: nothing is decided here.
 
 /** @import { World } from "live/timeline.js" */
+/** @import { EvPath } from "live/records.js" */
 import { html } from "live/dom.js";
 
 /** What the buttons inject: entries of a timeline without target. @type {[string, object][]} */
@@ -32,6 +33,24 @@ export class Actions {
     return [...made, heal];
   }
 
+  /** The buttons for an EV. @param {string} flow its name @param {EvPath} ev */
+  evButtons(flow, ev) {
+    return ["deny", "allow", "probe"].map((kind) =>
+      this._button(kind, `${kind} EV ${ev.ev} of ${flow}`, () => this._operate({ kind, flow, ev: String(ev.ev) })));
+  }
+
+  /** The buttons for the port of a host. @param {string} host @param {number} plane */
+  portButtons(host, plane) {
+    return ["disable", "enable"].map((kind) =>
+      this._button(`${kind} port`, `${kind} the port of ${host} in plane ${plane}`, () => this._operate({ kind, host, plane })));
+  }
+
+  /** @param {object} command */
+  async _operate(command) {
+    const answer = await this._send("operator", command);
+    if (answer) this._report(done(answer), false);
+  }
+
   /** @param {string} label @param {string} title @param {() => void} act */
   _button(label, title, act) {
     const button = html("button", { type: "button", title }, label);
@@ -53,7 +72,10 @@ export class Actions {
     return this._send("end", {});
   }
 
-  /** @param {string} path @param {object} content @param {string} [method] */
+  /**
+   * The answer, or null if the request failed.
+   * @param {string} path @param {object} content @param {string} [method] @returns {Promise<any>}
+   */
   async _send(path, content, method = "POST") {
     this._report("requested …", false);
     try {
@@ -62,10 +84,22 @@ export class Actions {
       });
       const answer = await response.json();
       this._report(response.ok ? "" : told(answer), !response.ok);
+      return response.ok ? answer : null;
     } catch {
       this._report("nobody answers: the run is over, or its server has ended", true);
+      return null;
     }
   }
+}
+
+/** What an operator's command has come to. @param {any} answer */
+function done(answer) {
+  if (answer.ports) {
+    return answer.ports.map((/** @type {any} */ { port, state }) => `port ${port}: ${state}`).join(", ");
+  }
+  const probed = answer.evs.filter((/** @type {any} */ { result }) => result);
+  return probed.map((/** @type {any} */ { path, result, rtt_ns: rtt }) =>
+    `${path}: probe ${result}${rtt ? ` after ${(rtt / 1e6).toPrecision(3)} ms` : ""}`).join(", ");
 }
 
 /** The reason of a refusal, as on the command line. @param {any} answer */

@@ -33,9 +33,24 @@ export class Detail {
     this._choice = choice;
     this._key = "";
     this._buttons.replaceChildren();
-    if (choice && choice.kind !== "ev" && this._actions) {
-      this._buttons.append(...this._actions.buttons(choice.name));
+    if (!choice || !this._actions) return;
+    if (choice.kind === "ev") {
+      this._buttons.append(...this._actions.evButtons(this._flow(choice.ev), choice.ev));
+      return;
     }
+    this._buttons.append(...this._actions.buttons(choice.name));
+    const port = this.snapshot.links.find(({ name, lower }) => name === choice.name && lower.startsWith("h"));
+    if (port && this._hasEvs(port.lower)) this._buttons.append(...this._actions.portButtons(port.lower, port.plane));
+  }
+
+  /** The name of an EV's flow, as commands have it. @param {EvPath} ev */
+  _flow(ev) {
+    return this.snapshot.flows[ev.flow].name.replaceAll(" ", "").replace("→", "->");
+  }
+
+  /** Whether a host has queue pairs with EVs. @param {string} host */
+  _hasEvs(host) {
+    return this.snapshot.evs.length > 0 && this.snapshot.flows.some(({ src, dst }) => [src, dst].includes(host));
   }
 
   /** @param {World} world */

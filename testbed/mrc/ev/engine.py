@@ -16,10 +16,10 @@ from typing import Final
 
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
-from testbed.mrc.ev.ev import Ev, Greyness, Plane
+from testbed.mrc.ev.ev import Ev, EvListing, Greyness, Plane
 from testbed.mrc.ev.own_selection import OwnSelection
 from testbed.mrc.ev.probing import ProbeSchedule
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
 from testbed.mrc.ev.selection import EvInfo, PathSelector, SelectorFactory
 from testbed.mrc.ev.spray import AdaptiveSpray, BlindSpray
@@ -93,6 +93,10 @@ class EvEngine:
     def states(self) -> dict[int, EvState]:
         """Return the state of every EV."""
         return {ev.value: ev.state for ev in self._evs.values()}
+
+    def listing(self) -> tuple[EvListing, ...]:
+        """Return what an operator sees of every EV."""
+        return tuple(ev.listing for ev in self._evs.values())
 
     def active(self) -> frozenset[int]:
         """Return the EVs of the active set."""
@@ -193,6 +197,16 @@ class EvEngine:
             return
         self._rotation.apply(ev, EvEvent.ALLOWED, now_ns)
         self._probes.schedule(ev, now_ns)
+
+    def replace(self, value: int, entry: EvEntry, now_ns: int) -> None:
+        """Deny an EV, and give its slot to another of its plane once that has answered probes.
+
+        Raises:
+            ValueError: the other is in the profile already, or of another plane.
+        """
+        new = self._rotation.add_in_place_of(self._evs[value], entry)
+        self.deny(value, now_ns)
+        self.allow(new.value, now_ns)
 
     def set_down(self, planes: frozenset[int], now_ns: int) -> list[int]:
         """Take these planes, and no others, out of use: their ports are down.

@@ -3,6 +3,7 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.states import EvState
@@ -14,6 +15,30 @@ class Greyness(Enum):
     NOT_GREY = "dead, or as lossy as all others"
     UNDECIDED = "its first probe decides"
     GREY = "it delivers, and loses what others do not"
+
+
+class EvListing(NamedTuple):
+    """What an operator sees of an EV.
+
+    Attributes:
+        ev: its value.
+        plane: the number of its plane, and of the port that it leaves by.
+        state: its state.
+        active: whether it carries data.
+        losses: losses on it since it was last good that have not proved spurious.
+        condemnations: how often it has been taken out of use for losses.
+        changed_ns: when its state or role last changed.
+        reason: why.
+    """
+
+    ev: int
+    plane: int
+    state: EvState
+    active: bool
+    losses: int
+    condemnations: int
+    changed_ns: int
+    reason: str
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +61,8 @@ class Ev:
         lost_port: whether it was good until its port went down.
         returned_ns: when it last returned from ASSUMED_BAD.
         losses: losses on it that have not proved spurious.
+        condemnations: how often it has become ASSUMED_BAD.
+        changed_ns: when its state or role last changed, and `reason` why.
         probe_id: of the probe whose answer is awaited.
         probe_sent_ns: when its last probe was sent.
         deadline_ns: when to send the next probe.
@@ -55,9 +82,26 @@ class Ev:
     lost_port: bool = False
     returned_ns: int | None = None
     losses: int = 0
+    condemnations: int = 0
+    changed_ns: int = 0
+    reason: str = "start"
     probe_id: int | None = None
     probe_sent_ns: int = 0
     deadline_ns: int = NEVER
+
+    @property
+    def listing(self) -> EvListing:
+        """What an operator sees of it."""
+        return EvListing(
+            self.value,
+            self.plane,
+            self.state,
+            self.slot is not None,
+            self.losses,
+            self.condemnations,
+            self.changed_ns,
+            self.reason,
+        )
 
     def stop_probing(self) -> None:
         """Await no answer and send no further probe."""

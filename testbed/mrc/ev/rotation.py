@@ -10,9 +10,9 @@ from random import Random
 from typing import Final
 
 from testbed.mrc.ev.ev import Ev, Plane, Slot
-from testbed.mrc.ev.profile import EvProfile
+from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.selection import PathSelector
-from testbed.mrc.ev.states import EvAction, EvEvent, transition
+from testbed.mrc.ev.states import EvAction, EvEvent, EvState, transition
 from testbed.mrc.events import EvChanged, Event
 
 
@@ -83,9 +83,27 @@ class Rotation:
         active = ev.slot is not None
         if state is not old or active is not was_active:
             why = event.value if reason is None else reason
+            ev.changed_ns, ev.reason = now_ns, why
+            ev.condemnations += state is EvState.ASSUMED_BAD is not old
             self._events.append(EvChanged(ev.value, ev.plane, old, state, why, active, now_ns))
             for selector in self._selectors:
                 selector.on_state(ev.value, state, active=active, now_ns=now_ns)
+
+    def add_in_place_of(self, old: Ev, entry: EvEntry) -> Ev:
+        """Add an EV, denied at first, that owns the slot of another, which owns none any more.
+
+        Raises:
+            ValueError: it is there already, or of another plane.
+        """
+        if entry.ev in self.evs:
+            raise ValueError(f"EV {entry.ev} is in the profile already")
+        if entry.plane != old.plane:
+            raise ValueError(f"plane {entry.plane}, where the replaced EV is of {old.plane}")
+        ev = Ev(entry.ev, entry.plane, entry.path_key, EvState.DENIED, home=old.home)
+        old.home = None
+        self.evs[entry.ev] = ev
+        self.planes[entry.plane].evs.append(ev)
+        return ev
 
     def _vacate(self, ev: Ev) -> None:
         if ev.slot is not None:

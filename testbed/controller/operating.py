@@ -1,0 +1,103 @@
+"""The operator's commands by hand: checked here, carried out by the endpoint of their host.
+
+The experiment takes a command to the endpoint and its answer back, as endpoints and controller
+share no channel.
+"""
+
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from testbed.files.fault_requests import Answer, refused_request
+from testbed.files.operator_requests import operate
+from testbed.model.fabric.topology import Topology
+from testbed.model.operator.commands import Command, ProbeEvs, host_of
+from testbed.model.units import NS_PER_S
+
+ANSWER_S = 10.0
+"""How long an endpoint may take to answer, beside the deadline of the command itself."""
+
+
+class _Waiting(Protocol):
+    """An event that green threads wait for."""
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until it is set, at most this long; return whether it is."""
+
+    def set(self) -> None:
+        """Wake up who waits."""
+
+
+class _Pending:
+    """A command whose answer has not come."""
+
+    def __init__(self, event: _Waiting) -> None:
+        self.event = event
+        self.content: dict[str, Any] | None = None
+
+
+class Operating:
+    """Carries out the commands for one run."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        send: Callable[[Mapping[str, Any]], None],
+        new_event: Callable[[], _Waiting],
+    ) -> None:
+        """Refuse everything until `begin`.
+
+        Args:
+            topology: the fabric.
+            send: sends a message to the experiment.
+            new_event: makes an event that green threads wait for.
+        """
+        self._topology = topology
+        self._send = send
+        self._new_event = new_event
+        self._pending: dict[int, _Pending] = {}
+        self._count = 0
+        self._state = "a run that has not begun"
+
+    def begin(self) -> None:
+        """Accept commands from now on."""
+        self._state = ""
+
+    def end(self) -> None:
+        """Accept no more commands; those that wait are refused."""
+        self._state = "a run that is over"
+        for pending in self._pending.values():
+            pending.event.set()
+
+    def answer(self, body: str) -> Answer:
+        """Carry out the command of a request, or say why not."""
+        if self._state:
+            expected = "a run that is under way"
+            return refused_request(HTTPStatus.CONFLICT, self._state, expected)
+        try:
+            return operate(body, self._topology, self._carry)
+        except TimeoutError as error:
+            return HTTPStatus.GATEWAY_TIMEOUT, {"error": str(error)}
+
+    def _carry(self, command: Command) -> dict[str, Any]:
+        self._count += 1
+        number = self._count
+        pending = self._pending[number] = _Pending(self._new_event())
+        host = host_of(command)
+        values = command.model_dump(mode="json", by_alias=True)
+        self._send({"operate": number, "host": host, "command": values})
+        patience_s = ANSWER_S
+        if isinstance(command, ProbeEvs) and command.within is not None:
+            patience_s += command.within / NS_PER_S
+        pending.event.wait(patience_s)
+        del self._pending[number]
+        if pending.content is None:
+            raise TimeoutError(f"{host} has not answered: {self._state or 'it may be busy'}")
+        return pending.content
+
+    def receive(self, number: int, content: dict[str, Any]) -> None:
+        """Take in the answer to a command."""
+        pending = self._pending.get(number)
+        if pending is not None:
+            pending.content = content
+            pending.event.set()

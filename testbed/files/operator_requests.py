@@ -1,0 +1,77 @@
+"""An operator's commands by hand: what is asked for, checked, and what is answered.
+
+    POST   /operator    a command, such as {"kind": "deny", "flow": "h0->h4", "ev": "p2/t1_3"}
+
+The kinds are those of `testbed/model/operator.py`. The status of a wrong command is 400, with its
+problems: {"errors": [{"where", "found", "expected", "remedy"}]}. 409: the run has not begun, or is
+over. 504: the host did not answer in time.
+"""
+
+import json
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from testbed.files.documents import REQUEST, parse_document
+from testbed.files.fault_requests import Answer, refused, refused_request
+from testbed.files.validation import validated
+from testbed.model.errors import InputError, Problem
+from testbed.model.fabric.topology import Topology
+from testbed.model.operator.commands import Command, host_of
+from testbed.model.part import Part
+
+PATH = "/operator"
+"""The path of these requests."""
+
+Carry = Callable[[Command], dict[str, Any]]
+"""Carries a command out; returns its result, or `errors`."""
+
+
+class _Request(Part):
+    command: Command
+
+
+def load_command(text: str, topology: Topology) -> Command:
+    """Read a command that is to be carried out now.
+
+    Args:
+        text: the command in JSON.
+        topology: the fabric.
+
+    Raises:
+        InputError: it is wrong.
+    """
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        remedy = 'such as {"kind": "list", "flow": "h0->h4"}'
+        raise InputError.of(REQUEST, str(error), "a command in JSON", remedy) from None
+    if not isinstance(values, dict) or "kind" not in values:
+        raise InputError.of(
+            "command.kind", "", "what to do: list, deny, allow, replace, probe, ..."
+        )
+    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
+    document = parse_document(None, f'{{"command": {spaced}\n}}')
+    command = validated(_Request, {"command": values}, document, rtt=topology.round_trip).command
+    if command.at:
+        expected = "no such key: a command by hand is carried out now"
+        raise InputError([document.located(Problem("command.at", str(values["at"]), expected))])
+    return command
+
+
+def operate(text: str, topology: Topology, carry: Carry) -> Answer:
+    """Carry out the command of a request, or say why not."""
+    try:
+        command = load_command(text, topology)
+    except InputError as error:
+        return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+    if not host_of(command):
+        expected = "a flow of the run, such as h0->h4"
+        return refused_request(HTTPStatus.BAD_REQUEST, getattr(command, "flow", ""), expected)
+    try:
+        content = carry(command)
+    except KeyError:
+        expected = "a host that takes part"
+        return refused_request(HTTPStatus.BAD_REQUEST, host_of(command), expected)
+    status = HTTPStatus.BAD_REQUEST if "errors" in content else HTTPStatus.OK
+    return status, content

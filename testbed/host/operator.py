@@ -1,0 +1,366 @@
+"""Carries out an operator's commands on the queue pairs of one host, and records them.
+
+They come from the scenario (`operator`), from hand while a run goes on, and from the Clustermapper,
+whose denylist takes the same way. An EV is denied as long as one of them denies it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from testbed.host.mrc_config import ev_entries
+from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.recording import Tables
+from testbed.model.errors import Problem
+from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.operator.checks import OnFlow, command_problems, replacement
+from testbed.model.operator.commands import (
+    AllowEvs,
+    Command,
+    DenyEvs,
+    DisablePort,
+    EnablePort,
+    ListEvents,
+    ListEvs,
+    ListPorts,
+    ProbeEvs,
+    ReplaceEv,
+    evs_named,
+    flow_ends,
+    host_of,
+)
+from testbed.model.operator.replayed import BY_HAND
+from testbed.model.units import NS_PER_S
+from testbed.mrc import NEVER, EvChanged, EvState, QueuePair
+from testbed.mrc.ev.probe_batch import ProbeBatch
+
+BY_SCENARIO: Final = "scenario"
+BY_MAPPER: Final = "clustermapper"
+
+PROBE_RTTS: Final = 4
+"""Default of the deadline of a batch of probes, in base RTTs."""
+
+KEPT_EVENTS: Final = 4096
+"""So many events wait to be listed; then the oldest is dropped, and counted."""
+
+Answer = Callable[[dict[str, Any]], None]
+"""Takes the answer to a command: its result, or `errors`."""
+
+
+class _Connection(Protocol):
+    """What the operator needs of a queue pair's connection."""
+
+    @property
+    def plan(self) -> QpPlan:
+        """What it was made from."""
+
+    @property
+    def qp(self) -> object:
+        """The queue pair."""
+
+
+@dataclass(slots=True)
+class _Flow:
+    """A flow of this host: its queue pair, its EVs at present, who denies which."""
+
+    number: int
+    qp: QueuePair
+    plan: QpPlan
+    evs: list[EvChoice]
+    denials: dict[int, set[str]]
+
+
+@dataclass(slots=True)
+class _Probing:
+    """A batch of probes that is under way."""
+
+    flow: _Flow
+    batch: ProbeBatch
+    by: str
+    answer: Answer
+
+
+class HostOperator:
+    """The operator's side of one host. Times in ns."""
+
+    def __init__(
+        self, plan: EndpointPlan, connections: Iterable[_Connection], tables: Tables
+    ) -> None:
+        """Take over the queue pairs of a host; other transports than MRC have no EVs to operate."""
+        self._scenario = plan.scenario
+        self._host = plan.host
+        self._record = tables.operator
+        self._flows: dict[tuple[str, str, int], _Flow] = {}
+        self._qps: list[_Flow] = []
+        for connection in connections:
+            qp, qp_plan = connection.qp, connection.plan
+            if isinstance(qp, QueuePair):
+                number = -1 if qp_plan.sends is None else qp_plan.sends
+                flow = _Flow(number, qp, qp_plan, [*qp_plan.evs], {})
+                self._qps.append(flow)
+                if qp_plan.sends is not None:
+                    self._flows[plan.host.name, qp_plan.peer.name, qp_plan.lane] = flow
+        self._orders = deque[tuple[int, Command]]()
+        self._probing: list[_Probing] = []
+        self._events = deque[tuple[int, EvChanged] | tuple[int, int, str]](maxlen=KEPT_EVENTS)
+        self._dropped = 0
+        self._disabled: set[int] = set()
+        self._t0_ns = 0
+
+    def begin(self, t0_ns: int) -> None:
+        """Carry out the scenario's commands for this host from now on, each at its time."""
+        self._t0_ns = t0_ns
+        orders = (order for order in self._scenario.operator if host_of(order) == self._host.name)
+        self._orders.extend(
+            (t0_ns + order.at, order) for order in sorted(orders, key=lambda order: order.at)
+        )
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `work` has something to do, or `NEVER`."""
+        due_ns = self._orders[0][0] if self._orders else NEVER
+        for probing in self._probing:
+            over = probing.batch.is_over(0)
+            due_ns = min(due_ns, 0 if over else probing.batch.deadline_ns)
+        return due_ns
+
+    def work(self, now_ns: int) -> None:
+        """Carry out what the scenario has for now, and report probes that are over."""
+        while self._orders and self._orders[0][0] <= now_ns:
+            self._carry_out(self._orders.popleft()[1], now_ns, _ignore, BY_SCENARIO)
+        if self._probing:
+            for probing in [p for p in self._probing if p.batch.is_over(now_ns)]:
+                self._probing.remove(probing)
+                probing.answer({"evs": self._probed(probing, now_ns)})
+
+    def handle(self, command: Command, now_ns: int, answer: Answer) -> None:
+        """Carry out a command by hand; `answer` is called when it took effect or was refused."""
+        self._carry_out(command, now_ns, answer, BY_HAND)
+
+    def note(self, flow: int, event: EvChanged) -> None:
+        """Keep an event for those who ask for it."""
+        self._keep((flow, event))
+
+    def note_port(self, plane: int, state: str, now_ns: int) -> None:
+        """Keep the new state of a port for those who ask for it."""
+        self._keep((now_ns, plane, state))
+
+    def _keep(self, event: tuple[int, EvChanged] | tuple[int, int, str]) -> None:
+        self._dropped += len(self._events) == KEPT_EVENTS
+        self._events.append(event)
+
+    def deny_crossing(self, directions: frozenset[str], now_ns: int) -> None:
+        """Have the Clustermapper deny exactly the EVs whose paths cross one of these directions."""
+        topology, host = self._scenario.topology, self._host
+        for flow in self._qps:
+            crossing = {
+                ev.value
+                for ev in flow.evs
+                if directions.intersection(
+                    directions_of_path(topology, host, flow.plan.peer, ev.path)
+                )
+            }
+            denied = {ev for ev, by in flow.denials.items() if BY_MAPPER in by}
+            self._deny(flow, sorted(crossing - denied), now_ns, BY_MAPPER)
+            self._allow(flow, sorted(denied - crossing), now_ns, BY_MAPPER)
+
+    # --- commands -----------------------------------------------------------------------------
+
+    def _carry_out(self, command: Command, now_ns: int, answer: Answer, by: str) -> None:
+        problems = [*command_problems(self._scenario, command, "command", self._evs_of)]
+        if isinstance(command, DenyEvs) and not problems:
+            problems += self._last_paths(command)
+        if problems:
+            if not isinstance(command, ListEvs | ListPorts | ListEvents):
+                reasons = (f"{problem.found}: expected {problem.expected}" for problem in problems)
+                refusal = f"refused: {'; '.join(reasons)}"
+                self._record(now_ns, by, command.kind, self._host.name, -1, -1, 0, refusal, -1)
+            answer({"errors": [asdict(problem) for problem in problems]})
+            return
+        if isinstance(command, OnFlow):
+            self._operate_flow(command, now_ns, answer, by)
+            return
+        match command:
+            case DisablePort() | EnablePort():
+                self._switch_port(command.plane, isinstance(command, DisablePort), now_ns, by)
+                answer({"ports": self._ports()})
+            case ListPorts():
+                answer({"ports": self._ports()})
+            case ListEvents():
+                answer({"events": self._listed_events(), "dropped": self._dropped})
+                self._dropped = 0
+
+    def _operate_flow(self, command: OnFlow, now_ns: int, answer: Answer, by: str) -> None:
+        ends = flow_ends(command.flow)
+        assert ends is not None  # noqa: S101 - it was checked
+        flow = self._flows[ends]
+        match command:
+            case DenyEvs():
+                self._deny(flow, _values(flow, command.ev), now_ns, by)
+            case AllowEvs():
+                values = _values(flow, command.ev)
+                self._allow(flow, values, now_ns, BY_HAND)
+                self._allow(flow, values, now_ns, BY_SCENARIO)
+            case ReplaceEv():
+                self._replace(flow, command, ends, now_ns, by)
+            case ProbeEvs():
+                rtt_ns = self._scenario.topology.propagation_rtt_ns
+                values = _values(flow, command.ev) or [ev.value for ev in flow.evs]
+                within_ns = command.within or PROBE_RTTS * rtt_ns
+                batch = flow.qp.probe_evs(values, within_ns, now_ns)
+                self._probing.append(_Probing(flow, batch, by, answer))
+                return
+        answer({"evs": self._listing(flow, now_ns)})
+
+    def _evs_of(self, src: str, dst: str, lane: int) -> Sequence[EvChoice]:
+        return self._flows[src, dst, lane].evs
+
+    def _last_paths(self, command: DenyEvs) -> list[Problem]:
+        """The problem that a flow would have no EV left, with those that are denied already."""
+        ends = flow_ends(command.flow)
+        assert ends is not None  # noqa: S101 - it was checked
+        flow = self._flows[ends]
+        states = flow.qp.ev_states()
+        left = {ev for ev, state in states.items() if state is not EvState.DENIED}
+        if left - set(_values(flow, command.ev)):
+            return []
+        expected = "EVs that leave the flow a path: all others are denied already"
+        remedy = f"testbed ev allow RUN '{command.flow}' EV"
+        return [Problem("command.ev", ", ".join(command.ev), expected, remedy)]
+
+    def _deny(self, flow: _Flow, values: Sequence[int], now_ns: int, by: str) -> None:
+        for value in values:
+            denials = flow.denials.setdefault(value, set())
+            if not denials:
+                flow.qp.deny_ev(value, now_ns)
+            denials.add(by)
+            self._record_ev(flow, "deny", value, now_ns, by)
+
+    def _allow(self, flow: _Flow, values: Sequence[int], now_ns: int, by: str) -> None:
+        for value in values:
+            denials = flow.denials.get(value, set())
+            if by in denials:
+                denials.remove(by)
+                if not denials:
+                    flow.qp.allow_ev(value, now_ns)
+                self._record_ev(flow, "allow", value, now_ns, by)
+
+    def _replace(
+        self, flow: _Flow, command: ReplaceEv, ends: tuple[str, str, int], now_ns: int, by: str
+    ) -> None:
+        (value,) = evs_named(flow.evs, command.ev)
+        new = replacement(self._scenario.topology, ends, command.by)
+        assert new is not None  # noqa: S101 - it was checked
+        (entry,) = ev_entries([new])
+        flow.qp.replace_ev(value, entry, now_ns)
+        flow.evs.append(new)
+        flow.denials.setdefault(value, set()).add(by)
+        self._record_ev(flow, "replace", value, now_ns, by)
+        self._record_ev(flow, "replace", new.value, now_ns, by)
+
+    def _switch_port(self, plane: int, disable: bool, now_ns: int, by: str) -> None:
+        for flow in self._qps:
+            flow.qp.set_port_disabled(plane, disabled=disable, now_ns=now_ns)
+        (self._disabled.add if disable else self._disabled.discard)(plane)
+        state = self._port_state(plane)
+        kind = "disable" if disable else "enable"
+        self._record(now_ns, by, kind, self._host.name, -1, plane, 0, state, -1)
+        self.note_port(plane, state, now_ns)
+
+    # --- what is answered ---------------------------------------------------------------------
+
+    def _record_ev(
+        self,
+        flow: _Flow,
+        kind: str,
+        value: int,
+        now_ns: int,
+        by: str,
+        result: str = "",
+        rtt_ns: int = -1,
+    ) -> None:
+        plane = _plane(flow, value)
+        result = result or flow.qp.ev_states()[value].value
+        self._record(now_ns, by, kind, self._host.name, flow.number, plane, value, result, rtt_ns)
+
+    def _listing(self, flow: _Flow, now_ns: int) -> list[dict[str, Any]]:
+        paths = {ev.value: ev.path.name for ev in flow.evs}
+        rtt_ns = self._scenario.topology.propagation_rtt_ns
+        return [
+            {
+                "ev": ev.ev,
+                "path": paths[ev.ev],
+                "port": ev.plane,
+                "state": ev.state.value,
+                "active": ev.active,
+                "losses": ev.losses,
+                "condemnations": ev.condemnations,
+                "denied_by": sorted(flow.denials.get(ev.ev, ())),
+                "changed_rtts_ago": (
+                    round((now_ns - ev.changed_ns) / rtt_ns, 2) if ev.changed_ns else None
+                ),
+                "reason": ev.reason,
+            }
+            for ev in flow.qp.evs()
+        ]
+
+    def _probed(self, probing: _Probing, now_ns: int) -> list[dict[str, Any]]:
+        flow, batch = probing.flow, probing.batch
+        results = []
+        for value in batch.evs:
+            rtt_ns = batch.rtts_ns.get(value)
+            result = "unanswered" if rtt_ns is None else "answered"
+            self._record_ev(flow, "probe", value, now_ns, probing.by, result, rtt_ns or -1)
+            path = next(ev.path.name for ev in flow.evs if ev.value == value)
+            results.append(
+                {
+                    "ev": value,
+                    "path": path,
+                    "port": _plane(flow, value),
+                    "result": result,
+                    "rtt_ns": rtt_ns,
+                    "service_time_subtracted": False,
+                }
+            )
+        return results
+
+    def _ports(self) -> list[dict[str, Any]]:
+        planes = range(self._scenario.topology.planes)
+        return [{"port": plane, "state": self._port_state(plane)} for plane in planes]
+
+    def _port_state(self, plane: int) -> str:
+        return "disabled" if plane in self._disabled else "enabled"
+
+    def _listed_events(self) -> list[dict[str, Any]]:
+        events = [self._listed_event(event) for event in self._events]
+        self._events.clear()
+        return events
+
+    def _listed_event(self, event: tuple[int, EvChanged] | tuple[int, int, str]) -> dict[str, Any]:
+        if len(event) == 3:  # noqa: PLR2004 - of a port
+            time_ns, plane, state = event
+            return {"t": (time_ns - self._t0_ns) / NS_PER_S, "port": plane, "state": state}
+        flow, change = event
+        return {
+            "t": (change.time_ns - self._t0_ns) / NS_PER_S,
+            "flow": flow,
+            "ev": change.ev,
+            "port": change.plane,
+            "state": change.new.value,
+            "active": change.active,
+            "reason": change.reason,
+        }
+
+
+def _values(flow: _Flow, names: Sequence[str]) -> list[int]:
+    return [value for name in names for value in evs_named(flow.evs, name)]
+
+
+def _plane(flow: _Flow, value: int) -> int:
+    return next(ev.path.plane for ev in flow.evs if ev.value == value)
+
+
+def _ignore(_answer: Mapping[str, Any]) -> None:
+    """Nobody waits for the answer."""

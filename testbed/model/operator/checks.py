@@ -1,0 +1,161 @@
+"""Whether an operator's commands fit the flows, EVs and ports of a run."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from testbed.model.errors import Problem, did_you_mean, few
+from testbed.model.fabric.addressing import (
+    ev_for_path,
+    path_named,
+    path_of_ev,
+    path_remedy,
+    paths,
+)
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.model.operator.commands import (
+    AllowEvs,
+    Command,
+    DenyEvs,
+    ListEvs,
+    ProbeEvs,
+    ReplaceEv,
+    ev_number,
+    evs_named,
+    flow_ends,
+)
+from testbed.model.scenario import Scenario
+from testbed.model.transport import Mrc
+from testbed.model.units import exact_duration
+
+OnFlow = DenyEvs | AllowEvs | ReplaceEv | ProbeEvs | ListEvs
+EvsOf = Callable[[str, str, int], Sequence[EvChoice]]
+"""The EVs of the flow with these ends and lane."""
+
+
+def operator_problems(scenario: Scenario) -> Iterator[Problem]:
+    """Everything that makes the operator's part of a scenario impossible."""
+
+    def evs_of(src: str, dst: str, lane: int) -> Sequence[EvChoice]:
+        topology = scenario.topology
+        return scenario.transport.choose_evs(
+            topology, _host(topology, src), _host(topology, dst), lane=lane, seed=scenario.seed
+        )
+
+    for i, order in enumerate(scenario.operator):
+        where = f"operator[{i}]"
+        if order.at > scenario.duration:
+            expected = f"a time within the run, which lasts {exact_duration(scenario.duration)}"
+            yield Problem(f"{where}.at", exact_duration(order.at), expected)
+        yield from command_problems(scenario, order, where, evs_of)
+
+
+def command_problems(
+    scenario: Scenario, command: Command, where: str, evs_of: EvsOf
+) -> Iterator[Problem]:
+    """What makes one command impossible.
+
+    Args:
+        scenario: the run.
+        command: the command.
+        where: its place, for messages.
+        evs_of: the EVs of a flow, at present.
+    """
+    if not isinstance(scenario.transport, Mrc):
+        expected = "a run of the transport mrc: others have no EVs"
+        yield Problem(where, scenario.transport.kind, expected)
+        return
+    if not isinstance(command, OnFlow):
+        yield from _port_problems(scenario, command, where)
+        return
+    ends = flow_ends(command.flow)
+    flows = dict.fromkeys(scenario.flows)
+    if ends is None or ends not in flows:
+        names = [f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in flows]
+        yield Problem(
+            f"{where}.flow",
+            command.flow,
+            f"a flow of the run: {few(names)}",
+            did_you_mean(command.flow, names),
+        )
+        return
+    yield from _ev_problems(scenario.topology, command, where, ends, evs_of(*ends))
+
+
+def _ev_problems(
+    topology: Topology,
+    command: OnFlow,
+    where: str,
+    ends: tuple[str, str, int],
+    evs: Sequence[EvChoice],
+) -> Iterator[Problem]:
+    names = [command.ev] if isinstance(command, ReplaceEv) else getattr(command, "ev", ())
+    known = {ev.path.name for ev in evs}
+    for name in names:
+        if not evs_named(evs, name):
+            remedy = path_remedy(name) or did_you_mean(name, sorted(known))
+            expected = f"an EV of {command.flow}, by path or number: {few(sorted(known))}"
+            yield Problem(f"{where}.ev", name, expected, remedy)
+    if isinstance(command, ReplaceEv):
+        yield from _replacement_problems(topology, command, where, ends, evs)
+    if isinstance(command, DenyEvs) and evs:
+        denied = {value for name in command.ev for value in evs_named(evs, name)}
+        if denied.issuperset(ev.value for ev in evs):
+            yield Problem(f"{where}.ev", few(command.ev), "EVs that leave the flow a path")
+
+
+def _replacement_problems(
+    topology: Topology,
+    command: ReplaceEv,
+    where: str,
+    ends: tuple[str, str, int],
+    evs: Sequence[EvChoice],
+) -> Iterator[Problem]:
+    old = [ev for value in evs_named(evs, command.ev) for ev in evs if ev.value == value]
+    if len(old) > 1:
+        expected = f"one EV: {command.ev} has {len(old)}"
+        yield Problem(f"{where}.ev", command.ev, expected, "name it by its number")
+    new = replacement(topology, ends, command.by)
+    if new is None:
+        remedy = path_remedy(command.by)
+        yield Problem(f"{where}.by", command.by, "a path of the fabric, or an EV of one", remedy)
+    elif old and new.path.plane != old[0].path.plane:
+        yield Problem(f"{where}.by", command.by, f"an EV of plane {old[0].path.plane}")
+    elif new.value in {ev.value for ev in evs}:
+        yield Problem(f"{where}.by", command.by, "an EV that the flow does not have yet")
+
+
+def replacement(topology: Topology, ends: tuple[str, str, int], name: str) -> EvChoice | None:
+    """The EV that takes another's place; None if the name is no path between these hosts.
+
+    Args:
+        topology: the fabric.
+        ends: source, destination and lane of the flow.
+        name: the name of a path, or the number of an EV.
+    """
+    src, dst = (_host(topology, name_of_host) for name_of_host in ends[:2])
+    path = path_named(name)
+    if path is not None:
+        return (
+            EvChoice(ev_for_path(path), path, True) if path in paths(topology, src, dst) else None
+        )
+    value = ev_number(name)
+    if value is None:
+        return None
+    return EvChoice(value, path_of_ev(topology, src, dst, value), True)
+
+
+def _host(topology: Topology, name: str) -> Node:
+    return topology.host(int(name.removeprefix("h")))
+
+
+def _port_problems(scenario: Scenario, command: Command, where: str) -> Iterator[Problem]:
+    host = getattr(command, "host", "")
+    hosts = sorted({end for src, dst, _ in scenario.flows for end in (src, dst)})
+    if host not in hosts:
+        expected = f"a host that takes part: {few(hosts)}"
+        yield Problem(f"{where}.host", host, expected, did_you_mean(host, hosts))
+    plane = getattr(command, "plane", 0)
+    if plane >= scenario.topology.planes:
+        expected = f"a plane of the fabric, 0 to {scenario.topology.planes - 1}"
+        yield Problem(f"{where}.plane", str(plane), expected)

@@ -1,0 +1,188 @@
+"""What an operator does with EVs and ports: commands, and what a scenario has of them.
+
+The words are those of `mrc_ctl.h` (OCP MRC API): EVs of a queue pair are listed, denied, allowed,
+replaced and probed, ports are disabled and enabled. A scenario lists under `operator` what is done
+when; on a run that goes on, `testbed ev` and `testbed port` do the same at once.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field
+
+from testbed.model.errors import RefusedValueError
+from testbed.model.fabric.addressing import Path, path_named
+from testbed.model.fabric.ev_set import EvChoice
+from testbed.model.fabric.topology import MAX_PLANES
+from testbed.model.part import ByKind, Part
+from testbed.model.units import RunTime
+
+_FLOW = re.compile(r"(h\d+)\s*->\s*(h\d+)(?:\s*#(\d{1,4}))?", re.ASCII)
+
+
+def _as_names(value: object) -> object:
+    names = value if isinstance(value, list | tuple) else (value,)
+    if not all(isinstance(name, str | int) and not isinstance(name, bool) for name in names):
+        raise RefusedValueError("the path or the number of an EV, or a list of them")
+    return tuple(str(name) for name in names)
+
+
+EvNames = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_as_names),
+    Field(description="EVs: paths such as p2/t1_3, planes such as p2, numbers such as 0x120000"),
+]
+EvName = Annotated[
+    str, BeforeValidator(str), Field(description="an EV: its path, p2/t1_3, or its number")
+]
+FlowName = Annotated[str, Field(description="the flow, such as h0->h4; h0->h4#1 is its second QP")]
+
+
+class _Command(Part):
+    """What every command has."""
+
+    kind: str
+    at: Annotated[RunTime, Field(ge=0)] = Field(
+        default=0, description="when, from the start of the run"
+    )
+
+
+class _OnFlow(_Command):
+    flow: FlowName
+
+
+class _OnPort(_Command):
+    host: Annotated[str, Field(description="the host, such as h0")]
+    plane: Annotated[int, Field(ge=0, lt=MAX_PLANES, strict=True, description="of its port")]
+
+
+class DenyEvs(_OnFlow):
+    """Take EVs out of use until they are allowed."""
+
+    kind: Literal["deny"] = "deny"
+    ev: Annotated[EvNames, Field(min_length=1)]
+
+
+class AllowEvs(_OnFlow):
+    """Use denied EVs again, once they have answered probes."""
+
+    kind: Literal["allow"] = "allow"
+    ev: Annotated[EvNames, Field(min_length=1)]
+
+
+class ReplaceEv(_OnFlow):
+    """Deny an EV, and use another of its plane instead."""
+
+    kind: Literal["replace"] = "replace"
+    ev: EvName
+    by: EvName
+
+
+class ProbeEvs(_OnFlow):
+    """Probe EVs at the same time, and report which answer before the deadline."""
+
+    kind: Literal["probe"] = "probe"
+    ev: EvNames = Field(default=(), description="EVs; none: every EV of the flow")
+    within: RunTime | None = Field(
+        default=None, gt=0, description="the deadline; null: 4 base RTTs"
+    )
+
+
+class DisablePort(_OnPort):
+    """Take a port out of use: its EVs are left, and the peers are told."""
+
+    kind: Literal["disable"] = "disable"
+
+
+class EnablePort(_OnPort):
+    """Use a disabled port again."""
+
+    kind: Literal["enable"] = "enable"
+
+
+Order = Annotated[DenyEvs | AllowEvs | ReplaceEv | ProbeEvs | DisablePort | EnablePort, ByKind()]
+"""A command that a scenario may have."""
+
+
+class ListEvs(_OnFlow):
+    """List the EVs of a flow with state, counts and last change."""
+
+    kind: Literal["list"] = "list"
+
+
+class ListPorts(_Command):
+    """List the ports of a host."""
+
+    kind: Literal["ports"] = "ports"
+    host: str
+
+
+class ListEvents(_Command):
+    """List the changes of EVs and ports at a host since the last time that they were listed."""
+
+    kind: Literal["events"] = "events"
+    host: str
+
+
+Command = Annotated[
+    DenyEvs
+    | AllowEvs
+    | ReplaceEv
+    | ProbeEvs
+    | DisablePort
+    | EnablePort
+    | ListEvs
+    | ListPorts
+    | ListEvents,
+    ByKind(),
+]
+"""A command for a run that goes on."""
+
+
+class _Holder(Part):
+    """Holds a command, for its checks."""
+
+    command: Command
+
+
+def parse_command(values: object) -> Command:
+    """The command with these values, which were checked before.
+
+    Raises:
+        pydantic.ValidationError: they are none of a command.
+    """
+    return _Holder.model_validate({"command": values}).command
+
+
+def host_of(command: Command) -> str:
+    """The name of the host that carries a command out: of a flow, the one that sends it."""
+    if not isinstance(command, _OnFlow):
+        return command.host
+    ends = flow_ends(command.flow)
+    return ends[0] if ends else ""
+
+
+def evs_named(evs: Iterable[EvChoice], name: str) -> tuple[int, ...]:
+    """The EVs that a name means, of a path, a plane or a number; none if it means none."""
+    path, value = path_named(name), ev_number(name)
+    return tuple(
+        ev.value
+        for ev in evs
+        if ev.value == value or (path is not None and path in {ev.path, Path(ev.path.plane, None)})
+    )
+
+
+def ev_number(name: str) -> int | None:
+    """The EV that a decimal or hexadecimal number names; None if it is none of 32 bits."""
+    try:
+        value = int(name, 0)
+    except ValueError:
+        return None
+    return value if 0 <= value < 1 << 32 else None
+
+
+def flow_ends(name: str) -> tuple[str, str, int] | None:
+    """Source, destination and lane of the name of a flow; None if it is no such name."""
+    match = _FLOW.fullmatch(name.strip())
+    return match and (match[1], match[2], int(match[3] or 0))

@@ -1,0 +1,179 @@
+"""An operator's commands in a scenario and by hand, in virtual time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pytest
+
+from testbed.files.scenarios import load_scenario
+from testbed.model.checks import problems
+from testbed.model.operator.commands import parse_command
+from testbed.model.operator.replayed import replayed_operator
+from testbed.model.scenario import Scenario
+from testbed.sim import simulate
+from testbed.sim.run import Simulation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+pytestmark = pytest.mark.simulated
+
+S = 1_000_000_000
+FLOW = "h0->h4"
+
+
+def healthy(*orders: dict[str, Any], **changes: object) -> Scenario:
+    scenario = load_scenario("healthy")
+    operator = tuple(parse_command({"flow": FLOW, **order}) for order in orders)
+    return scenario.model_copy(update={"duration": 6 * S, "operator": operator, **changes})
+
+
+def port_order(kind: str, at: str) -> dict[str, Any]:
+    return {"kind": kind, "host": "h0", "plane": 2, "at": at}
+
+
+class Commands:
+    """Gives commands to a simulation in the middle of the run."""
+
+    step_ns = S
+
+    def __init__(self, *commands: dict[str, Any]) -> None:
+        self._commands: Iterator[dict[str, Any]] = iter(commands)
+        self.answers: list[dict[str, Any]] = []
+
+    def begins(self, simulation: Simulation, _t0_ns: int, _base_rtt_ns: int) -> None:
+        self._simulation = simulation
+
+    def goes_on(self, _now_ns: int) -> bool:
+        command = next(self._commands, None)
+        if command is not None:
+            self.answers.append(self._simulation.operate(parse_command(command)))
+        return command is not None
+
+
+def answers(*commands: dict[str, Any]) -> list[dict[str, Any]]:
+    observer = Commands({"kind": "ports", "host": "h0"}, *commands)
+    Simulation(healthy()).run(observer=observer)
+    return observer.answers[1:]
+
+
+def test_a_scenario_denies_probes_and_allows_at_its_times(tmp_path: Path) -> None:
+    scenario = healthy(
+        {"kind": "deny", "ev": "p1", "at": "2 s"},
+        {"kind": "probe", "at": "3 s"},
+        {"kind": "allow", "ev": "p1", "at": "4 s"},
+    )
+    simulate(scenario, tmp_path)
+    rows = pl.read_parquet(tmp_path / "operator.parquet")
+    assert set(rows["by"]) == {"scenario"}
+    denied = rows.filter(pl.col("kind") == "deny")
+    assert denied["t"].to_list() == pytest.approx([2.0] * 4, abs=0.01)
+    assert set(denied["result"]) == {"DENIED"}
+    assert set(denied["plane"]) == {1}
+    probed = rows.filter(pl.col("kind") == "probe")
+    assert set(probed["result"]) == {"answered"}
+    assert len(probed) == 16
+    assert 0.1e9 < probed["rtt_ns"].min() <= probed["rtt_ns"].max() < 0.3e9  # type: ignore[operator]
+    sent = pl.read_parquet(tmp_path / "transmissions.parquet").filter(pl.col("flow") == 0)
+    between = sent.filter(pl.col("t").is_between(2.01, 3.99))
+    assert set(between["plane"]) == {0, 2, 3}
+    assert set(sent.filter(pl.col("t") > 5)["plane"]) == {0, 1, 2, 3}
+
+
+def test_a_disabled_port_carries_nothing_until_it_is_enabled(tmp_path: Path) -> None:
+    times = {"disable": "2 s", "enable": "4 s"}
+    operator = tuple(parse_command(port_order(kind, at)) for kind, at in times.items())
+    simulate(healthy(operator=operator), tmp_path)
+    rows = pl.read_parquet(tmp_path / "operator.parquet")
+    assert rows["result"].to_list() == ["disabled", "enabled"]
+    sent = pl.read_parquet(tmp_path / "transmissions.parquet")
+    for flow in (0, 1):  # h4 is told
+        mine = sent.filter(pl.col("flow") == flow)
+        assert 2 not in set(mine.filter(pl.col("t").is_between(2.3, 3.99))["plane"])
+        assert 2 in set(mine.filter(pl.col("t") > 5)["plane"])
+
+
+def test_commands_by_hand_and_what_they_answer() -> None:
+    listed, denied, replaced, probed, ports, events = answers(
+        {"kind": "list", "flow": FLOW},
+        {"kind": "deny", "flow": FLOW, "ev": "p1/t1_0"},
+        {"kind": "replace", "flow": FLOW, "ev": "p2/t1_0", "by": str(0x20007)},
+        {"kind": "probe", "flow": FLOW, "ev": ["p0/t1_1", "p3"], "within": "2 s"},
+        {"kind": "disable", "host": "h0", "plane": 3},
+        {"kind": "events", "host": "h0"},
+    )
+    assert {ev["state"] for ev in listed["evs"]} == {"GOOD"}
+    states = {ev["path"]: (ev["state"], ev["denied_by"]) for ev in denied["evs"]}
+    assert states["p1/t1_0"] == ("DENIED", ["hand"])
+    by_ev = {ev["ev"]: ev["state"] for ev in replaced["evs"]}
+    assert by_ev[0x20000], by_ev[0x20007] == ("DENIED", "ASSUMED_BAD")
+    assert {ev["path"] for ev in probed["evs"]} == {"p0/t1_1", *(f"p3/t1_{i}" for i in range(4))}
+    assert {ev["result"] for ev in probed["evs"]} == {"answered"}
+    assert [port["state"] for port in ports["ports"]] == [*["enabled"] * 3, "disabled"]
+    states_of_events = [event["state"] for event in events["events"]]
+    assert states_of_events.count("DENIED") == 2
+    assert "disabled" in states_of_events
+    assert events["dropped"] == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "found", "expected"),
+    [
+        ({"kind": "deny", "flow": FLOW, "ev": "p9/t1_0"}, "p9/t1_0", "an EV of h0->h4"),
+        ({"kind": "deny", "flow": FLOW, "ev": "0x7"}, "0x7", "an EV of h0->h4"),
+        ({"kind": "deny", "flow": FLOW, "ev": ["p0", "p1", "p2", "p3"]}, "p0, p1", "a path"),
+        ({"kind": "list", "flow": "h0->h7"}, "h0->h7", "a flow of the run"),
+        ({"kind": "replace", "flow": FLOW, "ev": "p1/t1_0", "by": "p2/t1_0"}, "p2", "of plane 1"),
+        ({"kind": "replace", "flow": FLOW, "ev": "p1", "by": "p1/t1_0"}, "p1", "one EV"),
+        ({"kind": "disable", "host": "h0", "plane": 7}, "7", "0 to 3"),
+    ],
+)
+def test_a_wrong_command_changes_nothing(
+    command: dict[str, Any], found: str, expected: str
+) -> None:
+    refused, listed = answers(command, {"kind": "list", "flow": FLOW})
+    assert found in refused["errors"][0]["found"]
+    assert expected in refused["errors"][0]["expected"]
+    assert {ev["state"] for ev in listed["evs"]} == {"GOOD"}
+
+
+def test_the_last_paths_are_not_denied_one_after_the_other() -> None:
+    planes = [{"kind": "deny", "flow": FLOW, "ev": f"p{plane}"} for plane in range(4)]
+    *done, refused = answers(*planes)
+    assert not any("errors" in answer for answer in done)
+    assert "all others are denied already" in refused["errors"][0]["expected"]
+
+
+def test_a_scenario_names_what_does_not_exist() -> None:
+    scenario = healthy(
+        {"kind": "deny", "ev": "p9/t1_0", "at": "1 s"},
+        {"kind": "deny", "ev": "p0", "at": "9 s"},
+        {"kind": "allow", "flow": "h1->h2", "ev": "p0", "at": "1 s"},
+    )
+    assert [problem.where for problem in problems(scenario)] == [
+        "operator[0].ev",
+        "operator[1].at",
+        "operator[2].flow",
+    ]
+
+
+def test_the_commands_of_a_run_can_be_replayed() -> None:
+    scenario = healthy({"kind": "deny", "ev": "p0/t1_0", "at": "3 s"})
+    row = {"by": "hand", "host": "h0", "flow": 0, "plane": 2, "result": "DENIED", "rtt_ns": -1}
+    rows = [
+        {**row, "t": 1.0, "kind": "disable", "flow": -1, "ev": 0},
+        {**row, "t": 2.0, "kind": "replace", "ev": 5},
+        {**row, "t": 2.0, "kind": "replace", "ev": 6},
+        {**row, "t": 2.5, "kind": "deny", "ev": 7, "result": "refused: p9"},
+        {**row, "t": 4.0, "kind": "allow", "ev": 7, "by": "clustermapper"},
+    ]
+    again = replayed_operator(scenario, rows, [FLOW])
+    assert [(entry["kind"], entry["at"]) for entry in again] == [
+        ("disable", "1 s"),
+        ("replace", "2 s"),
+        ("deny", "3 s"),
+    ]
+    assert again[1]["by"] == "6"
+    healthy(*(entry for entry in again if "flow" in entry))
+    assert len(replayed_operator(scenario, rows, [FLOW], until_ns=2 * S)) == 1
