@@ -13,6 +13,7 @@ from testbed.labs.lab import (
     ChoiceAnswer,
     NamesAnswer,
     NumberAnswer,
+    ScoreAnswer,
     Task,
     TextAnswer,
 )
@@ -36,6 +37,8 @@ def template(assignment: Assignment) -> str:
     lab = assignment.directory.lab
     parts = [f"# {lab.title}: your answers. testbed lab check looks at them.\n"]
     for task in lab.questions:
+        if task.is_score:
+            continue
         lines = [f"{task.title} ({task.points} points)", assignment.question(task)]
         lines += ["", f"Answer: {form_of(task.answer)}."]
         if isinstance(task.answer, ChoiceAnswer):
@@ -64,11 +67,14 @@ def form_of(answer: Answer) -> str:
         case NamesAnswer():
             order = ", in order" if answer.ordered else ""
             return f"{answer.of}{order}, as a list: [first, second]; one alone needs no brackets"
-        case AddressAnswer():
-            return "an IPv6 address"
         case TextAnswer():
             where = "write > behind the colon, and the text below it, indented"
             return f"{answer.words} words or more; {where}"
+        case AddressAnswer():
+            form = "an IPv6 address"
+        case ScoreAnswer():
+            form = "none: testbed lab check looks at the runs of your code"
+    return form
 
 
 def read_answers(file: Path, assignment: Assignment) -> Document:
@@ -81,8 +87,9 @@ def read_answers(file: Path, assignment: Assignment) -> Document:
         remedy = "run the command in the lab's directory; testbed lab start --reset makes a new one"
         raise InputError.of(str(file), "no such file", "your answers", remedy)
     document = read_document(file)
-    known = tuple(task.id for task in assignment.directory.lab.questions)
-    predicted = {task.id for task in assignment.directory.lab.tasks} - set(known)
+    lab = assignment.directory.lab
+    known = tuple(task.id for task in lab.questions if not task.is_score)
+    predicted = {task.id for task in lab.tasks if task.is_prediction}
     unknown = [key for key in document.data if key not in known]
     if unknown:
         remedies = {
@@ -135,6 +142,8 @@ def parse_answer(value: object, answer: Answer) -> Value:
                 raise RefusedValueError("an IPv6 address, such as 5f00:0:1000::") from None
         case TextAnswer():
             return _text(value, answer)
+        case ScoreAnswer():
+            raise RefusedValueError(form_of(answer))
 
 
 def _names(value: object, answer: NamesAnswer) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from testbed.files.catalog import find_scenario
@@ -11,8 +12,9 @@ from testbed.files.documents import Document, read_document
 from testbed.files.scenarios import nominal, scenario_of
 from testbed.labs.draws import draw, filled
 from testbed.labs.lab import Task
-from testbed.labs.library import LabDirectory
+from testbed.labs.library import START, LabDirectory
 from testbed.labs.students import seed_of
+from testbed.model.errors import InputError
 from testbed.model.faults.checks import fault_remarks
 from testbed.model.scenario import Scenario
 
@@ -26,10 +28,12 @@ class Assignment:
     Attributes:
         directory: the lab.
         key: the student's.
+        files: where the files are that the student writes; None: as the lab brings them.
     """
 
     directory: LabDirectory
     key: str
+    files: Path | None = None
 
     @cached_property
     def seed(self) -> int:
@@ -43,7 +47,8 @@ class Assignment:
         return draw(self.directory.lab, self.seed, functions, self._fits)
 
     def _fits(self, drawn: Mapping[str, Any]) -> bool:
-        scenarios = {run: self._scenario(run, drawn) for run in self.directory.lab.runs}
+        start = self.directory.path / START
+        scenarios = {run: self._scenario(run, drawn, start) for run in self.directory.lab.runs}
         fits = getattr(self.directory.functions, "fits", None)
         if fits is not None and not fits(scenarios):
             return False
@@ -52,16 +57,22 @@ class Assignment:
         )
 
     def scenario(self, run: str) -> Scenario:
-        """The scenario of a run, with the student's seed and values.
+        """The scenario of a run, with the student's seed, values and code.
 
         Raises:
-            InputError: the lab's scenario is wrong.
+            InputError: the lab's scenario is wrong, or the student's code is not Python.
         """
-        return self._scenario(run, self.drawn)
+        return self._scenario(run, self.drawn, self.files or self.directory.path / START)
 
-    def _scenario(self, run: str, drawn: Mapping[str, Any]) -> Scenario:
+    def _scenario(self, run: str, drawn: Mapping[str, Any], files: Path) -> Scenario:
         planned = self.directory.lab.runs[run]
         settings = {key: filled(value, drawn) for key, value in planned.set.items()}
+        for key, code in planned.code.items():
+            file = files / code.rpartition(":")[0]
+            if not file.is_file():
+                remedy = f"a copy of {self.directory.path / START / file.name}"
+                raise InputError.of(str(file), "no such file", "your code", remedy)
+            settings[key] = str(files / code)
         scenario = scenario_of(self._document(planned.scenario), nominal, settings)
         named = {"name": run, "seed": self.seed}
         return scenario.model_copy(update=named)

@@ -13,7 +13,7 @@ import yaml
 
 from testbed.files.documents import Document
 from testbed.labs import checking
-from testbed.labs.library import HANDOUT, INSTRUCTOR, LAB_FILE, SOLUTION, LabDirectory
+from testbed.labs.library import HANDOUT, INSTRUCTOR, LAB_FILE, SOLUTION, START, LabDirectory
 from testbed.labs.predicting import predict
 from testbed.labs.runs import checked_run, make_run, unseal
 from testbed.labs.students import KEY_DIGITS
@@ -112,11 +112,24 @@ def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[Find
         if made.summary.verdict != "trusted":
             yield Finding(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
     yield from _starter_findings(work, student)
+    _solve_code(work)
     answers = solve.answers(work.path)
     work.answers.write_text(yaml.safe_dump(answers, sort_keys=False), encoding="utf-8")
     document = work.read_answers()
     yield from _solution_findings(work, document, student)
     unseal(work)
+
+
+def _solve_code(work: Work) -> None:
+    """Replace the files that a student writes by those of the solution, and run them."""
+    directory = work.assignment.directory
+    for file in sorted((directory.path / START).glob("*")):
+        solved = directory.path / SOLUTION / file.name
+        if solved.is_file():
+            shutil.copyfile(solved, work.path / file.name)
+    for run, planned in directory.lab.runs.items():
+        if planned.code:
+            make_run(work, run, lambda *_: None, drawn=False)
 
 
 def _starter_findings(work: Work, student: str) -> Iterator[Finding]:

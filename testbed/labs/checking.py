@@ -9,14 +9,14 @@ from testbed.labs.answers import Value, parsed, show_answer
 from testbed.labs.evidence import Evidence, canonical
 from testbed.labs.lab import (
     ChoiceAnswer,
-    Figure,
     Mistake,
     NamesAnswer,
     NumberAnswer,
+    ScoreAnswer,
     Task,
     TextAnswer,
 )
-from testbed.labs.quantities import Tolerance
+from testbed.labs.quantities import Tolerance, show_quantity
 
 QUOTED = Tolerance(0.02, relative=True)
 """How far a number in a text may be from the figure that it quotes: rounding."""
@@ -50,17 +50,46 @@ def check(task: Task, document: Document, evidence: Evidence) -> Result:
         InputError: the answer has not the form that was asked for.
         RunFailedError: a run has no such figure.
     """
+    if isinstance(task.answer, ScoreAnswer):
+        return _scored(task, task.answer, evidence)
     answer = parsed(document, task)
     if answer is None:
         reason = f"no answer yet: write it behind {task.id}: in {document.file}"
         return Result(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
-    for run in task.after:
-        if run not in evidence.runs:
-            reason = f"it needs the run {run}: testbed lab run {run}"
-            return Result(task, shown, passed=False, missing=True, reason=reason)
+    missing = _missing_run(task, evidence)
+    if missing:
+        return Result(task, shown, passed=False, missing=True, reason=missing)
     reason = _wrong(task, answer, evidence)
     return Result(task, shown, passed=not reason, reason=reason)
+
+
+def _missing_run(task: Task, evidence: Evidence) -> str:
+    """What a task still needs before it can be checked; empty if nothing."""
+    for run in task.after:
+        if run not in evidence.runs:
+            return f"it needs the run {run}: testbed lab run {run}"
+    return ""
+
+
+def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> Result:
+    """Check a figure of the runs of the student's code against its bound."""
+    missing = _missing_run(task, evidence)
+    if missing or task.figure is None:
+        return Result(task, "", passed=False, missing=True, reason=missing)
+    value = evidence.value(task.figure, bound.unit)
+    number = float("inf") if value is None else float(value)
+    shown = "never" if number == float("inf") else show_quantity(number, bound.unit)
+    if bound.at_most is not None:
+        passed, wanted = number <= bound.at_most, f"at most {bound.at_most:g}"
+    else:
+        passed, wanted = number >= float(bound.at_least or 0), f"at least {bound.at_least:g}"
+    if passed:
+        return Result(task, shown, passed=True)
+    unit = f" {bound.unit}" if bound.unit else ""
+    look = f" {evidence.assignment.text(task.look)}" if task.look else ""
+    reason = f"{evidence.called(task.figure)} is {shown}; {wanted}{unit} passes.{look}"
+    return Result(task, shown, passed=False, reason=reason)
 
 
 def right_answer(task: Task, evidence: Evidence) -> Any:
@@ -162,10 +191,10 @@ def _unquoted(task: Task, text: str, evidence: Evidence) -> str:
             names = canonical(_listed(value))
             missing = [name for name in names if str(name) not in text]
             if missing:
-                return f"The text does not name {_called(figure)} of your run."
+                return f"The text does not name {evidence.called(figure)} of your run."
             continue
         if not any(_quotes(number, float(value)) for number in numbers):
-            return f"The text does not quote {_called(figure)} of your run."
+            return f"The text does not quote {evidence.called(figure)} of your run."
     return ""
 
 
@@ -173,9 +202,3 @@ def _quotes(number: float, value: float) -> bool:
     """Whether a number is a figure, as such, in percent, or in thousands."""
     forms = (value, value * 100, value / 1e3, value / 1e6)
     return any(QUOTED.allows(number, form) or round(form, 1) == number for form in forms)
-
-
-def _called(figure: Figure) -> str:
-    """A figure in words: `the stall (stall_rtt)`."""
-    name = figure.name.rpartition(".")[2]
-    return name.replace("_", " ") if not figure.is_metric else f"the figure {name}"

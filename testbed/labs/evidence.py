@@ -90,6 +90,11 @@ class Evidence:
         number = quantity.metric.combine([*numbers])
         return number if number is None else number * _scale(quantity, unit)
 
+    def called(self, figure: Figure) -> str:
+        """A figure in words: `the figure stall_rtt`; of a function, its name."""
+        name = figure.name.rpartition(".")[2]
+        return f"the figure {name}" if figure.is_metric else name.replace("_", " ")
+
     def show(self, figure: Figure, unit: str = "") -> str:
         """A figure as text."""
         value = self.value(figure, unit)

@@ -57,7 +57,27 @@ class TextAnswer(Part):
     words: int = Field(default=20, ge=1, strict=True, description="the fewest words")
 
 
-Answer = Annotated[NumberAnswer | ChoiceAnswer | NamesAnswer | AddressAnswer | TextAnswer, ByKind()]
+class ScoreAnswer(Part):
+    """No answer to write: a figure of the run that the student's own code has made.
+
+    It passes if the figure keeps the bound.
+    """
+
+    kind: Literal["score"]
+    unit: str = Field(default="", description="the unit of the bound")
+    at_most: float | None = Field(default=None, description="the figure may be so much")
+    at_least: float | None = Field(default=None, description="the figure has to be so much")
+
+    @model_validator(mode="after")
+    def _has_one_bound(self) -> Self:
+        if (self.at_most is None) == (self.at_least is None):
+            raise RefusedValueError("one of at_most and at_least")
+        return self
+
+
+Answer = Annotated[
+    NumberAnswer | ChoiceAnswer | NamesAnswer | AddressAnswer | TextAnswer | ScoreAnswer, ByKind()
+]
 
 
 class Figure(Part):
@@ -115,6 +135,11 @@ class Task(Part):
         return bool(self.before)
 
     @property
+    def is_score(self) -> bool:
+        """Whether the student's code is judged, and no answer is written."""
+        return isinstance(self.answer, ScoreAnswer)
+
+    @property
     def figures(self) -> tuple[Figure, ...]:
         """All figures that its check looks at."""
         mistaken = ((m.figure, m.above, m.below) for m in self.mistakes)
@@ -144,6 +169,10 @@ class LabRun(Part):
     title: str = ""
     set: dict[str, Any] = Field(
         default_factory=dict, description="values by key path; {name} stands for what is drawn"
+    )
+    code: dict[str, str] = Field(
+        default_factory=dict,
+        description="classes that the student writes, FILE.py:CLASS, by key path",
     )
     hidden: bool = Field(
         default=False, strict=True, description="whether its faults are to be found"

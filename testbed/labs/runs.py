@@ -7,8 +7,10 @@ import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from testbed.labs.grading.records import differing_tables
 from testbed.labs.work import RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.progress import Progress
@@ -16,6 +18,7 @@ from testbed.model.run_files.layout import RUN, table_file
 from testbed.results.run_directory import LATEST, RunDirectory
 
 if TYPE_CHECKING:
+    from testbed.model.scenario import Scenario
     from testbed.model.summary import Summary
 
 UNSEALED = ("arrivals", "transmissions", "losses", "ev_events", "qp", "completions", "probes")
@@ -75,7 +78,13 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
     scenario = work.assignment.scenario(name)
     results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
     directory = RunDirectory.create(results, name, scenario.seed, datetime.now().astimezone())
-    simulate(scenario, directory.path, progress)
+    try:
+        simulate(scenario, directory.path, progress)
+        if work.assignment.directory.lab.runs[name].code:
+            _check_repeatable(scenario, directory.path)
+    except BaseException:  # no half a run is left
+        shutil.rmtree(directory.path)
+        raise
     progress("analysing", 1.0)
     summary = analyse(directory.path, drawn=drawn and not hidden)
     if hidden:
@@ -88,6 +97,25 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
     )
     shown = RunDirectory(shown_directory(work, name)) if hidden else directory
     return MadeRun(summary, shown, hidden)
+
+
+def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
+    """Check that the student's code does the same again with the same seed.
+
+    Raises:
+        InputError: it does not.
+    """
+    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
+
+    with TemporaryDirectory(prefix="testbed-lab-") as scratch:
+        again = Path(scratch) / "again"
+        again.mkdir()
+        simulate(scenario, again)
+        differing = differing_tables(directory, again)
+    if differing:
+        found = f"two runs of one seed that differ ({', '.join(differing)})"
+        remedy = "draw random numbers from random.Random(seed), and read no clock"
+        raise InputError.of("your code", found, "the same decisions each time", remedy)
 
 
 def shown_directory(work: Work, name: str) -> Path:

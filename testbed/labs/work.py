@@ -65,7 +65,7 @@ class Work:
         """The lab as this student has it."""
         content = self.start.content
         directory = find_lab(str(content.get("lab_path") or content.get("lab")), self.labs)
-        return Assignment(load_lab(directory), str(content["key"]))
+        return Assignment(load_lab(directory), str(content["key"]), self.path)
 
     @property
     def student(self) -> str:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel, ConfigDict
 
 from testbed.files.documents import Document
+from testbed.host.own_code import run_apart
+from testbed.host.own_process import confinement
 from testbed.labs import checking
 from testbed.labs.answers import read_answers
 from testbed.labs.assignment import Assignment
 from testbed.labs.evidence import Evidence
 from testbed.labs.grading.records import differing_tables
-from testbed.labs.grading.submission import Submission, read_submission, unpack
+from testbed.labs.grading.submission import FILES, Submission, read_submission, unpack
 from testbed.labs.journal import Entry, first_break
 from testbed.labs.lab import Task
 from testbed.labs.library import find_lab, load_lab
@@ -61,6 +63,7 @@ class Grade(BaseModel):
         remarks: what differs from an honest submission, and what a person should look at.
         error: why it could not be graded; empty if it was.
         cpu_s: CPU time of grading.
+        confined: what was taken from the processes in which the student's code ran.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -73,6 +76,7 @@ class Grade(BaseModel):
     remarks: tuple[str, ...] = ()
     error: str = ""
     cpu_s: float = 0.0
+    confined: tuple[str, ...] = ()
 
     @property
     def points(self) -> int:
@@ -124,8 +128,11 @@ class _Grading:
                     f"made with another key than that of {submission.student or 'nobody'}: graded "
                     "with the seed that the right key gives"
                 )
-        self._assignment = Assignment(directory, key)
+        self._assignment = Assignment(directory, key, submission.directory / FILES)
         self._summaries: dict[str, Summary] = {}
+        self._failed: dict[str, str] = {}
+        if any(run.code for run in directory.lab.runs.values()):
+            run_apart()
 
     def grade(self, name: str) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
@@ -147,6 +154,7 @@ class _Grading:
             submitted=submission.journal[-1].time if submission.journal else "",
             tasks=tasks,
             remarks=tuple(self._remarks),
+            confined=tuple(confinement),
         )
 
     def _answers(self) -> tuple[Document | None, str]:
@@ -166,7 +174,11 @@ class _Grading:
                 continue
             again = self._scratch / run
             again.mkdir()
-            simulate(self._assignment.scenario(run), again)
+            try:
+                simulate(self._assignment.scenario(run), again)
+            except InputError as error:  # of the student's code
+                self._failed[run] = _without_place(error)
+                continue
             records = self._believed(run, again)
             self._summaries[run] = analyse(records, drawn=False)
             yield run, records
@@ -218,6 +230,8 @@ class _Grading:
             elif missing:
                 uncounted = f"the run {run} does not count: no prediction {missing[0]} before"
                 reason = reason or uncounted
+            elif run in self._failed:
+                reason = reason or f"the run {run} ends with an error: {self._failed[run]}"
             elif self._summaries[run].verdict != "trusted":
                 unknown = f"the run {run} cannot be trusted, which costs nothing"
         if not reason and answers is not None:

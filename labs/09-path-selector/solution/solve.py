@@ -1,0 +1,42 @@
+"""A solution of this lab: selector.py beside it, and the answers from the run's tables."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from testbed.model.units import NS_PER_S, parse_duration
+
+
+def predictions() -> dict[str, str]:
+    """What is predicted before the run."""
+    return {"starter-deficit": "1.25 RTT"}
+
+
+def answers(work: Path) -> dict[str, Any]:
+    """The answers to all questions.
+
+    Args:
+        work: the directory of the lab, with its runs.
+    """
+    run = work / "results/practice/latest"
+    losses = pl.read_parquet(run / "losses.parquet").filter(~pl.col("spurious")).height
+    (fault,) = json.loads((run / "manifest.json").read_text())["scenario"]["timeline"]
+    (target,) = [fault["target"]] if isinstance(fault["target"], str) else fault["target"]
+    start, plane = parse_duration(fault["at"]) / NS_PER_S, int(target[1])
+    sent = pl.read_parquet(run / "transmissions.parquet")
+    sent = sent.filter(pl.col("t").is_between(start + 0.5, start + 3.0))
+    share = 100 * sent.filter(pl.col("plane") == plane).height / sent.height
+    return {
+        "lost": losses,
+        "balance": f"{share:.2f}%",
+        "explain": (
+            f"My run lost {losses} packets, and {share:.1f}% of the packets left through the plane "
+            "of the dead link. The class keeps the active EVs of each plane in a list, and "
+            "on_state adds and removes them. It takes the planes in turn, and within a plane its "
+            "EVs in turn. Skipping a bad EV and taking the next one is not enough, since that "
+            "one may be of another plane, whose port then gets more than its quarter of the "
+            "packets, while the port of the plane with the dead link has room that nobody uses."
+        ),
+    }
