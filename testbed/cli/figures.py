@@ -99,8 +99,8 @@ def figures(
     executor = LocalExecutor(directory)
     screen.stderr().print(_outlook(planned, executor, policy.seconds))
     with (
+        reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
-        reporting_how_to_resume("the same command"),
         screen.showing_progress() as progress,
     ):
         outcomes = reproduce(chosen, planned, executor, progress, policy)

@@ -145,14 +145,18 @@ def run(
 
     Exit status: 0 it counts, 2 wrong input, 4 it cannot be trusted and costs nothing: run again.
     """
-    from testbed.cli.running import signals_stop
+    from testbed.cli.running import reporting_how_to_resume, signals_stop
     from testbed.cli.summary import show
     from testbed.labs.predicting import outcome
     from testbed.labs.runs import checked_run, make_run
 
     work = _work()
     name = checked_run(work, name)
-    with signals_stop(), showing_progress() as progress:
+    with (
+        reporting_how_to_resume("nothing is kept; the same command makes the run"),
+        signals_stop(),
+        showing_progress() as progress,
+    ):
         made = make_run(work, name, progress, drawn=not no_figures)
     console = stdout()
     if made.hidden:

@@ -33,14 +33,24 @@ class _Stopped(KeyboardInterrupt):
 
 @contextmanager
 def signals_stop() -> Iterator[None]:
-    """Let SIGINT, SIGTERM and SIGHUP stop the block, except those that are ignored (nohup)."""
+    """Let SIGINT, SIGTERM and SIGHUP stop the block, except those that are ignored (nohup).
+
+    It goes inside of what reports the end: `reporting_kept_files`, `reporting_how_to_resume`.
+    """
+    received: list[int] = []
 
     def stop(number: int, _: FrameType | None) -> NoReturn:
+        received.append(number)
         raise _Stopped(number)
 
     numbers = [n for n in ENDING_SIGNALS if signal.getsignal(n) is not signal.SIG_IGN]
     with signals_handled(numbers, stop):
-        yield
+        try:
+            yield
+        except Exception as error:
+            if received:  # it was raised within a library, which made an error of its own of it
+                raise _Stopped(received[0]) from error
+            raise
 
 
 @contextmanager
@@ -59,9 +69,9 @@ def new_run(
     start = datetime.now().astimezone()
     directory = RunDirectory.create(results, folder or scenario.name, scenario.seed, start)
     with (
-        signals_stop(),
         locked(directory.path),
         reporting_kept_files(directory),
+        signals_stop(),
         showing_progress() as progress,
     ):
         yield directory, progress
@@ -99,12 +109,12 @@ def reporting_kept_files(directory: "RunDirectory") -> Iterator[None]:
 
 @contextmanager
 def reporting_how_to_resume(how: str) -> Iterator[None]:
-    """If several runs are stopped, report how to make the others."""
+    """If the block is stopped, report how to make what is left of it."""
     try:
         yield
     except _Stopped as stopped:
         name = signal.Signals(stopped.number).name
-        print_error(f"interrupted by {name}; {how} makes the remaining runs")
+        print_error(f"interrupted by {name}; {how}")
         raise typer.Exit(SIGNALLED + stopped.number) from None
 
 

@@ -105,9 +105,9 @@ def _make_series(
             print_error(f"{planned.job.name}: {record.failure}\n  its log: {log}")
 
     with (
-        signals_stop(),
         locked(directory),
-        reporting_how_to_resume(f"the same command with --into {directory}"),
+        reporting_how_to_resume(f"the same command with --into {directory} makes the remaining runs"),
+        signals_stop(),
     ):
         records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}
         due = [run for run in runs if run.job.key not in records]

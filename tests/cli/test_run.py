@@ -334,6 +334,23 @@ def test_a_run_that_is_stopped_says_what_is_kept(
     assert signal.getsignal(number) == before
 
 
+def test_a_signal_within_a_library_that_wraps_what_is_raised_ends_the_run(
+    call: Call, play: Play
+) -> None:
+    """As pydantic does with an exception in a function that it calls."""
+
+    def experiment(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except BaseException:
+            raise ValueError("error calling a function") from None
+
+    play(experiment)
+    called = call("run", "link-failure")
+    assert called.status == 143
+    assert "error: interrupted by SIGTERM; nothing was recorded, nothing is kept" in called.err
+
+
 def test_a_hangup_that_is_ignored_stays_ignored(call: Call, play: Play) -> None:
     def experiment(scenario: Scenario, directory: Path, progress: Progress) -> None:
         os.kill(os.getpid(), signal.SIGHUP)
