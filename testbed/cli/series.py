@@ -104,9 +104,10 @@ def _make_series(
             log = directory / planned.job.log
             print_error(f"{planned.job.name}: {record.failure}\n  its log: {log}")
 
+    resuming = f"the same command with --into {directory} makes the remaining runs"
     with (
         locked(directory),
-        reporting_how_to_resume(f"the same command with --into {directory} makes the remaining runs"),
+        reporting_how_to_resume(resuming),
         signals_stop(),
     ):
         records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}

@@ -342,7 +342,7 @@ def test_a_signal_within_a_library_that_wraps_what_is_raised_ends_the_run(
     def experiment(*_: object) -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - that is the case here
             raise ValueError("error calling a function") from None
 
     play(experiment)
