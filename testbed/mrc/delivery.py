@@ -30,6 +30,7 @@ class Delivery:
     Attributes:
         ack_due: whether an ACK, or a NAK, is to be sent.
         delivered: messages completed.
+        next_seq: the oldest packet at which `advance` has something to do.
     """
 
     def __init__(self, config: QpConfig, events: list[Event], counters: Counters) -> None:
@@ -45,12 +46,14 @@ class Delivery:
         self._error: NakCode | None = None
         self.ack_due = False
         self.delivered = 0
+        self.next_seq = NEVER
 
     def end_of_message(self, packet: Write, seq: int) -> None:
         """Note that the last packet of a message has arrived."""
         immediate, length = packet.immediate, packet.dma_length
         start = packet.va + len(packet.payload) - length
         heappush(self._ends, (seq, packet.msn, start, packet.rkey, length, immediate))
+        self.next_seq = min(self.next_seq, seq)
         if immediate is not None:
             self._immediates += 1
             if self._immediates > self._config.capabilities.immediates:
@@ -60,11 +63,13 @@ class Delivery:
     def ack_request(self, seq: int) -> None:
         """Note that packet `seq` asks for an ACK."""
         heappush(self._ack_requests, seq)
+        self.next_seq = min(self.next_seq, seq)
 
     def fail(self, seq: int, error: NakCode) -> None:
         """Note that packet `seq` cannot be carried out; the first such packet decides."""
         if seq < self._failed_seq:
             self._failed_seq, self._error = seq, error
+            self.next_seq = min(self.next_seq, seq)
 
     def advance(self, cack: int, now_ns: int) -> None:
         """Complete the messages that end at `cack` or before: all packets so far have arrived."""
@@ -90,6 +95,9 @@ class Delivery:
                 self._completions.append(ReceiveCompletion(message, immediate, length, wr_id))
         if cack >= self._failed_seq:
             self.ack_due = True
+        self.next_seq = min(
+            requests[0] if requests else NEVER, ends[0][0] if ends else NEVER, self._failed_seq
+        )
 
     def take_ack(self, cack: int, ev: int) -> Ack:
         """Return the ACK of everything up to `cack`, or the NAK, to be sent on `ev`."""

@@ -26,7 +26,7 @@ from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
 from testbed.mrc.wire.datagram import Datagram
 from testbed.mrc.wire.packets import Ack, Nack, Sack
-from testbed.mrc.wire.packing import Stamps
+from testbed.mrc.wire.packing import Packer
 from testbed.mrc.wire.psn import unwrap_psn
 
 
@@ -62,7 +62,7 @@ class Requester:
             linear_retries=config.linear_retries,
             exponential_retries=config.exponential_retries,
         )
-        self._stamps = Stamps(config)
+        self._packer = Packer(config)
         self._scoreboard = Scoreboard(config.first_psn)
         self._window = config.peer.mpr * MPR_UNIT
         self._losses = LossMemory()
@@ -178,7 +178,7 @@ class Requester:
             if (
                 sack is not None
                 and transmission.seq == trigger
-                and self._stamps.answers(sack, transmission)
+                and self._packer.answers(sack, transmission)
             ):
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
@@ -199,7 +199,7 @@ class Requester:
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
         """Check whether the packet that triggered this SACK had been taken for lost."""
         lost = self._losses.get(seq)
-        if lost is not None and self._stamps.answers(sack, lost):
+        if lost is not None and self._packer.answers(sack, lost):
             self._retract_loss(lost, now_ns)
 
     def _retract_loss(self, lost: Transmission, now_ns: int) -> None:
@@ -229,7 +229,7 @@ class Requester:
             self.failed
             or transmission is None
             or transmission.done
-            or not self._stamps.refuses(
+            or not self._packer.refuses(
                 nack, transmission, too_early=self._detector.too_early(transmission, now_ns)
             )
         ):
@@ -363,7 +363,7 @@ class Requester:
             if again is not None:
                 self._order += 1
                 self._counters.acks_missed += 1
-                datagrams.append(self._stamps.pack(again, ack_request=True))
+                datagrams.append(self._packer.pack(again, ack_request=True))
         while len(datagrams) < limit and self._may_send():
             previous = scoreboard.to_repeat()
             avoid = previous.ev if previous is not None else None
@@ -375,7 +375,7 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            datagrams.append(self._stamps.pack(transmission, ack_request=is_last or small))
+            datagrams.append(self._packer.pack(transmission, ack_request=is_last or small))
         return datagrams
 
     def _send(self, ev: Ev, previous: Transmission | None, now_ns: int) -> Transmission:

@@ -53,9 +53,11 @@ class _Trigger(NamedTuple):
     retransmitted: bool = False
 
 
-def nominal_bytes(packet: Write) -> int:
-    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers."""
-    size = len(packet.payload)
+def nominal_bytes(packet: Write, size: int) -> int:
+    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers.
+
+    `size` is that of its payload.
+    """
     nominal = WRITE_HEADER_BYTES + size + (-size & 3) + ICRC_BYTES
     if packet.tx_timestamp is None:
         nominal -= TSETH.size
@@ -139,13 +141,22 @@ class Responder:
             if position < 0:
                 self.delivery.ack_due = True
         else:
-            size = self._take_in(packet, seq)
+            size = len(packet.payload)
+            self._rcvd_bytes += nominal_bytes(packet, size)
+            if packet.ack_request:
+                self.delivery.ack_request(seq)
+            error = self._carry_out(packet, size)
+            if error is not None:
+                size = 0
+                self.delivery.fail(seq, error)
+            elif packet.opcode in _LAST_OPCODES:
+                self.delivery.end_of_message(packet, seq)
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._unsacked.append(seq)
-        self._unreported += max(len(packet.payload), SACK_LEAST_BYTES)
+        self._unreported += size if size > SACK_LEAST_BYTES else SACK_LEAST_BYTES
         self._answered_ev = packet.ev
         mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         timestamp = packet.tx_timestamp or 0  # 0 where it has none
@@ -168,20 +179,6 @@ class Responder:
             self._newest = trigger
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
-
-    def _take_in(self, packet: Write, seq: int) -> int:
-        """Carry out a new packet; returns the payload bytes placed."""
-        size = len(packet.payload)
-        self._rcvd_bytes += nominal_bytes(packet)
-        if packet.ack_request:
-            self.delivery.ack_request(seq)
-        error = self._carry_out(packet, size)
-        if error is not None:
-            self.delivery.fail(seq, error)
-            return 0
-        if packet.opcode in _LAST_OPCODES:
-            self.delivery.end_of_message(packet, seq)
-        return size
 
     def _carry_out(self, packet: Write, size: int) -> NakCode | None:
         """Put a packet into memory; if that must not be, count the reason and return the code."""
@@ -259,7 +256,8 @@ class Responder:
         run = (~received & (received + 1)).bit_length() - 1
         self._received = received >> run
         self._cack += run
-        self.delivery.advance(self._cack, now_ns)
+        if self._cack >= self.delivery.next_seq:
+            self.delivery.advance(self._cack, now_ns)
 
     def _report(self, now_ns: int) -> None:
         """Queue SACKs that report every packet received since the last SACKs.

@@ -8,7 +8,7 @@ from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.packets import Write
-from testbed.mrc.wire.packing import pack
+from testbed.mrc.wire.packing import Packer
 
 from .harness import RKEY, VA, Network, make_profile
 
@@ -16,6 +16,7 @@ MTU = 256
 CONFIG = Network(make_profile(), mtu=MTU).qps[0].config
 EV = Ev(value=0x0003_0009, plane=1, path_key=0)
 FIRST_SEQ = (1 << 24) - 1
+SENT_NS = 0xABCD << CONFIG.timestamp_shift
 
 
 def packets(length: int, immediate: int | None, *, again: bool = False) -> list[Write]:
@@ -24,10 +25,10 @@ def packets(length: int, immediate: int | None, *, again: bool = False) -> list[
     writes = []
     for number, offset in enumerate(range(0, max(length, 1), MTU)):
         size = min(MTU, length - offset)
-        sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 0, 0, None)
+        sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 0, SENT_NS, None)
         if again:
-            sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 1, 0, sent)
-        datagram = pack(CONFIG, sent, 0xABCD, number == 2)
+            sent = Transmission(FIRST_SEQ + number, message, offset, size, EV, 1, SENT_NS, sent)
+        datagram = Packer(CONFIG).pack(sent, ack_request=number == 2)
         classes = CONFIG.dscp
         assert datagram.dscp == (classes.trimmable_retx if again else classes.trimmable)
         assert (datagram.seq, datagram.ev, datagram.retransmitted) == (sent.seq, EV.value, again)

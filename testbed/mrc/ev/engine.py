@@ -52,6 +52,7 @@ class EvEngine:
         self._rotation: Final = Rotation(profile, rng, events)
         self.selector: Final = _selector(profile, self._rotation, rng, select)
         self._rotation.report_to(self.selector)
+        self._tells_arrivals: Final = select is not None  # the project's own need no arrivals
         self._evs: Final = self._rotation.evs
         self._planes: Final = self._rotation.planes
         self._trust = EvTrust(profile, rtt, planes=len(self._planes), slots=self._rotation.active)
@@ -112,7 +113,7 @@ class EvEngine:
         marked: int | None,
         now_ns: int,
     ) -> None:
-        """Tell the selector which packets have arrived.
+        """Tell a selector of the user's own which packets have arrived.
 
         Args:
             arrived: the transmissions that are newly acknowledged.
@@ -121,6 +122,8 @@ class EvEngine:
             marked: the EV whose ECN mark the SACK reports.
             now_ns: the time.
         """
+        if not self._tells_arrivals:
+            return
         for sent in arrived:
             ev, sample_ns = sent.ev.value, rtt_ns if sent.seq == measured else None
             self.selector.on_sack(ev, sent.length, sample_ns, ecn=ev == marked, now_ns=now_ns)

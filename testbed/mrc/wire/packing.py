@@ -9,70 +9,65 @@ from testbed.mrc.wire.packets import Nack, Sack
 from testbed.mrc.wire.psn import wrap_msn, wrap_psn
 
 
-def pack(
-    config: QpConfig, transmission: Transmission, tx_timestamp: int | None, ack_request: bool
-) -> Datagram:
-    """Return the WRITE packet of a transmission; its payload is a view of the message's.
+class Packer:
+    """Encodes the transmissions of one requester, and tells by which of them an answer was caused.
 
-    `tx_timestamp` None leaves out the TSETH.
-    """
-    message = transmission.message
-    offset, length, seq = transmission.offset, transmission.length, transmission.seq
-    end = offset + length
-    immediate: int | None = None
-    if end == message.length:
-        immediate = message.immediate
-        if immediate is None:
-            opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
-        elif offset == 0:
-            opcode = Opcode.WRITE_ONLY_IMMEDIATE
-        else:
-            opcode = Opcode.WRITE_LAST_IMMEDIATE
-    else:
-        opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
-    repeated = transmission.repeated
-    dscp = config.dscp.trimmable_retx if repeated else config.dscp.trimmable
-    payload = message.payload[offset:end]
-    ev = transmission.ev.value
-    header, trailer = encode_write(
-        config.local_address,
-        config.peer_address,
-        ev,
-        config.peer_qpn,
-        wrap_psn(seq),
-        opcode,
-        ack_request,
-        repeated,
-        0 if message.immediate is None else wrap_msn(message.immediates),
-        wrap_msn(message.number),
-        tx_timestamp,
-        message.va + offset,
-        message.rkey,
-        message.length,
-        payload,
-        dscp,
-        immediate,
-        config.own_unit,
-        config.wire.udp_port,
-    )
-    return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission))
-
-
-class Stamps:
-    """The timestamps of one requester's packets, by which transmissions of a PSN are told apart.
-
-    The EV and the echo of BTH.rtx in a SACK tell them apart too, where there are no timestamps.
+    Transmissions of a PSN are told apart by their timestamps. Where there are none, the EV and the
+    echo of BTH.rtx in a SACK tell them apart.
     """
 
     def __init__(self, config: QpConfig) -> None:
         self._config = config
         self._shift = config.timestamp_shift
         self._used = config.timestamps
+        self._first_class = config.dscp.trimmable
+        self._repeated_class = config.dscp.trimmable_retx
+        self._udp_port = config.wire.udp_port
+        self._own_unit = config.own_unit
 
     def pack(self, transmission: Transmission, *, ack_request: bool) -> Datagram:
-        """Return the WRITE packet of a transmission, with its timestamp if there are any."""
-        timestamp = self._of(transmission) if self._used else None
-        return pack(self._config, transmission, timestamp, ack_request)
+        """Return the WRITE packet of a transmission; its payload is a view of the message's."""
+        config = self._config
+        message = transmission.message
+        offset, length, seq = transmission.offset, transmission.length, transmission.seq
+        end = offset + length
+        immediate: int | None = None
+        if end == message.length:
+            immediate = message.immediate
+            if immediate is None:
+                opcode = Opcode.WRITE_ONLY if offset == 0 else Opcode.WRITE_LAST
+            elif offset == 0:
+                opcode = Opcode.WRITE_ONLY_IMMEDIATE
+            else:
+                opcode = Opcode.WRITE_LAST_IMMEDIATE
+        else:
+            opcode = Opcode.WRITE_FIRST if offset == 0 else Opcode.WRITE_MIDDLE
+        repeated = transmission.repeated
+        dscp = self._repeated_class if repeated else self._first_class
+        payload = message.payload[offset:end]
+        ev = transmission.ev.value
+        header, trailer = encode_write(
+            config.local_address,
+            config.peer_address,
+            ev,
+            config.peer_qpn,
+            wrap_psn(seq),
+            opcode,
+            ack_request,
+            repeated,
+            0 if message.immediate is None else wrap_msn(message.immediates),
+            wrap_msn(message.number),
+            self._of(transmission) if self._used else None,
+            message.va + offset,
+            message.rkey,
+            message.length,
+            payload,
+            dscp,
+            immediate,
+            self._own_unit,
+            self._udp_port,
+        )
+        return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission))
 
     def _of(self, transmission: Transmission) -> int:
         return transmission.sent_ns >> self._shift & 0xFFFF
