@@ -150,6 +150,8 @@ def _print_grades(grades: "list[Grade]") -> None:
             console.print(f"  not graded: {one.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
+    for held in dict.fromkeys("; ".join(one.confined) for one in grades if one.confined):
+        console.print(f"\nStudents' code ran with {held}.")
 
 
 def autograder(

@@ -6,7 +6,8 @@ begin with `on_` may be missing.
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
@@ -15,6 +16,9 @@ from testbed.host.own_process import OwnProcess
 from testbed.model.errors import InputError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
+
+MOST_BYTES = 1 << 50
+"""No window may be larger."""
 
 _Result = TypeVar("_Result")
 
@@ -96,10 +100,15 @@ class _Running(Protocol):
 _made_by: Callable[..., _Running] = _OwnObject
 
 
-def run_apart() -> None:
-    """Run the user's classes in processes of their own from now on."""
-    global _made_by  # noqa: PLW0603 - one process grades one submission
-    _made_by = OwnProcess
+@contextmanager
+def run_apart() -> Iterator[None]:
+    """Run the user's classes in processes of their own during the block."""
+    global _made_by  # noqa: PLW0603 - queue pairs are made deep below a run
+    usual, _made_by = _made_by, OwnProcess
+    try:
+        yield
+    finally:
+        _made_by = usual
 
 
 class OwnSelector:
@@ -162,8 +171,11 @@ class OwnCongestion:
 
     def _read_window(self) -> None:
         window = self._own.read("window")
-        if not isinstance(window, int | float) or not 0 <= window < float("inf"):
-            self._own.refuse("window", repr(window), "a number of bytes, 0 or more")
+        if not isinstance(window, int | float) or not 0 <= window <= MOST_BYTES:
+            huge = isinstance(window, int) and window > MOST_BYTES
+            shown = "a larger number" if huge else repr(window)
+            expected = f"a number of bytes from 0 to {MOST_BYTES}"
+            self._own.refuse("window", shown, expected)
         self._window = max(int(window), self._path.mtu)
 
     def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:

@@ -6,9 +6,11 @@ are sent with the next one that does, so that a packet costs one turn of the pip
 """
 
 import json
+import os
 import select
 import subprocess
 import sys
+import time
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -18,10 +20,16 @@ from testbed.model.own_code import OwnCode
 
 WORKER = Path(__file__).with_name("own_worker.py")
 
-PATIENCE_S = 20.0
-"""How long one call may take."""
+CPU_S = 10
+"""CPU time of the process."""
+
+MEMORY_BYTES = 1 << 30
+
+PATIENCE_S = 30.0
+"""How long all calls of an object may take together."""
 
 MAX_REPLY = 1 << 12
+_ENDING_S = 2.0
 
 confinement: Final[dict[str, None]] = {}
 """What held for every process so far: a set that keeps its order."""
@@ -43,17 +51,24 @@ class OwnProcess:
             cwd="/",
             env={},
         )
+        assert self._process.stdin is not None  # noqa: S101 - both were asked for
+        assert self._process.stdout is not None  # noqa: S101
+        self._requests: Final = self._process.stdin
+        self._replies: Final = self._process.stdout
+        os.set_blocking(self._requests.fileno(), False)
         self._received = b""
+        self._left_s = PATIENCE_S
         first = {
             "name": code.name,
             "file": code.file,
             "source": code.source,
             "method": method,
             "arguments": [_plain(argument) for argument in arguments],
+            "cpu_s": CPU_S,
+            "memory_bytes": MEMORY_BYTES,
         }
-        self._send(first)
-        held = json.loads(self._line(code.name))["held"]
-        confinement.update(dict.fromkeys(held))
+        self._send(code.name, first)
+        confinement.update(dict.fromkeys(self._said(code.name)["held"]))
         if not self._reply(code.name):
             self.refuse(code.name, f"no {method}", f"a class with {method}")
 
@@ -76,11 +91,14 @@ class OwnProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._process.terminate()  # it takes the one that runs the class along
+        try:
+            self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:  # without namespaces it can ignore that
+            self._process.kill()
+            self._process.wait()
+        self._requests.close()
+        self._replies.close()
 
     def __del__(self) -> None:
         """End the process with the object."""
@@ -89,45 +107,70 @@ class OwnProcess:
 
     def _flush(self, what: str) -> Any:
         calls, self._calls = self._calls, []
-        self._send(calls)
+        self._send(what, calls)
         return self._reply(what)
 
-    def _send(self, content: object) -> None:
-        assert self._process.stdin is not None  # noqa: S101 - it was asked for
+    def _send(self, what: str, content: object) -> None:
         data = json.dumps(content).encode() + b"\n"
         try:
             while data:
-                data = data[self._process.stdin.write(data) :]
+                self._wait(what, writing=True)
+                data = data[self._requests.write(data) or 0 :]
         except BrokenPipeError:
-            self._ended()
+            self._ended(what)
 
     def _reply(self, what: str) -> Any:
-        reply = json.loads(self._line(what))
+        reply = self._said(what)
         if "error" in reply:
-            self.refuse(what, reply["error"], "code that raises no error", reply["line"])
-        value = reply["value"]
+            line = reply.get("line")
+            found, line = str(reply["error"]), line if isinstance(line, int) else None
+            self.refuse(what, found, "code that raises no error", line)
+        value = reply.get("value")
         if isinstance(value, dict):
-            self.refuse(what, value["repr"], "a number or None")
+            value = value.get("repr")
+        if value is not None and not isinstance(value, int | float):
+            self.refuse(what, str(value), "a number or None")
         return value
 
+    def _said(self, what: str) -> dict[str, Any]:
+        """The next line of the process, which the user's code may have written itself."""
+        try:
+            said = json.loads(self._line(what))
+        except (ValueError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            self.refuse(what, "no answer but other output", "code that writes to no file")
+        return said
+
     def _line(self, what: str) -> bytes:
-        assert self._process.stdout is not None  # noqa: S101 - it was asked for
         while b"\n" not in self._received:
-            if not select.select([self._process.stdout], [], [], PATIENCE_S)[0]:
-                self.refuse(what, f"no answer in {PATIENCE_S:g} s", "code that comes to its end")
-            data = self._process.stdout.read(MAX_REPLY)
+            self._wait(what, writing=False)
+            data = self._replies.read(MAX_REPLY)
             if not data or len(self._received) > MAX_REPLY:
                 self._ended(what)
             self._received += data
         line, _, self._received = self._received.partition(b"\n")
         return line
 
-    def _ended(self, what: str = "") -> NoReturn:
+    def _wait(self, what: str, *, writing: bool) -> None:
+        """Wait until a pipe is ready; the time counts."""
+        pipes: tuple[list[Any], list[Any]] = ([], [self._requests])
+        read, write = pipes if writing else ([self._replies], [])
+        began = time.monotonic()
+        ready = any(select.select(read, write, [], max(self._left_s, 0)))
+        self._left_s -= time.monotonic() - began
+        if not ready:
+            found = f"no answer after {PATIENCE_S:g} s of waiting in all"
+            self.refuse(what, found, "code that comes to its end")
+
+    def _ended(self, what: str) -> NoReturn:
         """Say that the process has ended, as one that is killed for its limits does."""
-        status = self._process.wait(PATIENCE_S)
-        found = f"its process ended ({status})"
+        try:
+            found = f"its process ended ({self._process.wait(_ENDING_S)})"
+        except subprocess.TimeoutExpired:
+            found = "its process answers no more"
         expected = "code that keeps the limits of CPU time and memory, and does not exit"
-        self.refuse(what or self._code.name, found, expected)
+        self.refuse(what, found, expected)
 
 
 def _plain(value: object) -> Any:

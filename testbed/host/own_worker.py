@@ -3,6 +3,9 @@
 It uses the standard library alone. The first line that it reads has the class and the arguments of
 its constructor; each further line is a batch of calls, of which the last is answered. What the
 class prints is dropped.
+
+Where the system allows namespaces, this program runs twice: the first process makes them and waits;
+the second is the only process in them, so the class can neither see nor signal any other.
 """
 
 import ast
@@ -11,19 +14,24 @@ import ctypes
 import importlib
 import json
 import os
+import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-CPU_S = 30
-MEMORY_BYTES = 1 << 30
 OPEN_FILES = 64
 
 _NOBODY = 65534
-_NEW_NETWORK, _NEW_IPC, _NEW_USER = 0x40000000, 0x08000000, 0x10000000
-_NO_NEW_PRIVILEGES = 38
+_NEW_MOUNTS, _NEW_NETWORK, _NEW_IPC = 0x00020000, 0x40000000, 0x08000000
+_NEW_PROCESSES, _NEW_USER = 0x20000000, 0x10000000
+_DIE_WITH_PARENT, _NO_NEW_PRIVILEGES = 1, 38
+_SIGNALLED = 128
+_MOST = 1 << 63
+_MOUNT_SETATTR, _HERE, _RECURSIVE, _READ_ONLY = 442, -100, 0x8000, 1
+_PRIVATE_MOUNTS = 1 << 18
 _LANDLOCK_CREATE, _LANDLOCK_ADD_PATH, _LANDLOCK_RESTRICT = 444, 445, 446
 _ALL_ACCESS = (1 << 13) - 1
 """What the first version of Landlock knows: execute, write, read, list, make, remove."""
@@ -36,25 +44,59 @@ class _Rules(ctypes.Structure):
     _fields_ = (("handled_access_fs", ctypes.c_uint64),)
 
 
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("attr_set", "attr_clr", "propagation", "userns_fd")
+    )
+
+
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = (("allowed_access", ctypes.c_uint64), ("parent_fd", ctypes.c_int32))
 
 
-def confine() -> list[str]:
+def confine(cpu_s: int, memory_bytes: int) -> list[str]:
     """Take from this process what an algorithm does not need; return what could be taken."""
-    held = []
-    if sys.platform == "linux":
-        held += _namespaces() + _no_files()
-    held += _user()
-    return held + _limits()
+    held = _no_files() if sys.platform == "linux" else []
+    return held + _user() + _limits(cpu_s, memory_bytes)
 
 
-def _namespaces() -> list[str]:
-    """Leave the network and the IPC of the machine, as root or in a user namespace."""
-    flags = _NEW_NETWORK | _NEW_IPC | (0 if os.geteuid() == 0 else _NEW_USER)
-    left = ctypes.CDLL(None, use_errno=True).unshare(flags) == 0
-    return ["namespaces of its own (network, IPC)"] if left else []
+def in_namespaces() -> list[str]:
+    """Have the network, the IPC and the processes that this process starts apart from all others.
+
+    As root, or in a user namespace. Returns what holds then; nothing if the system does not allow
+    it.
+    """
+    if sys.platform != "linux":
+        return []
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = _NEW_NETWORK | _NEW_IPC | _NEW_PROCESSES | _NEW_MOUNTS
+    flags |= 0 if os.geteuid() == 0 else _NEW_USER
+    if libc.unshare(flags):
+        return []
+    held = ["namespaces of its own (network, IPC, processes, mounts)"]
+    attributes = _MountAttributes(attr_set=_READ_ONLY, propagation=_PRIVATE_MOUNTS)
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    where = (_HERE, b"/", _RECURSIVE, ctypes.byref(attributes), size)
+    if libc.syscall(_MOUNT_SETATTR, *where) == 0:
+        held.append("all file systems read only")
+    return held
+
+
+def _wait_for_the_second(held: list[str]) -> int:
+    """Start this program again, as the first process of the new namespaces; return its status.
+
+    It ends when this process is asked to end, or when its parent has ended.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    second = subprocess.Popen([sys.executable, "-I", __file__, *held])  # noqa: S603 - this program
+    signal.signal(signal.SIGTERM, lambda *_: second.kill())
+    libc.prctl(_DIE_WITH_PARENT, signal.SIGTERM, 0, 0, 0)
+    silence = os.open(os.devnull, os.O_RDWR)
+    for pipe in (0, 1):  # so that the pipes end with the second process
+        os.dup2(silence, pipe)
+    status = second.wait()
+    return status if status >= 0 else _SIGNALLED - status
 
 
 def _no_files() -> list[str]:
@@ -88,12 +130,12 @@ def _user() -> list[str]:
     return ["the user nobody"]
 
 
-def _limits() -> list[str]:
+def _limits(cpu_s: int, memory_bytes: int) -> list[str]:
     import resource  # noqa: PLC0415 - not on every system
 
     wanted = {
-        resource.RLIMIT_CPU: CPU_S,
-        resource.RLIMIT_AS: MEMORY_BYTES,
+        resource.RLIMIT_CPU: cpu_s,
+        resource.RLIMIT_AS: memory_bytes,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_NOFILE: OPEN_FILES,
         resource.RLIMIT_CORE: 0,
@@ -103,7 +145,7 @@ def _limits() -> list[str]:
     for what, limit in wanted.items():
         with contextlib.suppress(ValueError, OSError):  # macOS refuses some
             resource.setrlimit(what, (limit, limit))
-    return [f"limits: {CPU_S} s of CPU, {MEMORY_BYTES >> 20} MiB, no file written, no new process"]
+    return [f"limits: {cpu_s} s of CPU, {memory_bytes >> 20} MiB, no file written, no new process"]
 
 
 def _arguments(values: list[Any]) -> list[Any]:
@@ -121,7 +163,9 @@ def _answer(action: Callable[[], Any], file: str) -> bytes:
     """What an action returns, or the error that it raised with its line, as a line of JSON."""
     try:
         value = action()
-        if value is not None and not isinstance(value, int | float):
+        if isinstance(value, int) and abs(value) >= _MOST:
+            value = {"repr": "a number of more than 63 bits"}
+        elif value is not None and not isinstance(value, int | float):
             value = {"repr": repr(value)[:200]}
         reply = {"value": value}
     except BaseException as error:  # noqa: BLE001 - whatever the user's code does
@@ -147,7 +191,19 @@ def _import_ahead(source: str) -> None:
 
 
 def main() -> None:
-    """Make the object, then answer each batch of calls."""
+    """Run the class in namespaces of its own where that is possible, and otherwise here."""
+    held = sys.argv[1:] or in_namespaces()
+    if held and not sys.argv[1:]:
+        sys.exit(_wait_for_the_second(held))
+    serve(held)
+
+
+def serve(held: list[str]) -> None:
+    """Make the object, then answer each batch of calls.
+
+    Args:
+        held: what was taken from this process already.
+    """
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "wb", buffering=0)
     silence = os.open(os.devnull, os.O_RDWR)
@@ -155,7 +211,7 @@ def main() -> None:
     os.dup2(silence, 2)
     first = json.loads(requests.readline())
     _import_ahead(first["source"])
-    held = confine()
+    held += confine(first["cpu_s"], first["memory_bytes"])
     replies.write(json.dumps({"held": held}).encode() + b"\n")
     made: list[Any] = []
     module = ModuleType(first["name"])

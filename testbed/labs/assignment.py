@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -67,13 +67,21 @@ class Assignment:
     def _scenario(self, run: str, drawn: Mapping[str, Any], files: Path) -> Scenario:
         planned = self.directory.lab.runs[run]
         settings = {key: filled(value, drawn) for key, value in planned.set.items()}
+        places = {}
         for key, code in planned.code.items():
-            file = files / code.rpartition(":")[0]
+            file = places[f"--set: {key}"] = files / code.rpartition(":")[0]
             if not file.is_file():
                 remedy = f"a copy of {self.directory.path / START / file.name}"
                 raise InputError.of(str(file), "no such file", "your code", remedy)
             settings[key] = str(files / code)
-        scenario = scenario_of(self._document(planned.scenario), nominal, settings)
+        try:
+            scenario = scenario_of(self._document(planned.scenario), nominal, settings)
+        except InputError as error:  # in the student's terms: the file, not the key that names it
+            located = [
+                replace(problem, where=str(places.get(problem.where, problem.where)))
+                for problem in error.problems
+            ]
+            raise InputError(located) from None
         named = {"name": run, "seed": self.seed}
         return scenario.model_copy(update=named)
 

@@ -103,6 +103,11 @@ def _text_findings(directory: LabDirectory) -> Iterator[Finding]:
             yield Finding(f"{HANDOUT}: {run}", "the handout does not name this run")
 
 
+def answer_all(work: Work) -> list[Finding]:
+    """Work through a lab by its solution: predictions, runs, code, answers; and what fails."""
+    return [*_seed_findings(work, solution_of(work.assignment.directory), work.student)]
+
+
 def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[Finding]:
     yield from _starter_findings(work, student)
     for task, text in solve.predictions().items():

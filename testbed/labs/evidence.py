@@ -10,14 +10,12 @@ from testbed.labs.assignment import Assignment
 from testbed.labs.lab import Figure
 from testbed.labs.quantities import factor, show_quantity
 from testbed.model.errors import RunFailedError
-from testbed.model.fabric.addressing import path_of_ev
 from testbed.model.fabric.topology import Topology
-from testbed.model.flows import flows_of
 from testbed.model.run_files.layout import SUMMARY
-from testbed.model.scenario import Scenario
 from testbed.model.summary import Summary
 from testbed.model.summary.metric import MetricGroup, Quantity
 from testbed.model.summary.scopes import SCOPES
+from testbed.results.ev_paths import with_paths
 
 if TYPE_CHECKING:
     import polars as pl
@@ -134,21 +132,3 @@ def _groups(summary: Summary, scope: str) -> list[MetricGroup]:
 def _scale(quantity: Quantity, unit: str) -> float:
     """What a metric's number is multiplied by to be in a unit."""
     return factor(quantity.unit.symbol) / factor(unit) if unit else 1.0
-
-
-def with_paths(scenario: Scenario, frame: "pl.DataFrame") -> "pl.DataFrame":
-    """A table with the column `path`, from its columns `flow` and `ev`."""
-    import polars as pl  # noqa: PLC0415 - it takes long
-
-    flows = {flow.number: flow for flow in flows_of(scenario)}
-    pairs = frame.select("flow", "ev").unique().rows()
-    names = pl.DataFrame(
-        [
-            (number, ev, path_of_ev(scenario.topology, flow.src, flow.dst, ev).name)
-            for number, ev in pairs
-            if (flow := flows.get(number)) is not None
-        ],
-        schema={"flow": frame.schema["flow"], "ev": frame.schema["ev"], "path": pl.String},
-        orient="row",
-    )
-    return frame.join(names, on=["flow", "ev"], how="left", maintain_order="left")

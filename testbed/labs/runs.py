@@ -81,6 +81,7 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
     try:
         simulate(scenario, directory.path, progress)
         if work.assignment.directory.lab.runs[name].code:
+            progress("once more, as it is graded", 1.0)
             _check_repeatable(scenario, directory.path)
     except BaseException:  # no half a run is left
         shutil.rmtree(directory.path)
@@ -102,19 +103,24 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
 def _check_repeatable(scenario: "Scenario", directory: Path) -> None:
     """Check that the student's code does the same again with the same seed.
 
+    It runs in a process of its own, as for grading: with other hashes of texts, and without files.
+
     Raises:
         InputError: it does not.
     """
-    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
+    from testbed.host.own_code import run_apart  # noqa: PLC0415 - these take long
+    from testbed.sim import simulate  # noqa: PLC0415
 
-    with TemporaryDirectory(prefix="testbed-lab-") as scratch:
+    with TemporaryDirectory(prefix="testbed-lab-") as scratch, run_apart():
         again = Path(scratch) / "again"
         again.mkdir()
         simulate(scenario, again)
         differing = differing_tables(directory, again)
     if differing:
         found = f"two runs of one seed that differ ({', '.join(differing)})"
-        remedy = "draw random numbers from random.Random(seed), and read no clock"
+        remedy = (
+            "draw random numbers from random.Random(seed), read no clock, sort what is in a set"
+        )
         raise InputError.of("your code", found, "the same decisions each time", remedy)
 
 

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.labs.evidence import with_paths
 from testbed.labs.runs import shown_directory
 from testbed.labs.work import Work
 from testbed.model.errors import InputError, did_you_mean
 from testbed.model.run_files.layout import table_file
+from testbed.results.ev_paths import with_paths
 
 if TYPE_CHECKING:
     import polars as pl

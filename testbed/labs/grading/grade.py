@@ -1,6 +1,6 @@
 """The grade of one submission: every run is simulated again, every figure computed again."""
 
-import time
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -62,7 +62,7 @@ class Grade(BaseModel):
         tasks: the grade of each task.
         remarks: what differs from an honest submission, and what a person should look at.
         error: why it could not be graded; empty if it was.
-        cpu_s: CPU time of grading.
+        cpu_s: CPU time of grading, with that of the student's code.
         confined: what was taken from the processes in which the student's code ran.
     """
 
@@ -98,7 +98,7 @@ def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) ->
         course_key: the course's; None: the key in the submission is believed.
         scratch: an empty directory.
     """
-    began = time.process_time()
+    began = _cpu_s()
     try:
         if archive.is_dir():
             submission = read_submission(archive, archive)
@@ -107,7 +107,13 @@ def grade(archive: Path, labs: Path, course_key: bytes | None, scratch: Path) ->
         graded = _Grading(submission, labs, course_key, scratch).grade(archive.name)
     except TestbedError as error:
         graded = Grade(file=archive.name, error=str(error))
-    return graded.model_copy(update={"cpu_s": round(time.process_time() - began, 2)})
+    return graded.model_copy(update={"cpu_s": round(_cpu_s() - began, 2)})
+
+
+def _cpu_s() -> float:
+    """CPU time of this process and of those that it has started and waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 class _Grading:
@@ -131,8 +137,6 @@ class _Grading:
         self._assignment = Assignment(directory, key, submission.directory / FILES)
         self._summaries: dict[str, Summary] = {}
         self._failed: dict[str, str] = {}
-        if any(run.code for run in directory.lab.runs.values()):
-            run_apart()
 
     def grade(self, name: str) -> Grade:
         submission, lab = self._submission, self._assignment.directory.lab
@@ -144,7 +148,8 @@ class _Grading:
                 "made by another version of the testbed: its figures are taken from its own "
                 "records, where these are whole"
             )
-        evidence = Evidence(self._assignment, dict(self._runs()))
+        with run_apart():
+            evidence = Evidence(self._assignment, dict(self._runs()))
         answers, unreadable = self._answers()
         tasks = tuple(self._task(task, answers, unreadable, evidence) for task in lab.tasks)
         return Grade(
@@ -162,7 +167,7 @@ class _Grading:
         try:
             return read_answers(self._submission.answers, self._assignment), ""
         except InputError as error:
-            return None, _without_place(error)
+            return None, self._said(error)
 
     def _runs(self) -> Iterator[tuple[str, Path]]:
         """Each run that counts, with the records that its figures come from."""
@@ -177,7 +182,7 @@ class _Grading:
             try:
                 simulate(self._assignment.scenario(run), again)
             except InputError as error:  # of the student's code
-                self._failed[run] = _without_place(error)
+                self._failed[run] = self._said(error)
                 continue
             records = self._believed(run, again)
             self._summaries[run] = analyse(records, drawn=False)
@@ -196,6 +201,13 @@ class _Grading:
             "what it gives"
         )
         return again
+
+    def _said(self, error: InputError) -> str:
+        """The first problem of a submission's file, without the path that it was unpacked to."""
+        problem = error.problems[0]
+        where = problem.where.rpartition("/")[2]
+        said = str(type(problem)(where, problem.found, problem.expected))
+        return said.replace(f"{self._submission.directory / FILES}/", "")
 
     def _whole(self, records: Path) -> bool:
         """Whether records that were handed in can be analysed, and have the student's seed."""
@@ -238,7 +250,7 @@ class _Grading:
             try:
                 reason = checking.check(task, answers, evidence).reason
             except InputError as error:
-                reason = _without_place(error)
+                reason = self._said(error)
         if reason and unknown:
             return _graded(task, "unknown", unknown)
         return _graded(task, "lost" if reason else "earned", reason)
@@ -269,10 +281,3 @@ def _place(entries: Sequence[Entry], kind: str, **content: object) -> int | None
         if entry.kind == kind and content.items() <= entry.content.items():
             return place
     return None
-
-
-def _without_place(error: InputError) -> str:
-    """The first problem of a submission's file, without the path that it was unpacked to."""
-    problem = error.problems[0]
-    where = problem.where.rpartition("/")[2]
-    return str(type(problem)(where, problem.found, problem.expected))

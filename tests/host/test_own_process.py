@@ -1,0 +1,196 @@
+"""A user's class in a process of its own: whatever it does, it harms nothing, and is told why."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from testbed.host import own_process
+from testbed.host.own_code import CcPath, OwnCongestion, OwnSelector, run_apart
+from testbed.host.own_process import WORKER, OwnProcess, confinement
+from testbed.model.errors import InputError
+from testbed.model.own_code import OwnCode
+from testbed.mrc import EvInfo
+
+EVS = (EvInfo(ev=3, plane=0, path=0, active=True), EvInfo(ev=5, plane=1, path=1, active=True))
+LIMIT_S = 1
+
+
+def _code(pick: str, head: str = "") -> OwnCode:
+    source = f"{head}\nclass Mine:\n    def __init__(self, evs, seed):\n        self.evs = evs\n"
+    source += f"    def pick(self, now_ns, flight, avoid):\n        {pick}\n"
+    return OwnCode(file="mine.py", name="Mine", source=source)
+
+
+def _picked(code: OwnCode) -> int | None:
+    with run_apart():
+        return OwnSelector(code, EVS, 1).pick(0, 0, None)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "CPU_S", LIMIT_S)
+    monkeypatch.setattr(own_process, "MEMORY_BYTES", 256 << 20)
+
+
+def test_it_gets_values_and_returns_values() -> None:
+    assert _picked(_code("return self.evs[1].ev")) == 5
+    assert _picked(_code("return None")) is None
+
+
+def test_reports_arrive_in_order_before_the_next_pick() -> None:
+    code = _code("return self.evs[self.n % 2].ev")
+    more = "    n = 0\n    def on_loss(self, ev, *_):\n        self.n = self.n * 2 + (ev == 5)"
+    with run_apart():
+        selector = OwnSelector(OwnCode(file="m.py", name="Mine", source=code.source + more), EVS, 1)
+        selector.on_loss(3, "late", 1)
+        selector.on_loss(5, "late", 2)
+        assert selector.pick(3, 0, None) == 5
+        selector.on_loss(3, "late", 4)
+        assert selector.pick(5, 0, None) == 3
+
+
+@pytest.mark.parametrize(
+    ("pick", "message"),
+    [
+        ("return 1 // 0", r"mine\.py:6: Mine\.pick: found ZeroDivisionError"),
+        ("raise SystemExit", r"mine\.py:6: Mine\.pick: found SystemExit"),
+        ("import os; os._exit(3)", r"process ended \(3\)"),
+        ("return 'text'", "found 'text', expected a number"),
+        ("return 4", "one of the EVs"),
+        ("return 10 ** 5000", "more than 63 bits"),
+        ("return [0] * (1 << 30)", "MemoryError"),
+        ("while True: pass", r"its process ended \((-9|137)\), expected .* limits of CPU time"),
+        ("import os; [os.write(3, b'x' * 65536) for _ in range(32768)]", "limits of CPU time"),
+        ("import os; os.write(3, b'[' * 4000 + b'\\n'); return 3", "no answer but other output"),
+        ("import os; os.write(3, b'7\\n'); return 3", "no answer but other output"),
+    ],
+)
+@pytest.mark.usefixtures("hasty")
+def test_what_it_does_wrong_is_one_error(pick: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        _picked(_code(pick))
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("import nothing_like_that", r"mine\.py:1: Mine: found ModuleNotFoundError"),
+        ("x = open('/etc/passwd').read()", r"mine\.py:1: Mine: found PermissionError"),
+        ("def f(:", r"mine\.py:1: .*SyntaxError|mine\.py: Mine: found SyntaxError"),
+    ],
+)
+def test_an_error_at_its_head_has_its_line(head: str, message: str) -> None:
+    if "open" in head and not _held("no files"):
+        pytest.skip("this kernel has no Landlock")
+    with pytest.raises(InputError, match=message):
+        _picked(_code("return 3", head))
+
+
+def test_waiting_ends_although_it_uses_no_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "PATIENCE_S", 0.5)
+    with pytest.raises(InputError, match=r"no answer after .* of waiting"):
+        _picked(_code("import time; time.sleep(1000)"))
+
+
+def test_2_gb_of_print_go_nowhere() -> None:
+    code = _code("[print('x' * (1 << 20)) for _ in range(2048)]; return 3")
+    assert _picked(code) == 3
+
+
+def test_a_window_that_is_none_is_refused() -> None:
+    path = CcPath(base_rtt_ns=1, bdp_bytes=1, mtu=1, trimming=True, seed=1)
+    for window in ("-1", "float('nan')", "float('inf')", "1 << 60", "None"):
+        source = f"class C:\n    def __init__(self, path):\n        self.window = {window}\n"
+        with run_apart(), pytest.raises(InputError, match="a number of bytes from 0"):
+            OwnCongestion(OwnCode(file="c.py", name="C", source=source), path)
+
+
+def _held(what: str) -> bool:
+    """Whether something holds for the processes here."""
+    OwnProcess(_code("return 3"), "pick", EVS, 1).close()
+    return any(text.startswith(what) for text in confinement)
+
+
+ESCAPES = {
+    "reads a file": "open('/etc/hostname').read()",
+    "lists a directory": "os.listdir('/proc')",
+    "writes a file": "open('/tmp/mrc-escaped', 'w').write('x')",
+    "removes a file": "os.unlink({victim!r})",
+    "forks": "os.fork()",
+    "starts a program": "subprocess.run(['/bin/true'])",
+    "signals others": "os.kill(-1, 15)",
+    "looks into the parent": "os.kill(os.getppid(), 0) if os.getppid() else 1 / 0",
+    "opens a connection": "socket.create_connection(('127.0.0.1', 9))",
+    "sends a packet": "socket.socket(2, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 9))",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="namespaces and Landlock are Linux's")
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_it_reaches_nothing_but_itself(escape: str, tmp_path: Path) -> None:
+    if not (_held("namespaces") and _held("no files")):
+        pytest.skip("this kernel lacks namespaces or Landlock: limits only, as grading says")
+    victim = tmp_path / "victim"
+    victim.write_text("here")
+    action = ESCAPES[escape].format(victim=str(victim))
+    code = _code(action, "import os, socket, subprocess")
+    with pytest.raises(InputError, match="Error"):
+        _picked(code)
+    assert victim.read_text() == "here"
+    assert not Path("/tmp/mrc-escaped").exists()  # noqa: S108 - where it would have written
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("escape", ["removes a file", "signals others", "forks"])
+def test_without_root_it_reaches_nothing_either(escape: str, tmp_path: Path) -> None:
+    """As an instructor's own user, whose files and processes are within reach otherwise."""
+    user = 12345
+    worker = tmp_path / WORKER.name
+    shutil.copyfile(WORKER, worker)
+    for path in (tmp_path, *tmp_path.parents[:3]):
+        path.chmod(0o755)
+    victim = tmp_path / "victim"
+    victim.write_text("here")
+    for path in (tmp_path, victim):
+        os.chown(path, user, user)
+    action = ESCAPES[escape].format(victim=str(victim))
+    with _as_user(user, worker, _code(action, "import os")) as said:
+        if "namespaces" not in said[0]:
+            pytest.skip("this system gives its users no namespaces")
+        assert "error" in said[-1]
+    assert victim.read_text() == "here"
+
+
+@contextmanager
+def _as_user(user: int, worker: Path, code: OwnCode) -> Iterator[list[str]]:
+    """The answers of a worker that another user has started, beside a process of that user."""
+    become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"]
+    first = {
+        "name": code.name,
+        "file": code.file,
+        "source": code.source,
+        "method": "pick",
+        "arguments": [[], 1],
+        "cpu_s": 5,
+        "memory_bytes": 1 << 30,
+    }
+    calls = [["call", "pick", [0, 0, None], {}]]
+    with subprocess.Popen([*become, "sleep", "60"]) as other:
+        done = subprocess.run(
+            [*become, sys.executable, "-I", str(worker)],
+            input=f"{json.dumps(first)}\n{json.dumps(calls)}\n",
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        yield done.stdout.splitlines()
+        assert other.poll() is None
+        other.kill()
