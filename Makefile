@@ -89,6 +89,10 @@ test-image: ## run both commands in the container image, privileged, and once wi
 PLUGINS = $(or $(shell tshark -G folders 2>/dev/null | sed -n 's/^Personal Lua Plugins:[[:space:]]*//p'),\
 	$(HOME)/.local/lib/wireshark/plugins)
 
+.PHONY: notebooks
+notebooks: setup ## execute the notebooks of examples/ and keep their outputs
+	@$(OWNED) . -- .venv/bin/python scripts/notebooks.py $(ARGS)
+
 .PHONY: wireshark
 wireshark: ## have Wireshark and tshark dissect MRC: install tools/wireshark/mrc.lua for this user
 	@install -D -m 644 tools/wireshark/mrc.lua "$(PLUGINS)/mrc.lua"

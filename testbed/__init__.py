@@ -1,1 +1,93 @@
-"""MRC over SRv6 on an emulated multi-plane Clos fabric: build it, break it, measure it."""
+"""MRC over SRv6 on an emulated multi-plane Clos fabric: build it, break it, measure it.
+
+    import testbed
+
+    result = testbed.simulate("link-failure")
+    result.verdict, result.metrics, result.figures
+
+The names in `__all__` are the interface for programs and notebooks (docs/python.md). They are
+loaded when they are first used; what else modules of this package have may change at any time.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from testbed.interface.experiments import (
+        changed,
+        load_scenario,
+        load_topology,
+        scenario,
+        topology,
+    )
+    from testbed.interface.result import Figure, Figures, Result, load_result
+    from testbed.interface.runs import emulate, simulate
+    from testbed.interface.sweeps import Case, Sweep, sweep
+    from testbed.model.errors import InputError, MachineError, RunFailedError, TestbedError
+    from testbed.model.fabric.topology import Topology
+    from testbed.model.scenario import Scenario
+    from testbed.model.summary import Summary
+
+    __version__: str
+
+_PLACES = {
+    "testbed.interface.experiments": (
+        "changed",
+        "load_scenario",
+        "load_topology",
+        "scenario",
+        "topology",
+    ),
+    "testbed.interface.result": ("Figure", "Figures", "Result", "load_result"),
+    "testbed.interface.runs": ("emulate", "simulate"),
+    "testbed.interface.sweeps": ("Case", "Sweep", "sweep"),
+    "testbed.model.errors": ("InputError", "MachineError", "RunFailedError", "TestbedError"),
+    "testbed.model.fabric.topology": ("Topology",),
+    "testbed.model.scenario": ("Scenario",),
+    "testbed.model.summary": ("Summary",),
+}
+
+_VERSION = "__version__"
+
+__all__ = [
+    "Case",
+    "Figure",
+    "Figures",
+    "InputError",
+    "MachineError",
+    "Result",
+    "RunFailedError",
+    "Scenario",
+    "Summary",
+    "Sweep",
+    "TestbedError",
+    "Topology",
+    "__version__",
+    "changed",
+    "emulate",
+    "load_result",
+    "load_scenario",
+    "load_topology",
+    "scenario",
+    "simulate",
+    "sweep",
+    "topology",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name of the interface when it is first used."""
+    if name == _VERSION:
+        from importlib.metadata import version  # noqa: PLC0415 - it takes longer than all else here
+
+        return version("mrc-testbed")
+    for module, names in _PLACES.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(module), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """The names of the interface."""
+    return __all__

@@ -1,0 +1,1 @@
+"""The testbed for Python programs and notebooks: what `import testbed` offers."""

@@ -1,0 +1,119 @@
+"""Scenarios and topologies as objects: loaded, or written in Python."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from testbed.files import scenarios, topologies
+from testbed.files.documents import Document
+from testbed.files.validation import validated
+from testbed.model.checks import problems
+from testbed.model.errors import InputError, raise_any
+from testbed.model.fabric.topology import Topology
+from testbed.model.scenario import Scenario
+
+Settings = Mapping[str, Any]
+"""Values by key path, such as `{"transport.evs": 8, "timeline[0].at": "1 s"}`."""
+
+_NONE: Settings = MappingProxyType({})
+
+
+def load_scenario(name_or_path: str | Path, settings: Settings = _NONE) -> Scenario:
+    """Load a scenario: one that ships, by name, or a YAML file.
+
+    Args:
+        name_or_path: such as `link-failure`, or `my/scenario.yaml`.
+        settings: values by key path in place of those of the file, as `--set` of the commands.
+
+    Raises:
+        InputError: there is no such scenario, or a value is wrong.
+    """
+    with _in_terms_of_python():
+        return scenarios.load_scenario(str(name_or_path), settings=settings)
+
+
+def load_topology(name_or_path: str | Path) -> Topology:
+    """Load a topology: one that ships, by name, or a YAML file.
+
+    Raises:
+        InputError: there is no such topology, or a value is wrong.
+    """
+    return topologies.load_topology(str(name_or_path))
+
+
+def scenario(content: Mapping[str, Any]) -> Scenario:
+    """Make a scenario of what would stand in its YAML file; its parts may be objects.
+
+    Args:
+        content: such as `{"name": "mine", "topology": "clos-4plane", "duration": "40 RTT",
+            "workload": {"kind": "permutation"}}`.
+
+    Raises:
+        InputError: a value is wrong, or two do not fit together.
+    """
+    return _scenario_of(_plain(content), _NONE)
+
+
+def topology(content: Mapping[str, Any]) -> Topology:
+    """Make a topology of what would stand in its YAML file.
+
+    Raises:
+        InputError: a value is wrong.
+    """
+    return validated(Topology, topologies.with_dilation(_plain(content)), Document(None, {}))
+
+
+def changed(given: Scenario, settings: Settings) -> Scenario:
+    """A copy of a scenario with other values, checked.
+
+    Args:
+        given: the scenario.
+        settings: values by key path, such as `{"transport.spray": "blind"}`.
+
+    Raises:
+        InputError: there is no such key, a value is wrong, or two do not fit together.
+    """
+    return _scenario_of(_plain(given), {key: _plain(value) for key, value in settings.items()})
+
+
+def checked(given: Scenario | str | Path, settings: Settings = _NONE) -> Scenario:
+    """A scenario that can be run: an object, or one that is loaded by name or path.
+
+    Raises:
+        InputError: a value is wrong, or two do not fit together.
+    """
+    if not isinstance(given, Scenario):
+        return load_scenario(given, settings)
+    made = changed(given, settings) if settings else given
+    raise_any(problems(made))
+    return made
+
+
+def _scenario_of(content: dict[str, Any], settings: Settings) -> Scenario:
+    with _in_terms_of_python():
+        return scenarios.scenario_of(Document(None, content), settings=settings)
+
+
+@contextmanager
+def _in_terms_of_python() -> Iterator[None]:
+    """Name no option of a command where a setting is wrong."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(
+            [replace(one, where=one.where.removeprefix("--set: ")) for one in error.problems]
+        ) from None
+
+
+def _plain(value: Any) -> Any:
+    """Objects of the model as the mappings that stand in files."""
+    if isinstance(value, Scenario | Topology) or hasattr(value, "model_dump"):
+        return value.model_dump(mode="json", by_alias=True)
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,138 @@
+"""Runs made from Python: simulated in this process, emulated by `testbed run` beside it."""
+
+from datetime import datetime
+from pathlib import Path
+
+from testbed.campaign.budget import RetryPolicy
+from testbed.campaign.engine import Engine
+from testbed.campaign.job import Record
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
+from testbed.campaign.store import Store
+from testbed.interface.experiments import checked
+from testbed.interface.result import Result
+from testbed.model.errors import ExitStatus, MachineError, RunFailedError
+from testbed.model.scenario import Scenario
+from testbed.results.run_directory import RunDirectory
+
+RESULTS = Path("results")
+"""Where runs are written by default: in the current directory."""
+
+OPTIONS = ("--no-figures",)
+"""Further options of the commands that make runs: figures are drawn when they are asked for."""
+
+PREFIX = "python-"
+"""The name of the directory of an emulated run or a sweep begins with it; the time follows."""
+
+_STAMP = "%Y%m%dT%H%M%S"
+
+
+def simulate(
+    scenario: Scenario | str | Path, *, seed: int | None = None, results: str | Path = RESULTS
+) -> Result:
+    """Simulate a scenario in virtual time: no root, and equal seeds give equal results.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        seed: in place of the scenario's.
+        results: the directory of all results; the run gets one of its own in it.
+
+    Raises:
+        InputError: the scenario is wrong, or cannot be simulated (kernel TCP and MPTCP).
+        RunFailedError: the run did not come to its end.
+    """
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
+    from testbed.sim import simulate as simulate_run  # noqa: PLC0415
+
+    given = with_seed(checked(scenario), seed)
+    began = datetime.now().astimezone()
+    run = RunDirectory.create(Path(results), given.name, given.seed, began)
+    try:
+        simulate_run(given, run.path)
+        analyse(run.path, drawn=False)
+    except BaseException:
+        run.remove()  # no half a run is left
+        raise
+    return Result(run.path)
+
+
+def emulate(
+    scenario: Scenario | str | Path,
+    *,
+    seed: int | None = None,
+    results: str | Path = RESULTS,
+    attempts: int = 3,
+) -> Result:
+    """Run a scenario with real packets through the kernel (root), by `testbed run`.
+
+    A run that this machine was too late for is made again, at larger dilations; the best counts.
+    Look at `Result.verdict`.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        seed: in place of the scenario's.
+        results: the directory of all results.
+        attempts: how often the run is made at most until it can be trusted: 1, 2 or 3.
+
+    Raises:
+        InputError: the scenario is wrong.
+        MachineError: this machine cannot run it; the message says what is missing.
+        RunFailedError: the run did not come to its end.
+    """
+    given = with_seed(checked(scenario), seed)
+    run = planned_run(given, "emulated", "run", name=given.name, options=OPTIONS)
+    directory = new_directory(Path(results) / given.name)
+    made, records = execute(directory, [run], attempts)
+    if run.job.key not in made:
+        raise failure(records.get(run.job.key), directory / run.job.log)
+    return made[run.job.key]
+
+
+def execute(
+    directory: Path, runs: list[PlannedRun], attempts: int
+) -> tuple[dict[str, Result], dict[str, Record]]:
+    """Make runs, each in a process of its own; the result or the failure of each by its key."""
+    store, records = Store(directory), dict[str, Record]()
+
+    def keep(planned: PlannedRun, record: Record) -> None:
+        records[planned.job.key] = record
+
+    policy = RetryPolicy(factors=SLOWED[:attempts], stop_if_late=False)
+    executor = LocalExecutor(directory)
+    try:
+        Engine(store, executor, lambda *_: None, policy, keep).execute(runs)
+    finally:
+        executor.stop()
+    made = {}
+    for run in runs:
+        best = store.best(run)
+        if best is not None:
+            made[run.job.key] = Result(best.directory)
+    return made, records
+
+
+def with_seed(scenario: Scenario, seed: int | None) -> Scenario:
+    """A scenario with another seed; None: with its own."""
+    return scenario if seed is None else checked(scenario, {"seed": seed})
+
+
+def new_directory(parent: Path) -> Path:
+    """Make a directory for runs of one call."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().astimezone().strftime(_STAMP)
+    for number in range(1, 1000):
+        directory = parent / f"{PREFIX}{stamp}{'' if number == 1 else f'-{number}'}"
+        try:
+            directory.mkdir()
+        except FileExistsError:
+            continue
+        return directory
+    raise RunFailedError(f"no free name for a directory in {parent}")
+
+
+def failure(record: Record | None, log: Path) -> Exception:
+    """The error of a run that was not made."""
+    said = "" if record is None else record.failure
+    if record is not None and record.status == ExitStatus.MACHINE_CANNOT:
+        return MachineError(said, "testbed doctor says what is missing; emulation needs root")
+    return RunFailedError(f"{said or 'the run did not come to its end'}; see {log}")

@@ -1,0 +1,210 @@
+"""The same scenario with several values and seeds, and a comparison of them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.campaign.plan import planned_run
+from testbed.campaign.series import directory_name, named
+from testbed.interface.experiments import checked
+from testbed.interface.result import Result
+from testbed.interface.runs import OPTIONS, RESULTS, execute, failure, new_directory, with_seed
+from testbed.model.scenario import Scenario
+from testbed.model.summary.scopes import SCOPES
+from testbed.results.comparison.rows import Cell, Row, compare, group_of
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_SCOPES = ("flows", "faults", "operations")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination of swept values.
+
+    Attributes:
+        settings: the values, by key path.
+        runs: the result with each seed, in order.
+    """
+
+    settings: Mapping[str, Any]
+    runs: tuple[Result, ...]
+
+    @property
+    def name(self) -> str:
+        """The values in one line: `transport.spray=blind`."""
+        return named("", dict(self.settings)) or self.runs[0].scenario.name
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """The results of a sweep; a notebook displays their comparison.
+
+    Attributes:
+        directory: where all runs are.
+        cases: each combination of values, in order; the last key varies first.
+    """
+
+    directory: Path
+    cases: tuple[Case, ...]
+
+    def __iter__(self) -> Iterator[Case]:
+        """The cases."""
+        return iter(self.cases)
+
+    def __len__(self) -> int:
+        """How many cases there are."""
+        return len(self.cases)
+
+    @cached_property
+    def frame(self) -> "pl.DataFrame":
+        """A row for each run: the swept values, `seed`, `verdict`, and metrics.
+
+        Metrics are called as under `expect:` of a scenario, such as `faults.stall_rtt`; of several
+        flows or faults the worst counts (or the sum, of counts). Null: not measured; inf: never.
+        """
+        import polars as pl  # noqa: PLC0415 - it takes long
+
+        rows = [
+            {
+                **{key: _scalar(value) for key, value in case.settings.items()},
+                "seed": run.seed,
+                "verdict": run.verdict,
+                **_metrics(run),
+            }
+            for case in self.cases
+            for run in case.runs
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None, strict=False)
+
+    @cached_property
+    def comparison(self) -> "pl.DataFrame":
+        """A row for each metric and case, over the seeds.
+
+        Columns: `fault` (empty: of the whole run), `metric`, `unit`, `case`, `median`, `low` and
+        `high` (a 95% interval of the median; as the median for a single seed), `runs` (in how many
+        it was measured, such as `2 of 3`).
+        """
+        import polars as pl  # noqa: PLC0415 - it takes long
+
+        rows = [
+            {
+                "fault": row.fault,
+                "metric": row.metric,
+                "unit": row.unit,
+                "case": case.name,
+                "median": None if cell.value is None else cell.value.median,
+                "low": None if cell.value is None else cell.value.low,
+                "high": None if cell.value is None else cell.value.high,
+                "runs": cell.basis,
+            }
+            for row in self._rows
+            for case, cell in zip(self.cases, row.cells, strict=True)
+        ]
+        return pl.DataFrame(rows, infer_schema_length=None)
+
+    @cached_property
+    def _rows(self) -> tuple[Row, ...]:
+        return compare(
+            [group_of(case.name, [run.directory for run in case.runs]) for case in self.cases]
+        )
+
+    def __repr__(self) -> str:
+        """How much it is."""
+        runs = sum(len(case.runs) for case in self.cases)
+        return f"Sweep({self.directory}, {len(self.cases)} cases, {runs} runs)"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{escape(case.name)}</th>" for case in self.cases)
+        rows = "".join(
+            f"<tr><td>{escape(row.name)}</td>"
+            + "".join(f"<td>{_shown(cell)} {escape(row.unit)}</td>" for cell in row.cells)
+            + "</tr>"
+            for row in self._rows
+        )
+        return f"<table><tr><th></th>{head}</tr>{rows}</table>"
+
+
+def sweep(
+    scenario: Scenario | str | Path,
+    values: Mapping[str, Sequence[Any]],
+    *,
+    seeds: int | Sequence[int] = 1,
+    emulated: bool = False,
+    results: str | Path = RESULTS,
+    attempts: int = 3,
+) -> Sweep:
+    """Make a run for each combination of values and each seed, several at a time if simulated.
+
+    Args:
+        scenario: an object, or the name or path of a scenario.
+        values: for key paths the values that each takes:
+            `{"transport.spray": ["adaptive", "blind"]}`.
+        seeds: the seeds, or how many, counting up from the scenario's.
+        emulated: whether with real packets (root), one run at a time.
+        results: the directory of all results.
+        attempts: how often an emulated run is made at most until it can be trusted: 1, 2 or 3.
+
+    Raises:
+        InputError: a value is wrong. Nothing was run then.
+        MachineError: this machine cannot run it.
+        RunFailedError: a run did not come to its end.
+    """
+    given = checked(scenario)
+    if isinstance(seeds, int):
+        seeds = range(given.seed, given.seed + seeds)
+    settings = [dict(zip(values, each, strict=True)) for each in product(*values.values())]
+    planned = [
+        [
+            planned_run(
+                with_seed(case, seed),
+                "emulated" if emulated else "simulated",
+                directory_name(f"{number:02}-{named(given.name, each)}"),
+                name=f"{named(given.name, each)}, seed {seed}",
+                options=OPTIONS,
+            )
+            for seed in seeds
+        ]
+        for number, each in enumerate(settings)
+        for case in [checked(given, each)]
+    ]
+    directory = new_directory(Path(results) / given.name)
+    made, records = execute(directory, [run for case in planned for run in case], attempts)
+    for run in (run for case in planned for run in case):
+        if run.job.key not in made:
+            raise failure(records.get(run.job.key), directory / run.job.log)
+    cases = [
+        Case(each, tuple(made[run.job.key] for run in runs))
+        for each, runs in zip(settings, planned, strict=True)
+    ]
+    return Sweep(directory, tuple(cases))
+
+
+def _metrics(run: Result) -> dict[str, float | None]:
+    """The metrics of a run, one number each."""
+    found: dict[str, float | None] = {}
+    for scope in _SCOPES:
+        groups = getattr(run.summary, scope)
+        for key, quantity in SCOPES[scope].quantities.items():
+            numbers = [n for group in groups if (n := quantity.of(group)) is not None]
+            number = quantity.metric.combine(numbers)
+            found[f"{scope}.{key}"] = None if number is None or not numbers else float(number)
+    return found
+
+
+def _scalar(value: Any) -> Any:
+    """A swept value in a column."""
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _shown(cell: Cell) -> str:
+    """A median, with its interval where there are several seeds."""
+    if cell.value is None:
+        return "-"
+    median, low, high = cell.value.median, cell.value.low, cell.value.high
+    return f"{median:.4g}" if low == high else f"{median:.4g} [{low:.4g}, {high:.4g}]"
