@@ -89,6 +89,11 @@ test-image: ## run both commands in the container image, privileged, and once wi
 PLUGINS = $(or $(shell tshark -G folders 2>/dev/null | sed -n 's/^Personal Lua Plugins:[[:space:]]*//p'),\
 	$(HOME)/.local/lib/wireshark/plugins)
 
+SITE ?= site
+.PHONY: docs
+docs: setup ## build the documentation site into SITE=site; without network, strict about links
+	@$(OWNED) "$(SITE)" . -- env NO_MKDOCS_2_WARNING=1 .venv/bin/python scripts/site/build.py "$(SITE)"
+
 .PHONY: notebooks
 notebooks: setup ## execute the notebooks of examples/ and keep their outputs
 	@$(OWNED) . -- .venv/bin/python scripts/notebooks.py $(ARGS)

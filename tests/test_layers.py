@@ -40,7 +40,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "live": {"drawings", "files", "model", "results", "sandbox"},
     "campaign": {"files", "model", "results"},
     "interface": {"campaign", "files", "model", "results", "sim"},
-    "labs": {"files", "host", "installation", "model", "results", "sim"},
+    "labs": {"campaign", "files", "host", "installation", "model", "results", "sim"},
     "paper": {"campaign", "files", "model", "results"},
     "experiment": {
         "controller",

@@ -36,7 +36,7 @@ def longest_over_usual(lab: Evidence) -> float:
 def communication(lab: Evidence) -> float:
     """The share of step 1 that is not computing, in percent."""
     lengths = dict(_steps(lab).select("number", "length").iter_rows())
-    return float(100 * (1 - COMPUTE_S / lengths[1]))
+    return float(100 * (1 - COMPUTE_S * lab.stretch(RUN) / lengths[1]))
 
 
 def computing(lab: Evidence) -> float:

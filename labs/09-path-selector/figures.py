@@ -16,9 +16,9 @@ def packets_lost(lab: Evidence) -> int:
 
 def share_of_plane(lab: Evidence) -> float:
     """Percent of the packets that left through the plane of the dead link while it was dead."""
-    begin = float(str(lab.drawn["at"]).removesuffix(" s"))
+    begin, stretch = float(str(lab.drawn["at"]).removesuffix(" s")), lab.stretch(PRACTICE)
     plane = int(str(lab.drawn["link"])[1])
     sent = lab.frame(PRACTICE, "transmissions").filter(
-        pl.col("t").is_between(begin + 0.5, begin + DEAD_S)
+        pl.col("t").is_between((begin + 0.5) * stretch, (begin + DEAD_S) * stretch)
     )
     return 100 * sent.filter(pl.col("plane") == plane).height / sent.height

@@ -42,7 +42,9 @@ def _tail(lab: Evidence, run: str) -> float:
 
 
 def _quantile(lab: Evidence, run: str, share: float) -> float:
-    messages = lab.frame(run, "completions").filter(pl.col("start_t") > SETTLED_S)
+    messages = lab.frame(run, "completions").filter(
+        pl.col("start_t") > SETTLED_S * lab.stretch(run)
+    )
     times = messages.select((pl.col("t") - pl.col("start_t")).quantile(share, "nearest"))
     return float(times.item()) * 1e6 / lab.summary(run).base_rtt_us
 

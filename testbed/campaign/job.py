@@ -5,10 +5,10 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, Protocol
 
-from testbed.model.errors import ExitStatus
+from testbed.model.errors import ExitStatus, MachineError, RunFailedError
 
 Form = Literal["emulated", "simulated"]
 """How a run is made: with real packets through the kernel, or in virtual time."""
@@ -99,6 +99,20 @@ class Record:
     def hopeless(self) -> bool:
         """Whether another attempt would fail in the same way."""
         return self.status in (ExitStatus.WRONG_INPUT, ExitStatus.MACHINE_CANNOT)
+
+
+def error_of(record: Record | None, log: Path) -> MachineError | RunFailedError:
+    """The error of a run that was not finished.
+
+    Args:
+        record: what became of it; None if it was not begun.
+        log: what its command printed.
+    """
+    if record is not None and record.status == ExitStatus.MACHINE_CANNOT:
+        remedy = "testbed doctor says what is missing; emulation needs root"
+        return MachineError(record.failure, remedy)
+    said = "" if record is None else record.failure
+    return RunFailedError(f"{said or 'the run did not come to its end'}; see {log}")
 
 
 class Executor(Protocol):

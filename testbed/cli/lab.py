@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.lab_authors import autograder, grade, keys, new, try_labs
+from testbed.cli.lab_tables import table, work_here
 from testbed.cli.options import Json, NoFigures
 from testbed.cli.screen import plain_table, print_json, print_table, showing_progress, stdout
 from testbed.model.errors import ExitStatus, InputError
@@ -121,7 +122,7 @@ def predict(
     from testbed.labs.predicting import predict as predict_task
     from testbed.labs.predicting import show_prediction
 
-    work = _work()
+    work = work_here()
     asked = work.task(task)
     console = stdout()
     if not value:
@@ -140,6 +141,15 @@ def run(
         str | None, typer.Argument(metavar="RUN", help="The run's name; without it the next one.")
     ] = None,
     no_figures: NoFigures = False,
+    emulated: Annotated[
+        bool, typer.Option("--emulate", help="With real packets through this kernel (root).")
+    ] = False,
+    slower: Annotated[
+        float,
+        typer.Option(
+            min=1, max=10, metavar="FACTOR", help="With --emulate: all times so many times longer."
+        ),
+    ] = 1.0,
 ) -> None:
     """Simulate a run of the lab with your seed, after its predictions.
 
@@ -150,21 +160,24 @@ def run(
     from testbed.labs.predicting import outcome
     from testbed.labs.runs import checked_run, make_run
 
-    work = _work()
+    work = work_here()
     name = checked_run(work, name)
     with (
         reporting_how_to_resume("nothing is kept; the same command makes the run"),
         signals_stop(),
         showing_progress() as progress,
     ):
-        made = make_run(work, name, progress, drawn=not no_figures)
+        made = make_run(
+            work, name, progress, drawn=not no_figures, slower=slower if emulated else None
+        )
     console = stdout()
     if made.hidden:
         console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
     else:
         show(made.summary, made.directory, console, drawn=not no_figures)
     if made.summary.verdict != "trusted":
-        console.print("This run cannot be trusted and costs you nothing: make it again.")
+        how = ", or with --slower 2" if emulated else ""
+        console.print(f"This run cannot be trusted and costs you nothing: make it again{how}.")
         raise typer.Exit(ExitStatus.UNTRUSTED)
     for task in work.assignment.directory.lab.predictions(name):
         entry = work.last("prediction", task=task.id)
@@ -172,45 +185,6 @@ def run(
         if said:
             console.print(f"{task.id}: {said}", style="bold")
     console.print(f"next: {_next_step(work)}")
-
-
-def table(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")],
-    name: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="The table; without it all are listed.")
-    ] = None,
-    conditions: Annotated[
-        list[str] | None, typer.Argument(metavar="COLUMN=VALUE", help="Only rows with this value.")
-    ] = None,
-    begin: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Only rows from this time on: 1.5s.")
-    ] = "",
-    end: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="Only rows up to this time.")
-    ] = "",
-    rows: Annotated[int, typer.Option(min=1, help="The most rows to print.")] = 40,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
-) -> None:
-    """Show the records of a run: packets, losses, EV events."""
-    from testbed.labs.tables import read_table, tables_of
-
-    work = _work()
-    console = stdout()
-    if name is None:
-        for known in tables_of(work, run):
-            console.print(known)
-        return
-    begin_s, end_s = _seconds("--from", begin, float("-inf")), _seconds("--to", end, float("inf"))
-    frame = read_table(work, run, name, _pairs(conditions or []), begin_s, end_s)
-    if as_csv:
-        print(frame.write_csv(), end="")  # noqa: T201 - neither wrapped nor coloured
-        return
-    shown = plain_table(*frame.columns)
-    for row in frame.head(rows).iter_rows():
-        shown.add_row(*(f"{cell:.6f}" if isinstance(cell, float) else str(cell) for cell in row))
-    print_table(shown)
-    more = f"; --rows {frame.height} or --csv shows all" if frame.height > rows else ""
-    console.print(f"{frame.height} rows{more}")
 
 
 def check(task: OptionalTask = None) -> None:
@@ -221,7 +195,7 @@ def check(task: OptionalTask = None) -> None:
     from testbed.labs.checking import check as check_task
     from testbed.labs.runs import unseal
 
-    work = _work()
+    work = work_here()
     questions = work.assignment.directory.lab.questions
     chosen = questions if task is None else (work.task(task),)
     document, evidence = work.read_answers(), work.evidence()
@@ -242,7 +216,7 @@ def hint(task: TaskName) -> None:
     """Show the hints of a task: one more after each attempt, all after success."""
     from testbed.labs.hints import hints
 
-    work = _work()
+    work = work_here()
     asked = work.task(task)
     known = hints(work, asked)
     console = stdout()
@@ -265,7 +239,7 @@ def status(as_json: Json = False) -> None:
     """Show what is done and what is next."""
     from testbed.labs.hints import attempts, hints_read
 
-    work = _work()
+    work = work_here()
     rows = [
         {
             "task": task.id,
@@ -304,7 +278,7 @@ def submit(
     """Make the one file to hand in: answers, predictions and the records of your runs."""
     from testbed.labs.grading.submission import submit as submit_work
 
-    work = _work()
+    work = work_here()
     path = submit_work(work, into)
     left = [task.id for task in work.tasks if not work.passed(task)]
     if left:
@@ -313,36 +287,6 @@ def submit(
 
 
 # --- shared -----------------------------------------------------------------------------------
-
-
-def _work() -> "Work":
-    """The lab of the working directory."""
-    from testbed.labs.work import find_work
-
-    return find_work(Path.cwd())
-
-
-def _pairs(words: list[str]) -> dict[str, str]:
-    pairs = {}
-    for word in words:
-        key, equals, value = word.partition("=")
-        if not equals:
-            raise InputError.of("COLUMN=VALUE", word, "COLUMN=VALUE, such as flow=0")
-        pairs[key] = value
-    return pairs
-
-
-def _seconds(option: str, text: str, default: float) -> float:
-    """A time of the run in seconds; a number without unit is in seconds."""
-    from testbed.labs.quantities import parse_number
-    from testbed.model.errors import RefusedValueError
-
-    if not text:
-        return default
-    try:
-        return parse_number(text if text[-1].isalpha() else f"{text} s", "s")
-    except RefusedValueError as error:
-        raise InputError.of(option, text, error.expected) from None
 
 
 def _state(work: "Work", task: "Task") -> str:

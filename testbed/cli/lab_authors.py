@@ -19,6 +19,9 @@ def try_labs(
         list[str] | None, typer.Argument(metavar="LAB...", help="The labs; without any all.")
     ] = None,
     students: Annotated[int, typer.Option(min=1, help="For how many students.")] = 5,
+    emulated: Annotated[
+        bool, typer.Option("--emulate", help="Make the runs with real packets (root).")
+    ] = False,
 ) -> None:
     """Test labs: starters fail every graded task, solutions pass, texts match. For authors.
 
@@ -34,7 +37,7 @@ def try_labs(
     for path in paths:
         directory = load_lab(path)
         with TemporaryDirectory(prefix="testbed-lab-") as scratch, showing_progress() as progress:
-            findings = try_lab(directory, Path(scratch), students, progress)
+            findings = try_lab(directory, Path(scratch), students, progress, emulated=emulated)
         for finding in findings:
             stdout().print(f"{directory.name}: {finding}")
         if not findings:

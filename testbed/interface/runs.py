@@ -5,13 +5,13 @@ from pathlib import Path
 
 from testbed.campaign.budget import RetryPolicy
 from testbed.campaign.engine import Engine
-from testbed.campaign.job import Record
+from testbed.campaign.job import Record, error_of
 from testbed.campaign.local import LocalExecutor
 from testbed.campaign.plan import SLOWED, PlannedRun, planned_run
 from testbed.campaign.store import Store
 from testbed.interface.experiments import checked
 from testbed.interface.result import Result
-from testbed.model.errors import ExitStatus, MachineError, RunFailedError
+from testbed.model.errors import RunFailedError
 from testbed.model.scenario import Scenario
 from testbed.results.run_directory import RunDirectory
 
@@ -84,7 +84,7 @@ def emulate(
     directory = new_directory(Path(results) / given.name)
     made, records = execute(directory, [run], attempts)
     if run.job.key not in made:
-        raise failure(records.get(run.job.key), directory / run.job.log)
+        raise error_of(records.get(run.job.key), directory / run.job.log)
     return made[run.job.key]
 
 
@@ -128,11 +128,3 @@ def new_directory(parent: Path) -> Path:
             continue
         return directory
     raise RunFailedError(f"no free name for a directory in {parent}")
-
-
-def failure(record: Record | None, log: Path) -> Exception:
-    """The error of a run that was not made."""
-    said = "" if record is None else record.failure
-    if record is not None and record.status == ExitStatus.MACHINE_CANNOT:
-        return MachineError(said, "testbed doctor says what is missing; emulation needs root")
-    return RunFailedError(f"{said or 'the run did not come to its end'}; see {log}")

@@ -8,11 +8,12 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from testbed.campaign.job import error_of
 from testbed.campaign.plan import planned_run
 from testbed.campaign.series import directory_name, named
 from testbed.interface.experiments import checked
 from testbed.interface.result import Result
-from testbed.interface.runs import OPTIONS, RESULTS, execute, failure, new_directory, with_seed
+from testbed.interface.runs import OPTIONS, RESULTS, execute, new_directory, with_seed
 from testbed.model.scenario import Scenario
 from testbed.model.summary.scopes import SCOPES
 from testbed.results.comparison.rows import Cell, Row, compare, group_of
@@ -177,7 +178,7 @@ def sweep(
     made, records = execute(directory, [run for case in planned for run in case], attempts)
     for run in (run for case in planned for run in case):
         if run.job.key not in made:
-            raise failure(records.get(run.job.key), directory / run.job.log)
+            raise error_of(records.get(run.job.key), directory / run.job.log)
     cases = [
         Case(each, tuple(made[run.job.key] for run in runs))
         for each, runs in zip(settings, planned, strict=True)

@@ -25,6 +25,9 @@ TEMPLATE = Path(__file__).parent / "template"
 SEEDS = 5
 """For how many students a lab is tested."""
 
+SLOWER = (1.0, 2.0, 4.0, 8.0)
+"""How many times slower each attempt at an emulated run is, until it can be trusted."""
+
 _NAME = re.compile(r"\d\d-[a-z0-9]+(-[a-z0-9]+)*")
 
 
@@ -66,7 +69,12 @@ def trial_key(seed: int) -> str:
 
 
 def try_lab(
-    directory: LabDirectory, scratch: Path, seeds: int, progress: Callable[[str, float], None]
+    directory: LabDirectory,
+    scratch: Path,
+    seeds: int,
+    progress: Callable[[str, float], None],
+    *,
+    emulated: bool = False,
 ) -> list[Finding]:
     """Test a lab: the texts, and for each seed that the starter fails and the solution passes.
 
@@ -75,6 +83,7 @@ def try_lab(
         scratch: an empty directory.
         seeds: for how many students.
         progress: is told how far it is.
+        emulated: whether the runs are made with real packets (root).
     """
     findings = [*_text_findings(directory)]
     solve = solution_of(directory)
@@ -82,7 +91,7 @@ def try_lab(
         progress(f"{directory.name}, student {seed}", (seed - 1) / seeds)
         work = start(directory, scratch / str(seed), "", trial_key(seed))
         try:
-            findings += [*_seed_findings(work, solve, f"student {seed}")]
+            findings += [*_seed_findings(work, solve, f"student {seed}", emulated=emulated)]
         except TestbedError as error:
             findings.append(Finding(f"student {seed}", str(error)))
     return findings
@@ -108,16 +117,18 @@ def answer_all(work: Work) -> list[Finding]:
     return [*_seed_findings(work, solution_of(work.assignment.directory), work.student)]
 
 
-def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[Finding]:
+def _seed_findings(
+    work: Work, solve: ModuleType, student: str, *, emulated: bool = False
+) -> Iterator[Finding]:
     yield from _starter_findings(work, student)
     for task, text in solve.predictions().items():
         predict(work, work.task(task), text, None)
     for run in work.assignment.directory.lab.runs:
-        made = make_run(work, checked_run(work, run), lambda *_: None, drawn=False)
-        if made.summary.verdict != "trusted":
-            yield Finding(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
+        checked_run(work, run)
+        yield from _run_findings(work, run, student, emulated=emulated)
     yield from _starter_findings(work, student)
-    _solve_code(work)
+    for run in _solve_code(work):
+        yield from _run_findings(work, run, student, emulated=emulated)
     answers = solve.answers(work.path)
     work.answers.write_text(yaml.safe_dump(answers, sort_keys=False), encoding="utf-8")
     document = work.read_answers()
@@ -125,16 +136,23 @@ def _seed_findings(work: Work, solve: ModuleType, student: str) -> Iterator[Find
     unseal(work)
 
 
-def _solve_code(work: Work) -> None:
-    """Replace the files that a student writes by those of the solution, and run them."""
+def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[Finding]:
+    """Make a run; an emulated one again, and slower, if it cannot be trusted."""
+    for slower in SLOWER if emulated else (None,):
+        made = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
+        if made.summary.verdict == "trusted":
+            return
+    yield Finding(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
+
+
+def _solve_code(work: Work) -> list[str]:
+    """Replace the files that a student writes by those of the solution; returns their runs."""
     directory = work.assignment.directory
     for file in sorted((directory.path / START).glob("*")):
         solved = directory.path / SOLUTION / file.name
         if solved.is_file():
             shutil.copyfile(solved, work.path / file.name)
-    for run, planned in directory.lab.runs.items():
-        if planned.code:
-            make_run(work, run, lambda *_: None, drawn=False)
+    return [run for run, planned in directory.lab.runs.items() if planned.code]
 
 
 def _starter_findings(work: Work, student: str) -> Iterator[Finding]:

@@ -54,6 +54,10 @@ class Evidence:
             self._data[run] = load_run(self.runs[run])
         return self._data[run]
 
+    def stretch(self, run: str) -> float:
+        """How many times longer the times of a run are than its scenario says: one if simulated."""
+        return self.data(run).topology.dilation / self.topology(run).dilation
+
     def frame(self, run: str, table: str) -> "pl.DataFrame":
         """A table of a run, with the path of each EV."""
         data = self.data(run)

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from testbed.campaign.single import emulate
 from testbed.labs.grading.records import differing_tables
 from testbed.labs.work import RESULTS, SEALED, STATE, Work
 from testbed.model.errors import InputError, did_you_mean
@@ -62,30 +63,33 @@ def checked_run(work: Work, name: str | None) -> str:
     return name
 
 
-def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeRun:
-    """Simulate a run, analyse it, and write it into the journal.
+def make_run(
+    work: Work, name: str, progress: Progress, *, drawn: bool, slower: float | None = None
+) -> MadeRun:
+    """Make a run, analyse it, and write it into the journal.
 
     Args:
         work: the student's.
         name: of the run; its predictions were made.
         progress: is told how far it is.
         drawn: whether with figures and report, of a run that is not hidden.
+        slower: of an emulated run, with real packets (root): how many times longer all its times
+            are, for a machine that is too late otherwise. None: it is simulated.
+
+    Raises:
+        InputError: the student's code is wrong, or does not do the same again.
+        MachineError: this machine cannot emulate it.
     """
-    from testbed.results.analyse import analyse  # noqa: PLC0415 - these take long
-    from testbed.sim import simulate  # noqa: PLC0415
+    from testbed.results.analyse import analyse  # noqa: PLC0415 - it takes long
 
     hidden = is_hidden(work, name)
     scenario = work.assignment.scenario(name)
     results = work.path / (Path(STATE) / SEALED if hidden else RESULTS)
-    directory = RunDirectory.create(results, name, scenario.seed, datetime.now().astimezone())
-    try:
-        simulate(scenario, directory.path, progress)
-        if work.assignment.directory.lab.runs[name].code:
-            progress("once more, as it is graded", 1.0)
-            _check_repeatable(scenario, directory.path)
-    except BaseException:  # no half a run is left
-        shutil.rmtree(directory.path)
-        raise
+    if slower is not None:
+        progress("emulating", 0.0)
+        directory = emulate(scenario, results, slower)
+    else:
+        directory = _simulated(work, scenario, results, progress)
     progress("analysing", 1.0)
     summary = analyse(directory.path, drawn=drawn and not hidden)
     if hidden:
@@ -95,9 +99,27 @@ def make_run(work: Work, name: str, progress: Progress, *, drawn: bool) -> MadeR
         run=name,
         directory=directory.path.relative_to(work.path).as_posix(),
         verdict=summary.verdict,
+        **({} if slower is None else {"emulated": slower}),
     )
     shown = RunDirectory(shown_directory(work, name)) if hidden else directory
     return MadeRun(summary, shown, hidden)
+
+
+def _simulated(work: Work, scenario: "Scenario", results: Path, progress: Progress) -> RunDirectory:
+    """Simulate a run; with code of the student's own twice."""
+    from testbed.sim import simulate  # noqa: PLC0415 - it takes long
+
+    name, began = scenario.name, datetime.now().astimezone()
+    directory = RunDirectory.create(results, name, scenario.seed, began)
+    try:
+        simulate(scenario, directory.path, progress)
+        if work.assignment.directory.lab.runs[name].code:
+            progress("once more, as it is graded", 1.0)
+            _check_repeatable(scenario, directory.path)
+    except BaseException:  # no half a run is left
+        shutil.rmtree(directory.path)
+        raise
+    return directory
 
 
 def _check_repeatable(scenario: "Scenario", directory: Path) -> None:

@@ -4,9 +4,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-import testbed
-
-PACKAGE = Path(testbed.__file__).parent
+PACKAGE = Path(__file__).parents[1]
 WITHOUT_INFLUENCE = frozenset(
     (
         "bench",
@@ -14,6 +12,7 @@ WITHOUT_INFLUENCE = frozenset(
         "cli",
         "drawings",
         "files_of_checkout",
+        "interface",
         "labs",
         "libraries",
         "paper",

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -32,10 +32,15 @@ def prose(page: Path) -> str:
     return re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
+def listed(page: Path) -> Iterator[str]:
+    """The lines of a page's listings; a line that ends in a backslash goes on."""
+    for listing in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
+        yield from re.sub(r"\\\n\s*", "", listing).splitlines()
+
+
 def code(page: Path) -> Iterator[str]:
     """What a page shows as code: the lines of listings, and words in backticks."""
-    for listing in re.findall(r"^```\w*\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE):
-        yield from listing.splitlines()
+    yield from listed(page)
     for words in re.findall(r"`([^`]+)`", prose(page)):
         yield words.replace("\n", " ").replace("\\|", "|")
 
@@ -46,9 +51,9 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def commands(page: Path) -> Iterator[list[str]]:
-    """Every call of `testbed` in a page, without its first word."""
-    for line in code(page):
+def commands(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Every call of `testbed` in some lines, without its first word."""
+    for line in lines:
         for call in re.findall(r"(?:^|[\s/])testbed ([a-z][^|#&;]*)", line):
             if "import" not in line:
                 yield shlex.split(call)
@@ -77,7 +82,7 @@ def test_every_page_and_image_is_linked_from_some_page() -> None:
 
 @each_page
 def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
-    for words in commands(page):
+    for words in commands(code(page)):
         command = typer.main.get_command(command_line())
         while isinstance(command, typer.core.TyperGroup):
             assert words, f"no subcommand of {command.name}"
@@ -87,6 +92,22 @@ def test_every_command_and_each_of_its_options_is_there(page: Path) -> None:
         known = {name for one in command.params for name in (*one.opts, *one.secondary_opts)}
         given = {word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)}
         assert given <= known | {"--help"}, words
+
+
+@each_page
+def test_every_command_in_a_listing_is_accepted_by_the_command_line(page: Path) -> None:
+    """Its options with their values, and its arguments, as they would be if it were typed."""
+    for words in commands(listed(page)):
+        command = typer.main.get_command(command_line())
+        given = list(words)
+        while isinstance(command, typer.core.TyperGroup):
+            command = command.commands[given.pop(0).partition("|")[0]]
+        try:
+            command.make_context("testbed", given)
+        except typer.Exit:
+            assert "--help" in words
+        except Exception as error:
+            raise AssertionError(f"testbed {shlex.join(words)}: {error}") from error
 
 
 @each_page

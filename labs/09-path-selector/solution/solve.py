@@ -22,11 +22,13 @@ def answers(work: Path) -> dict[str, Any]:
     """
     run = work / "results/practice/latest"
     losses = pl.read_parquet(run / "losses.parquet").filter(~pl.col("spurious")).height
-    (fault,) = json.loads((run / "manifest.json").read_text())["scenario"]["timeline"]
+    scenario = json.loads((run / "manifest.json").read_text())["scenario"]
+    slower = scenario["topology"]["dilation"] / 10_000  # 1, unless asked for
+    (fault,) = scenario["timeline"]
     (target,) = [fault["target"]] if isinstance(fault["target"], str) else fault["target"]
     start, plane = parse_duration(fault["at"]) / NS_PER_S, int(target[1])
     sent = pl.read_parquet(run / "transmissions.parquet")
-    sent = sent.filter(pl.col("t").is_between(start + 0.5, start + 3.0))
+    sent = sent.filter(pl.col("t").is_between(start + 0.5 * slower, start + 3.0 * slower))
     share = 100 * sent.filter(pl.col("plane") == plane).height / sent.height
     return {
         "lost": losses,

@@ -1,0 +1,39 @@
+"""One emulated run, by `testbed run` beside the process that wants it."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from testbed.campaign.job import error_of
+from testbed.campaign.local import LocalExecutor
+from testbed.campaign.plan import planned_run, slowed
+from testbed.results.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from testbed.model.scenario import Scenario
+
+
+def emulate(scenario: "Scenario", results: Path, slower: float) -> RunDirectory:
+    """Make an emulated run, analysed, without figures (root); its scenario is not kept beside it.
+
+    Args:
+        scenario: what is run; its name is that of the directory of its runs.
+        results: the directory of all runs; the run gets one of its own below its name.
+        slower: how many times longer all its times are.
+
+    Raises:
+        MachineError: this machine cannot run it; the message says what is missing.
+        RunFailedError: it did not come to its end.
+    """
+    planned = planned_run(
+        slowed(scenario, slower), "emulated", scenario.name, options=("--no-figures",)
+    )
+    executor = LocalExecutor(results)
+    try:
+        record = executor.submit(planned.job).result()
+    finally:
+        executor.stop()
+    if record.run is None:
+        raise error_of(record, results / planned.job.log)
+    shutil.rmtree((results / planned.job.file).parent)
+    return RunDirectory(results / record.run)
