@@ -6,6 +6,9 @@ from collections.abc import Callable
 now_ns: Callable[[], int] = time.monotonic_ns
 """Read the clock that stamps every record."""
 
+STEP_NS = 1_000_000
+"""CLOCK_REALTIME moves by more where it is set, and by less in a second where it is slewed."""
+
 _TRIES = 5
 
 
@@ -22,3 +25,8 @@ def realtime_offset_ns() -> int:
         if after - before < best_width:
             best_width, best = after - before, real - (before + after) // 2
     return best
+
+
+def is_stepped(offset_ns: int) -> bool:
+    """Whether CLOCK_REALTIME seems to have been set since its offset was this; one look only."""
+    return abs(time.time_ns() - time.monotonic_ns() - offset_ns) > STEP_NS

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Final
 
 from testbed.endpoint.carriers import Carriers
-from testbed.endpoint.clock import now_ns, realtime_offset_ns
+from testbed.endpoint.clock import STEP_NS, is_stepped, now_ns, realtime_offset_ns
 from testbed.endpoint.sockets import HostSockets
 from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.host.port_scheduler import OUTER_BYTES, PortScheduler
@@ -79,15 +79,20 @@ class Nic(Closeable):
         A packet arrives when it is due, not when this process handles it: neither the rounds nor
         their delays are part of a round trip. But for the core, time never runs backwards:
         no arrival is earlier than `core_ns`, the last time that it was given.
+
+        Where CLOCK_REALTIME was set meanwhile, the timestamps of what waits are of no use: those
+        packets count as received now.
         """
         held, delay_ns = self._held, self._delay_ns
-        if now >= self._offset_due_ns:
-            self._offset_ns = realtime_offset_ns()
-            self._offset_due_ns = now + _OFFSET_INTERVAL_NS
+        stepped = self._find_step(now)
         slow = self._slow_links if self._slow_links.any() else None
         offset_ns = self._offset_ns
+        latest_ns = now + NS_PER_S  # later than any that was received by the same clock
         for packet, traffic_class, hop_limit, realtime_ns in self.sockets.receive():
-            due_ns = realtime_ns - offset_ns + delay_ns[hop_limit]
+            received_ns = realtime_ns - offset_ns
+            if stepped or received_ns > latest_ns:
+                received_ns = now
+            due_ns = received_ns + delay_ns[hop_limit]
             if slow is not None:
                 due_ns += slow.extra_ns(packet)
             if not held or due_ns >= held[-1][0]:
@@ -99,6 +104,16 @@ class Nic(Closeable):
             core_ns = max(core_ns, due_ns)
             arrival = new(Arrival, (traffic_class & _ECN_MASK, traffic_class >> 2, core_ns))
             yield packet, arrival, now_ns() - due_ns
+
+    def _find_step(self, now: int) -> bool:
+        """Measure the clocks' offset again, if it is time; return whether it has jumped."""
+        before = self._offset_ns
+        if now < self._offset_due_ns and not is_stepped(before):
+            return False
+        is_first = self._offset_due_ns == 0
+        self._offset_ns = realtime_offset_ns()
+        self._offset_due_ns = now + _OFFSET_INTERVAL_NS
+        return not is_first and abs(self._offset_ns - before) > STEP_NS
 
     def send(self, datagram: Datagram, peer: bytes, now: int) -> int:
         """Queue a packet for the sockets' next `flush`; returns the plane that it goes through.

@@ -23,21 +23,30 @@ class _Sockets:
     """What the kernel has received: (monotonic time of its timestamp, hop limit)."""
 
     waiting: list[tuple[int, int]]
+    offset_ns: int
+    """CLOCK_REALTIME minus CLOCK_MONOTONIC, as the packets came."""
 
     def __init__(self, _: IPv6Address) -> None:
         self.waiting = []
+        self.offset_ns = REALTIME_OFFSET_NS
 
     def receive(self) -> Iterator[Received]:
         for at_ns, hop_limit in self.waiting:
-            yield Received(b"%d" % at_ns, 0, hop_limit, at_ns + REALTIME_OFFSET_NS)
+            yield Received(b"%d" % at_ns, 0, hop_limit, at_ns + self.offset_ns)
         self.waiting.clear()
 
 
 @pytest.fixture
 def nic(monkeypatch: pytest.MonkeyPatch) -> Nic:
     monkeypatch.setattr("testbed.endpoint.nic.HostSockets", _Sockets)
-    monkeypatch.setattr("testbed.endpoint.nic.realtime_offset_ns", lambda: REALTIME_OFFSET_NS)
+    set_clock(monkeypatch, REALTIME_OFFSET_NS)
     return Nic(TOPOLOGY, TOPOLOGY.hosts[0], round_ns=MS)
+
+
+def set_clock(monkeypatch: pytest.MonkeyPatch, offset_ns: int) -> None:
+    """Set CLOCK_REALTIME."""
+    monkeypatch.setattr("testbed.endpoint.nic.realtime_offset_ns", lambda: offset_ns)
+    monkeypatch.setattr("testbed.endpoint.nic.is_stepped", lambda known_ns: known_ns != offset_ns)
 
 
 def took_in(
@@ -84,3 +93,35 @@ def test_how_late_the_process_is_with_a_packet_is_told_apart(
     nic.sockets.waiting.append((5 * MS, FAR))  # type: ignore[attr-defined]
     ((_, arrival, late_ns),) = nic.arrivals(due_ns + 2 * MS, core_ns=due_ns + MS)
     assert (arrival.rx_ns, late_ns) == (due_ns + MS, 3 * MS)
+
+
+HOUR_NS = 3600 * 1000 * MS
+
+
+@pytest.mark.parametrize("step_ns", [-HOUR_NS, HOUR_NS])
+@pytest.mark.parametrize("stamped", ["before it", "after it"])
+def test_a_packet_is_neither_held_for_an_hour_nor_late_by_one_when_the_clock_is_set(
+    nic: Nic, monkeypatch: pytest.MonkeyPatch, step_ns: int, stamped: str
+) -> None:
+    far_ns = DELAY_NS[FAR]
+    set_time_ns = 10 * MS
+    assert took_in(nic, [(5 * MS, FAR)], now_ns=5 * MS + far_ns) == [(5 * MS, 5 * MS + far_ns)]
+    set_clock(monkeypatch, REALTIME_OFFSET_NS + step_ns)
+    if stamped == "after it":
+        nic.sockets.offset_ns += step_ns  # type: ignore[attr-defined]
+    now_ns = set_time_ns + far_ns
+    assert took_in(nic, [(set_time_ns, FAR)], now_ns) == []
+    assert took_in(nic, [], now_ns + far_ns) == [(set_time_ns, now_ns + far_ns)]
+    nic.sockets.offset_ns = REALTIME_OFFSET_NS + step_ns  # type: ignore[attr-defined]
+    next_ns = now_ns + 2 * far_ns  # from then on timestamps are right again
+    assert took_in(nic, [(next_ns, FAR)], next_ns + far_ns) == [(next_ns, next_ns + far_ns)]
+
+
+def test_a_clock_that_is_set_while_packets_are_read_holds_none_for_an_hour(
+    nic: Nic,
+) -> None:
+    far_ns = DELAY_NS[FAR]
+    took_in(nic, [], now_ns=MS)
+    nic.sockets.offset_ns += HOUR_NS  # type: ignore[attr-defined]
+    assert took_in(nic, [(5 * MS, FAR)], now_ns=6 * MS) == []
+    assert took_in(nic, [], now_ns=6 * MS + far_ns) == [(5 * MS, 6 * MS + far_ns)]
