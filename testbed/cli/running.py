@@ -14,7 +14,8 @@ import typer
 from testbed.cli.screen import print_error, print_warning, showing_progress
 from testbed.model.errors import LateError, RunFailedError, TestbedError
 from testbed.model.run_files.layout import MANIFEST
-from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, signals_handled
+from testbed.sandbox.endings import SIGNALLED
+from testbed.sandbox.processes import ENDING_SIGNALS, signals_handled
 
 if TYPE_CHECKING:
     from testbed.experiment.capacity import Capacity

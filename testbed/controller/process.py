@@ -49,7 +49,8 @@ from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
 from testbed.sandbox.attributes import raise_priority
 from testbed.sandbox.channel import Channel
-from testbed.sandbox.processes import Child, spawn, words_of
+from testbed.sandbox.endings import words_of
+from testbed.sandbox.processes import Child, spawn
 
 NAME = "controller"
 """The name of its process, and of its log."""

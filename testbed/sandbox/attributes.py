@@ -13,6 +13,9 @@ PR_SET_NAME = 15
 AUTOGROUP = Path("/proc/self/autogroup")
 """The niceness of this process's session, where the kernel schedules by session."""
 
+OUT_OF_MEMORY_SCORE = Path("/proc/self/oom_score_adj")
+MOST_OUT_OF_MEMORY_SCORE = 1000
+
 NICENESS = -10
 """Of the processes that make up the network: endpoints, the controller, Open vSwitch, propagation
 delay. They run before ordinary programs of the machine, whose load shall not look like the
@@ -36,6 +39,14 @@ def die_with_parent(parent: int) -> None:
     system_call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def die_first() -> None:
+    """Where memory runs out, have the kernel kill this process and its children before all others.
+
+    What a run measures is lost then in any case; the command that started it can still tell why.
+    """
+    OUT_OF_MEMORY_SCORE.write_text(str(MOST_OUT_OF_MEMORY_SCORE))
 
 
 def name_process(name: str) -> None:

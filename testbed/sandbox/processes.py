@@ -21,9 +21,10 @@ from typing import Any, TypeVar
 from testbed.model.closeable import Closeable
 from testbed.model.errors import RunFailedError, TestbedError
 from testbed.model.progress import Progress
-from testbed.sandbox.attributes import OUTSIDE, die_with_parent, name_process
+from testbed.sandbox.attributes import OUTSIDE, die_first, die_with_parent, name_process
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.encoding import decode, decode_error, encode, encode_error
+from testbed.sandbox.endings import SIGNALLED, killed_for_memory, words_of
 from testbed.sandbox.namespaces import enter_new_namespaces, mount_private_filesystems
 
 T = TypeVar("T")
@@ -33,9 +34,6 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Handler = Callable[[int, FrameType | None], object]
 """Takes a signal: its number, and where it interrupts."""
-
-SIGNALLED = 128
-"""Added to a signal's number it makes an exit status, as shells do it."""
 
 
 @dataclass(eq=False)
@@ -85,6 +83,7 @@ class Child(Closeable):
         self.pid = pid
         self.channel = channel
         self._exit_code: int | None = None
+        self._killed_for_memory = killed_for_memory()
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when `receive` need not wait."""
@@ -135,10 +134,10 @@ class Child(Closeable):
             self.end()
             raise
         finally:
-            exit_code = self.wait()
+            self.wait()
             self.channel.close()
         if last is None:
-            raise ProcessFailedError(self.title, words_of(exit_code))
+            raise ProcessFailedError(self.title, self._how_it_ended())
         if "error" in last:
             raise decode_error(last["error"])
         return decode(last["result"])
@@ -209,13 +208,10 @@ class Child(Closeable):
         self.channel.close()
 
     def _ending(self) -> str:
-        return f"{self.title} ended: {words_of(self.wait())}"
+        return f"{self.title} ended: {self._how_it_ended()}"
 
-
-def words_of(exit_code: int) -> str:
-    """How a process ended, in words."""
-    number = -exit_code if exit_code < 0 else exit_code - SIGNALLED
-    return f"killed by signal {number}" if number > 0 else f"exit status {exit_code}"
+    def _how_it_ended(self) -> str:
+        return words_of(self.wait(), for_memory=killed_for_memory() > self._killed_for_memory)
 
 
 def call(
@@ -322,6 +318,7 @@ class _Task:
     def _hold_sandbox(self, parent: int, channel: Channel) -> int:
         """Start the first process of a sandbox and wait for it; return its exit status."""
         die_with_parent(parent)
+        die_first()
         os.setsid()  # the terminal's Ctrl-C goes to the command, which ends the sandbox in order
         try:
             enter_new_namespaces()

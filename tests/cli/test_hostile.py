@@ -17,6 +17,7 @@ from testbed.cli.run import _UNDER_WAY
 from testbed.experiment.capacity import keep, kept
 from testbed.model.errors import ExitStatus
 from tests.cli.conftest import AMPLE, Call
+from tests.waiting import wait_until
 
 TESTBED = Path(sys.executable).with_name("testbed")
 SCENARIO = """\
@@ -143,6 +144,50 @@ def test_a_limit_of_a_control_group_is_named(
     assert done.returncode == ExitStatus.MACHINE_CANNOT, done.stderr
     assert message in done.stderr
     assert "remedy: " in done.stderr
+
+
+HOG = """
+import pathlib, sys
+group, blocks = pathlib.Path(sys.argv[1]), []
+(group / "cgroup.procs").write_text("0")
+counters = [group / name for name in ("memory.events", "memory.oom_control")]
+counter = next(file for file in counters if file.exists())
+while "oom_kill 0\\n" in counter.read_text():
+    blocks.append(b"x" * (1 << 22))
+"""
+"""A program in the same control group that takes memory until the kernel kills another for it."""
+
+
+@pytest.mark.root
+def test_memory_that_runs_out_in_mid_run_is_named(here: Path) -> None:
+    root = Path("/sys/fs/cgroup/memory")
+    group = (root if root.is_dir() else root.parent) / f"testbed-hog-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError as error:
+        pytest.skip(f"no control group can be made here: {error.strerror}")
+    try:
+        limits = [
+            group / name
+            for name in ("memory.max", "memory.limit_in_bytes")
+            if (group / name).exists()
+        ]
+        if not limits:
+            pytest.skip("control groups do not limit memory here")
+        limits[0].write_text("2G")
+        command = f"echo $$ >{group}/cgroup.procs; exec {TESTBED} run tiny.yaml --force"
+        options = "--set duration='1000 s' --results results"
+        with subprocess.Popen(
+            ["bash", "-ec", f"{command} {options}"], cwd=here, stderr=subprocess.PIPE, text=True
+        ) as run:
+            wait_until(lambda: list(here.glob("results/tiny/2*/health.jsonl")), "the run begins")
+            subprocess.run([sys.executable, "-c", HOG, str(group)], check=True)
+            _, printed = run.communicate()
+    finally:
+        group.rmdir()
+    assert run.returncode == ExitStatus.MACHINE_CANNOT, printed
+    assert "error: memory ran out\n  remedy: " in printed
+    assert "killed by signal 9 (Cannot allocate memory" in printed
 
 
 @pytest.mark.root

@@ -17,7 +17,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-from testbed.sandbox.processes import ENDING_SIGNALS, SIGNALLED, Child, signals_handled, spawn
+from testbed.sandbox.endings import SIGNALLED
+from testbed.sandbox.processes import ENDING_SIGNALS, Child, signals_handled, spawn
 
 _CHUNK = 1 << 14
 _STDIN, _STDOUT, _STDERR = range(3)

@@ -1,0 +1,38 @@
+"""How a process has ended, in words."""
+
+import errno
+import os
+import signal
+from pathlib import Path
+
+SIGNALLED = 128
+"""Added to a signal's number it makes an exit status, as shells do it."""
+
+_COUNTERS = Path("/proc/vmstat")
+
+
+def words_of(exit_code: int, *, for_memory: bool = False) -> str:
+    """How a process ended, in words.
+
+    Args:
+        exit_code: its exit status, or minus the signal that killed it.
+        for_memory: whether the kernel has killed processes meanwhile because memory ran out.
+    """
+    number = -exit_code if exit_code < 0 else exit_code - SIGNALLED
+    if number <= 0:
+        return f"exit status {exit_code}"
+    killed = f"killed by signal {number}"
+    if for_memory and number == signal.SIGKILL:
+        killed += f" ({os.strerror(errno.ENOMEM)}: the kernel kills processes when it runs out)"
+    return killed
+
+
+def killed_for_memory() -> int:
+    """How many processes the kernel has killed since it booted because memory ran out.
+
+    Those of a control group that reached its limit count, too.
+    """
+    for line in _COUNTERS.read_text(encoding="ascii").splitlines() if _COUNTERS.exists() else ():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0
