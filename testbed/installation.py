@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from testbed.model.errors import MachineError
+
 PACKAGE = Path(__file__).parent
 LIBRARIES = PACKAGE / "libraries"
 """Libraries that the wheel brings along."""
@@ -26,6 +28,16 @@ EMULATION = ("eventlet", "mininet", "pyroute2", "ryu")
 
 DISTRIBUTION = "mrc-testbed"
 INSTALL_EMULATION = f"install the testbed with its extra: pip install '{DISTRIBUTION}[emulate]'"
+
+
+def missing_emulation(error: ModuleNotFoundError) -> MachineError | None:
+    """What to install where a package of the extra `emulate` is missing; None if another one is."""
+    if error.name is None or error.name.split(".")[0] not in EMULATION:
+        return None
+    return MachineError(
+        f"nothing can be emulated here: {error.name} is not installed",
+        f"{INSTALL_EMULATION}; testbed simulate works without it",
+    )
 
 
 def use_libraries() -> None:

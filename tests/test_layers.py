@@ -31,6 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "command_options",
         "endpoint",
         "fabric",
+        "installation",
         "model",
         "mrc",
         "sandbox",

@@ -60,13 +60,11 @@ def main() -> None:
         print_error(str(error))
         sys.exit(error.exit_status)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in installation.EMULATION:
+        missing = installation.missing_emulation(error)
+        if missing is None:
             _show_unexpected(error)
-        print_error(
-            f"nothing can be emulated here: {error.name} is not installed\n"
-            f"  remedy: {installation.INSTALL_EMULATION}; testbed simulate works without it"
-        )
-        sys.exit(ExitStatus.MACHINE_CANNOT)
+        print_error(str(missing))
+        sys.exit(missing.exit_status)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILED)

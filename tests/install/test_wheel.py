@@ -185,6 +185,10 @@ def test_what_needs_the_emulation_names_the_extra(base: Environment) -> None:
         status, printed = base.testbed(*command)
         assert status == ExitStatus.MACHINE_CANNOT
         assert f"pip install '{DISTRIBUTION}[emulate]'" in printed
+    for program in ("write_bw", "write_lat"):
+        status, printed = _run(base.path / "bin" / program, cwd=base.directory)
+        assert status == ExitStatus.MACHINE_CANNOT
+        assert printed.startswith("error: nothing can be emulated here: ")
 
 
 @pytest.mark.root
