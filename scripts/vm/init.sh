@@ -2,9 +2,7 @@
 # The first process of the virtual machine: mounts what a system has, and leaves the rest to guest.sh.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
 mount -o remount,rw /
-mount -t proc proc /proc
 mount -t sysfs sysfs /sys
-mountpoint -q /dev || mount -t devtmpfs devtmpfs /dev
 mkdir -p /dev/pts /dev/shm /run /tmp /mnt
 mount -t devpts devpts /dev/pts
 mount -t tmpfs tmpfs /dev/shm
@@ -16,7 +14,6 @@ hostname test-vm
 ldconfig
 modprobe 9pnet_virtio
 modprobe tun # as udev does when a system boots
-mount -t ext4 /dev/vdb /mrc-testbed
 mount -t 9p -o trans=virtio,version=9p2000.L results /mnt
 cd /mrc-testbed && bash scripts/vm/guest.sh /mnt
 sync

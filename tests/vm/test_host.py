@@ -1,0 +1,177 @@
+"""What a machine may have that a run must neither stumble over nor change.
+
+Each condition is brought about on the machine itself.
+"""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from testbed.model.errors import ExitStatus
+from testbed.model.run_files.layout import SUMMARY, table_file
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.vm,
+    pytest.mark.skipif(
+        not Path("/etc/test-vm").exists(), reason="changes the machine: make test-vm runs it"
+    ),
+]
+
+TESTBED = Path(sys.executable).with_name("testbed")
+DILATION = 100_000
+SCENARIO = f"""\
+name: tiny
+topology: {{base: clos-tiny, dilation: {DILATION}}}
+duration: 30 s
+workload: {{kind: write_bw, pairs: [[h0, h1]], message_size: 64 KiB}}
+"""
+FAULT = "timeline: [{kind: blackhole, target: p0_t0_0--p0_t1_1, at: 10 s, for: 10 s}]\n"
+HOUR_S = 3600.0
+
+
+def do(*commands: str) -> str:
+    """Run shell commands, which must succeed; returns what they print."""
+    done = subprocess.run(
+        ["bash", "-ec", "\n".join(commands)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def state(*commands: str) -> list[str]:
+    """What a run could change of the machine, and what further commands print."""
+    names = "ip -br link | cut -d' ' -f1"
+    settings = "sysctl -a 2>/dev/null | grep -E '^net\\.(ipv[46]|mptcp|core|mpls)' | sort"
+    return [do(command) for command in (names, "ip -br addr", "ip -6 route", settings, *commands)]
+
+
+@contextmanager
+def under_way(here: Path, scenario: str) -> Iterator[dict[str, Any]]:
+    """A run; at the end of the block it is awaited, and its summary becomes what was yielded."""
+    (here / "tiny.yaml").write_text(scenario)
+    summary: dict[str, Any] = {}
+    command = [str(TESTBED), "run", "tiny.yaml", "--force", "--no-figures"]
+    with subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, text=True) as process:
+        yield summary
+        _, printed = process.communicate()
+    assert process.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, printed
+    (run,) = here.glob("results/tiny/2*")
+    summary |= json.loads((run / SUMMARY).read_text())
+
+
+def assert_all_arrived(summary: dict[str, Any]) -> None:
+    """Nothing is lost or corrupted, and no queue pair gave up."""
+    assert summary["integrity"]["intact"], summary["integrity"]
+    assert all(flow["packets_sent"] for flow in summary["flows"])
+
+
+@pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S], ids=["forward", "back"])
+def test_a_clock_that_is_set_in_mid_run_changes_nothing(tmp_path: Path, step_s: float) -> None:
+    """Kernel timestamps are of that clock: packets would be held back, or come too early."""
+    with under_way(tmp_path, SCENARIO) as summary:
+        wait_until(lambda: list(tmp_path.glob("results/tiny/2*/health.jsonl")), "the run begins")
+        time.sleep(5)
+        time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
+        try:
+            time.sleep(5)
+        finally:
+            time.clock_settime(time.CLOCK_REALTIME, time.time() - step_s)
+    assert_all_arrived(summary)
+    for flow in summary["flows"]:
+        assert flow["packets_retransmitted"] < 0.01 * flow["packets_sent"], flow
+
+
+DOCKER = """
+modprobe br_netfilter
+sysctl -q net.ipv4.ip_forward=1
+sysctl -q net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1
+ip link add docker0 type bridge
+ip addr add 172.17.0.1/16 dev docker0
+ip link set docker0 up
+for tables in iptables-nft ip6tables-nft; do
+  $tables -P FORWARD DROP
+  for chain in DOCKER DOCKER-USER DOCKER-FORWARD DOCKER-BRIDGE DOCKER-CT; do $tables -N $chain; done
+  $tables -A DOCKER-USER -j RETURN
+  $tables -A FORWARD -j DOCKER-USER
+  $tables -A FORWARD -j DOCKER-FORWARD
+  $tables -A DOCKER-CT -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+  $tables -A DOCKER-FORWARD -j DOCKER-CT
+  $tables -A DOCKER-FORWARD -i docker0 -j ACCEPT
+  $tables -A DOCKER ! -i docker0 -o docker0 -j DROP
+done
+iptables-nft -t nat -A POSTROUTING -s 172.17.0.0/16 ! -o docker0 -j MASQUERADE
+"""
+"""What Docker 28 sets up as it starts."""
+
+
+def test_dockers_bridge_and_firewall_rules_stay_as_they_were(tmp_path: Path) -> None:
+    do(DOCKER)
+    rules = ("iptables-nft -S", "iptables-nft -t nat -S", "ip6tables-nft -S")
+    before = state(*rules)
+    with under_way(tmp_path, SCENARIO + FAULT) as summary:
+        pass
+    assert_all_arrived(summary)
+    assert state(*rules) == before
+
+
+SWITCH = """
+mkdir -p /etc/openvswitch /run/openvswitch /var/log/openvswitch
+[ -e /etc/openvswitch/conf.db ] || ovsdb-tool create
+ovsdb-server --remote=punix:/run/openvswitch/db.sock --pidfile --detach --log-file
+ovs-vsctl --no-wait init
+ovs-vswitchd --pidfile --detach --log-file
+ovs-vsctl add-br ours -- set bridge ours datapath_type={datapath} -- add-port ours own \
+  -- set interface own type=internal
+ovs-ofctl add-flow ours priority=7,actions=drop
+"""
+
+
+@pytest.fixture(params=["netdev", "system"])
+def datapath(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Open vSwitch runs as a service would, in user space or with the kernel's module."""
+    if request.param == "system":
+        do("modprobe openvswitch")
+    do(SWITCH.format(datapath=request.param))
+    yield request.param
+    do("ovs-vsctl del-br ours", "ovs-appctl exit", "ovs-appctl -t ovsdb-server exit")
+    wait_until(lambda: not list(Path("/run/openvswitch").glob("*.pid")), "Open vSwitch ends")
+
+
+def test_an_open_vswitch_that_runs_goes_on_as_it_was(tmp_path: Path, datapath: str) -> None:
+    queries = (
+        "ovs-vsctl show",
+        "ovs-ofctl --no-stats dump-flows ours",
+        "cat /run/openvswitch/*.pid",
+        "kill -0 $(cat /run/openvswitch/ovs-vswitchd.pid)",
+    )
+    before = state(*queries)
+    with under_way(tmp_path, SCENARIO + FAULT) as summary:
+        pass
+    assert_all_arrived(summary)
+    (faults,) = tmp_path.glob(f"results/tiny/2*/{table_file('faults')}")
+    assert pl.read_parquet(faults)["actuator"].to_list() == ["openflow"], datapath
+    assert state(*queries) == before
+
+
+def test_where_ipv6_is_switched_off_it_runs_in_its_own_namespaces(tmp_path: Path) -> None:
+    switches = [f"net.ipv6.conf.{which}.disable_ipv6" for which in ("all", "default")]
+    do(*(f"sysctl -q {switch}=1" for switch in switches))
+    try:
+        before = state()
+        with under_way(tmp_path, SCENARIO) as summary:
+            pass
+        assert state() == before
+    finally:
+        do(*(f"sysctl -q {shlex.quote(switch)}=0" for switch in switches))
+    assert_all_arrived(summary)
