@@ -141,22 +141,13 @@ class Responder:
             if position < 0:
                 self.delivery.ack_due = True
         else:
-            size = len(packet.payload)
-            self._rcvd_bytes += nominal_bytes(packet, size)
-            if packet.ack_request:
-                self.delivery.ack_request(seq)
-            error = self._carry_out(packet, size)
-            if error is not None:
-                size = 0
-                self.delivery.fail(seq, error)
-            elif packet.opcode in _LAST_OPCODES:
-                self.delivery.end_of_message(packet, seq)
+            size = self._take_in(packet, seq)
             self._received |= 1 << position
             if position == 0:
                 self._advance(now_ns)
         self._events.append(new(Placed, (seq, packet.ev, size, packet.retransmitted, now_ns)))
         self._unsacked.append(seq)
-        self._unreported += size if size > SACK_LEAST_BYTES else SACK_LEAST_BYTES
+        self._unreported += max(size, SACK_LEAST_BYTES)
         self._answered_ev = packet.ev
         mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
         timestamp = packet.tx_timestamp or 0  # 0 where it has none
@@ -180,22 +171,30 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
-    def _carry_out(self, packet: Write, size: int) -> NakCode | None:
-        """Put a packet into memory; if that must not be, count the reason and return the code."""
-        counters = self._counters
+    def _take_in(self, packet: Write, seq: int) -> int:
+        """Put a new packet into memory; returns the payload bytes placed, 0 if it is refused."""
+        counters, delivery = self._counters, self.delivery
+        size = len(packet.payload)
+        self._rcvd_bytes += nominal_bytes(packet, size)
+        if packet.ack_request:
+            delivery.ack_request(seq)
         if not self._lengths_fit(packet, size):
             counters.invalid_request += 1
-            return NakCode.INVALID_REQUEST
+            delivery.fail(seq, NakCode.INVALID_REQUEST)
+            return 0
         try:
             self._memory.place(packet.rkey, packet.va, packet.payload)
-        except RkeyError:
-            counters.unknown_rkey += 1
-            return NakCode.REMOTE_ACCESS_ERROR
-        except AccessError:
-            counters.out_of_bounds += 1
-            return NakCode.REMOTE_ACCESS_ERROR
+        except AccessError as error:
+            if isinstance(error, RkeyError):
+                counters.unknown_rkey += 1
+            else:
+                counters.out_of_bounds += 1
+            delivery.fail(seq, NakCode.REMOTE_ACCESS_ERROR)
+            return 0
         counters.bytes_placed += size
-        return None
+        if packet.opcode in _LAST_OPCODES:
+            delivery.end_of_message(packet, seq)
+        return size
 
     def _lengths_fit(self, packet: Write, size: int) -> bool:
         mtu = self._config.mtu

@@ -67,7 +67,8 @@ class Packer:
             self._own_unit,
             self._udp_port,
         )
-        return new(Datagram, (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission))
+        fields = (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission)
+        return new(Datagram, fields)
 
     def _of(self, transmission: Transmission) -> int:
         return transmission.sent_ns >> self._shift & 0xFFFF
