@@ -72,7 +72,9 @@ def describe_version() -> str:
 
 
 def _git(*arguments: str) -> str:
-    command = ["git", "--no-optional-locks", "-C", str(PROJECT), *arguments]
+    # The checkout may be another user's, such as root's where a class shares it.
+    trust = f"safe.directory={PROJECT.resolve()}"
+    command = ["git", "-c", trust, "--no-optional-locks", "-C", str(PROJECT), *arguments]
     return subprocess.run(  # noqa: S603 - the user's own git, with our arguments
         command, capture_output=True, text=True, check=True
     ).stdout.strip()
