@@ -9,6 +9,8 @@ TOPOLOGIES = PROJECT / "topologies"
 SCENARIOS = PROJECT / "scenarios"
 
 _SUFFIXES = (".yaml", ".yml")
+_FEW = 10
+"""So many names a message can list."""
 
 
 def files_in(directory: Path) -> dict[str, Path]:
@@ -53,9 +55,13 @@ def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
     if name_or_path in names:
         return relative_to_here(names[name_or_path])
     remedy = did_you_mean(name_or_path, tuple(names))
+    files = [suffix for suffix in _SUFFIXES if (base / f"{name_or_path}{suffix}").is_file()]
     if (base / name_or_path).is_file():
         remedy = f"for the file write ./{name_or_path}"
+    elif files:
+        remedy = f"for the file write {name_or_path}{files[0]}"
     elif name_or_path in files_in(TOPOLOGIES).keys() | files_in(SCENARIOS):
         remedy = f"{name_or_path} is a {'topology' if kind == 'scenario' else 'scenario'}"
-    expected = f"one of {', '.join(names)}, or the path of a YAML file"
+    known = f"one of {', '.join(names)}" if len(names) <= _FEW else "a name that testbed list shows"
+    expected = f"{known}, or the path of a YAML file"
     raise InputError.of(kind, name_or_path, expected, remedy)

@@ -50,6 +50,8 @@ def number_remedy(text: str) -> str:
         return f"write it without the leading 0: {zeros[1]}{zeros[2]}"
     if re.fullmatch(r"[-+]?[0-9]+", text):
         return f"write {text}"
+    if re.fullmatch(r"[0-9.]+[eE]\+?[0-9]", text) and float(text).is_integer():
+        return f"write {float(text):.0f}"
     if text.endswith("%"):
         return _share_remedy(text)
     return ""

@@ -9,6 +9,8 @@ from testbed.model.part import times_in
 from testbed.model.scenario import Scenario
 from testbed.model.units import EMULATED, Clock, exact_duration, is_in_rtts, show_number
 
+_MANY = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenTime:
@@ -32,7 +34,8 @@ class WrittenTime:
 
     def __str__(self) -> str:
         """It in words, such as `4 s: emulated, 30.6 RTT, 400 us real`."""
-        rtts, real = f"{show_number(self.rtts)} RTT", f"{exact_duration(round(self.real_ns))} real"
+        shown = f"{self.rtts:,.0f}" if self.rtts >= _MANY else show_number(self.rtts)
+        rtts, real = f"{shown} RTT", f"{exact_duration(round(self.real_ns))} real"
         emulated = f"{exact_duration(self.emulated_ns)} emulated"
         if is_in_rtts(self.text):
             return f"{self.text} ({emulated}, {real})"

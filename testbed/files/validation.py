@@ -20,8 +20,10 @@ from testbed.model.errors import (
     raise_any,
     similar_word,
 )
+from testbed.model.expect import Expect
 from testbed.model.fabric.topology import NAME_PATTERN
 from testbed.model.part import kinds_of
+from testbed.model.summary.scopes import SCOPES
 from testbed.model.units import RoundTrip
 
 _EXPECTED = {
@@ -111,6 +113,7 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
                 _indent_remedy(document, model, location)
                 or blank_remedy(last)
                 or _elsewhere(enclosing, last)
+                or _scope_of(enclosing, last)
                 or did_you_mean(last, keys)
             )
         case "model_type" | "model_attributes_type" | "dict_type":
@@ -129,9 +132,10 @@ def _problem(document: Document, model: type[BaseModel], error: ErrorDetails) ->
             expected = "letters, digits, '.', '_' and '-', beginning with a letter or digit"
         case kind if kind in _EXPECTED:
             expected = _EXPECTED[kind].format(**context) + what
-            remedy = _remedy_for_type(kind, error["input"], found)
-            remedy = remedy or _remedy_for_share(
-                error["input"], context.get("le", context.get("lt"))
+            remedy = (
+                _remedy_for_type(kind, error["input"], found, location)
+                or _remedy_for_bound(kind, found, location)
+                or _remedy_for_share(error["input"], context.get("le", context.get("lt")))
             )
         case _:
             expected = error["msg"]
@@ -161,15 +165,30 @@ def _remedy_for_bare_kind(text: str, info: FieldInfo | None) -> str:
     return f"write {{kind: {kind}}}{also}"
 
 
-def _remedy_for_type(kind: str, value: object, text: str) -> str:
+def _remedy_for_type(kind: str, value: object, text: str, location: "_Location") -> str:
     """What to write in place of a value of the wrong type; empty if that is not clear."""
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
+    if kind in {"list_type", "tuple_type"} and isinstance(location[-1], str) and " " not in text:
+        return f"write it in brackets: [{text}]"
     if kind.startswith(("int", "float")):
         return number_remedy(text)
     return truth_remedy(text) if kind.startswith("bool") else ""
+
+
+def _remedy_for_bound(kind: str, text: str, location: "_Location") -> str:
+    """What to write in place of a bound with a unit."""
+    if location[:1] != ("expect",) or not kind.startswith("float") or not text[:1].isdigit():
+        return ""
+    return "write the number alone: its unit is the end of the metric's name, such as _bps or _rtt"
+
+
+def _scope_of(model: type[BaseModel] | None, key: str) -> str:
+    """The scope of a metric that stands directly below `expect`."""
+    scopes = [name for name, scope in SCOPES.items() if key in scope.quantities]
+    return f"did you mean {scopes[0]}.{key}?" if model is Expect and scopes else ""
 
 
 def _elsewhere(model: type[BaseModel] | None, key: str) -> str:

@@ -71,11 +71,13 @@ _SYNONYMS = {
     "latency": "delay",
     "link_down": "cut",
     "matrix": "connections",
+    "max": "at_most",
+    "min": "at_least",
     "ring": "allreduce",
     "silent": "blackhole",
     "slow": "degrade",
 }
-"""What people call kinds of faults and workloads elsewhere."""
+"""What people call kinds of faults, workloads and bounds elsewhere."""
 
 
 def similar_word(word: str, known: Sequence[str]) -> str | None:

@@ -1,9 +1,11 @@
 """What a scenario expects of its metrics: bounds that are compared with them after the run."""
 
+import re
 from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
+from testbed.model.errors import RefusedValueError
 from testbed.model.part import Part
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES
@@ -57,8 +59,17 @@ def _exactly(value: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return {"at_least": value, "at_most": value}
     if not isinstance(value, dict | Bound):
-        raise ValueError(_EXPECTED)  # noqa: TRY004 - pydantic takes it for a wrong value
+        raise RefusedValueError(_EXPECTED, remedy=_as_mapping(str(value)))
     return value
+
+
+_COMPARISON = re.compile(r"\s*([<>])=?\s*([0-9.]+)\s*")
+
+
+def _as_mapping(text: str) -> str:
+    """How a comparison such as `< 3` is written as a mapping; empty if it is none."""
+    match = _COMPARISON.fullmatch(text)
+    return f"write {{{'at_most' if match[1] == '<' else 'at_least'}: {match[2]}}}" if match else ""
 
 
 def _of(scope: str) -> Any:

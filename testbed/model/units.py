@@ -65,15 +65,21 @@ def _parse(value: object, units: Mapping[str, int], example: str) -> int:
     match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
     if match is None or match[2] not in units:
         expected = f"a number with a unit ({', '.join(units)}), such as '{example}'"
-        raise RefusedValueError(expected, remedy=_remedy(value, units))
+        raise RefusedValueError(expected, remedy=_remedy(value, units, example.rpartition(" ")[2]))
     number = round(Decimal(match[1]) * units[match[2]])
     if number >= _LIMIT:
         raise RefusedValueError(f"a quantity that fits in 64 bits, such as '{example}'")
     return number
 
 
-def _remedy(value: object, units: Mapping[str, int]) -> str:
-    """What to write in place of a value that is not a quantity; empty if that is not clear."""
+def _remedy(value: object, units: Mapping[str, int], usual: str) -> str:
+    """What to write in place of a value that is not a quantity; empty if that is not clear.
+
+    Args:
+        value: the value.
+        units: those that it may have.
+        usual: the most usual of them.
+    """
     text = str(value).strip() if isinstance(value, str | int | float) else ""
     if text.startswith("-"):
         return f"leave out the minus: {text[1:]}" if _QUANTITY.fullmatch(text[1:]) else ""
@@ -82,7 +88,7 @@ def _remedy(value: object, units: Mapping[str, int]) -> str:
         return ""
     number, unit = match[1], match[2]
     if not unit:
-        return f"add the unit: {number} {', '.join(list(units)[:-1])} or {list(units)[-1]}"
+        return f"add the unit: {f'{number} s or ' if usual == _RTT else ''}{number} {usual}"
     word = unit.lower().removesuffix("s")
     if "B" in units and (bits := _BITS.get(word.removesuffix("/"))) is not None:
         size = Decimal(number) * bits / 8
@@ -117,17 +123,17 @@ class RoundTrip:
 
 def parse_real_time(value: object, rtt: RoundTrip | None = None) -> int:
     """Parse a real time, such as `5 us`, or `0.4 RTT` where the base RTT is given, into ns."""
-    return _parse_time(value, None if rtt is None else rtt.real_ns)
+    return _parse_time(value, None if rtt is None else rtt.real_ns, "5 us")
 
 
 def parse_run_time(value: object, rtt: RoundTrip | None = None) -> int:
     """Parse a time of the run, such as `4 s`, or `30 RTT` where the base RTT is given, into ns."""
-    return _parse_time(value, None if rtt is None else rtt.emulated_ns)
+    return _parse_time(value, None if rtt is None else rtt.emulated_ns, "30 RTT")
 
 
-def _parse_time(value: object, rtt_ns: int | None) -> int:
+def _parse_time(value: object, rtt_ns: int | None, example: str) -> int:
     units = _DURATIONS if rtt_ns is None else {**_DURATIONS, _RTT: rtt_ns}
-    return _parse(value, units, "4.365 us" if rtt_ns is None else "30 RTT")
+    return _parse(value, units, "4.365 us" if rtt_ns is None else example)
 
 
 def is_in_rtts(text: str) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, similar_word
 from testbed.model.run_files.layout import FIGURES, LOGS, RUN, SUMMARY
 
 LATEST = "latest"
@@ -133,8 +133,23 @@ def find_run(given: Path) -> RunDirectory:
         if (path / RUN).is_file():
             return RunDirectory(path.resolve())
     expected = f"the directory of a run (it would hold {RUN})"
-    remedy = f"each run prints its directory at its end; such as results/link-failure/{LATEST}"
-    raise InputError.of("RUN", str(given), expected, remedy)
+    raise InputError.of("RUN", str(given), expected, _run_meant_by(given))
+
+
+_DEPTH = 3
+"""How far below a directory of results a run is at most: series, case, run."""
+
+
+def _run_meant_by(given: Path) -> str:
+    """What a user may mean by a path that is no run."""
+    below = [file for depth in range(1, _DEPTH + 1) for file in given.glob(f"{'*/' * depth}{RUN}")]
+    if below:
+        newest = max(below, key=lambda file: file.stat().st_mtime).parent
+        return f"it holds runs: the newest is {newest}"
+    beside = [path.name for path in given.parent.glob("*")] if given.parent.is_dir() else []
+    if not given.exists() and (similar := similar_word(given.name, beside)) is not None:
+        return f"did you mean {given.parent / similar}?"
+    return "each run prints its directory at its end: results/SCENARIO/TIME-SEED"
 
 
 @contextmanager

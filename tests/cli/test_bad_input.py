@@ -458,6 +458,18 @@ def test_an_unindented_block_is_reported_as_such(call: Call) -> None:
         ("p0_t0_0--p0_t1_1", "h0--h4", "hosts have links to T0s only, such as h0--p0_t0_0"),
         ("kind: blackhole", "kind: ev_loss, path: p2_t1_3, probability: 1", "mean p2/t1_3?"),
         ("name: x", "name: x\nexpect: {run: {lost_bytes: 0}}", "did you mean bytes_lost?"),
+        ("name: x", "name: x\nexpect: {stall_rtt: 3}", "did you mean faults.stall_rtt?"),
+        ("name: x", "name: x\nexpect: {run: {bytes_lost: {max: 0}}}", "did you mean at_most?"),
+        ("name: x", "name: x\nexpect: {faults: {stall_rtt: < 3}}", "write {at_most: 3}"),
+        (
+            "name: x",
+            "name: x\nexpect: {flows: {goodput_run_bps: {at_least: 37 Mbit/s}}}",
+            "write the number alone",
+        ),
+        ("name: x", "name: x\ntransport: {evs: 1e2}", "write 100"),
+        ("duration: 10 s", "duration: 10", "add the unit: 10 s or 10 RTT"),
+        ("kind: blackhole", "kind: delay, extra: 5", "add the unit: 5 us"),
+        ("[[h0, h4]]", "h0", "write it in brackets: [h0]"),
     ],
 )
 def test_the_remedy_has_the_value_that_was_meant(
@@ -511,7 +523,10 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
     [
         (["run", "link-falure"], ["scenario: found link-falure", "did you mean link-failure?"]),
         (["run", "clos-tiny"], ["clos-tiny is a topology"]),
-        (["validate", "nothing-like-it"], ["scenario: found nothing-like-it, expected one of"]),
+        (
+            ["validate", "nothing-like-it"],
+            ["scenario: found nothing-like-it, expected a name that testbed list shows"],
+        ),
         (["run", "./none.yaml"], ["none.yaml: found no such file or directory, expected a YAML"]),
         (["run", "sub/"], ["sub: found a directory, expected a YAML file"]),
         (["run", "here"], ["for the file write ./here"]),

@@ -63,7 +63,7 @@ def test_one_that_is_due_is_in_the_way_of_what_lasts_until_then() -> None:
     due = struck(fault(FABRIC_LINK, "14 s"))
     problem = conflict(by_hand(fault("p0_t1_1", duration="5 s")), (), due)
     assert problem is not None
-    assert "strikes p0_t0_0>p0_t1_1 in 4 s" in problem.expected
+    assert "affects p0_t0_0>p0_t1_1 in 4 s" in problem.expected
     assert conflict(by_hand(fault(FABRIC_LINK, duration="4 s")), (), due) is not None
     assert conflict(by_hand(fault(FABRIC_LINK, duration="3 s")), (), due) is None
 

@@ -1,13 +1,14 @@
 """Runs never overwrite one another, and their files are whole or not there."""
 
 import os
+import re
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from testbed.model.errors import InputError
-from testbed.model.run_files.layout import SUMMARY
+from testbed.model.run_files.layout import RUN, SUMMARY
 from testbed.results.run_directory import RunDirectory, find_run, give_to_user, runs
 
 STARTED = datetime(2026, 1, 2, 3, 4, 5)  # noqa: DTZ001 - the user's own clock names the run
@@ -96,3 +97,16 @@ def test_without_sudo_nothing_changes_hands(
     before = tmp_path.stat().st_uid
     give_to_user(tmp_path)
     assert tmp_path.stat().st_uid == before
+
+
+def test_a_directory_that_is_no_run_gets_the_run_that_is_meant(tmp_path: Path) -> None:
+    run = tmp_path / "first" / "series-1" / "a" / "run"
+    run.mkdir(parents=True)
+    (run / RUN).touch()
+    for given, remedy in (
+        ("first", f"it holds runs: the newest is {run}"),
+        ("frist", f"did you mean {tmp_path / 'first'}?"),
+        ("zz", "each run prints its directory"),
+    ):
+        with pytest.raises(InputError, match=re.escape(remedy)):
+            find_run(tmp_path / given)

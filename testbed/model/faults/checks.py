@@ -115,7 +115,7 @@ def _expected_target(topology: Topology, fault: Fault, name: str) -> tuple[str, 
     is_host = node is not None and node.tier is Tier.HOST
     if fault.strikes_hosts:
         is_controller = isinstance(fault, Kill) and name == CONTROLLER
-        expected = f"a host of {topology.name}, such as h0: {fault.kind} strikes endpoints"
+        expected = f"a host of {topology.name}, such as h0: {fault.kind} applies to endpoints"
         if is_host or is_controller or name == "hosts":
             return None
         return expected, right_spelling(topology, name)

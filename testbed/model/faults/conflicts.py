@@ -35,7 +35,7 @@ def conflict(
                 "request",
                 f"{fault.kind} of {fault.target}",
                 f"one that heals before fault {other.index} of the timeline, a {fault.kind} too, "
-                f"strikes {place} in {remaining}",
+                f"affects {place} in {remaining}",
                 f"for: less than {remaining}, or another kind; faults of different kinds add up",
             )
     return None

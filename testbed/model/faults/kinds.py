@@ -66,7 +66,7 @@ class _Fault(Part):
 
     kind: str
     target: Annotated[
-        Targets, Field(description="what it strikes: a name or a list of names (docs/faults.md)")
+        Targets, Field(description="what it affects: a name or a list of names (docs/faults.md)")
     ]
     choose: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, description="strike only this many of the targets, drawn at random each time"
@@ -107,7 +107,7 @@ class TemporaryFault(_Fault):
             raise RefusedValueError("the key every (the interval) beside it", key="times")
         if self.every is not None and self.every <= self.for_:
             raise RefusedValueError(
-                f"longer than for ({exact_duration(self.for_)}): it heals before it strikes again",
+                f"longer than for ({exact_duration(self.for_)}): it heals before it begins again",
                 key="every",
             )
         return self
