@@ -114,7 +114,7 @@ def _load(scenario: "Scenario") -> str:
 
 
 def _topology_facts(topology: "Topology") -> dict[str, Any]:
-    from testbed.model.units import show_duration, show_number, show_rate
+    from testbed.model.units import exact_duration, show_number, show_rate
 
     hosts = topology.t0_per_plane * topology.hosts_per_t0
     return {
@@ -125,9 +125,9 @@ def _topology_facts(topology: "Topology") -> dict[str, Any]:
         "paths between racks": topology.planes * topology.t1_per_plane,
         "port rate": f"{show_rate(topology.port_rate)}, "
         f"emulated {show_rate(topology.port_rate_bps)}",
-        "dilation": f"{topology.dilation:g}",
-        "round trip": f"{show_duration(topology.propagation_rtt_ns / topology.dilation)}, "
-        f"emulated {show_duration(topology.propagation_rtt_ns)}",
+        "dilation": f"{topology.dilation:,g}",
+        "round trip": f"{exact_duration(topology.round_trip.real_ns)}, "
+        f"emulated {exact_duration(topology.round_trip.emulated_ns)}",
         "BDP of a port": f"{show_number(topology.bdp_packets)} packets",
     }
 

@@ -12,7 +12,7 @@ from testbed.model.errors import Problem, Remark, few
 from testbed.model.expect_checks import expectation_problems
 from testbed.model.fabric.addressing import paths
 from testbed.model.fabric.ev_set import backups_per_plane, ev_count
-from testbed.model.fabric.topology import NOMINAL_DILATION, Topology
+from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import fault_problems, fault_remarks
 from testbed.model.flows import SIMULATED_HOPS_PER_S, flows_of, packet_hops
 from testbed.model.operator.checks import operator_problems
@@ -36,7 +36,7 @@ LOSS_RTTS = 2.25
 """Round trips from sending a packet that is lost until its retransmission is acknowledged: one to
 learn of the loss, a reorder window, one for the retransmission (`mrc/recovery/loss.py`)."""
 
-MANY_RTTS = 1_000_000
+MANY_RTTS = 100_000
 """Length of a run, in round trips, from which on it is remarked how long it takes."""
 
 
@@ -190,7 +190,6 @@ def _duration_remarks(scenario: Scenario) -> Iterator[Remark]:
     yield Remark(
         "duration",
         f"{exact_duration(scenario.duration)} are {rtts:,.0f} round trips: emulated they take "
-        f"{emulated}, simulated up to about {simulated}. Times are written as emulated, so they "
-        "are as many times longer as the dilation is smaller than "
-        f"{NOMINAL_DILATION:,}",
+        f"{emulated}, simulated up to about {simulated}. A time in seconds keeps its seconds at "
+        "every dilation; a time in RTT, such as 80 RTT, keeps its round trips",
     )

@@ -287,7 +287,7 @@ def test_a_fault_shorter_than_a_packet_is_remarked() -> None:
 
 
 def test_a_very_long_run_is_remarked_with_how_long_it_takes() -> None:
-    """From a million round trips on, a day and a half at the default dilation."""
+    """From 100,000 round trips on; a million are a day and a half at the default dilation."""
     day_and_half = _scenario().model_copy(update={"duration": 37 * 3600 * 10**9})
     told = _remarks(day_and_half)["duration"]
     assert "133200 s are 1,018,349 round trips: emulated they take 37 h, simulated up to" in told
