@@ -10,6 +10,12 @@ from testbed.campaign.plan import PlannedRun
 from testbed.model.progress import Progress
 from testbed.model.units import show_wait
 
+_SHORTEST_S = 0.5
+"""Less than this is not given as the time left."""
+
+_MOST = 0.99
+"""The share of a campaign that time alone can complete."""
+
 
 @dataclass
 class CampaignProgress:
@@ -31,18 +37,14 @@ class CampaignProgress:
     _started: int = 0
     _done_s: float = 0.0
     _cut_short: int = 0
-    _text: str = ""
+    _name: str = ""
     _began: float = field(default_factory=time.monotonic)
     _last_end: float = 0.0
 
     def note_start(self, planned: PlannedRun) -> None:
         """Take note of a run that is started."""
         self._started += 1
-        state = f"about {show_wait(self._left_s())} left"
-        if self._cut_short:
-            state += f"; {self._cut_short} ended early, too late"
-        number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
-        self._text = f"{self.what} {number}/{count} ({state}): {planned.job.name}"
+        self._name = planned.job.name
         self.report()
 
     def note_end(self, planned: PlannedRun, cut_short: int) -> None:
@@ -54,7 +56,14 @@ class CampaignProgress:
     def report(self) -> None:
         """Report how far it is."""
         left_s, passed_s = self._left_s(), time.monotonic() - self._began
-        self.progress(self._text, passed_s / (passed_s + left_s + 1e-9))
+        late = left_s < _SHORTEST_S  # the machine is slower than estimated
+        state = "longer than estimated" if late else f"about {show_wait(left_s)} left"
+        if self._cut_short:
+            state += f"; {self._cut_short} ended early, too late"
+        number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
+        text = f"{self.what} {number}/{count} ({state}): {self._name}"
+        share = min(passed_s / (passed_s + left_s + 1e-9), _MOST)
+        self.progress(text, max(share, self._done_s / self._expected_s))
 
     @cached_property
     def _expected_s(self) -> float:

@@ -101,6 +101,8 @@ def show(
     console.print(verdict)
     for reason in summary.reasons:
         console.print(f"  {reason}")
+    if summary.advice:
+        console.print(f"  {summary.advice}")
     if drawn:
         console.print(f"report: {run.path / REPORT}", f"figures: {run.figures}", sep="\n")
     else:
@@ -123,14 +125,15 @@ def _table(
 def _flows(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary import FlowSummary
     from testbed.model.summary.flows import slowest_flows
+    from testbed.model.summary.spread import worth_showing
 
     flows = [(flow.name, flow) for flow in slowest_flows(summary.flows)]
     count = len(summary.flows)
     yield _table("flow" if len(flows) == count else f"slowest of {count}", FlowSummary, flows)
-    if summary.over_flows:
+    if worth_showing(summary.over_flows):
         yield _over_flows(FlowSummary, {f"{count} flows": summary.over_flows})
-        if summary.messages:
-            yield f"messages: {summary.messages.completion}"
+    if summary.messages and count > 1:
+        yield f"messages: {summary.messages.completion}"
     if summary.more_than_share:
         yield summary.more_than_share
     yield ""
@@ -147,11 +150,12 @@ def _operations(summary: "Summary") -> "Iterator[RenderableType]":
 
 def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     from testbed.model.summary import FaultSummary, View
+    from testbed.model.summary.spread import worth_showing
 
     if not summary.faults:
         return
     duration = "simulated" if summary.simulated else "emulated"
-    table = ruled_table("fault", "", numbers=(duration, "base RTTs", "real"))
+    table = ruled_table("fault", "of the worst flow", numbers=(duration, "base RTTs", "real"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
         for metric in FaultSummary.shown_in(View.TERMINAL) if fault.flows_affected else ():
@@ -160,7 +164,9 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
         table.add_section()
     if table.rows:
         yield table
-    found = {fault.name: fault.over_flows for fault in summary.faults if fault.over_flows}
+    found = {
+        fault.name: fault.over_flows for fault in summary.faults if worth_showing(fault.over_flows)
+    }
     if found:
         yield _over_flows(FaultSummary, found)
     for fault in summary.faults:

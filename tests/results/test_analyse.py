@@ -256,10 +256,15 @@ def test_proof_as_people_read_it() -> None:
     proof = {"injected": {"barrier_ns": 7_500_000_000, "carrier": [True, False]}, "dropped": 56}
     moment = partial(show_moment, base_rtt_s=13e-6)
     proof |= {"until_end": {"dropped": [31, 2560], "read_back": {"loss_ppm": [50_000]}}}
+    proof |= {"healed": {"read_back": {}, "port_status_ns": [6_000_000_000, None]}}
     assert proof_lines(proof | {"h0>p0_t0_0": 3}, 5_000_000_000, moment) == [
         "when it took effect: barrier at 2.5000000 s; carrier on and off at the two ends",
         "56 packets dropped",
-        "until it healed: 31 and 2\u2009560 packets dropped; the link model loss ppm: 50\u2009000",
+        (
+            "until it healed: packets dropped: 31 upwards, 2\u2009560 downwards; "
+            "the link model loss ppm: 50\u2009000"
+        ),
+        "after healing: no fault in the link model; port status at 1.0000000 s",
         "h0>p0_t0_0: 3 packets dropped or corrupted",
     ]
 

@@ -48,7 +48,7 @@ def test_an_outage_of_a_flow_with_a_small_share_is_no_shorter_than_it_was() -> N
     assert (fault.flows_lossy, fault.flows_noticed) == (4, 0)
     assert fault.values["detection_ms"] == NEVER
     assert fault.over_flows["stall_rtt"].flows == 4
-    assert "0 of 4 flows that lost packets noticed" in fault.concerned
+    assert "0 of the 4 that lost packets noticed" in fault.concerned
     assert {flow.name for flow in fault.flows} == {
         "h0 -> h4",
         *(f"h0 -> h4 #{i}" for i in (1, 2, 3)),
@@ -187,7 +187,7 @@ def test_a_fault_that_touches_no_flow_has_no_effect_to_show() -> None:
     (fault,) = summary.faults
     shown = ("detection", "stall", "in_order_delay", "recovery", "deficit")
     assert [fault.values[f"{name}_rtt"] for name in shown] == [None] * len(shown)
-    assert fault.concerned == "no flow had an active EV through it: 0 of 1 concerned"
+    assert fault.concerned == "no flow had an active EV through it"
 
 
 def test_what_is_lost_is_a_part_of_what_was_sent_in_the_same_time() -> None:

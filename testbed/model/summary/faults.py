@@ -274,13 +274,13 @@ class FaultSummary(FaultEffect):
         if not self.flows:
             return "took no effect in the measured time"
         if not self.flows_affected:
-            return f"no flow had an active EV through it: 0 of {len(self.flows)} concerned"
-        text = f"{self.flows_affected} of {len(self.flows)} flows concerned"
+            return "no flow had an active EV through it"
+        text = f"{self.flows_affected} of {len(self.flows)} flows had an active EV through it"
         if not self.flows_lossy:
-            return f"{text}, none lost packets to it"
+            return f"{text}; none lost packets to it"
         return (
-            f"{text}; {self.flows_noticed} of {self.flows_lossy} flows that lost packets noticed, "
-            f"by {self.evs_noticed} of {self.evs_lossy} EVs"
+            f"{text}; {self.flows_noticed} of the {self.flows_lossy} that lost packets noticed: "
+            f"{self.evs_noticed} of the {self.evs_lossy} EVs with losses left the active set"
         )
 
     @property

@@ -307,6 +307,8 @@ class Summary(MetricGroup):
         if left is not None and left < _FULL:
             what = f"the links in service allow {SHARE.show(left)} of the rate"
             remarks.append(f"{what} while it is in force; recovery is to 95% of that")
+        if fault.recovery is not None and fault.recovery.ms == 0:
+            remarks.append("recovery 0: goodput never fell below 95% of what is attainable")
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
             after = RTT.show(fault.return_last.rtt)
             remarks.append(f"all its EVs were in use again {after} after healing")
@@ -318,6 +320,17 @@ class Summary(MetricGroup):
 
     def _has_one_ev(self, number: int) -> bool:
         return any(flow.flow == number and len(flow.evs) == 1 for flow in self.flows)
+
+    @property
+    def advice(self) -> str:
+        """What helps if the machine was too slow for the run; empty if it is trusted."""
+        if self.simulated or self.verdict == "trusted":
+            return ""
+        return (
+            "where the machine was late or busy it helps to end other programs, use fewer flows, "
+            f"or slow the fabric down: --set topology.dilation={2 * self.dilation:g} "
+            "(docs/trust.md)"
+        )
 
     @property
     def as_expected(self) -> bool:

@@ -74,6 +74,15 @@ def spreads(groups: Sequence[tuple[str, MetricGroup]]) -> dict[str, Spread]:
     return found
 
 
+FEW = 2
+"""Of so many flows or fewer people see each: a distribution would tell nothing more."""
+
+
+def worth_showing(over_flows: Spreads) -> bool:
+    """Whether people see how metrics are distributed over flows: there are more than a few."""
+    return any(spread.flows > FEW for spread in over_flows.values())
+
+
 def shown_spreads(
     group: type[MetricGroup], over_flows: Spreads
 ) -> Iterator[tuple[Metric[object], list[str], str]]:

@@ -1,6 +1,7 @@
 """What the HTML reports share: templates, pictures, and tables of metrics."""
 
 import base64
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -93,9 +94,19 @@ class MetricTables:
         has one.
         """
         return [
-            (metric.title, metric.definition.replace("`", ""), _forms(metric, group))
+            (metric.title, _definition(metric, group), _forms(metric, group))
             for metric in group.shown_in(View.REPORT)
         ]
+
+
+_NULL = re.compile(r" ?\bNull: ([^.]*\.)")
+"""The sentence of a definition that says what null in JSON means."""
+
+
+def _definition(metric: Metric[Any], group: MetricGroup) -> str:
+    """A metric's definition for people; what a missing value means only where it is missing."""
+    missing = metric.quantities[0].of(group) is None
+    return _NULL.sub(f" {DASH}: \\1" if missing else "", metric.definition.replace("`", "")).strip()
 
 
 _TIME_UNITS = (MS, RTT, US)

@@ -24,8 +24,12 @@ _COUNTS = {
 """What the counters of a link direction count."""
 
 
+_WAYS = ("upwards", "downwards")
+"""The directions of a link, in the order in which the record of a fault has them."""
+
+
 def proof_lines(proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> list[str]:
-    """A proof as lines: `until it healed: 56 and 31 packets dropped`.
+    """A proof as lines: `until it healed: packets dropped: 56 upwards, 31 downwards`.
 
     Args:
         proof: of a fault's record. Keys that end in `_ns` are CLOCK_MONOTONIC.
@@ -49,19 +53,31 @@ def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str])
         if key in _COUNTS and key != "passed" and not any(_numbers(value)):
             continue
         if value == {}:
-            yield f"{_words(key)}: nothing wrong"
+            yield "no fault in the link model" if key == "read_back" else f"{_words(key)}: nothing"
         elif isinstance(value, Mapping):
             yield from (f"{_words(key)} {fact}" for fact in _facts(value, t0_ns, moment))
         elif key.endswith("_ns") and isinstance(value, int):
             at = moment((value - t0_ns) / NS_PER_S)
             yield f"{_words(key.removesuffix('_ns'))} at {at}"
+        elif key.endswith("_ns") and isinstance(value, list):
+            times = [moment((ns - t0_ns) / NS_PER_S) for ns in value if ns is not None]
+            yield f"{_words(key.removesuffix('_ns'))} at {_several(times)}"
         elif key in _COUNTS:
-            yield f"{_several(value)} {_COUNTS[key]}"
+            yield _count(value, _COUNTS[key])
         elif key == "carrier":
             ends = "both ends" if isinstance(value, bool) else "the two ends"
             yield f"carrier {_several(value, yes='on', no='off')} at {ends}"
         else:
             yield f"{_words(key)}: {_several(value)}"
+
+
+def _count(value: object, what: str) -> str:
+    """A count of a whole fault, or of a link's two directions."""
+    if not isinstance(value, list):
+        return f"{_several(value)} {what}"
+    ways = zip(value, _WAYS, strict=True) if len(value) == len(_WAYS) else ()
+    counts = ", ".join(f"{number(count)} {way}" for count, way in ways)
+    return f"{what}: {counts or _several(value)}"
 
 
 def _several(value: object, yes: str = "yes", no: str = "no") -> str:

@@ -12,7 +12,7 @@ import testbed.model.summary
 from testbed.model.summary import LinkSummary, Summary
 from testbed.model.summary.metric import NEVER
 from testbed.model.summary.scopes import SCOPES, outcome
-from testbed.model.summary.spread import shown_spreads
+from testbed.model.summary.spread import shown_spreads, worth_showing
 from testbed.model.summary.unit import RTT, US
 from testbed.model.units import NS_PER_S, show_duration, show_share, show_size
 from testbed.results.report.figures import Drawing
@@ -51,6 +51,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         figure=_figure,
         proof=partial(proof_lines, t0_ns=data.run.t0_ns, moment=moment),
         plain_reason=_plain_reason,
+        sentence=lambda text: text[:1].upper() + text[1:],
         pretty=lambda value: json.dumps(value, indent=2, ensure_ascii=False),
     )
     return page.render(
@@ -62,6 +63,7 @@ def render(data: RunData, summary: Summary, drawings: Sequence[Drawing]) -> str:
         scopes=SCOPES,
         outcome=outcome,
         shown_spreads=shown_spreads,
+        worth_showing=worth_showing,
         pictures=[Picture.of(drawing, data.figures) for drawing in drawings],
         events=events[:MAX_EV_EVENTS],
         event_count=len(events),
@@ -94,9 +96,9 @@ _REASONS = {
     "condemnation withheld": "a packet was lost, but too few EVs would be left",
     "spurious loss": "the packets had arrived after all",
     "port down": "its port has no carrier",
-    "denied": "the Clustermapper avoids its path",
-    "allowed": "the Clustermapper no longer avoids its path",
-    "allowed without probes": "the Clustermapper no longer avoids its path",
+    "denied": "denied by an operator or the Clustermapper",
+    "allowed": "no longer denied",
+    "allowed without probes": "no longer denied",
 }
 """Reasons of EV events, in words."""
 
