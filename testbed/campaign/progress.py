@@ -38,6 +38,7 @@ class CampaignProgress:
     _done_s: float = 0.0
     _cut_short: int = 0
     _name: str = ""
+    _share: float = 0.0
     _began: float = field(default_factory=time.monotonic)
     _last_end: float = 0.0
 
@@ -63,7 +64,8 @@ class CampaignProgress:
         number, count = (self.made_before + runs for runs in (self._started, len(self.runs)))
         text = f"{self.what} {number}/{count} ({state}): {self._name}"
         share = min(passed_s / (passed_s + left_s + 1e-9), _MOST)
-        self.progress(text, max(share, self._done_s / self._expected_s))
+        self._share = max(self._share, share, self._done_s / self._expected_s)
+        self.progress(text, self._share)
 
     @cached_property
     def _expected_s(self) -> float:

@@ -140,6 +140,8 @@ _EFFECTS = {
 
 def effect_of(record: dict[str, Any]) -> str:
     """What a fault has done to packets so far, by its last proof, in words; empty if unknown."""
+    from testbed.model.faults.in_words import in_words
+
     proof = record.get("proof") or {}
     last: dict[str, Any] = next(
         (proof[key] for key in ("until_end", "healed", "now", "injected") if proof.get(key)), {}
@@ -152,9 +154,7 @@ def effect_of(record: dict[str, Any]) -> str:
     words = [f"packets: {', '.join(packets)}"] if packets else []
     if record.get("healed_ns"):
         return "; ".join(words)  # what was read back, and the carrier, were the fault's
-    for key, values in (last.get("read_back") or {}).items():
-        if any(values):
-            words.append(f"{key.replace('_', ' ')} {', '.join(map(str, values))}")
+    words += in_words(last.get("read_back") or {})
     words += [f"carrier {'up' if all(ends) else 'down'}"] if ends else []
     return "; ".join(words)
 

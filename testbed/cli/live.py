@@ -70,7 +70,7 @@ def print_address(address: str, port: int, what: str = "Watch it live") -> None:
     """Tell where the page is, here and from another machine."""
     stderr().print(
         f"{what}: {address}\n"
-        f"from another machine: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}, too"
+        f"from another machine first: ssh -L {port}:127.0.0.1:{port} {socket.gethostname()}"
     )
 
 

@@ -88,7 +88,7 @@ def _evs(world: World, snapshot: Snapshot) -> Table:
         role = state if state != "GOOD" else "active" if active else "backup"
         look = "red" if state == "ASSUMED_BAD" else "dim" if not active else ""
         name = snapshot.flows[ev.flow].name
-        cells = (name, f"{ev.ev:#06x}", ev.path, role, show_rate(goodput or 0), str(lost or 0))
+        cells = (name, f"{ev.ev:#010x}", ev.path, role, show_rate(goodput or 0), str(lost or 0))
         table.add_row(*cells, style=look)
     if (more := len(rows) - MOST_EVS) > 0:
         table.add_row(f"and {more} more")
@@ -113,7 +113,7 @@ def _told(world: World, event: object) -> Iterator[str]:
             role = "in" if event.active else "not in"
             name = flows[event.flow].name
             yield (
-                f"{event.t:8.3f} s  EV {event.ev:#06x} of {name} is {event.new}, "
+                f"{event.t:8.3f} s  EV {event.ev:#010x} of {name} is {event.new}, "
                 f"{role} the active set: {event.reason}"
             )
         case FaultChange():

@@ -39,7 +39,7 @@ def test_a_user_is_told_what_works_without_root(
         ({"injected": {"carrier": True}}, "carrier up"),
         (
             {"injected": {"carrier": [True, True], "read_back": {"loss_ppm": [50_000]}}},
-            "loss ppm 50000; carrier up",
+            "loses 5%; carrier up",
         ),
         (
             {"injected": {}, "until_end": {"passed": [900, 50], "dropped": [30, 1]}},

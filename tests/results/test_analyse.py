@@ -257,14 +257,16 @@ def test_proof_as_people_read_it() -> None:
     moment = partial(show_moment, base_rtt_s=13e-6)
     proof |= {"until_end": {"dropped": [31, 2560], "read_back": {"loss_ppm": [50_000]}}}
     proof |= {"healed": {"read_back": {}, "port_status_ns": [6_000_000_000, None]}}
-    assert proof_lines(proof | {"h0>p0_t0_0": 3}, 5_000_000_000, moment) == [
+    assert proof_lines(
+        proof | {"h0>p0_t0_0": 3}, 5_000_000_000, moment, ("h0>p0_t0_0", "p0_t0_0>h0")
+    ) == [
         "when it took effect: barrier at 2.5000000 s; carrier on and off at the two ends",
         "56 packets dropped",
         (
-            "until it healed: packets dropped: 31 upwards, 2\u2009560 downwards; "
-            "the link model loss ppm: 50\u2009000"
+            "until it healed: packets dropped: 31 h0>p0_t0_0, 2\u2009560 p0_t0_0>h0; "
+            "the link model: loses 5%"
         ),
-        "after healing: no fault in the link model; port status at 1.0000000 s",
+        "after healing: the link model: no fault; port status at 1.0000000 s",
         "h0>p0_t0_0: 3 packets dropped or corrupted",
     ]
 

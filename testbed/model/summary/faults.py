@@ -274,8 +274,8 @@ class FaultSummary(FaultEffect):
         if not self.flows:
             return "took no effect in the measured time"
         if not self.flows_affected:
-            return "no flow had an active EV through it"
-        text = f"{self.flows_affected} of {len(self.flows)} flows had an active EV through it"
+            return "no flow used a path through it"
+        text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"
         if not self.flows_lossy:
             return f"{text}; none lost packets to it"
         return (

@@ -312,6 +312,8 @@ class Summary(MetricGroup):
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
             after = RTT.show(fault.return_last.rtt)
             remarks.append(f"all its EVs were in use again {after} after healing")
+        elif fault.return_last is not None and fault.healed_s is not None:
+            remarks.append("not all of its EVs were in use again before the run ended")
         single = [flow for flow in fault.flows if flow.affected and self._has_one_ev(flow.flow)]
         if single:
             count = f"{len(single)} of {fault.flows_affected} flows"

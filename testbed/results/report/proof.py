@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from testbed.model.fabric.names import directions_of, link_of
+from testbed.model.faults.in_words import in_words
 from testbed.model.units import NS_PER_S
 from testbed.results.report.html import number
 
@@ -24,38 +26,39 @@ _COUNTS = {
 """What the counters of a link direction count."""
 
 
-_WAYS = ("upwards", "downwards")
-"""The directions of a link, in the order in which the record of a fault has them."""
-
-
-def proof_lines(proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> list[str]:
-    """A proof as lines: `until it healed: packets dropped: 56 upwards, 31 downwards`.
+def proof_lines(
+    proof: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], places: Sequence[str] = ()
+) -> list[str]:
+    """A proof as lines: `until it healed: packets dropped: 56 h0>p0_t0_0, 31 p0_t0_0>h0`.
 
     Args:
         proof: of a fault's record. Keys that end in `_ns` are CLOCK_MONOTONIC.
         t0_ns: the start of the run.
         moment: how a time of the run in seconds is written.
+        places: the directions that the fault affected.
     """
     lines = []
     for key, value in proof.items():
         if isinstance(value, Mapping):
-            what = "; ".join(_facts(value, t0_ns, moment))
+            what = "; ".join(_facts(value, t0_ns, moment, places))
             lines.append(f"{_WHEN.get(key, _words(key))}: {what}")
         elif ">" in key and isinstance(value, int):  # a direction, in a simulated run
             lines.append(f"{key}: {number(value)} packets dropped or corrupted")
         else:
-            lines += _facts({key: value}, t0_ns, moment)
+            lines += _facts({key: value}, t0_ns, moment, places)
     return lines
 
 
-def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str]) -> Iterator[str]:
+def _facts(
+    facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str], places: Sequence[str]
+) -> Iterator[str]:
     for key, value in facts.items():
         if key in _COUNTS and key != "passed" and not any(_numbers(value)):
             continue
-        if value == {}:
-            yield "no fault in the link model" if key == "read_back" else f"{_words(key)}: nothing"
+        if key == "read_back":
+            yield f"the link model: {', '.join(in_words(value)) or 'no fault'}"
         elif isinstance(value, Mapping):
-            yield from (f"{_words(key)} {fact}" for fact in _facts(value, t0_ns, moment))
+            yield from (f"{_words(key)} {fact}" for fact in _facts(value, t0_ns, moment, places))
         elif key.endswith("_ns") and isinstance(value, int):
             at = moment((value - t0_ns) / NS_PER_S)
             yield f"{_words(key.removesuffix('_ns'))} at {at}"
@@ -63,7 +66,7 @@ def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str])
             times = [moment((ns - t0_ns) / NS_PER_S) for ns in value if ns is not None]
             yield f"{_words(key.removesuffix('_ns'))} at {_several(times)}"
         elif key in _COUNTS:
-            yield _count(value, _COUNTS[key])
+            yield _count(value, _COUNTS[key], places)
         elif key == "carrier":
             ends = "both ends" if isinstance(value, bool) else "the two ends"
             yield f"carrier {_several(value, yes='on', no='off')} at {ends}"
@@ -71,13 +74,17 @@ def _facts(facts: Mapping[str, Any], t0_ns: int, moment: Callable[[float], str])
             yield f"{_words(key)}: {_several(value)}"
 
 
-def _count(value: object, what: str) -> str:
-    """A count of a whole fault, or of a link's two directions."""
+def _count(value: object, what: str, places: Sequence[str]) -> str:
+    """A count of a whole fault, or of each direction if they are those of one link."""
     if not isinstance(value, list):
         return f"{_several(value)} {what}"
-    ways = zip(value, _WAYS, strict=True) if len(value) == len(_WAYS) else ()
-    counts = ", ".join(f"{number(count)} {way}" for count, way in ways)
-    return f"{what}: {counts or _several(value)}"
+    one_link = bool(places) and tuple(places) == directions_of(link_of(places[0]))
+    if not one_link or len(value) != len(places):
+        return f"{number(sum(value))} {what}"
+    counts = ", ".join(
+        f"{number(count)} {place}" for count, place in zip(value, places, strict=True)
+    )
+    return f"{what}: {counts}"
 
 
 def _several(value: object, yes: str = "yes", no: str = "no") -> str:
@@ -94,4 +101,4 @@ def _numbers(value: object) -> Sequence[object]:
 
 
 def _words(key: str) -> str:
-    return "the link model" if key == "read_back" else key.replace("_", " ")
+    return key.replace("_", " ")
