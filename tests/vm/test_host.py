@@ -3,7 +3,6 @@
 Each condition is brought about on the machine itself.
 """
 
-import json
 import shlex
 import subprocess
 import sys
@@ -11,13 +10,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
 
 from testbed.model.errors import ExitStatus
 from testbed.model.run_files.layout import SUMMARY, table_file
+from testbed.model.summary import Summary
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -57,29 +56,30 @@ def state(*commands: str) -> list[str]:
 
 
 @contextmanager
-def under_way(here: Path, scenario: str) -> Iterator[dict[str, Any]]:
-    """A run; at the end of the block it is awaited, and its summary becomes what was yielded."""
+def under_way(here: Path, scenario: str) -> Iterator[list[Summary]]:
+    """A run; at the end of the block it is awaited, and its summary put into what was yielded."""
     (here / "tiny.yaml").write_text(scenario)
-    summary: dict[str, Any] = {}
+    summaries: list[Summary] = []
     command = [str(TESTBED), "run", "tiny.yaml", "--force", "--no-figures"]
     with subprocess.Popen(command, cwd=here, stderr=subprocess.PIPE, text=True) as process:
-        yield summary
+        yield summaries
         _, printed = process.communicate()
     assert process.returncode in {ExitStatus.AS_EXPECTED, ExitStatus.UNTRUSTED}, printed
     (run,) = here.glob("results/tiny/2*")
-    summary |= json.loads((run / SUMMARY).read_text())
+    summaries.append(Summary.model_validate_json((run / SUMMARY).read_text()))
 
 
-def assert_all_arrived(summary: dict[str, Any]) -> None:
-    """Nothing is lost or corrupted, and no queue pair gave up."""
-    assert summary["integrity"]["intact"], summary["integrity"]
-    assert all(flow["packets_sent"] for flow in summary["flows"])
+def assert_all_arrived(summaries: list[Summary]) -> None:
+    """Nothing is lost or corrupted."""
+    (summary,) = summaries
+    assert summary.integrity.intact, summary.integrity
+    assert all(flow.packets_sent for flow in summary.flows)
 
 
 @pytest.mark.parametrize("step_s", [HOUR_S, -HOUR_S], ids=["forward", "back"])
 def test_a_clock_that_is_set_in_mid_run_changes_nothing(tmp_path: Path, step_s: float) -> None:
     """Kernel timestamps are of that clock: packets would be held back, or come too early."""
-    with under_way(tmp_path, SCENARIO) as summary:
+    with under_way(tmp_path, SCENARIO) as summaries:
         wait_until(lambda: list(tmp_path.glob("results/tiny/2*/health.jsonl")), "the run begins")
         time.sleep(5)
         time.clock_settime(time.CLOCK_REALTIME, time.time() + step_s)
@@ -87,9 +87,9 @@ def test_a_clock_that_is_set_in_mid_run_changes_nothing(tmp_path: Path, step_s: 
             time.sleep(5)
         finally:
             time.clock_settime(time.CLOCK_REALTIME, time.time() - step_s)
-    assert_all_arrived(summary)
-    for flow in summary["flows"]:
-        assert flow["packets_retransmitted"] < 0.01 * flow["packets_sent"], flow
+    assert_all_arrived(summaries)
+    for flow in summaries[0].flows:
+        assert flow.packets_retransmitted < 0.01 * flow.packets_sent, flow
 
 
 DOCKER = """
@@ -119,9 +119,9 @@ def test_dockers_bridge_and_firewall_rules_stay_as_they_were(tmp_path: Path) -> 
     do(DOCKER)
     rules = ("iptables-nft -S", "iptables-nft -t nat -S", "ip6tables-nft -S")
     before = state(*rules)
-    with under_way(tmp_path, SCENARIO + FAULT) as summary:
+    with under_way(tmp_path, SCENARIO + FAULT) as summaries:
         pass
-    assert_all_arrived(summary)
+    assert_all_arrived(summaries)
     assert state(*rules) == before
 
 
@@ -156,9 +156,9 @@ def test_an_open_vswitch_that_runs_goes_on_as_it_was(tmp_path: Path, datapath: s
         "kill -0 $(cat /run/openvswitch/ovs-vswitchd.pid)",
     )
     before = state(*queries)
-    with under_way(tmp_path, SCENARIO + FAULT) as summary:
+    with under_way(tmp_path, SCENARIO + FAULT) as summaries:
         pass
-    assert_all_arrived(summary)
+    assert_all_arrived(summaries)
     (faults,) = tmp_path.glob(f"results/tiny/2*/{table_file('faults')}")
     assert pl.read_parquet(faults)["actuator"].to_list() == ["openflow"], datapath
     assert state(*queries) == before
@@ -169,9 +169,9 @@ def test_where_ipv6_is_switched_off_it_runs_in_its_own_namespaces(tmp_path: Path
     do(*(f"sysctl -q {switch}=1" for switch in switches))
     try:
         before = state()
-        with under_way(tmp_path, SCENARIO) as summary:
+        with under_way(tmp_path, SCENARIO) as summaries:
             pass
         assert state() == before
     finally:
         do(*(f"sysctl -q {shlex.quote(switch)}=0" for switch in switches))
-    assert_all_arrived(summary)
+    assert_all_arrived(summaries)
