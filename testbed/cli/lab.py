@@ -171,6 +171,8 @@ def run(
             work, name, progress, drawn=not no_figures, slower=slower if emulated else None
         )
     console = stdout()
+    if emulated and slower != 1:
+        console.print(f"All times of this run are {slower:g} times those of the handout.")
     if made.hidden:
         console.print(f"{name}: done. What hosts could see is in {made.directory.path}")
     else:
@@ -307,8 +309,20 @@ def _next_step(work: "Work") -> str:
         missing = next((name for name in task.after if work.counted_run(name) is None), None)
         if missing is not None:
             return f"testbed lab run {missing}"
+        if task.is_score:
+            return _next_for_score(work, task)
         return f"write {task.id} in answers.yaml, then: testbed lab check {task.id}"
     return "testbed lab submit"
+
+
+def _next_for_score(work: "Work", task: "Task") -> str:
+    """What comes next where the student's code is judged."""
+    lab = work.assignment.directory.lab
+    files = {code.partition(":")[0] for run in task.after for code in lab.runs[run].code.values()}
+    if work.last("attempt", task=task.id) is None:
+        return f"testbed lab check {task.id}"
+    steps = (f"testbed lab run {run}" for run in task.after)
+    return f"change {', '.join(files)}, {', '.join(steps)}, then: testbed lab check {task.id}"
 
 
 def _print_question(work: "Work", task: "Task") -> None:

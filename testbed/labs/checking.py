@@ -81,14 +81,15 @@ def _scored(task: Task, bound: ScoreAnswer, evidence: Evidence) -> Result:
     number = float("inf") if value is None else float(value)
     shown = "never" if number == float("inf") else show_quantity(number, bound.unit)
     if bound.at_most is not None:
-        passed, wanted = number <= bound.at_most, f"at most {bound.at_most:g}"
+        passed, side, limit = number <= bound.at_most, "at most", bound.at_most
     else:
-        passed, wanted = number >= float(bound.at_least or 0), f"at least {bound.at_least:g}"
+        limit = float(bound.at_least or 0)
+        passed, side = number >= limit, "at least"
     if passed:
         return Result(task, shown, passed=True)
-    unit = f" {bound.unit}" if bound.unit else ""
     look = f" {evidence.assignment.text(task.look)}" if task.look else ""
-    reason = f"{evidence.called(task.figure)} is {shown}; {wanted}{unit} passes.{look}"
+    wanted = f"{side} {show_quantity(limit, bound.unit)}"
+    reason = f"{evidence.called(task.figure)} is {shown}; {wanted} passes.{look}"
     return Result(task, shown, passed=False, reason=reason)
 
 

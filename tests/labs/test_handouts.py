@@ -1,0 +1,82 @@
+"""Each handout leads through its lab: its commands, typed in order, do what it says."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.cli import command_line
+from testbed.labs.authoring import solution_of
+from testbed.labs.library import HANDOUT, LabDirectory, lab_directories, load_lab
+from testbed.labs.predicting import predict
+from testbed.labs.work import find_work
+
+each_lab = pytest.mark.parametrize("directory", lab_directories(), ids=lambda path: str(path.name))
+
+
+def _commands(lab: LabDirectory) -> Iterator[list[str]]:
+    """The commands in the listings of a handout."""
+    text = (lab.path / HANDOUT).read_text(encoding="utf-8")
+    for listing in re.findall(r"^```\w*\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for line in listing.splitlines():
+            if line.startswith("testbed "):
+                yield shlex.split(line)[1:]
+
+
+def _call(words: list[str]) -> int:
+    """The exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        command_line()(words, prog_name="testbed")
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.simulated
+@each_lab
+def test_its_commands_work_in_order(
+    directory: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lab = load_lab(directory)
+    monkeypatch.chdir(tmp_path)
+    assert _call(["lab", "start", str(directory)]) == 0
+    monkeypatch.chdir(tmp_path / directory.name)
+    for words in _commands(lab):
+        if words[:2] == ["lab", "run"]:
+            _predict_the_others(lab)
+            words.append("--no-figures")
+        status = _call(words)
+        said = capsys.readouterr()
+        wrong_or_missing = words[:2] == ["lab", "check"] and "not yet: " in said.out
+        missed = words[0] == "simulate" and "missed" in said.out  # an expectation, as it says
+        assert status == 0 or (status == 1 and (wrong_or_missing or missed)), (words, said)
+    assert _call(["lab", "submit"]) == 0
+    assert "hand in: " in capsys.readouterr().out
+
+
+def _predict_the_others(lab: LabDirectory) -> None:
+    """Make the predictions that the handout only names."""
+    work = find_work(Path.cwd())
+    for task, text in solution_of(lab).predictions().items():
+        if work.last("prediction", task=task) is None:
+            predict(work, work.task(task), text, None)
+
+
+@pytest.mark.simulated
+def test_the_next_step_of_a_score_is_to_change_the_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _call(["lab", "start", "9"])
+    monkeypatch.chdir(tmp_path / "09-path-selector")
+    _call(["lab", "predict", "starter-deficit", "1 RTT"])
+    _call(["lab", "run", "practice", "--no-figures"])
+    assert "next: testbed lab check practice-deficit" in capsys.readouterr().out
+    assert _call(["lab", "check"]) == 1
+    assert "at most 0.3 RTT passes" in capsys.readouterr().out
+    _call(["lab", "status"])
+    said = " ".join(capsys.readouterr().out.split())
+    assert "change selector.py, testbed lab run practice, then: testbed lab check" in said
