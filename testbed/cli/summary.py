@@ -155,7 +155,8 @@ def _faults(summary: "Summary") -> "Iterator[RenderableType]":
     if not summary.faults:
         return
     duration = "simulated" if summary.simulated else "emulated"
-    table = ruled_table("fault", "of the worst flow", numbers=(duration, "base RTTs", "real"))
+    whose = "of the worst flow" if summary.flows[1:] else ""
+    table = ruled_table("fault", whose, numbers=(duration, "base RTTs", "real"))
     for fault in summary.faults:
         name = f"{fault.kind} {fault.target}"
         for metric in FaultSummary.shown_in(View.TERMINAL) if fault.flows_affected else ():

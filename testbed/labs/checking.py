@@ -1,7 +1,9 @@
 """Whether an answer is right, and if not, the first thing that is wrong, in the student's terms."""
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from testbed.files.documents import Document
@@ -17,6 +19,7 @@ from testbed.labs.lab import (
     TextAnswer,
 )
 from testbed.labs.quantities import Tolerance, show_quantity
+from testbed.model.errors import InputError
 
 QUOTED = Tolerance(0.02, relative=True)
 """How far a number in a text may be from the figure that it quotes: rounding."""
@@ -54,14 +57,37 @@ def check(task: Task, document: Document, evidence: Evidence) -> Result:
         return _scored(task, task.answer, evidence)
     answer = parsed(document, task)
     if answer is None:
-        reason = f"no answer yet: write it behind {task.id}: in {document.file}"
+        reason = f"no answer yet: write it behind {task.id}: in {Path(document.file).name}"
         return Result(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
     missing = _missing_run(task, evidence)
     if missing:
         return Result(task, shown, passed=False, missing=True, reason=missing)
+    if isinstance(task.answer, NamesAnswer) and isinstance(answer, tuple):
+        _refuse_misspelt(task.id, document, answer, _listed(right_answer(task, evidence)))
     reason = _wrong(task, answer, evidence)
     return Result(task, shown, passed=not reason, reason=reason)
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _refuse_misspelt(
+    where: str, document: Document, given: Sequence[str], right: Iterable[object]
+) -> None:
+    """Refuse a name that has other characters between its numbers than such names have.
+
+    Raises:
+        InputError: there is one: `p2_t1_1` where `p0/t1_0` is a path.
+    """
+    forms = {re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", str(name))): str(name) for name in right}
+    for name in given:
+        form = forms.get(re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", name)), "")
+        numbers = iter(_NUMBER.findall(name))
+        spelt = _NUMBER.sub(lambda _, left=numbers: next(left), form)
+        if form and spelt != name:
+            remedy = f"did you mean {spelt}?"
+            raise InputError.of(document.where(where), name, "a name as the tables have it", remedy)
 
 
 def _missing_run(task: Task, evidence: Evidence) -> str:
@@ -177,7 +203,7 @@ def _difference(task: Task, answer: Value, right: Any) -> str:
 def _names_difference(names: NamesAnswer, given: tuple[str, ...], right: tuple[str, ...]) -> str:
     wrong = [name for name in given if name not in right]
     if wrong:
-        return f"{wrong[0]} does not belong to the {names.of}."
+        return f"{wrong[0]} is not one of the {names.of} that are asked for."
     if len({*given}) < len({*right}):
         return f"{len({*given})} of the {len({*right})} {names.of}: some are missing."
     return f"These are the {names.of}, but their order is another."

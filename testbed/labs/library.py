@@ -80,7 +80,9 @@ def find_lab(name: str, labs: Path = LABS) -> Path:
             return path
         if known.partition("-")[2] == name:
             return path
-    remedy = did_you_mean(name, tuple(directories)) or "testbed lab list shows all"
+    containing = [known for known in directories if name.lower() in known]
+    similar = f"did you mean {containing[0]}?" if len(containing) == 1 else ""
+    remedy = similar or did_you_mean(name, tuple(directories)) or "testbed lab list shows all"
     raise InputError.of("LAB", name, "the number or the name of a lab", remedy)
 
 

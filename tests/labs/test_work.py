@@ -70,6 +70,10 @@ def test_a_student_works_through_the_lab(predicted: Work) -> None:
     _answers(work, substitute=dead, awaited=last, before_it_died=losses.height)
     document, evidence = work.read_answers(), work.evidence()
 
+    _answers(work, substitute=dead.replace("/", "_"), awaited=last, before_it_died=0)
+    with pytest.raises(InputError, match=f"did you mean {dead}?"):
+        check(work.task("substitute"), work.read_answers(), evidence)
+
     left = check(work.task("substitute"), document, evidence)
     assert not left.passed
     assert left.reason.startswith(f"{dead} is the path over the dead link p{plane}_t0_0")
@@ -130,6 +134,8 @@ def test_a_lab_is_found_by_number_name_and_path() -> None:
         assert find_lab(name).resolve() == FIRST_FAILURE.resolve()
     with pytest.raises(InputError, match="testbed lab list"):
         find_lab("77")
+    with pytest.raises(InputError, match="did you mean 02-first-failure?"):
+        find_lab("first")
 
 
 def test_work_is_found_from_below_and_named_from_above(work: Work) -> None:

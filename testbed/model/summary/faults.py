@@ -278,10 +278,12 @@ class FaultSummary(FaultEffect):
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"
         if not self.flows_lossy:
             return f"{text}; none lost packets to it"
-        return (
-            f"{text}; {self.flows_noticed} of the {self.flows_lossy} that lost packets noticed: "
-            f"{self.evs_noticed} of the {self.evs_lossy} EVs with losses left the active set"
-        )
+        flows, evs = f"{self.flows_noticed} of the {self.flows_lossy}", "every EV"
+        if self.flows_noticed == self.flows_lossy:
+            flows = "all"
+        if self.evs_noticed != self.evs_lossy:
+            evs = f"{self.evs_noticed} of the {self.evs_lossy} EVs"
+        return f"{text}; {flows} that lost packets noticed: {evs} with losses left the active set"
 
     @property
     def name(self) -> str:
