@@ -21,6 +21,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -104,6 +105,7 @@ def main() -> int:
     parser.add_argument("--only-image", action="store_true", help="make the image, boot nothing")
     parser.add_argument("--command", help="run this in the machine instead of the tests")
     arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the machine ends, too
     arch = ARCHITECTURES[arguments.arch]
     require_programs(arch)
     name = f"{arguments.system}-{arguments.arch}"
