@@ -199,6 +199,7 @@ def test_without_its_controller_the_switch_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("openvswitch_runs")
+@pytest.mark.kernel
 def test_a_fault_that_does_not_take_effect_fails_the_run(tmp_path: Path) -> None:
     """A switch that does not answer: the record says so, and so does the exit status."""
     timeline = (fault(FABRIC_LINK, "50 ms", "100 ms"), fault(FABRIC_LINK, "1 min", "1 s", "cut"))

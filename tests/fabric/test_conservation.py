@@ -23,7 +23,7 @@ from tests.sandbox import run_in_sandbox
 from .flood import Receiver, Stream, in_background, send
 from .packets import set_blackhole
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 DSCP = DscpClasses()
 TRIMMED = (DSCP.trimmed, DSCP.trimmed_lasthop)

@@ -13,10 +13,9 @@ from tests.waiting import wait_until
 
 from .packets import encapsulated, raw_socket
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 
-@pytest.mark.kernel
 def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) -> None:
     """Ten packets on one path: ten on its four directions and three SIDs."""
     src, dst = tiny.hosts

@@ -31,7 +31,7 @@ from tests.waiting import wait_until
 
 from .packets import HEADER, Capture, arrives, encapsulated, in_node, raw_socket, set_blackhole
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 IPPROTO_IPV6 = socket.IPPROTO_IPV6
 PACKET_OUTGOING = 4

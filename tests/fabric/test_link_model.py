@@ -74,6 +74,7 @@ def test_the_layout_is_that_of_the_header() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_the_model_knows_every_direction(tiny: Topology) -> None:
     """By the names that the counters use, configured as the topology says."""
 
@@ -98,6 +99,7 @@ def test_the_model_knows_every_direction(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_every_one_of_100000_packets_is_accounted_for(
     record_property: Callable[[str, object], None],
 ) -> None:
@@ -181,6 +183,7 @@ def kernel_drops(topology: Topology) -> int:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 @pytest.mark.parametrize("dscp", [DSCP.control, DSCP.trimmed, DSCP.trimmable_retx])
 def test_priority_classes_overtake(dscp: int) -> None:
     """Of 60 data packets that wait, all but the first few are overtaken."""
@@ -201,6 +204,7 @@ def test_priority_classes_overtake(dscp: int) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 @pytest.mark.parametrize("last_hop", [True, False])
 @pytest.mark.parametrize("timed", [True, False])
 def test_trimmed_packets_are_well_formed(last_hop: bool, timed: bool) -> None:
@@ -247,6 +251,7 @@ def test_trimmed_packets_are_well_formed(last_hop: bool, timed: bool) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
     """Whatever the protocol: it waits in the same queue and is dropped when that is full."""
     topology = dumbbell(last_hop={"limit": "1 BDP", "trim": "0.5 BDP"})
@@ -279,6 +284,7 @@ def test_ordinary_traffic_is_neither_exempt_nor_trimmed() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_marks_follow_the_ramp() -> None:
     """The share of packets marked at a backlog held still, from below the ramp to above it."""
     topology = dumbbell()
@@ -314,6 +320,7 @@ def test_marks_follow_the_ramp() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 @pytest.mark.parametrize("rate_mbps", [10, 50, 200])
 def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
     """Of what arrives over a link that always has work, in the best of three windows.
@@ -349,6 +356,7 @@ def test_a_link_is_no_faster_than_it_should_be(rate_mbps: int) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
     """Bytes stay bytes when the rate changes; they then leave at the new rate."""
 
@@ -378,6 +386,7 @@ def test_another_rate_keeps_what_waits(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_without_the_model_a_fabric_has_rate_and_tail_drop(
     tiny: Topology, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath
 ) -> None:

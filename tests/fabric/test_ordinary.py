@@ -110,6 +110,7 @@ def stream(
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_ping_takes_every_path_it_is_told_to(four_planes: Topology) -> None:
     """The T1 that was chosen forwards it: one outer header, next header 41, no SRH; others none."""
     src, dst = four_planes.hosts[0], four_planes.hosts[4]
@@ -145,6 +146,7 @@ def test_ping_takes_every_path_it_is_told_to(four_planes: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_every_host_reaches_every_other_by_every_plane_untold() -> None:
     """T0-local ones too, and itself; afterwards the fabric is as silent as before."""
     topology = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
@@ -170,6 +172,7 @@ def test_every_host_reaches_every_other_by_every_plane_untold() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_mrcs_packets_arrive_as_before_and_end_dt6_sees_none_of_them(tiny: Topology) -> None:
     """End.DT6 has its own address, one uSID longer than MRC's."""
     src, dst = tiny.hosts
@@ -237,6 +240,7 @@ def test_tcp_crosses_the_path_in_single_packets(tiny: Topology) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_marks_of_the_fabric_reach_tcp_behind_end_dt6() -> None:
     """End.DT6 does not copy CE to the inner header: the link model marks both."""
     missing = link_model.missing()
@@ -311,6 +315,7 @@ def test_a_cut_link_takes_ordinary_traffic_away_and_brings_it_back(tiny: Topolog
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_what_is_not_the_model_s_route_is_noticed(tiny: Topology) -> None:
     """`encap`, which would put a segment routing header on the wire, is not taken for encap.red."""
     src, dst = tiny.hosts

@@ -51,6 +51,7 @@ def round_trip_ns(src: Node, topology: Topology, dst: Node, plane: int) -> int:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_a_ping_takes_the_propagation_delay_of_its_path() -> None:
     """Over a T1, and within a rack, which is shorter; the shortest of some: others compute too."""
     topology = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=2, hosts_per_t0=2)
@@ -79,6 +80,7 @@ def needs_link_model() -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_a_slow_link_delays_what_crosses_it_and_nothing_else(tiny: Topology) -> None:
     """The path is in the outer flow label, as MRC's is: another path of the plane is as before."""
     needs_link_model()
@@ -104,6 +106,7 @@ def test_a_slow_link_delays_what_crosses_it_and_nothing_else(tiny: Topology) -> 
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_loss_on_a_path_hits_the_packets_of_that_path_only(tiny: Topology) -> None:
     """All of a path's packets are lost on a link that two paths share, and counted as always."""
     needs_link_model()
@@ -129,6 +132,7 @@ def test_loss_on_a_path_hits_the_packets_of_that_path_only(tiny: Topology) -> No
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_tcp_fills_a_port_with_the_delay_in_its_round_trip(tiny: Topology) -> None:
     """Whole, and at most at the port's rate; what the switches and ports count is as without it."""
     src, dst = tiny.hosts
@@ -152,6 +156,7 @@ def test_tcp_fills_a_port_with_the_delay_in_its_round_trip(tiny: Topology) -> No
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topology) -> None:
     """Packets are lost rather than early."""
     src, dst = tiny.hosts
@@ -166,6 +171,7 @@ def test_an_end_of_the_process_is_known_and_nothing_arrives_undelayed(tiny: Topo
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_what_is_not_ordinary_traffic_does_not_end_the_process(tiny: Topology) -> None:
     """Packets for End.DT6 with nothing or half a header in them."""
     src, dst = tiny.hosts

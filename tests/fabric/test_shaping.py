@@ -36,6 +36,7 @@ def sample(counters: Counters) -> tuple[int, Mapping[str, Direction]]:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 @pytest.mark.parametrize("dilation", [10_000, 2_000])
 def test_no_link_of_a_path_is_faster_than_it_should_be(dilation: int) -> None:
     """Full packets at 10 and 50 Mb/s, on every link of a path, in the best of six windows.
@@ -72,6 +73,7 @@ def test_no_link_of_a_path_is_faster_than_it_should_be(dilation: int) -> None:
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) -> None:
     """As iproute2 reads them: 10 Mb/s, 1 ms of it, and packets charged as long as they are."""
 
@@ -98,6 +100,7 @@ def test_the_kernel_has_the_rate_the_burst_and_the_size_table(tiny: Topology) ->
 
 
 @pytest.mark.root
+@pytest.mark.kernel
 @pytest.mark.parametrize("modelled", [True, False])
 def test_a_full_switch_queue_drops_the_tail_and_counts_it(
     modelled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: FilePath

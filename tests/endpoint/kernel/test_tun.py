@@ -13,7 +13,7 @@ from testbed.model.fabric.addressing import ordinary_address
 from testbed.sandbox.namespaces import create_netns, enter_netns
 from tests.sandbox import run_in_sandbox
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.root, pytest.mark.kernel]
 
 RTO_US = struct.Struct("=8xI")
 """`tcpi_rto`, the first word of `struct tcp_info` (linux/tcp.h)."""
