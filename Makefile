@@ -59,6 +59,7 @@ lint: setup ## check style, types, spelling and prose
 	@$(OWNED) . -- .venv/bin/ruff format --check
 	@$(OWNED) . -- .venv/bin/mypy
 	@$(OWNED) . -- .venv/bin/python scripts/prose.py
+	@$(OWNED) . -- scripts/page_types.sh
 
 .PHONY: bench
 bench: setup ## measure what this machine carries (root)

@@ -42,6 +42,6 @@ function share(value) {
  */
 export function together(impairments) {
   const looks = impairments.map(({ impairment }) => look(impairment));
-  const worst = LOOKS.find((name) => looks.includes(name)) ?? null;
+  const worst = LOOKS.find((name) => looks.some((found) => found === name)) ?? null;
   return { worst, words: impairments.map(({ impairment }) => words(impairment)).join(" + ") };
 }

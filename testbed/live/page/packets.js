@@ -2,7 +2,7 @@
 // Between these it moves evenly: where it was on the way, nobody recorded. A lost packet stays at its
 // sender, as a ring, until it is declared lost.
 
-/** @import { Packet, PacketBatch } from "live/records.js" */
+/** @import { Packet } from "live/records.js" */
 /** @import { Timeline } from "live/timeline.js" */
 /** @import { Fabric } from "live/fabric.js" */
 import { setAttribute, svg } from "live/dom.js";

@@ -1,7 +1,7 @@
 // What is known of the run: all records so far, and the state of everything at any time.
 
-/** @import { Detection, EvState, FaultChange, Finding, FlowState, Impairment, LinkState, RunEvent,
- *  PacketBatch, Snapshot, State, StreamRecord, VerdictChange } from "live/records.js" */
+/** @import { Detection, EvState, FaultChange, Finding, FlowState, LinkState, RunEvent,
+ *  PacketBatch, Snapshot, StreamRecord, VerdictChange } from "live/records.js" */
 import { VERSION } from "live/records.js";
 
 const CHECKPOINT = 50;
@@ -181,7 +181,7 @@ export class Timeline {
 /**
  * What is wrong with each link direction: the impairments of all faults in force.
  * @param {World} world
- * @returns {Record<string, {fault: number, kind: string, impairment: Impairment}[]>}
+ * @returns {Record<string, {fault: number, kind: string, impairment: import("live/records.js").Impairment}[]>}
  */
 export function impaired(world) {
   /** @type {Record<string, any[]>} */
