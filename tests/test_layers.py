@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "workloads",
     },
     "drawings": {"model", "mrc", "results"},
-    "live": {"drawings", "files", "model", "results", "sandbox"},
+    "live": {"drawings", "files", "model", "results", "sandbox", "sim"},
     "campaign": {"files", "model", "results"},
     "interface": {"campaign", "files", "model", "results", "sim"},
     "labs": {"campaign", "files", "host", "installation", "model", "results", "sim"},

@@ -1,13 +1,16 @@
 """`testbed replay`: a finished run once more, event by event."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from testbed.cli.live import Port, listening, print_address
 from testbed.cli.options import writing
 from testbed.cli.screen import stderr, stdout
+
+if TYPE_CHECKING:
+    from testbed.live.again import SoFar
 
 _STDOUT = Path("-")
 
@@ -65,41 +68,29 @@ def replay(
 
 def _scenario_of(run: Path, until: str | None) -> str:
     """The scenario of a run, with the faults by hand in its timeline."""
-    import yaml
-
+    from testbed.live.again import as_yaml
     from testbed.model.errors import InputError, RefusedValueError
-    from testbed.model.faults.replayed import replayed_timeline
-    from testbed.model.operator.replayed import replayed_operator
-    from testbed.model.units import NS_PER_S, exact_duration, parse_duration
-    from testbed.results.run_data import load_run
+    from testbed.model.units import parse_duration
 
     try:
         until_ns = None if until is None else parse_duration(until)
     except RefusedValueError as error:
         raise InputError.of("--until", str(until), error.expected, error.remedy) from None
+    return as_yaml(_so_far(run).as_scenario(until_ns))
+
+
+def _so_far(run: Path) -> "SoFar":
+    """What was done in a finished run."""
+    from testbed.live.again import SoFar
+    from testbed.model.units import NS_PER_S
+    from testbed.results.run_data import load_run
+
     data = load_run(run)
-    run_ns = round(data.run.duration_s * NS_PER_S)
-    again = {
-        **data.manifest.scenario,
-        "duration": exact_duration(max(data.scenario.duration, run_ns)),
-        "timeline": replayed_timeline(data.scenario, data.faults, data.run.t0_ns, until_ns),
-    }
-    flows = [f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in data.scenario.flows]
-    rows = _rows_of_operator(run)
-    operator = replayed_operator(data.scenario, rows, flows, until_ns)
-    if operator:
-        again["operator"] = operator
-    return yaml.safe_dump(again, sort_keys=False, allow_unicode=True)
-
-
-def _rows_of_operator(run: Path) -> list[dict[str, Any]]:
-    """The rows of the table of the operator's commands; none in a run from before it existed."""
-    import polars as pl
-
-    from testbed.model.run_files.layout import table_file
-
-    file = run / table_file("operator")
-    return pl.read_parquet(file).to_dicts() if file.exists() else []
+    rows = data.tables["operator"].to_dicts()
+    lasted_ns = round(data.run.duration_s * NS_PER_S)
+    return SoFar(
+        data.scenario, data.manifest.scenario, data.faults, tuple(rows), data.run.t0_ns, lasted_ns
+    )
 
 
 def _write(option: str, file: Path, content: str) -> None:
@@ -111,16 +102,18 @@ def _write(option: str, file: Path, content: str) -> None:
 def _serve(run: Path, packets: str | None, port: int) -> None:
     """Serve the page of a run until Ctrl-C."""
     import tempfile
-    from contextlib import suppress
+    from contextlib import closing, suppress
+    from dataclasses import replace
 
-    where = listening(port, read_only=True)
+    where = replace(listening(port, read_only=False), is_replay=True)
+    from testbed.live.forks import Forks
     from testbed.live.serving import serving, wait
 
     with tempfile.TemporaryDirectory() as scratch, suppress(KeyboardInterrupt):
         stream = Path(scratch) / "stream.ndjson"
         stream.touch()
         (Path(scratch) / "logs").mkdir()
-        with serving(stream, where) as site:  # first: Polars starts threads, and this forks
+        with serving(stream, where, run) as site:  # first: Polars starts threads, and this forks
             from testbed.live.stream.recorded import recorded_stream
             from testbed.live.stream.records import to_line
 
@@ -128,4 +121,15 @@ def _serve(run: Path, packets: str | None, port: int) -> None:
                 file.writelines(map(to_line, recorded_stream(run, packets)))
             print_address(site.address, site.port, what="Replay")
             stderr().print("Ctrl-C ends it")
-            wait(site)
+            with closing(Forks(run, stream, lambda: _so_far(run))) as forks:
+                wait(site, lambda *request: forks.answer(*request) or _over())
+
+
+def _over() -> tuple[int, Any]:
+    """The answer to whoever wants to break a run that is over, as of `testbed fault`."""
+    from http import HTTPStatus
+
+    from testbed.files.fault_requests import refused_request
+
+    expected = "a run that goes on"
+    return refused_request(HTTPStatus.CONFLICT, "a run that is over", expected)

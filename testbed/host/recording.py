@@ -1,5 +1,6 @@
 """The recorders of one process, and those of a host's tables."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -54,6 +55,7 @@ class Tables(Recorders):
     def __init__(self, directory: Path | None, host: str) -> None:
         """Create the raw files."""
         super().__init__(directory)
+        self.host = host
         self.arrivals = self.open(host, records.ARRIVALS).extend
         self.transmissions = self.open(host, records.TRANSMISSIONS).extend
         self.losses = self.open(host, records.LOSSES).append
@@ -62,3 +64,7 @@ class Tables(Recorders):
         self.completions = self.open(host, records.COMPLETIONS).append
         self.operations = self.open(host, records.OPERATIONS).append
         self.operator = self.open(host, records.OPERATOR).append
+
+    def control(self) -> Callable[..., None]:
+        """A function that records a control packet; its raw file is created now."""
+        return self.open(self.host, records.CONTROL).append

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from testbed.host.control_log import ControlLog
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.host.port_scheduler import OUTER_BYTES
@@ -29,6 +30,7 @@ from testbed.mrc import (
     QueuePair,
     Spurious,
 )
+from testbed.results.records import CONTROL_DILATION
 from testbed.workloads.messages import Checker, Sender, Slots
 from testbed.workloads.pattern import Block, Pattern
 from testbed.workloads.program import End
@@ -114,6 +116,10 @@ class Traffic:
             [End(qp.sends, qp.peer.name, qp.lane) for qp in plan.qps if qp.sends is not None],
             [End(qp.receives, qp.peer.name, qp.lane) for qp in plan.qps if qp.receives is not None],
         )
+        self._control: ControlLog | None = None
+        if plan.scenario.topology.dilation >= CONTROL_DILATION:
+            received = {end.peer: end.plan.receives for end in reversed(self._turns)}
+            self._control = ControlLog(tables.control(), received)
         self.operator = HostOperator(plan, self._turns, tables)
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
@@ -207,9 +213,14 @@ class Traffic:
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet, whatever it is."""
+        control = self._control
+        if control is not None:
+            control.arrived(packet, arrival.rx_ns)
         answer = self._demux.receive(packet, arrival)
         if answer is not None:
-            self._launch(answer.datagram, answer.peer, arrival.rx_ns)
+            plane = self._launch(answer.datagram, answer.peer, arrival.rx_ns)
+            if control is not None:
+                control.answered(answer, plane, arrival.rx_ns)
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """Act on the loss or the return of the carrier of this host's port in a plane.
@@ -249,6 +260,8 @@ class Traffic:
             ev, _, header, payload, trailer, seq, retransmitted, _, _ = datagram
             if seq is None:
                 control_bytes += OUTER_BYTES + len(header) + len(trailer)
+                if self._control is not None:
+                    self._control.sent(connection.plan, datagram, plane, now_ns)
                 continue
             data += 1
             if sender is not None:

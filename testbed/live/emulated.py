@@ -6,11 +6,16 @@ is read from the records that its processes append to.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from select import select
+from typing import Any
 
+from testbed.live.again import SoFar, of_live_run
+from testbed.live.forks import Forks
 from testbed.live.serving import Answering, Listening, Site, serving
+from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.faults.record import FAULTS, FaultRecord
@@ -50,6 +55,11 @@ class EmulatedRun:
     _writer: StreamWriter | None = None
     _t0_ns: int = 0
     _has_ended: bool = False
+    _forks: Forks = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin without forks."""
+        self._forks = Forks(self.directory, self.directory / STREAM, self._so_far)
 
     def watch(self, channel: Channel) -> None:
         """Watch until the channel says that the run has been analysed, or closes.
@@ -58,7 +68,7 @@ class EmulatedRun:
         """
         stream = self.directory / STREAM
         stream.touch()
-        with serving(stream, self.where) as site:
+        with serving(stream, self.where) as site, closing(self._forks):
             channel.send({"address": site.address, "port": site.port})
             while not select([channel], [], [], 0)[0]:
                 self.look(site)
@@ -66,7 +76,7 @@ class EmulatedRun:
 
     def look(self, site: Site) -> None:
         """Answer what is asked within a moment, and write what has happened."""
-        site.handle_requests(self.answer, POLL_S)
+        site.handle_requests(self._answer, POLL_S)
         if site.wants_end and not self._has_ended:
             self._has_ended = True
             self.end()
@@ -75,6 +85,16 @@ class EmulatedRun:
         if self._writer is not None:
             ripe_ns = self.now_ns() - LAG_NS - self._t0_ns
             self._writer.advance(ripe_ns / NS_PER_S, self._records())
+
+    def _answer(self, method: str, path: str, body: str) -> tuple[int, Any]:
+        return self._forks.answer(method, path, body) or self.answer(method, path, body)
+
+    def _so_far(self) -> SoFar | None:
+        if self._writer is None:
+            return None
+        lasted_ns = round(self._writer.end_s * NS_PER_S)
+        faults = self._records()
+        return of_live_run(self.directory, self.scenario, faults, self._t0_ns, lasted_ns)
 
     def finish(self) -> None:
         """Write the rest of the stream, up to the end of the run."""
@@ -102,6 +122,7 @@ class EmulatedRun:
             live=True,
             base_rtt_s=start.base_rtt_ns / NS_PER_S,
             duration_s=self.scenario.duration / NS_PER_S,
+            slow_flow=flow_in_slow_motion(self.scenario, None),
         )
         self._writer = StreamWriter(self.directory, beginning, start.t0_ns)
 

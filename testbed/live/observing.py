@@ -2,16 +2,18 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Protocol
 
 from testbed.files.fault_requests import Answer, FaultRequests
 from testbed.files.operator_requests import PATH as OPERATOR
 from testbed.files.operator_requests import operate
+from testbed.live.again import SoFar, of_live_run
+from testbed.live.forks import Forks
 from testbed.live.serving import Site
+from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.snapshot import Beginning
-from testbed.live.stream.writer import StreamWriter
+from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.errors import Problem
 from testbed.model.faults.kinds import Fault
 from testbed.model.faults.record import FaultRecord
@@ -85,6 +87,8 @@ class SimulatedRun:
         self._longest_ns = longest_ns
         self._writer: StreamWriter | None = None
         self._has_ended = False
+        self._t_ns = 0
+        self._forks = Forks(directory, directory / STREAM, self._so_far)
         self.step_ns = round(self._beginning(0.0).step_s * NS_PER_S / _PARTS)
 
     def _beginning(self, base_rtt_s: float) -> Beginning:
@@ -95,6 +99,7 @@ class SimulatedRun:
             live=True,
             base_rtt_s=base_rtt_s,
             duration_s=self._scenario.duration / NS_PER_S,
+            slow_flow=flow_in_slow_motion(self._scenario, None),
         )
 
     def begins(self, simulation: Simulated, t0_ns: int, base_rtt_ns: int) -> None:
@@ -112,7 +117,7 @@ class SimulatedRun:
     def goes_on(self, now_ns: int) -> bool:
         """Write what has happened, and handle requests until the wall clock has caught up."""
         assert self._writer is not None  # noqa: S101 - the run has begun
-        t_ns = now_ns - self._t0_ns
+        t_ns = self._t_ns = now_ns - self._t0_ns
         self._writer.advance(t_ns / NS_PER_S, self._faults.records())
         due_s = self._began_s + t_ns / NS_PER_S
         while not self._is_over(t_ns):
@@ -122,7 +127,16 @@ class SimulatedRun:
                 break
         return not self._is_over(t_ns)
 
+    def _so_far(self) -> SoFar | None:
+        if self._writer is None:
+            return None
+        faults = self._faults.records()
+        return of_live_run(self._directory, self._scenario, faults, self._t0_ns, self._t_ns)
+
     def _answer(self, method: str, path: str, body: str) -> Answer:
+        answer = self._forks.answer(method, path, body)
+        if answer is not None:
+            return answer
         if (method, path) == ("POST", OPERATOR):
             return operate(body, self._scenario.topology, self._simulation.operate)
         return self._fault_requests.answer(method, path, body)
@@ -137,17 +151,7 @@ class SimulatedRun:
 
     def finish(self) -> None:
         """Write the end of the stream, after the analysis or without one."""
+        self._forks.close()
         if self._writer is not None:
             self._writer.finish()
             self._writer.close()
-
-
-def nothing_to_break(_method: str, _path: str, _body: str) -> tuple[int, Any]:
-    """The answer to every request where a run is over."""
-    problem = {
-        "where": "request",
-        "found": "a run that is over",
-        "expected": "a run that is under way",
-        "remedy": "testbed simulate SCENARIO --live, or testbed run SCENARIO --live",
-    }
-    return HTTPStatus.CONFLICT, {"errors": [problem]}

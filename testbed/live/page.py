@@ -5,11 +5,15 @@ import gzip
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Literal
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from testbed.live.stream.records import StreamRecord, to_line
+
+May = Literal["control", "fork", "watch"]
+"""What a page offers: to break the run and to fork it, to fork it, or neither."""
 
 PAGE = Path(__file__).parent / "page"
 STYLES = ("vendor/uPlot.min.css", "style.css")
@@ -26,12 +30,12 @@ def modules() -> tuple[str, ...]:
     return tuple(sorted(file.name for file in PAGE.glob("*.js")))
 
 
-def served(nonce: str, *, controls: bool) -> str:
+def served(nonce: str, *, may: May) -> str:
     """The page for a server that has the files of `PAGE` below `page/`.
 
     Args:
         nonce: that of its content security policy, for the import map.
-        controls: whether faults can be injected.
+        may: what the page offers.
     """
     where = {_PREFIX + name: f"./page/{name}" for name in modules()}
     styles = [Markup('<link rel="stylesheet" href="page/{}">').format(name) for name in STYLES]
@@ -40,7 +44,7 @@ def served(nonce: str, *, controls: bool) -> str:
         Markup('<script src="page/{}"></script>').format(LIBRARY),
         Markup('<script type="module" src="page/main.js"></script>'),
     ]
-    return _render("MRC testbed", styles, scripts, controls=controls)
+    return _render("MRC testbed", styles, scripts, may=may)
 
 
 def exported(records: Iterable[StreamRecord], title: str) -> str:
@@ -55,18 +59,16 @@ def exported(records: Iterable[StreamRecord], title: str) -> str:
         Markup('<script type="text/plain" id="stream">{}</script>').format(stream),
         Markup('<script type="module">import "live/main.js";</script>'),
     ]
-    return _render(title, styles, scripts, controls=False)
+    return _render(title, styles, scripts, may="watch")
 
 
-def _render(
-    title: str, styles: Iterable[Markup], scripts: Iterable[Markup], *, controls: bool
-) -> str:
+def _render(title: str, styles: Iterable[Markup], scripts: Iterable[Markup], *, may: May) -> str:
     environment = Environment(
         loader=PackageLoader("testbed.live", "page"), autoescape=True, undefined=StrictUndefined
     )
     page = environment.get_template("index.html")
     head, end = Markup("\n").join(styles), Markup("\n").join(scripts)
-    return page.render(title=title, head=head, scripts=end, controls=controls)
+    return page.render(title=title, head=head, scripts=end, may=may)
 
 
 def _json(imports: dict[str, str]) -> Markup:

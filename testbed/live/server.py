@@ -8,6 +8,8 @@ for faults on to the process that started it, which checks them.
     POST   /TOKEN/faults      as in testbed/files/fault_requests.py; so is DELETE of /TOKEN/faults/N
     POST   /TOKEN/operator    a command for EVs or ports, as in testbed/files/operator_requests.py
     POST   /TOKEN/end         end the run
+    GET    /TOKEN/scenario    as in testbed/live/forks.py; so are GET and POST of /TOKEN/forks
+    GET    /TOKEN/forks/N/    the page of a fork, with its files and its event stream, as above
 """
 
 import asyncio
@@ -30,7 +32,8 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from testbed.live.page import PAGE, modules, served
+from testbed.live.page import PAGE, May, modules, served
+from testbed.live.stream.writer import STREAM
 
 POLL_S = 0.05
 """Time between two looks for new records."""
@@ -63,16 +66,18 @@ class Served:
     """What one server serves.
 
     Attributes:
-        stream: descriptor of the event stream, which may still grow.
+        files: descriptors of the event stream, which may still grow, and of the directory of forks.
         hosts: the values of the header `Host` under which it may be called.
         control: passes requests on; None: nobody can change the run.
         token: what the address begins with, known only to those who were given it.
+        may: what the page offers: everything, forks of a run that is over, or nothing.
     """
 
-    stream: int
+    files: tuple[int, int]
     hosts: frozenset[str]
     control: Control | None = None
     token: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    may: May = "control"
 
 
 def application(site: Served) -> Starlette:
@@ -88,6 +93,11 @@ def application(site: Served) -> Starlette:
         Route("/{token}/operator", pages.control, methods=["POST"]),
         Route("/{token}/faults/{number:int}", pages.control, methods=["DELETE"]),
         Route("/{token}/end", pages.control, methods=["POST"]),
+        Route("/{token}/scenario", pages.control, methods=["GET"]),
+        Route("/{token}/forks", pages.control, methods=["GET", "POST"]),
+        Route("/{token}/forks/{fork:int}/", pages.page),
+        Route("/{token}/forks/{fork:int}/page/{name:path}", pages.file),
+        Route("/{token}/forks/{fork:int}/events", pages.events),
     ]
     return Starlette(routes=routes, middleware=[Middleware(_Guarded, site=site)])
 
@@ -97,14 +107,15 @@ class _Pages:
         self._site = site
         self._files = files
 
-    async def page(self, _: Request) -> Response:
+    async def page(self, request: Request) -> Response:
         nonce = secrets.token_urlsafe(16)
         policy = (
             f"default-src 'none'; script-src 'self' 'nonce-{nonce}'; style-src 'self'; "
             "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
             "frame-ancestors 'none'"
         )
-        content = served(nonce, controls=self._site.control is not None)
+        may = "watch" if "fork" in request.path_params else self._site.may
+        content = served(nonce, may=may)
         return HTMLResponse(content, headers={"Content-Security-Policy": policy})
 
     async def file(self, request: Request) -> Response:
@@ -117,7 +128,16 @@ class _Pages:
     async def events(self, request: Request) -> Response:
         last = request.headers.get("last-event-id", "")
         first = int(last) + 1 if last.isdecimal() else 0
-        return StreamingResponse(_events(self._site.stream, first), media_type="text/event-stream")
+        stream, forks = self._site.files
+        fork = request.path_params.get("fork")
+        if fork is None:
+            stream = os.dup(stream)
+        else:
+            try:
+                stream = os.open(f"{fork}/{STREAM}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=forks)
+            except OSError:
+                return PlainTextResponse("no such fork, or it is not done", 404)
+        return StreamingResponse(_events(stream, first), media_type="text/event-stream")
 
     async def control(self, request: Request) -> Response:
         path = "/" + request.url.path.removeprefix("/").partition("/")[2]
@@ -134,33 +154,36 @@ class _Pages:
 
 
 async def _events(stream: int, first: int) -> AsyncIterator[bytes]:
-    """The records from number `first` on; a line's number is its record's `id`.
+    """The records from number `first` on; a line's number is its record's `id`. Closes the stream.
 
     A slow client is not waited for by anybody: it reads the file at its own pace.
     """
-    yield b"retry: %d\n\n" % RETRY_MS
-    offset, number, partial, silent_s = 0, 0, b"", 0.0
-    while True:
-        raw = os.pread(stream, _CHUNK_BYTES, offset)
-        if not raw:
-            await asyncio.sleep(POLL_S)
-            silent_s += POLL_S
-            if silent_s >= ALIVE_S:
-                silent_s = 0.0
-                yield b": alive\n\n"
-            continue
-        offset += len(raw)
-        *lines, partial = (partial + raw).split(b"\n")
-        events = []
-        for line in lines:
-            if number >= first:
-                events.append(b"id: %d\ndata: %s\n\n" % (number, line))
-            number += 1
-        silent_s = 0.0
-        if events:
-            yield b"".join(events)
-        if lines and b'"type":"end"' in lines[-1]:
-            return
+    try:
+        yield b"retry: %d\n\n" % RETRY_MS
+        offset, number, partial, silent_s = 0, 0, b"", 0.0
+        while True:
+            raw = os.pread(stream, _CHUNK_BYTES, offset)
+            if not raw:
+                await asyncio.sleep(POLL_S)
+                silent_s += POLL_S
+                if silent_s >= ALIVE_S:
+                    silent_s = 0.0
+                    yield b": alive\n\n"
+                continue
+            offset += len(raw)
+            *lines, partial = (partial + raw).split(b"\n")
+            events = []
+            for line in lines:
+                if number >= first:
+                    events.append(b"id: %d\ndata: %s\n\n" % (number, line))
+                number += 1
+            silent_s = 0.0
+            if events:
+                yield b"".join(events)
+            if lines and b'"type":"end"' in lines[-1]:
+                return
+    finally:
+        os.close(stream)
 
 
 class _Guarded:

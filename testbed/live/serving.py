@@ -15,11 +15,15 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from select import select
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from testbed.live.forks import FORKS
 from testbed.model.errors import InputError
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
+
+if TYPE_CHECKING:
+    from testbed.live.page import May
 
 LOOPBACK = "127.0.0.1"
 
@@ -38,11 +42,13 @@ class Listening:
         host: the address of this machine.
         port: the TCP port; 0: any that is free.
         read_only: whether the page only shows the run.
+        is_replay: whether the run is over: it can be forked, but not be broken.
     """
 
     host: str = LOOPBACK
     port: int = 0
     read_only: bool = False
+    is_replay: bool = False
 
 
 class Site:
@@ -90,12 +96,13 @@ class Site:
 
 
 @contextmanager
-def serving(stream: Path, where: Listening) -> Iterator[Site]:
+def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Iterator[Site]:
     """Serve the page and an event stream in a process of its own while the block runs.
 
     Args:
         stream: the file, which exists and may grow.
         where: where to listen.
+        forks_in: the run directory whose forks are served; default: that of the stream.
 
     Raises:
         InputError: the port is taken, or the address is none of this machine.
@@ -107,9 +114,12 @@ def serving(stream: Path, where: Listening) -> Iterator[Site]:
     with _bound(where) as listener:
         port = listener.getsockname()[1]
         descriptor = os.open(stream, os.O_RDONLY | os.O_CLOEXEC)
+        forks_directory = (forks_in or stream.parent) / FORKS
+        forks_directory.mkdir(exist_ok=True)
+        forks = os.open(forks_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             process = spawn(
-                lambda channel: _serve(channel, listener, descriptor, token, where),
+                lambda channel: _serve(channel, listener, (descriptor, forks), token, where),
                 title="the server of the page",
                 isolated=False,
                 name="live",
@@ -117,6 +127,7 @@ def serving(stream: Path, where: Listening) -> Iterator[Site]:
             )
         finally:
             os.close(descriptor)
+            os.close(forks)
     site = Site(process, f"http://{where.host}:{port}/{token}/", port)
     try:
         yield site
@@ -133,10 +144,10 @@ _NICENESS = 5
 """Of the server: what runs comes first."""
 
 
-def wait(site: Site) -> None:
-    """Wait until the server ends, or a signal comes."""
+def wait(site: Site, answer: Answering) -> None:
+    """Answer requests until the server ends, or a signal comes."""
     while not site.has_ended:
-        site.handle_requests(lambda *_: (HTTPStatus.NOT_FOUND, {}), _LAST_S)
+        site.handle_requests(answer, _LAST_S)
 
 
 def _bound(where: Listening) -> socket.socket:
@@ -195,9 +206,13 @@ class _ChannelControl:
 
 
 def _serve(
-    channel: Channel, listener: socket.socket, stream: int, token: str, where: Listening
+    channel: Channel,
+    listener: socket.socket,
+    files: tuple[int, int],
+    token: str,
+    where: Listening,
 ) -> None:
-    """Serve until the other end of the channel closes."""
+    """Serve until the other end of the channel closes; `files`: the stream, the forks."""
     import uvicorn  # noqa: PLC0415 - only here
 
     from testbed.live.server import Served, application  # noqa: PLC0415 - only here
@@ -205,7 +220,8 @@ def _serve(
     port = listener.getsockname()[1]
     hosts = frozenset(f"{name}:{port}" for name in (where.host, LOOPBACK, "localhost"))
     control = _ChannelControl(channel)
-    app = application(Served(stream, hosts, None if where.read_only else control, token))
+    may: May = "watch" if where.read_only else "fork" if where.is_replay else "control"
+    app = application(Served(files, hosts, None if where.read_only else control, token, may))
     config = uvicorn.Config(
         app, log_level="warning", lifespan="off", ws="none", timeout_graceful_shutdown=1
     )

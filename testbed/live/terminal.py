@@ -13,6 +13,7 @@ from testbed.live.stream.records import (
     EvChange,
     FaultChange,
     Finding,
+    OperatorCommand,
     Snapshot,
     VerdictChange,
 )
@@ -128,6 +129,11 @@ def _told(world: World, event: object) -> Iterator[str]:
                 f"{event.t:8.3f} s  the Clustermapper {what} {event.suspect} "
                 f"(loss {show_share(event.loss)})"
             )
+        case OperatorCommand():
+            what = f"port {event.plane} of {event.host}"
+            if event.flow is not None and event.ev is not None:
+                what = f"EV {event.ev:#06x} of {flows[event.flow].name}"
+            yield f"{event.t:8.3f} s  {event.by}: {event.kind} {what}: {event.result}"
         case VerdictChange():
             yield f"{event.t:8.3f} s  {event.verdict}: {'; '.join(event.reasons) or 'no objection'}"
         case End():

@@ -175,6 +175,26 @@ FINDINGS = Table(
 `loss_ppm` is the estimated loss in millionths, the evidence a gain in log-likelihood.
 """
 
+CONTROL = Table(
+    "control",
+    flow=Kind.I32,
+    plane=Kind.I8,
+    ev=Kind.U32,
+    kind=Kind.WORD,
+    icrc=Kind.U32,
+    sent=Kind.BOOL,
+)
+"""A control packet handed to the socket (`sent`), or arrived; only from `CONTROL_DILATION` on.
+
+`kind`: ack, sack and nack are of the receiver of the flow, as is the answer to a probe; probes are
+of its sender. Both rows of a packet have its iCRC. An arrival has no flow, plane and EV: they are
+-1, -1 and 0.
+"""
+
+CONTROL_DILATION = 100_000
+"""From this dilation on control packets are recorded: a person can follow them, and they are few
+enough in a second."""
+
 QUEUES = Table(
     "queues",
     direction=Kind.WORD,
@@ -316,13 +336,16 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
 def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """Write every table's Parquet file from the raw files of all processes.
 
-    A table that nobody recorded becomes a file without rows, so that readers find all of them.
+    A table that nobody recorded becomes a file without rows, so that readers find all of them; but
+    for `CONTROL`, which most runs do not have.
     """
     from testbed.results.analysis.delivery import with_starts  # noqa: PLC0415 - as Polars
 
     frames = {}
     for table in TABLES:
         paths = sorted(raw_directory.glob(f"*.{table.name}{RAW_SUFFIX}"))
+        if table is CONTROL and not paths:
+            continue
         frames[table] = to_frame(paths, table, t0_ns)
     frames[COMPLETIONS] = with_starts(frames[COMPLETIONS], frames[TRANSMISSIONS])
     for table, frame in frames.items():

@@ -20,7 +20,7 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.results.records import TABLES
+from testbed.results.records import CONTROL, TABLES, Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def load_run(directory: Path) -> RunData:
         run=run,
         faults=tuple(sorted(faults, key=lambda fault: fault.asked_ns)),
         health=tuple(health),
-        tables={table.name: _table(directory, table.name) for table in TABLES},
+        tables={table.name: _table(directory, table) for table in TABLES},
     )
 
 
@@ -142,8 +142,10 @@ def _lines(path: Path) -> list[str]:
     return [line for line in _read(path).splitlines() if line.strip()]
 
 
-def _table(directory: Path, name: str) -> pl.DataFrame:
-    path = directory / table_file(name)
+def _table(directory: Path, table: Table) -> pl.DataFrame:
+    path = directory / table_file(table.name)
     if not path.is_file():
+        if table is CONTROL:
+            return pl.DataFrame(schema=table.frame_schema())
         raise InputError.of(str(path), "", "a table of the run")
     return pl.read_parquet(path).sort("t", maintain_order=True)

@@ -30,6 +30,10 @@ def page(file: Path) -> Iterator[Page]:
         yield page
 
 
+_PLACES = "all => all.map(one => [one.getAttribute('cx'), one.getAttribute('cy')].join()).join()"
+"""Where circles are."""
+
+
 def seek(page: Page, t: float) -> None:
     page.locator(".track input").evaluate(
         "(slider, t) => { slider.value = t; slider.dispatchEvent(new Event('input')); }", t
@@ -80,7 +84,7 @@ def test_everything_by_keyboard(page: Page) -> None:
     page.keyboard.press("Enter")
     expect(page.locator("#detail h3")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.locator("#detail h3")).to_have_count(0)
+    expect(page.locator("#detail h3")).to_be_hidden()
     page.keyboard.press("?")
     expect(page.locator("dialog")).to_be_visible()
     page.keyboard.press("Escape")
@@ -107,12 +111,7 @@ def test_packets_move_and_lost_ones_stay(failure: Path, tmp_path: Path) -> None:
             expect(page.locator(".packets circle")).not_to_have_count(0)
             expect(page.locator(".packets circle.lost")).not_to_have_count(0)
             flying = page.locator(".packets circle:not(.lost)")
-            places.add(
-                tuple(
-                    (circle.get_attribute("cx"), circle.get_attribute("cy"))
-                    for circle in flying.all()
-                )
-            )
+            places.add(flying.evaluate_all(_PLACES))
         assert len(places) == 3
 
 

@@ -2,35 +2,50 @@
 
 /** @import { World } from "live/timeline.js" */
 /** @import { EvPath } from "live/records.js" */
+/** @import { Report } from "live/report.js" */
 import { html } from "live/dom.js";
 
-/** What the buttons inject: entries of a timeline without target. @type {[string, object][]} */
+/**
+ * What can be injected: an entry of a timeline without target, and for some kinds the degrees.
+ * @type {{kind: string, more?: object, key?: string, degrees?: [string, string | number][]}[]}
+ */
 const FAULTS = [
-  ["cut", { kind: "cut" }],
-  ["blackhole", { kind: "blackhole" }],
-  ["loss 1%", { kind: "loss", probability: 0.01 }],
-  ["loss 20%", { kind: "loss", probability: 0.2 }],
-  ["corrupt 1%", { kind: "corrupt", probability: 0.01 }],
-  ["rate 25%", { kind: "degrade", rate: 0.25 }],
+  { kind: "cut" },
+  { kind: "blackhole" },
+  { kind: "flap", more: { count: 10 }, key: "period", degrees: [["every 20 RTT", "20 RTT"], ["every 5 RTT", "5 RTT"], ["every 100 RTT", "100 RTT"]] },
+  { kind: "loss", key: "probability", degrees: [["1%", 0.01], ["0.1%", 0.001], ["5%", 0.05], ["20%", 0.2]] },
+  { kind: "corrupt", key: "probability", degrees: [["1%", 0.01], ["0.1%", 0.001], ["20%", 0.2]] },
+  { kind: "degrade", key: "factor", degrees: [["to 25%", 0.25], ["to 50%", 0.5], ["to 10%", 0.1]] },
+  { kind: "delay", key: "extra", degrees: [["+5 µs", "5 us"], ["+1 µs", "1 us"], ["+20 µs", "20 us"]] },
 ];
 
 export class Actions {
   /**
    * @param {() => World} now the newest state
-   * @param {(text: string, failed: boolean) => void} report
+   * @param {Report} report
    */
   constructor(now, report) {
     this._now = now;
     this._report = report;
   }
 
-  /** The buttons for a link or a node. @param {string} target */
+  /** The controls for a link or a node. @param {string} target */
   buttons(target) {
-    const made = FAULTS.map(([label, fault]) => this._button(label, `${label} ${target}`, () =>
-      this._send("faults", { ...fault, target })));
+    const made = FAULTS.map((fault) => this._fault(fault, target));
     const heal = this._button("heal", `heal every fault of ${target}`, () => this._heal(target));
     heal.className = "heal";
     return [...made, heal];
+  }
+
+  /** @param {typeof FAULTS[number]} fault @param {string} target */
+  _fault({ kind, more = {}, key, degrees }, target) {
+    const title = `${kind} ${target}`;
+    if (!key || !degrees) return this._button(kind, title, () => this._inject({ kind, ...more, target }));
+    const degree = html("select", { "aria-label": `degree of ${kind}` });
+    degrees.forEach(([label], index) => degree.append(html("option", { value: index }, label)));
+    const button = this._button(kind, title, () =>
+      this._inject({ kind, ...more, [key]: degrees[Number(degree.value)][1], target }));
+    return html("span", { class: "graded" }, button, degree);
   }
 
   /** The buttons for an EV. @param {string} flow its name @param {EvPath} ev */
@@ -45,10 +60,19 @@ export class Actions {
       this._button(`${kind} port`, `${kind} the port of ${host} in plane ${plane}`, () => this._operate({ kind, host, plane })));
   }
 
-  /** @param {object} command */
+  /** @param {Record<string, any>} fault */
+  async _inject(fault) {
+    const what = `${fault.kind} of ${fault.target}`;
+    this._report.say(`${what}: requested …`);
+    const record = await this.send("faults", fault);
+    if (record) this._report.injected(record);
+  }
+
+  /** @param {Record<string, any>} command */
   async _operate(command) {
-    const answer = await this._send("operator", command);
-    if (answer) this._report(done(answer), false);
+    this._report.say(`${command.kind}: requested …`);
+    const answer = await this.send("operator", command);
+    if (answer) this._report.say(done(answer));
   }
 
   /** @param {string} label @param {string} title @param {() => void} act */
@@ -62,34 +86,45 @@ export class Actions {
   async _heal(target) {
     const faults = Object.values(this._now().faults).filter(({ phase, target: struck, places }) =>
       !["healed", "failed"].includes(phase) &&
-      (struck === target || places.some((place) => place.split(">").includes(target) || place.split(">").every((end) => target.split("--").includes(end)))));
-    if (faults.length === 0) this._report(`${target}: no fault is in force there`, true);
-    for (const { fault } of faults) await this._send(`faults/${fault}`, {}, "DELETE");
+      (struck === target || places.some((place) => strikes(place, target))));
+    if (faults.length === 0) this._report.say(`${target}: no fault is in force there`, true);
+    for (const { fault, kind, target: struck } of faults) {
+      this._report.say(`healing the ${kind} of ${struck}: requested …`);
+      const record = await this.send(`faults/${fault}`, {}, "DELETE");
+      if (record) this._report.healed(record);
+    }
   }
 
   /** Ends the run. */
   end() {
-    return this._send("end", {});
+    this._report.say("the run ends: the messages under way arrive, then the report is written");
+    return this.send("end", {});
   }
 
   /**
-   * The answer, or null if the request failed.
+   * The answer, or null if the request failed; the report says why.
    * @param {string} path @param {object} content @param {string} [method] @returns {Promise<any>}
    */
-  async _send(path, content, method = "POST") {
-    this._report("requested …", false);
+  async send(path, content, method = "POST") {
     try {
       const response = await fetch(path, {
-        method, body: JSON.stringify(content), headers: { "Content-Type": "application/json" },
+        method, body: method === "GET" ? undefined : JSON.stringify(content), headers: { "Content-Type": "application/json" },
       });
       const answer = await response.json();
-      this._report(response.ok ? "" : told(answer), !response.ok);
+      if (!response.ok) this._report.say(told(answer), true);
       return response.ok ? answer : null;
     } catch {
-      this._report("nobody answers: the run is over, or its server has ended", true);
+      this._report.say("nobody answers: the run is over, or its server has ended", true);
       return null;
     }
   }
+}
+
+/** Whether a link direction is of a link, or begins or ends at a node. @param {string} place @param {string} target */
+function strikes(place, target) {
+  const ends = place.split(">");
+  return ends.includes(target) || ends.every((end) => target.split("--").includes(end)) ||
+    (/^p\d+$/.test(target) && ends.some((end) => end.startsWith(`${target}_`)));
 }
 
 /** What an operator's command has come to. @param {any} answer */
@@ -98,13 +133,15 @@ function done(answer) {
     return answer.ports.map((/** @type {any} */ { port, state }) => `port ${port}: ${state}`).join(", ");
   }
   const probed = answer.evs.filter((/** @type {any} */ { result }) => result);
-  return probed.map((/** @type {any} */ { path, result, rtt_ns: rtt }) =>
-    `${path}: probe ${result}${rtt ? ` after ${(rtt / 1e6).toPrecision(3)} ms` : ""}`).join(", ");
+  const shown = probed.length ? probed : answer.evs.filter((/** @type {any} */ { state }) => state === "DENIED");
+  return shown.map((/** @type {any} */ { path, state, result, rtt_ns: rtt }) => result
+    ? `${path}: probe ${result}${rtt ? ` after ${(rtt / 1e6).toPrecision(3)} ms` : ""}`
+    : `${path}: ${String(state).toLowerCase().replace("_", " ")}`).join(", ") || "done";
 }
 
-/** The reason of a refusal, as on the command line. @param {any} answer */
+/** The reason of a refusal, word for word that of the command line. @param {any} answer */
 function told(answer) {
   if (!Array.isArray(answer.errors)) return String(answer.error ?? JSON.stringify(answer));
-  return answer.errors.map((/** @type {any} */ problem) =>
-    `${problem.where}: ${problem.found}; expected ${problem.expected}${problem.remedy ? ` (${problem.remedy})` : ""}`).join("\n");
+  return answer.errors.map((/** @type {any} */ { where, found, expected, remedy }) =>
+    `${where}: ${found ? `found ${found}, ` : ""}expected ${expected}${remedy ? `\n  remedy: ${remedy}` : ""}`).join("\n");
 }

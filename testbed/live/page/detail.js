@@ -3,7 +3,7 @@
 /** @import { EvPath, Snapshot } from "live/records.js" */
 /** @import { World } from "live/timeline.js" */
 /** @import { Actions } from "live/actions.js" */
-import { html } from "live/dom.js";
+import { html, setText } from "live/dom.js";
 import { evName, role } from "live/evs.js";
 import { words } from "live/faults.js";
 import { bytes, percent, rate } from "live/format.js";
@@ -23,7 +23,8 @@ export class Detail {
     this._actions = actions;
     this._body = html("div", { class: "about" });
     this._buttons = html("div", { class: "actions" });
-    root.append(this._body, this._buttons);
+    this._title = html("h3", { hidden: true });
+    root.append(this._title, this._buttons, this._body);
     this._key = "";
     /** @type {Choice} */ this._choice = null;
   }
@@ -32,8 +33,12 @@ export class Detail {
   choose(choice) {
     this._choice = choice;
     this._key = "";
+    const ev = choice?.kind === "ev" ? choice.ev : null;
+    const title = ev ? `${ev.path}: EV ${evName(ev.ev)} of ${this.snapshot.flows[ev.flow].name}` : choice?.kind === "ev" ? "" : choice?.name ?? "";
+    setText(this._title, title);
+    this._title.hidden = choice === null;
     this._buttons.replaceChildren();
-    if (!choice || !this._actions) return;
+    if (choice === null || !this._actions) return;
     if (choice.kind === "ev") {
       this._buttons.append(...this._actions.evButtons(this._flow(choice.ev), choice.ev));
       return;
@@ -65,8 +70,10 @@ export class Detail {
   _about(world) {
     const choice = this._choice;
     if (choice === null) {
-      const what = this._actions ? "Choose a link, a switch or a plane to break it" : "Choose a link, a switch or an EV";
-      return { key: "none", parts: () => [html("p", { class: "hint" }, `${what}; Tab and arrow keys work as well.`)] };
+      const what = this._actions
+        ? "Click a link, a switch or a plane to break it, then watch the traffic leave it."
+        : "Click a link, a switch or an EV for its figures.";
+      return { key: "none", parts: () => [html("p", { class: "hint" }, `${what} Tab and arrow keys work too.`)] };
     }
     if (choice.kind === "ev") return this._ev(choice.ev, world);
     const links = this.snapshot.links.filter(({ name, lower, upper, plane }) =>
@@ -77,11 +84,9 @@ export class Detail {
   /** @param {EvPath} ev @param {World} world */
   _ev(ev, world) {
     const state = world.evs[`${ev.flow}:${ev.ev}`] ?? ev;
-    const flow = this.snapshot.flows[ev.flow];
     return {
       key: `${ev.flow}:${ev.ev} ${role(state)}`,
       parts: () => [
-        html("h3", {}, `EV ${evName(ev.ev)} of ${flow.name}: ${ev.path}, ${role(state)}`),
         html("table", { class: "hops" },
           html("thead", {}, html("tr", {}, ...["link direction", "outer address", "next uSID"].map((head) => html("th", { scope: "col" }, head)))),
           html("tbody", {}, ...ev.crosses.map((direction, hop) => html("tr", {},
@@ -108,7 +113,6 @@ export class Detail {
     return {
       key: `${name} ${rows.join()}`,
       parts: () => [
-        html("h3", {}, name),
         html("table", {},
           html("thead", {}, html("tr", {}, ...["direction", "state", "load", "rate", "queue", "marked", "trimmed", "dropped"].map((head) => html("th", { scope: "col" }, head)))),
           html("tbody", {}, ...rows.map((cells) => html("tr", cells[1] === "in order" ? {} : { class: "bad" }, ...cells.map((cell) => html("td", {}, cell))))),

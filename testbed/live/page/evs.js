@@ -20,7 +20,7 @@ export function role({ state, active }) {
 }
 
 /** @param {number} ev */
-export const evName = (ev) => `0x${ev.toString(16).padStart(8, "0")}`;
+export const evName = (ev) => `0x${ev.toString(16)}`;
 
 export class Evs {
   /**

@@ -45,3 +45,36 @@ export function together(impairments) {
   const worst = LOOKS.find((name) => looks.some((found) => found === name)) ?? null;
   return { worst, words: impairments.map(({ impairment }) => words(impairment)).join(" + ") };
 }
+
+/**
+ * The evidence for a fault, as the controller read it back, in words.
+ * @param {Record<string, any>} proof
+ */
+export function proofWords(proof) {
+  return Object.entries(proof).map(([name, value]) => {
+    const what = name.replaceAll("_", " ");
+    if (name === "carrier") return value ? "carrier at both ends, read back" : "no carrier at both ends, read back";
+    if (name === "read_back") {
+      return `the links' state, read back (${few(Object.entries(value).map(([part, of]) => `${part} ${[of].flat().join(", ")}`))})`;
+    }
+    if (name === "packets_hit") {
+      const hit = Object.values(value).reduce((sum, count) => sum + count, 0);
+      return `${hit} packets hit`;
+    }
+    if (value !== null && typeof value === "object") {
+      const parts = Array.isArray(value) ? value.map(String) : Object.entries(value).map(([part, of]) => `${part} ${short(of)}`);
+      return `${what} (${few(parts)})`;
+    }
+    return `${what} ${value}`;
+  }).join("; ");
+}
+
+/** @param {string[]} parts */
+function few(parts) {
+  return parts.length <= 4 ? parts.join(", ") : `${parts.slice(0, 4).join(", ")} and ${parts.length - 4} more`;
+}
+
+/** @param {any} value */
+function short(value) {
+  return value !== null && typeof value === "object" ? JSON.stringify(value).replaceAll('"', "") : String(value);
+}

@@ -11,6 +11,7 @@ const KEYS = [
   ["- +", "slower, faster"],
   ["l", "back to now, in a live run"],
   ["tab, arrows", "within the fabric: between nodes and links; enter chooses"],
+  ["f", "fork from the time that is shown"],
   ["escape", "choose nothing"],
   ["?", "this list"],
 ];
@@ -36,6 +37,7 @@ export function keys(event, page) {
     "+": () => player.faster(1),
     "=": () => player.faster(1),
     l: () => player.follow(),
+    f: () => page.actions && page.forks.open(),
     Escape: () => page.choose(null),
     "?": () => /** @type {HTMLDialogElement} */ (document.getElementById("help")).showModal(),
   };

@@ -5,7 +5,7 @@
 /** @import { Times } from "live/format.js" */
 import { html } from "live/dom.js";
 import { evName } from "live/evs.js";
-import { words } from "live/faults.js";
+import { proofWords, words } from "live/faults.js";
 
 const MOST = 400;
 
@@ -73,11 +73,11 @@ export class Log {
       case "fault": {
         const after = event.after_s ? ` after ${this.times.passed(event.after_s)}` : "";
         const what = event.phase === "changed" ? ` to ${words(event.impairment) || "healthy"}` : "";
-        const proof = Object.entries(event.proof).map(([name, value]) => `${name} ${JSON.stringify(value)}`).join(", ");
+        const proof = proofWords(event.proof);
         return {
           kind: `fault ${event.phase.replace(" ", "-")}`,
           text: `${event.kind} of ${event.target} ${event.phase}${what}`,
-          more: [`fault ${event.fault}${after}`, event.error ?? "", proof && `proof: ${proof}`].filter(Boolean).join(", "),
+          more: [`fault ${event.fault}${after}`, event.error ?? "", proof && `proven by ${proof}`].filter(Boolean).join(", "),
         };
       }
       case "detection":
@@ -91,6 +91,12 @@ export class Log {
           text: `Clustermapper ${event.raised ? "accuses" : "no longer accuses"} ${event.suspect}`,
           more: event.raised ? `estimated loss ${(100 * event.loss).toPrecision(2)}%` : "",
         };
+      case "operator": {
+        const path = this.timeline.snapshot.evs.find(({ flow, ev }) => flow === event.flow && ev === event.ev)?.path;
+        const what = event.flow === undefined ? `port ${event.plane} of ${event.host}` : `${path ?? "EV"} of ${this._flow(event.flow)}`;
+        const rtt = event.rtt_s === undefined ? "" : `, round trip ${this.times.passed(event.rtt_s)}`;
+        return { kind: "quiet", text: `${event.kind} ${what}`, more: `by ${event.by}: ${event.result.toLowerCase().replace("_", " ")}${rtt}` };
+      }
       case "verdict":
         return {
           kind: event.verdict === "trusted" ? "good" : "bad",

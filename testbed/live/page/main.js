@@ -13,33 +13,43 @@ import { help, keys } from "live/keys.js";
 import { Log } from "live/log.js";
 import { Packets } from "live/packets.js";
 import { Player } from "live/player.js";
+import { Report } from "live/report.js";
+import { Forks } from "live/forks.js";
+import { Truth } from "live/truth.js";
 import { plotsOf } from "live/curves.js";
 import { embedded, follow } from "live/source.js";
 import { Tiles } from "live/tiles.js";
 import { Timeline } from "live/timeline.js";
 
+const PACKET_LEGEND = [["dot data", "data"], ["dot again", "sent again"], ["dot sack", "SACK"], ["dot nack", "NACK"], ["dot probe", "probe"], ["dot lost", "lost"]];
+
 class Page {
-  /** @param {StreamRecord} first @param {boolean} controls whether faults can be injected */
-  constructor(first, controls) {
+  /** @param {StreamRecord} first @param {string} may what the page offers: "control", "fork" or "watch" */
+  constructor(first, may) {
     const timeline = new Timeline(first);
     const { snapshot } = timeline;
     this.timeline = timeline;
     this.times = new Times(snapshot.base_rtt_s, snapshot.dilation);
     this.player = new Player(byId("player"), timeline, this.times);
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
-    this.actions = controls ? new Actions(() => timeline.latest, report) : null;
+    this.report = new Report(byId("detail"), snapshot, this.times);
+    this.actions = may === "watch" ? null : new Actions(() => timeline.latest, this.report);
+    const controls = may === "control";
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
-    this.detail = new Detail(byId("detail"), snapshot, this.actions);
+    this.detail = new Detail(byId("detail"), snapshot, controls ? this.actions : null);
     this.fabric = new Fabric(byId("fabric"), snapshot, (kind, name) => this.choose({ kind, name }));
     this.packets = new Packets(timeline, this.fabric);
     this.evs = new Evs(byId("evs"), byId("flow"), snapshot, this.times,
       (ev) => (this.hovered = ev?.crosses ?? []), (ev) => this.choose({ kind: "ev", ev }));
+    this.truth = new Truth(byId("truth"), snapshot, this.times);
     this.tiles = new Tiles(byId("tiles"), snapshot, this.times);
     this.log = new Log(byId("log"), timeline, this.times, this.seek);
     this.plots = plotsOf(byId("plots"), timeline, this.times, this);
     this._live = html("li", { class: "live" }, snapshot.live ? "live" : "replay");
     this._end = html("button", { type: "button", class: "end", title: "End the run and write its report" }, "End run");
+    this.forks = new Forks(byId("fork"), this);
+    this._controls = controls;
     this._head();
     help(byId("help"), controls);
     document.addEventListener("keydown", (event) => keys(event, this));
@@ -67,13 +77,20 @@ class Page {
     const ask = html("button", { type: "button", "aria-label": "Keys", title: "Keys (?)" }, "?");
     ask.addEventListener("click", () => byId("help").showModal());
     this._end.addEventListener("click", () => this.actions?.end());
-    this._end.hidden = !(this.actions && snapshot.live);
+    this._end.hidden = !(this._controls && snapshot.live);
+    const fork = html("button", { type: "button", title: "Simulate the run so far again, with one thing changed (f)" }, "Fork …");
+    fork.addEventListener("click", () => this.forks.open());
+    const save = html("button", { type: "button", title: "Save what was done so far as a scenario" }, "Save scenario");
+    save.addEventListener("click", () => this.forks.save());
+    fork.hidden = save.hidden = this.actions === null;
+    this.player.append(unit, fork);
     const chips = [
       snapshot.simulated ? "simulated" : "emulated", snapshot.topology, `time × ${snapshot.dilation.toLocaleString("en")}`,
       `base RTT ${this.times.passed(snapshot.base_rtt_s)}`,
     ];
-    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, unit), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
+    byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, save), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
+    if (snapshot.slow_flow !== undefined) legend.push(...PACKET_LEGEND);
     byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
   }
 
@@ -94,6 +111,7 @@ class Page {
     this.fabric.show(world, { path: this.hovered.length ? this.hovered : chosen, chosen: name });
     this.evs.show(world);
     this.tiles.show(world);
+    this.truth.show(world);
     this.log.show(t);
     this.detail.show(world);
   }
@@ -112,17 +130,6 @@ class Page {
     const now = `${key} ${t} ${timeline.records.length} ${this.times.unit}`;
     this.plots.show(t, key, now);
   }
-}
-
-/** @param {string} text @param {boolean} failed */
-function report(text, failed) {
-  let place = document.getElementById("report");
-  if (place === null) {
-    place = html("p", { id: "report", role: "status" });
-    byId("detail").append(place);
-  }
-  setText(place, text);
-  place.classList.toggle("failed", failed);
 }
 
 const FRAME_MS = 40;
@@ -145,6 +152,7 @@ function run(page) {
     const t = player.tick(clock);
     const now = [timeline.count(t), times.unit, JSON.stringify(choice), hovered.join(), evs.flow].join();
     if (page.packets.some) page.slow(t);
+    page.report.follow(timeline.latest);
     if (now !== signature) page.draw(t);
     signature = now;
     if (clock - plotted < PLOT_MS) return;
@@ -158,18 +166,18 @@ async function start() {
   const records = await embedded();
   if (records !== null) {
     const [first, ...others] = records;
-    const page = new Page(first, false);
+    const page = new Page(first, "watch");
     for (const record of others) page.timeline.append(record);
     page.connection(true);
     run(page);
     return;
   }
-  const controls = document.documentElement.dataset.controls === "yes";
+  const may = document.documentElement.dataset.may ?? "watch";
   /** @type {Page | null} */
   let page = null;
   follow((record) => {
     if (page === null) {
-      page = new Page(record, controls);
+      page = new Page(record, may);
       page.connection(true);
       run(page);
     } else page.timeline.append(record);

@@ -1,4 +1,4 @@
-// Slow motion: the data packets of one flow, each placed by its recorded times of sending and arrival.
+// Slow motion: the packets of one flow, each placed by its recorded times of sending and arrival.
 // Between these it moves evenly: where it was on the way, nobody recorded. A lost packet stays at its
 // sender, as a ring, until it is declared lost.
 
@@ -7,7 +7,8 @@
 /** @import { Fabric } from "live/fabric.js" */
 import { setAttribute, svg } from "live/dom.js";
 
-const RADIUS = 3.4;
+const RADIUS = { data: 3.6, ack: 3, sack: 3, nack: 3.4, probe: 3, answer: 3 };
+const OF_RECEIVER = ["ack", "sack", "nack", "answer"];
 
 /** @param {Packet[]} packets in order of sending @param {number} t */
 function countSentBy(packets, t) {
@@ -29,7 +30,7 @@ export class Packets {
     this._layer = svg("g", { class: "packets", "aria-hidden": "true" });
     fabric.add(this._layer);
     /** @type {Packet[]} */ this._packets = [];
-    /** @type {Map<number, {path: SVGPathElement, length: number}[]>} by EV */
+    /** @type {Map<string, {path: SVGPathElement, length: number}[]>} by direction and EV */
     this._ways = new Map();
     this._read = 0;
     this._longest = 0;
@@ -44,24 +45,22 @@ export class Packets {
   _take() {
     const { packets } = this._timeline;
     for (; this._read < packets.length; this._read++) {
-      this._flow = packets[this._read].flow;
-      for (const packet of packets[this._read].packets) {
-        this._packets.push(packet);
-        this._longest = Math.max(this._longest, packet[3] - packet[2]);
+      const batch = packets[this._read];
+      for (const [name, directions] of Object.entries(batch.ways)) {
+        this._ways.set(name, directions.map((direction) => this._fabric.wire(direction))
+          .map((wire) => ({ path: wire, length: wire.getTotalLength() })));
       }
+      for (const packet of batch.packets) this._insert(packet);
     }
   }
 
-  /** @param {number} ev */
-  _way(ev) {
-    let way = this._ways.get(ev);
-    if (way === undefined) {
-      const path = this._timeline.snapshot.evs.find((known) => known.flow === this._flow && known.ev === ev);
-      way = (path?.crosses ?? []).map((direction) => this._fabric.wire(direction))
-        .map((wire) => ({ path: wire, length: wire.getTotalLength() }));
-      this._ways.set(ev, way);
-    }
-    return way;
+  /** A batch has what became known in a step, so packets come a little out of order. @param {Packet} packet */
+  _insert(packet) {
+    const packets = this._packets;
+    let place = packets.length;
+    while (place > 0 && packets[place - 1][2] > packet[2]) place--;
+    packets.splice(place, 0, packet);
+    this._longest = Math.max(this._longest, packet[3] - packet[2]);
   }
 
   /** @param {number} t */
@@ -70,16 +69,17 @@ export class Packets {
     const end = countSentBy(this._packets, t);
     let shown = 0;
     for (let index = countSentBy(this._packets, t - this._longest); index < end; index++) {
-      const [, ev, sent, until, fate, again] = this._packets[index];
+      const [, ev, sent, until, fate, again, kind] = this._packets[index];
       if (until < t) continue;
-      const way = this._way(ev);
+      const way = this._ways.get(`${OF_RECEIVER.includes(kind) ? "back" : "there"}:${ev}`) ?? [];
       if (way.length === 0) continue;
       const share = fate === "arrived" ? (t - sent) / (until - sent) : 0;
       const { x, y } = this._point(way, share);
-      const dot = this._layer.children[shown++] ?? this._layer.appendChild(svg("circle", { r: RADIUS }));
+      const dot = this._layer.children[shown++] ?? this._layer.appendChild(svg("circle"));
+      setAttribute(dot, "r", RADIUS[kind]);
       setAttribute(dot, "cx", x.toFixed(1));
       setAttribute(dot, "cy", y.toFixed(1));
-      setAttribute(dot, "class", fate === "arrived" ? (again ? "again" : "") : "lost");
+      setAttribute(dot, "class", [kind, again ? "again" : "", fate].join(" "));
     }
     while (this._layer.childElementCount > shown) this._layer.lastElementChild?.remove();
   }

@@ -6,6 +6,7 @@ import { html, icon, setAttribute, setText } from "live/dom.js";
 
 const SPEEDS = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10];
 const LAG_S = 0.25; // behind the newest record of a live run, so that time runs smoothly
+const SLOW_LAG_RTTS = 1.2; // in slow motion: what became of a packet is known when it has arrived
 
 export class Player {
   /**
@@ -14,6 +15,7 @@ export class Player {
    * @param {Times} times
    */
   constructor(root, timeline, times) {
+    this._root = root;
     this.timeline = timeline;
     this.times = times;
     this.t = 0;
@@ -21,6 +23,8 @@ export class Player {
     this.playing = true;
     this.follows = timeline.snapshot.live;
     this._clock = 0;
+    const { slow_flow: slow, base_rtt_s: rtt } = timeline.snapshot;
+    this._lag = (slow ?? null) === null ? LAG_S : Math.max(LAG_S, SLOW_LAG_RTTS * rtt);
     /** @type {boolean | null} */ this._shownPlaying = null;
     this._markedEnd = 0;
     /** @param {string} label @param {string} keys @param {() => void} act */
@@ -58,6 +62,11 @@ export class Player {
     this._marked = 0;
   }
 
+  /** Adds controls that concern the time that is shown. @param {HTMLElement[]} controls */
+  append(...controls) {
+    this._root.append(...controls);
+  }
+
   toggle() {
     if (!this.playing && this.t >= this.timeline.end) this.t = 0;
     this.playing = !this.playing;
@@ -80,7 +89,7 @@ export class Player {
     this.follows = this.timeline.snapshot.live;
     this.playing = true;
     this.setSpeed(1);
-    if (this.follows) this.t = this.timeline.last;
+    if (this.follows) this.t = Math.max(this.timeline.last - this._lag, 0);
   }
 
   /** @param {number} speed */
@@ -108,7 +117,7 @@ export class Player {
       this.t += passed * this.speed;
       if (this.follows && !ended) {
         const behind = last - this.t;
-        if (behind > 3 * LAG_S || behind < 0) this.t = Math.max(last - LAG_S, 0);
+        if (behind > this._lag + 2 * LAG_S || behind < this._lag - LAG_S) this.t = Math.max(last - this._lag, 0);
       }
       const limit = snapshot.live ? last : end;
       if (this.t >= limit) {

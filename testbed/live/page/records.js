@@ -9,7 +9,8 @@
  *
  * @typedef {{id: number, t: number, type: "snapshot", version: number, scenario: string,
  *   description: string, topology: string, run: string, simulated: boolean, live: boolean,
- *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number,
+ *   duration_s: number, step_s: number, base_rtt_s: number, dilation: number, planes: number, clustermapper: boolean,
+ *   slow_flow?: number,
  *   nodes: NodePlace[], links: LinkEnds[], flows: FlowEnds[], evs: EvPath[]}} Snapshot
  *
  * @typedef {{goodput_bps?: number, cwnd_bytes?: number, inflight_bytes?: number, srtt_s?: number,
@@ -35,12 +36,17 @@
  *   final: boolean}} VerdictChange
  * @typedef {{id: number, t: number, type: "end", outcome: string}} End
  *
+ * @typedef {"data" | "ack" | "sack" | "nack" | "probe" | "answer"} PacketKind
  * @typedef {[seq: number, ev: number, sent: number, until: number, fate: "arrived" | "lost",
- *   again: boolean]} Packet
- * @typedef {{id: number, t: number, type: "packets", flow: number, packets: Packet[]}} PacketBatch
+ *   again: boolean, kind: PacketKind]} Packet
+ * @typedef {{id: number, t: number, type: "packets", flow: number, packets: Packet[],
+ *   ways: Record<string, string[]>}} PacketBatch
  *
- * @typedef {EvChange | FaultChange | Detection | Finding | VerdictChange | End} RunEvent
+ * @typedef {{id: number, t: number, type: "operator", by: string, kind: string, host: string,
+ *   flow?: number, plane: number, ev?: number, result: string, rtt_s?: number}} OperatorCommand
+ *
+ * @typedef {EvChange | FaultChange | Detection | Finding | OperatorCommand | VerdictChange | End} RunEvent
  * @typedef {Snapshot | State | PacketBatch | RunEvent} StreamRecord
  */
 
-export const VERSION = 1;
+export const VERSION = 2;

@@ -1,50 +1,147 @@
-"""The data packets of one flow of a finished run, for slow motion."""
+"""Single packets of one flow, as soon as it is known what became of each."""
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-import polars as pl
-
-from testbed.live.stream.records import Packet
+from testbed.live.stream.measures import Tables
+from testbed.live.stream.records import Fate, Packet, PacketBatch, PacketKind
 from testbed.model.errors import InputError
-from testbed.model.run_files.run import FlowRecord
-from testbed.results.run_data import RunData
+from testbed.model.fabric.addressing import directions_of_path, path_of_ev
+from testbed.model.flows import Flow, flows_of
+from testbed.model.scenario import Scenario
+from testbed.results.records import CONTROL_DILATION
 
 _DIGITS = 6
 """Of times, in seconds."""
 
+_MISSING_RTTS = 4
+"""A control packet that has not arrived after so many base RTTs is shown as missing."""
 
-def flow_named(data: RunData, name: str) -> FlowRecord:
-    """The flow with this name: `h0,h4`.
+_Key = tuple[int, int, bool]
+"""Sequence number, EV, and whether it is a retransmission."""
+
+_OF_RECEIVER = frozenset({"ack", "sack", "nack", "answer"})
+
+
+def flow_named(scenario: Scenario, name: str) -> int:
+    """The number of the flow with this name: `h0,h4`.
 
     Raises:
         InputError: the run has no such flow.
     """
-    for flow in data.run.flows:
-        if f"{flow.src},{flow.dst}" == name:
-            return flow
-    first = data.run.flows[0]
-    expected = f"a flow of the run, such as {first.src},{first.dst}"
+    flows = flows_of(scenario)
+    for flow in flows:
+        if f"{flow.src.name},{flow.dst.name}" == name:
+            return flow.number
+    expected = f"a flow of the run, such as {flows[0].src.name},{flows[0].dst.name}"
     raise InputError.of("--packets", name, expected)
 
 
-def packets_of(data: RunData, flow: FlowRecord) -> Iterator[Packet]:
-    """The packets of a flow in order of sending: what was sent again is another packet."""
-    keys = ["ev", "seq", "retransmitted"]
-    sent = data.table("transmissions", flow.flow).filter(pl.col("t") >= 0)
-    arrived = (
-        data.table("arrivals", flow.flow).group_by(keys).agg(pl.col("t").min().alias("arrived"))
-    )
-    lost = data.table("losses", flow.flow).filter(~pl.col("spurious"))
-    lost = lost.group_by("seq", "sent_t").agg(pl.col("t").min().alias("lost"))
-    joined = (
-        sent.join(arrived, on=keys, how="left")
-        .join(lost, left_on=["seq", "t"], right_on=["seq", "sent_t"], how="left")
-        .sort("t", maintain_order=True)
-    )
-    columns = ("seq", "ev", "t", "arrived", "lost", "retransmitted")
-    for seq, ev, t, arrived_t, lost_t, again in joined.select(columns).iter_rows():
-        if lost_t is None and arrived_t is None:
-            continue  # under way when the run ended
-        until = arrived_t if lost_t is None else lost_t
-        times = round(t, _DIGITS), round(until, _DIGITS)
-        yield Packet(seq, ev, *times, "arrived" if lost_t is None else "lost", again)
+def flow_in_slow_motion(scenario: Scenario, name: str | None) -> int | None:
+    """The flow whose packets are shown: the one that is named, or the first if time is slow enough.
+
+    Raises:
+        InputError: the run has no such flow.
+    """
+    if name is not None:
+        return flow_named(scenario, name)
+    slow = scenario.topology.dilation >= CONTROL_DILATION
+    return next((flow.number for flow in flows_of(scenario)), None) if slow else None
+
+
+class PacketFollower:
+    """Follows the packets of one flow through the rows of tables, step by step."""
+
+    def __init__(self, scenario: Scenario, flow: int, base_rtt_s: float) -> None:
+        """Begin with nothing under way."""
+        self.flow = flow
+        self._topology = scenario.topology
+        flows = {flow.number: flow for flow in flows_of(scenario)}
+        self._ends: Flow = flows[flow]
+        self._missing_s = _MISSING_RTTS * base_rtt_s
+        self._data: dict[_Key, float] = {}
+        self._by_time: dict[tuple[int, float], _Key] = {}
+        self._control: dict[int, deque[tuple[float, int, PacketKind]]] = {}
+        self._ways: set[str] = set()
+
+    def batch(self, tables: Tables, end_s: float) -> PacketBatch:
+        """The packets whose fate the rows of a step tell."""
+        packets = [*self._data_packets(tables), *self._control_packets(tables, end_s)]
+        packets.sort(key=lambda packet: packet.sent_s)
+        return PacketBatch(
+            t=end_s, flow=self.flow, packets=tuple(packets), ways=self._new_ways(packets)
+        )
+
+    def _rows(self, tables: Tables, table: str, *columns: str) -> Iterator[tuple[Any, ...]]:
+        rows = tables.get(table)
+        if rows is not None:
+            chosen = rows["flow"] == self.flow
+            yield from zip(*(rows[name][chosen].tolist() for name in columns), strict=True)
+
+    def _data_packets(self, tables: Tables) -> Iterator[Packet]:
+        for t, ev, seq, again in self._rows(
+            tables, "transmissions", "t", "ev", "seq", "retransmitted"
+        ):
+            if t >= 0:
+                key = seq, ev, again
+                self._data[key] = t
+                self._by_time[seq, round(t, 9)] = key
+        fates: list[tuple[float, Fate, _Key]] = [
+            (t, "arrived", (seq, ev, again))
+            for t, ev, seq, again in self._rows(
+                tables, "arrivals", "t", "ev", "seq", "retransmitted"
+            )
+        ]
+        for t, seq, sent_s in self._rows(tables, "losses", "t", "seq", "sent_t"):
+            lost = self._by_time.get((seq, round(sent_s, 9)))
+            if lost is not None:
+                fates.append((t, "lost", lost))
+        for t, fate, key in sorted(fates):
+            sent = self._data.pop(key, None)
+            if sent is None:
+                continue
+            seq, ev, again = key
+            self._by_time.pop((seq, round(sent, 9)), None)
+            times = round(sent, _DIGITS), round(t, _DIGITS)
+            yield Packet(seq, ev, *times, fate, again)
+
+    def _control_packets(self, tables: Tables, end_s: float) -> Iterator[Packet]:
+        rows = tables.get("control")
+        if rows is not None:
+            names = ("t", "flow", "ev", "kind", "icrc", "sent")
+            for t, flow, ev, kind, icrc, sent in zip(
+                *(rows[name].tolist() for name in names), strict=True
+            ):
+                if sent and flow == self.flow and t >= 0:
+                    self._control.setdefault(icrc, deque()).append((t, ev, kind))
+                elif not sent and self._control.get(icrc):
+                    yield self._of_control(*self._control[icrc].popleft(), t, "arrived")
+        for icrc, waiting in [*self._control.items()]:
+            while waiting and waiting[0][0] + self._missing_s < end_s:
+                sent_s, ev, kind = waiting.popleft()
+                yield self._of_control(sent_s, ev, kind, sent_s + self._missing_s, "lost")
+            if not waiting:
+                del self._control[icrc]
+
+    def _of_control(
+        self, sent_s: float, ev: int, kind: PacketKind, until_s: float, fate: Fate
+    ) -> Packet:
+        times = round(sent_s, _DIGITS), round(until_s, _DIGITS)
+        return Packet(0, ev, *times, fate, again=False, kind=kind)
+
+    def _new_ways(self, packets: Sequence[Packet]) -> dict[str, tuple[str, ...]]:
+        """The paths of EVs that no batch had before."""
+        new = {}
+        for packet in packets:
+            back = packet.kind in _OF_RECEIVER
+            name = f"{'back' if back else 'there'}:{packet.ev}"
+            if name in self._ways:
+                continue
+            self._ways.add(name)
+            src, dst = self._ends.src, self._ends.dst
+            if back:
+                src, dst = dst, src
+            path = path_of_ev(self._topology, src, dst, packet.ev)
+            new[name] = directions_of_path(self._topology, src, dst, path)
+        return new

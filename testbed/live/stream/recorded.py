@@ -1,13 +1,12 @@
 """The event stream of a finished run, from its tables."""
 
-from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from testbed.live.stream.measures import Rows, Tables
-from testbed.live.stream.packets import flow_named, packets_of
+from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.records import StreamRecord
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.stream import Stream, first_states
@@ -24,15 +23,13 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
 
     Args:
         directory: the run's.
-        slow_motion: the flow whose packets are in the stream, such as `h0,h4`; None: no packets.
+        slow_motion: the flow whose packets are in the stream, such as `h0,h4`; None: the first
+            where time is slow enough for them, otherwise none.
 
     Raises:
         InputError: a file is missing or is not what a run writes; or there is no such flow.
     """
     data = load_run(directory)
-    flow = None if slow_motion is None else flow_named(data, slow_motion)
-    packets = [] if flow is None else [*packets_of(data, flow)]
-    sent_s = [packet.sent_s for packet in packets]
     beginning = Beginning(
         scenario=data.scenario,
         run=data.directory.name,
@@ -40,9 +37,10 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
         live=False,
         base_rtt_s=data.base_rtt_s,
         duration_s=data.run.duration_s,
+        slow_flow=flow_in_slow_motion(data.scenario, slow_motion),
     )
     stream = Stream(beginning, data.run.t0_ns)
-    tables = {name: _columns(data, name) for name in TABLES}
+    tables = {name: _columns(data, name) for name in TABLES if name in data.tables}
     yield stream.snapshot(first_states(tables))
     begin_s = 0.0
     for number in range(1, round(data.run.duration_s / beginning.step_s) + 1):
@@ -52,9 +50,6 @@ def recorded_stream(directory: Path, slow_motion: str | None = None) -> Iterator
         ]
         rows = _between(tables, begin_s, end_s)
         yield from stream.step(rows, data.faults, health, begin_s, end_s)
-        if flow is not None:
-            first, last = bisect_left(sent_s, begin_s), bisect_left(sent_s, end_s)
-            yield stream.packets(flow.flow, packets[first:last], end_s)
         begin_s = end_s
     yield from stream.end(*_outcome(directory, begin_s))
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from testbed.model.json_schema import records_schema
 
-VERSION: Literal[1] = 1
+VERSION: Literal[2] = 2
 """Counts up whenever a reader of the stream has to change."""
 
 
@@ -89,7 +89,7 @@ class Snapshot(Record):
     """The first record: what the run consists of."""
 
     type: Literal["snapshot"] = "snapshot"
-    version: Literal[1] = VERSION
+    version: Literal[2] = VERSION
     scenario: str
     description: str
     topology: str
@@ -104,6 +104,10 @@ class Snapshot(Record):
     base_rtt_s: float
     dilation: float
     planes: int
+    clustermapper: bool
+    """Whether the run has a Clustermapper."""
+    slow_flow: int | None = None
+    """The flow whose single packets are in the stream; None: those of no flow."""
     nodes: tuple[NodePlace, ...]
     links: tuple[LinkEnds, ...]
     flows: tuple[FlowEnds, ...]
@@ -173,27 +177,36 @@ class State(Record):
 # --- packets ------------------------------------------------------------------------------------
 
 
+Fate = Literal["arrived", "lost"]
+PacketKind = Literal["data", "ack", "sack", "nack", "probe", "answer"]
+
+
 class Packet(NamedTuple):
-    """A data packet: an array of these values."""
+    """A packet: an array of these values."""
 
     seq: int
-    """Its unwrapped PSN."""
+    """Its unwrapped PSN; 0 for a control packet."""
     ev: int
     sent_s: float
     """When it was handed to the socket, in seconds of the run."""
     until_s: float
-    """When it was placed in memory, or declared lost."""
-    fate: Literal["arrived", "lost"]
+    """When it was placed in memory, or arrived, or was declared lost."""
+    fate: Fate
+    """A control packet counts as lost if it has not arrived after four base RTTs."""
     again: bool
     """Whether it is a retransmission."""
+    kind: PacketKind = "data"
+    """`ack`, `sack`, `nack` and `answer` (to a probe) go from the flow's receiver to its sender."""
 
 
 class PacketBatch(Record):
-    """The data packets of the flow that was chosen for slow motion, sent within a step."""
+    """The packets of the flow in slow motion whose fate became known within a step."""
 
     type: Literal["packets"] = "packets"
     flow: int
     packets: tuple[Packet, ...]
+    ways: dict[str, tuple[str, ...]] = {}
+    """The link directions of paths that no batch had before: by `there:ev` and `back:ev`."""
 
 
 # --- events -------------------------------------------------------------------------------------
@@ -261,6 +274,23 @@ class Finding(Record):
     """The estimated share of packets that are lost there."""
 
 
+class OperatorCommand(Record):
+    """A command of the operator, or of the Clustermapper, has taken effect on an EV or a port."""
+
+    type: Literal["operator"] = "operator"
+    by: str
+    kind: str
+    host: str
+    flow: int | None = None
+    """None for a port."""
+    plane: int
+    ev: int | None = None
+    result: str
+    """The state of the EV or the port then; of a probe, whether it was answered."""
+    rtt_s: float | None = None
+    """The round trip of a probe that was answered."""
+
+
 class VerdictChange(Record):
     """Whether the run can be trusted: so far, or finally."""
 
@@ -286,6 +316,7 @@ StreamRecord = (
     | FaultChange
     | Detection
     | Finding
+    | OperatorCommand
     | VerdictChange
     | End
 )

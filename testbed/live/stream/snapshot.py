@@ -33,6 +33,7 @@ class Beginning:
         live: whether it goes on while the stream is written.
         base_rtt_s: the base RTT.
         duration_s: planned duration.
+        slow_flow: the flow whose single packets are in the stream, if any.
     """
 
     scenario: Scenario
@@ -41,6 +42,7 @@ class Beginning:
     live: bool
     base_rtt_s: float
     duration_s: float
+    slow_flow: int | None = None
 
     @property
     def step_s(self) -> float:
@@ -76,6 +78,8 @@ def snapshot_of(beginning: Beginning, evs: Iterable[FirstState], t: float) -> Sn
         base_rtt_s=beginning.base_rtt_s,
         dilation=topology.dilation,
         planes=topology.planes,
+        clustermapper=scenario.clustermapper is not None,
+        slow_flow=beginning.slow_flow,
         nodes=tuple(_nodes(topology)),
         links=tuple(_links(topology)),
         flows=tuple(_flow(flow, scenario.transport.kind) for flow in flows.values()),

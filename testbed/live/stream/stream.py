@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from testbed.live.stream.faults import FaultEvents
 from testbed.live.stream.measures import Measures, Tables
+from testbed.live.stream.packets import PacketFollower
 from testbed.live.stream.records import (
     End,
     EvChange,
     Finding,
-    Packet,
-    PacketBatch,
+    OperatorCommand,
     Record,
     Snapshot,
     StreamRecord,
@@ -44,6 +44,11 @@ class Stream:
         self._measures = Measures(beginning.scenario.topology)
         self._health: list[HealthSample] = []
         self._verdict = Level.TRUSTED
+        self._follower: PacketFollower | None = None
+        if beginning.slow_flow is not None:
+            self._follower = PacketFollower(
+                beginning.scenario, beginning.slow_flow, beginning.base_rtt_s
+            )
         self._next_id = 0
 
     def snapshot(self, evs: Sequence[FirstState], t: float = 0.0) -> Snapshot:
@@ -73,14 +78,13 @@ class Stream:
         for change in _ev_changes(tables):
             events += [change, *self._faults.detections(change)]
         events += _findings(tables)
+        events += _operator_commands(tables)
         events += self._verdicts(health, faults, end_s)
         events.sort(key=lambda record: record.t)
+        if self._follower is not None:
+            events.append(self._follower.batch(tables, end_s))
         for record in [*events, self._measures.state(tables, begin_s, end_s)]:
             yield self._numbered(record)
-
-    def packets(self, flow: int, packets: Sequence[Packet], t: float) -> PacketBatch:
-        """The packets of a flow that were sent in the step that ends at `t`."""
-        return self._numbered(PacketBatch(t=t, flow=flow, packets=tuple(packets)))
 
     def end(
         self, outcome: str, t: float, verdict: str | None = None, reasons: Sequence[str] = ()
@@ -143,3 +147,17 @@ def _findings(tables: Tables) -> Iterator[Finding]:
     columns = (rows[name].tolist() for name in ("t", "raised", "kind", "suspect", "loss_ppm"))
     for t, raised, kind, suspect, loss_ppm in zip(*columns, strict=True):
         yield Finding(t=t, raised=raised, kind=kind, suspect=suspect, loss=loss_ppm / _PPM)
+
+
+def _operator_commands(tables: Tables) -> Iterator[OperatorCommand]:
+    rows = tables.get("operator")
+    if rows is None:
+        return
+    names = "t", "by", "kind", "host", "flow", "plane", "ev", "result", "rtt_ns"
+    for t, by, kind, host, flow, plane, ev, result, rtt_ns in zip(
+        *(rows[name].tolist() for name in names), strict=True
+    ):
+        of_ev = {"flow": flow, "ev": ev} if flow >= 0 else {}
+        rtt = {"rtt_s": rtt_ns / NS_PER_S} if rtt_ns >= 0 else {}
+        values = {"t": t, "by": by, "kind": kind, "host": host, "plane": plane, "result": result}
+        yield OperatorCommand.model_validate({**values, **of_ev, **rtt})

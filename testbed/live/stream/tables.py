@@ -10,5 +10,7 @@ TABLES = (
     "links",
     "queues",
     "findings",
+    "operator",
+    "control",
 )
 """Their names."""

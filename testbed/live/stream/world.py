@@ -18,6 +18,7 @@ from testbed.live.stream.records import (
     Finding,
     FlowState,
     LinkState,
+    OperatorCommand,
     Snapshot,
     State,
     StreamRecord,
@@ -26,6 +27,8 @@ from testbed.live.stream.records import (
 
 EVENTS = 50
 """Events that are remembered."""
+
+_EVENTS = (EvChange, FaultChange, Detection, Finding, OperatorCommand, VerdictChange, End)
 
 _Part = TypeVar("_Part", bound=BaseModel)
 
@@ -84,7 +87,7 @@ class World:
                 self.verdict = record
             case End():
                 self.outcome = record.outcome
-        if isinstance(record, EvChange | FaultChange | Detection | Finding | VerdictChange | End):
+        if isinstance(record, _EVENTS):
             self.events.append(record)
 
     @property

@@ -1,0 +1,58 @@
+"""Records the control packets of a host, for a person who follows single packets."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from testbed.host.plan import QpPlan
+from testbed.mrc import Datagram
+from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.datagram import Outbound
+
+_OPCODE: Final = 48
+"""Where the opcode of the BTH is in an inner packet: behind IPv6 and UDP."""
+
+_ICRC_BYTES: Final = 4
+_OF_RECEIVER: Final = frozenset((Opcode.ACK, Opcode.SACK, Opcode.NACK))
+_KINDS: Final[dict[int, str]] = {
+    Opcode.ACK: "ack",
+    Opcode.SACK: "sack",
+    Opcode.NACK: "nack",
+    Opcode.RELIABILITY_PROBE: "probe",
+    Opcode.ENDPOINT_REQUEST: "probe",
+    Opcode.ENDPOINT_RESPONSE: "answer",
+}
+
+
+class ControlLog:
+    """Records each control packet as it is sent, and as it arrives."""
+
+    def __init__(self, append: Callable[..., None], received: Mapping[bytes, int | None]) -> None:
+        """Record with `append`, a function of the table `control`.
+
+        `received` has the flow that comes from each peer, by its NIC address.
+        """
+        self._append = append
+        self._received = received
+
+    def sent(self, plan: QpPlan, datagram: Datagram, plane: int, now_ns: int) -> None:
+        """Record a packet of a queue pair: SACKs belong to the flow that is received."""
+        opcode = datagram.header[_OPCODE]
+        flow = plan.receives if opcode in _OF_RECEIVER else plan.sends
+        self._record(flow, datagram, plane, now_ns)
+
+    def answered(self, answer: Outbound, plane: int, now_ns: int) -> None:
+        """Record the answer to a probe: it belongs to the flow of the peer that asked."""
+        self._record(self._received.get(answer.peer), answer.datagram, plane, now_ns)
+
+    def _record(self, flow: int | None, datagram: Datagram, plane: int, now_ns: int) -> None:
+        if flow is not None:
+            kind = _KINDS[datagram.header[_OPCODE]]
+            icrc = int.from_bytes(datagram.trailer[-_ICRC_BYTES:], "big")
+            self._append(now_ns, flow, plane, datagram.ev, kind, icrc, True)
+
+    def arrived(self, packet: memoryview, now_ns: int) -> None:
+        """Record the arrival of a packet, if it is a control packet."""
+        kind = _KINDS.get(packet[_OPCODE]) if len(packet) > _OPCODE + _ICRC_BYTES else None
+        if kind is not None:
+            icrc = int.from_bytes(packet[-_ICRC_BYTES:], "big")
+            self._append(now_ns, -1, -1, 0, kind, icrc, False)

@@ -1,0 +1,78 @@
+"""The scenario of a run so far: what was done by hand included, to be saved or to be forked."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.live.stream.tail import RawTail
+from testbed.model.faults.record import FaultRecord
+from testbed.model.faults.replayed import replayed_timeline
+from testbed.model.operator.replayed import replayed_operator
+from testbed.model.run_files.layout import MANIFEST, RAW
+from testbed.model.run_files.manifest import Manifest
+from testbed.model.scenario import Scenario
+from testbed.model.units import exact_duration
+
+Rows = Iterable[Mapping[str, Any]]
+"""Rows of the table `operator`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoFar:
+    """What has been done in a run.
+
+    Attributes:
+        scenario: what is run.
+        resolved: the same as JSON, with its topology.
+        faults: its faults, those by hand too.
+        operator: the rows of the table `operator`.
+        t0_ns: its start, on the clock of the faults' records.
+        lasted_ns: how long it has lasted.
+    """
+
+    scenario: Scenario
+    resolved: Mapping[str, Any]
+    faults: tuple[FaultRecord, ...]
+    operator: tuple[Mapping[str, Any], ...]
+    t0_ns: int
+    lasted_ns: int
+
+    def as_scenario(self, until_ns: int | None = None) -> dict[str, Any]:
+        """The scenario that does all this again; without what began from a time on, if given."""
+        again = {
+            **self.resolved,
+            "duration": exact_duration(max(self.scenario.duration, self.lasted_ns)),
+            "timeline": replayed_timeline(self.scenario, self.faults, self.t0_ns, until_ns),
+        }
+        flows = [
+            f"{src}->{dst}{f'#{lane}' if lane else ''}" for src, dst, lane in self.scenario.flows
+        ]
+        operator = replayed_operator(self.scenario, self.operator, flows, until_ns)
+        again.pop("operator", None)
+        return {**again, "operator": operator} if operator else again
+
+
+def of_live_run(
+    directory: Path,
+    scenario: Scenario,
+    faults: Iterable[FaultRecord],
+    t0_ns: int,
+    lasted_ns: int,
+) -> SoFar:
+    """What has been done so far in a run that goes on."""
+    manifest = Manifest.model_validate_json((directory / MANIFEST).read_text(encoding="utf-8"))
+    with RawTail(directory / RAW, ("operator",), t0_ns) as tail:
+        columns = tail.rows_before(float("inf")).get("operator", {})
+    lists = {name: values.tolist() for name, values in columns.items()}
+    rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    rows.sort(key=lambda row: row["t"])
+    return SoFar(scenario, manifest.scenario, tuple(faults), tuple(rows), t0_ns, lasted_ns)
+
+
+def as_yaml(scenario: Mapping[str, Any]) -> str:
+    """A scenario as the text of a file."""
+    text: str = yaml.safe_dump(dict(scenario), sort_keys=False, allow_unicode=True)
+    return text

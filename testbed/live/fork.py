@@ -1,0 +1,113 @@
+"""The process that makes one fork: `python -m testbed.live.fork DIRECTORY STREAM AT_S`.
+
+It simulates `scenario.yaml` of the directory, and compares the fork's event stream with that of the
+real run: up to the moment, where both did the same, and from then on.
+"""
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from testbed.files.scenarios import load_scenario
+from testbed.live.forks import DIFFERENCE, PROGRESS, SCENARIO
+from testbed.live.stream.recorded import recorded_stream
+from testbed.live.stream.records import Detection, Snapshot, State, StreamRecord, to_line
+from testbed.live.stream.world import StreamReader
+from testbed.live.stream.writer import STREAM
+from testbed.model.errors import TestbedError
+from testbed.results.analyse import analyse
+from testbed.sim import simulate
+
+
+def main(directory: Path, real: Path, at_s: float) -> None:
+    """Make the fork."""
+
+    def progress(_: str, share: float) -> None:
+        (directory / PROGRESS).write_text(f"{share:.3f}")
+
+    simulate(load_scenario(str(directory / SCENARIO)), directory, progress)
+    analyse(directory, drawn=False)
+    fork = [*recorded_stream(directory)]
+    (directory / STREAM).write_text("".join(map(to_line, fork)), encoding="utf-8")
+    found = difference([*StreamReader(real).new_records()], fork, at_s)
+    (directory / DIFFERENCE).write_text(json.dumps(found))
+
+
+def difference(
+    real: Iterable[StreamRecord], fork: Iterable[StreamRecord], at_s: float
+) -> dict[str, Any]:
+    """What both runs came to before a moment and after it, each as [real, fork].
+
+    Goodput is the mean over all flows together in bits/s, detections are in base RTTs by fault.
+    After the moment only the time that both have is compared.
+    """
+    runs = [_Course(real), _Course(fork)]
+    end_s = min(run.end_s for run in runs)
+    parts = {"before": (0.0, at_s), "after": (at_s, end_s)}
+    return {
+        name: {
+            "seconds": max(end - begin, 0.0),
+            "goodput_bps": [run.goodput_bps(begin, end) for run in runs],
+            "lost": [run.grown("lost", begin, end) for run in runs],
+            "retransmitted": [run.grown("retransmitted", begin, end) for run in runs],
+            "detections_rtt": [run.detections(begin, end) for run in runs],
+        }
+        for name, (begin, end) in parts.items()
+    }
+
+
+class _Course:
+    """What a stream tells of its flows, step by step."""
+
+    def __init__(self, records: Iterable[StreamRecord]) -> None:
+        self.end_s = 0.0
+        self._steps: list[tuple[float, float, dict[str, int]]] = []
+        self._detections: list[Detection] = []
+        self._base_rtt_s = 1.0
+        goodput: dict[int, float] = {}
+        counts: dict[str, dict[int, int]] = {"lost": {}, "retransmitted": {}}
+        for record in records:
+            if isinstance(record, Snapshot):
+                self._base_rtt_s = record.base_rtt_s
+            elif isinstance(record, Detection):
+                self._detections.append(record)
+            elif isinstance(record, State):
+                for flow, state in record.flows.items():
+                    if state.goodput_bps is not None:
+                        goodput[flow] = state.goodput_bps
+                    for name, by_flow in counts.items():
+                        value = getattr(state, name)
+                        if value is not None:
+                            by_flow[flow] = value
+                sums = {name: sum(by_flow.values()) for name, by_flow in counts.items()}
+                self._steps.append((record.t, sum(goodput.values()), sums))
+                self.end_s = record.t
+
+    def goodput_bps(self, begin_s: float, end_s: float) -> float | None:
+        """The mean between two times; None if no step is between them."""
+        rates = [rate for t, rate, _ in self._steps if begin_s < t <= end_s]
+        return sum(rates) / len(rates) if rates else None
+
+    def grown(self, name: str, begin_s: float, end_s: float) -> int:
+        """By how much a count grew between two times."""
+        return self._count(name, end_s) - self._count(name, begin_s)
+
+    def _count(self, name: str, at_s: float) -> int:
+        return next((sums[name] for t, _, sums in reversed(self._steps) if t <= at_s), 0)
+
+    def detections(self, begin_s: float, end_s: float) -> dict[int, float]:
+        """The first detection of each fault between two times, in base RTTs."""
+        first: dict[int, float] = {}
+        for found in self._detections:
+            if begin_s < found.t <= end_s:
+                first.setdefault(found.fault, found.after_s / self._base_rtt_s)
+        return first
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3]))
+    except TestbedError as error:
+        sys.exit(str(error))

@@ -1,0 +1,202 @@
+"""Forks of a run: its scenario so far, simulated from the start, with one thing changed.
+
+    GET   /scenario    the scenario of the run so far, as YAML: {"name", "scenario"}
+    GET   /forks       every fork: its number, state, moment, change; share or difference or error
+    POST  /forks       {"at_s": 4.2, "change": {"fault": {...}}}; or "heal": N, or "operator": {...}
+
+A fork is made in a process of its own, which runs only when nothing else wants the CPU, in
+`forks/N` of the run directory. The status of a wrong request is 400, with its problems.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.files.documents import REQUEST
+from testbed.files.fault_requests import Answer, refused
+from testbed.files.faults import load_fault
+from testbed.files.operator_requests import load_command
+from testbed.files.scenarios import load_scenario
+from testbed.live.again import SoFar, as_yaml
+from testbed.model.errors import InputError
+from testbed.model.faults.replayed import entry_of
+from testbed.model.units import NS_PER_S, exact_duration, parse_duration
+
+FORKS = "forks"
+"""The directory of forks in a run directory."""
+
+DIFFERENCE = "difference.json"
+PROGRESS = "progress"
+SCENARIO = "scenario.yaml"
+LOG = "fork.log"
+
+MOST_FORKS = 20
+"""Forks of one run: each takes disk space."""
+
+_LEAST_AFTER_RTTS = 100
+"""A fork lasts so long beyond the moment, at least."""
+
+
+class _Change(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    fault: dict[str, Any] | None = None
+    heal: int | None = None
+    operator: dict[str, Any] | None = None
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    at_s: float = Field(gt=0)
+    change: _Change = _Change()
+
+
+class Forks:
+    """Makes the forks of one run."""
+
+    def __init__(self, directory: Path, stream: Path, so_far: Callable[[], SoFar | None]) -> None:
+        """Fork the run in a directory; `so_far` is what was done in it, None before its start."""
+        self._directory = directory / FORKS
+        self._stream = stream
+        self._so_far = so_far
+        self._forks: list[dict[str, Any]] = []
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def answer(self, method: str, path: str, body: str) -> Answer | None:
+        """Answer a request for forks or for the scenario; None if it is for something else."""
+        if path not in {"/forks", "/scenario"}:
+            return None
+        try:
+            if path == "/scenario":
+                return HTTPStatus.OK, self._scenario()
+            if method == "POST":
+                return HTTPStatus.ACCEPTED, self._begin(body)
+            return HTTPStatus.OK, [self._state(fork) for fork in self._forks]
+        except InputError as error:
+            return refused(HTTPStatus.BAD_REQUEST, *error.problems)
+
+    def close(self) -> None:
+        """End the forks that are not finished."""
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
+
+    def _begun(self) -> SoFar:
+        so_far = self._so_far()
+        if so_far is None:
+            raise InputError.of(REQUEST, "", "a run that has begun")
+        return so_far
+
+    def _scenario(self) -> dict[str, str]:
+        so_far = self._begun()
+        return {"name": so_far.scenario.name, "scenario": as_yaml(so_far.as_scenario())}
+
+    def _begin(self, body: str) -> dict[str, Any]:
+        try:
+            request = _Request.model_validate_json(body)
+        except ValueError as error:
+            raise InputError.of(REQUEST, body[:80], f"a moment and a change ({error})") from None
+        if len(self._forks) >= MOST_FORKS:
+            raise InputError.of(REQUEST, f"fork {MOST_FORKS + 1}", f"{MOST_FORKS} forks at most")
+        if any(process.poll() is None for process in self._processes.values()):
+            raise InputError.of(REQUEST, "another fork", "one at a time", "wait until it is done")
+        so_far = self._begun()
+        at_ns = round(request.at_s * NS_PER_S)
+        if at_ns > so_far.lasted_ns:
+            lasted = exact_duration(so_far.lasted_ns)
+            raise InputError.of(REQUEST, exact_duration(at_ns), f"a moment up to now ({lasted})")
+        number = len(self._forks) + 1
+        place = self._directory / str(number)
+        place.mkdir(parents=True)
+        scenario, change = changed(so_far, at_ns, request.change)
+        file = place / SCENARIO
+        file.write_text(as_yaml(scenario), encoding="utf-8")
+        load_scenario(str(file))
+        with (place / LOG).open("wb") as log:
+            process = subprocess.Popen(  # noqa: S603 - our own program and paths
+                [sys.executable, "-m", "testbed.live.fork", place, self._stream, str(request.at_s)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+        with suppress(OSError):
+            os.sched_setscheduler(process.pid, os.SCHED_IDLE, os.sched_param(0))
+        self._processes[number] = process
+        fork = {"fork": number, "at_s": request.at_s, "change": change}
+        self._forks.append(fork)
+        return self._state(fork)
+
+    def _state(self, fork: dict[str, Any]) -> dict[str, Any]:
+        place = self._directory / str(fork["fork"])
+        process = self._processes[fork["fork"]]
+        if process.poll() is None:
+            share = 0.0
+            with suppress(OSError, ValueError):
+                share = float((place / PROGRESS).read_text())
+            return {**fork, "state": "simulating", "share": share}
+        if process.returncode == 0:
+            difference = json.loads((place / DIFFERENCE).read_text(encoding="utf-8"))
+            return {**fork, "state": "done", "difference": difference}
+        last = (place / LOG).read_text(encoding="utf-8", errors="replace").strip()
+        return {**fork, "state": "failed", "error": last[-1000:] or "it was killed"}
+
+
+def changed(so_far: SoFar, at_ns: int, change: _Change) -> tuple[dict[str, Any], str]:
+    """The scenario of a fork, and its change in words.
+
+    Raises:
+        InputError: the change is none of this run.
+    """
+    scenario = so_far.as_scenario(at_ns)
+    topology = so_far.scenario.topology
+    after_ns = _LEAST_AFTER_RTTS * topology.propagation_rtt_ns
+    end_ns = max(so_far.lasted_ns, at_ns + after_ns)
+    at, left = exact_duration(at_ns), exact_duration(end_ns - at_ns)
+    scenario |= {"name": "fork", "duration": exact_duration(end_ns)}
+    scenario.pop("expect", None)
+    words = "nothing more is done"
+    if change.fault is not None:
+        fault = load_fault(json.dumps(change.fault), topology)
+        entry = {**entry_of(fault), "at": at}
+        if "for" in entry and "count" not in entry:
+            entry["for"] = left
+        scenario["timeline"].append(entry)
+        words = f"{fault.kind} of {', '.join(fault.target)}"
+    elif change.operator is not None:
+        command = load_command(json.dumps(change.operator), topology)
+        entry = command.model_dump(mode="json", by_alias=True, exclude_none=True)
+        scenario["operator"] = [*scenario.get("operator", []), {**entry, "at": at}]
+        words = f"{command.kind}"
+    elif change.heal is not None:
+        words = _heal(so_far, scenario, at_ns, change.heal)
+    for entry in scenario["timeline"]:
+        begins_ns = parse_duration(entry["at"])
+        if "for" in entry and begins_ns + parse_duration(entry["for"]) > end_ns:
+            entry["for"] = exact_duration(end_ns - begins_ns)
+    return scenario, words
+
+
+def _heal(so_far: SoFar, scenario: dict[str, Any], at_ns: int, index: int) -> str:
+    """Let a fault end at a time."""
+    record = next((record for record in so_far.faults if record.index == index), None)
+    if record is None:
+        raise InputError.of(REQUEST, f"fault {index}", "the number of a fault of this run")
+    for entry in scenario["timeline"]:
+        targets = entry["target"] if isinstance(entry["target"], list) else [entry["target"]]
+        begins_ns = parse_duration(entry["at"])
+        is_it = (entry["kind"], ", ".join(targets)) == (record.kind, record.target)
+        in_force = "for" in entry and begins_ns + parse_duration(entry["for"]) > at_ns
+        if is_it and in_force:
+            entry["for"] = exact_duration(at_ns - begins_ns)
+            entry.pop("count", None)
+            return f"{record.kind} of {record.target} is healed"
+    raise InputError.of(REQUEST, f"fault {index}", "a fault that is in force at this moment")
