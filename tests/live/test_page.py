@@ -86,9 +86,9 @@ def test_everything_by_keyboard(page: Page) -> None:
     page.keyboard.press("Escape")
     expect(page.locator("#detail h3")).to_be_hidden()
     page.keyboard.press("?")
-    expect(page.locator("dialog")).to_be_visible()
+    expect(page.locator("#help")).to_be_visible()
     page.keyboard.press("Escape")
-    expect(page.locator("dialog")).not_to_be_visible()
+    expect(page.locator("#help")).not_to_be_visible()
 
 
 def test_times_are_shown_in_the_chosen_unit(page: Page) -> None:
