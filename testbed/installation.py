@@ -1,7 +1,8 @@
 """How this copy of the testbed is installed: from a checkout, or from a wheel and with what.
 
 A wheel has the files of a checkout that are not in the package, the commit it was built from, and
-Ryu, which pip cannot build any more: `scripts/wheel.py` puts them into the package.
+Ryu, which pip cannot build any more: `scripts/wheel.py` puts them into the package. It loads this
+module by itself, so that nothing else of the package may be imported here.
 """
 
 import json
@@ -9,8 +10,6 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
-
-from testbed.model.errors import MachineError
 
 PACKAGE = Path(__file__).parent
 LIBRARIES = PACKAGE / "libraries"
@@ -30,13 +29,13 @@ DISTRIBUTION = "mrc-testbed"
 INSTALL_EMULATION = f"install the testbed with its extra: pip install '{DISTRIBUTION}[emulate]'"
 
 
-def missing_emulation(error: ModuleNotFoundError) -> MachineError | None:
-    """What to install where a package of the extra `emulate` is missing; None if another one is."""
+def missing_emulation(error: ModuleNotFoundError) -> str | None:
+    """What to say where a package of the extra `emulate` is missing; None if another one is."""
     if error.name is None or error.name.split(".")[0] not in EMULATION:
         return None
-    return MachineError(
-        f"nothing can be emulated here: {error.name} is not installed",
-        f"{INSTALL_EMULATION}; testbed simulate works without it",
+    return (
+        f"nothing can be emulated here: {error.name} is not installed\n"
+        f"  remedy: {INSTALL_EMULATION}; testbed simulate works without it"
     )
 
 

@@ -63,8 +63,8 @@ def main() -> None:
         missing = installation.missing_emulation(error)
         if missing is None:
             _show_unexpected(error)
-        print_error(str(missing))
-        sys.exit(missing.exit_status)
+        print_error(missing)
+        sys.exit(ExitStatus.MACHINE_CANNOT)
     except BrokenPipeError:  # the reader of the output has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(ExitStatus.FAILED)

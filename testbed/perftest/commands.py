@@ -3,6 +3,7 @@
 import sys
 
 from testbed import installation
+from testbed.model.errors import ExitStatus
 
 
 def write_bw() -> None:
@@ -23,5 +24,5 @@ def _run(program: str) -> None:
         if missing is None:
             raise
         sys.stderr.write(f"error: {missing}\n")
-        sys.exit(missing.exit_status)
+        sys.exit(ExitStatus.MACHINE_CANNOT)
     getattr(in_host, program)()
