@@ -136,15 +136,29 @@ def test_junit_counts_what_failed(summary: Summary) -> None:
     expect = Expect.model_validate(
         {"run": {"bytes_lost": 0}, "faults": {"recovery_rtt": {"at_most": 0.001}}}
     )
-    failed = summary.model_copy(
-        update={"expectations": evaluate(summary, expect), "verdict": "invalid"}
-    )
-    suite = ET.fromstring(junit(failed))  # noqa: S314 - our own
-    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "1", "1")
+    missed = summary.model_copy(update={"expectations": evaluate(summary, expect)})
+    suite = ET.fromstring(junit(missed))  # noqa: S314 - our own
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["4", "1", "0", "0"]
     (case,) = (element for element in suite.iter("testcase") if element.find("failure") is not None)
     assert case.get("name") == "recovery_rtt at most 0.001"
-    (skipped,) = suite.iter("skipped")  # what holds in it proves nothing
-    assert skipped.get("message") == "the run is invalid"
+
+
+def test_a_run_that_cannot_be_trusted_fails_no_expectation_in_junit(summary: Summary) -> None:
+    """It is an error; what was expected of it is skipped, met or not."""
+    expect = Expect.model_validate(
+        {"run": {"bytes_lost": 0}, "faults": {"recovery_rtt": {"at_most": 0.001}}}
+    )
+    untrusted = summary.model_copy(
+        update={"expectations": evaluate(summary, expect), "verdict": "invalid"}
+    )
+    suite = ET.fromstring(junit(untrusted))  # noqa: S314 - our own
+    counts = [suite.get(name) for name in ("tests", "failures", "errors", "skipped")]
+    assert counts == ["4", "0", "1", "2"]
+    met, missed = (element.get("message") or "" for element in suite.iter("skipped"))
+    assert met == "the run is invalid"
+    assert missed.startswith("the run is invalid; ")
+    assert outcome(untrusted.expectations[1]) in missed
 
 
 def test_junit_of_a_series_has_a_suite_for_each_run(summary: Summary) -> None:

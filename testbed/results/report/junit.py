@@ -41,7 +41,7 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
     """A test case for each expectation, for the integrity of the data, and for the verdict.
 
     An expectation that does not hold is a failure. A run that cannot be trusted is an error, and
-    what holds in it is not passed but skipped.
+    its expectations are skipped, whether they hold or not: it says nothing of what was tested.
 
     Args:
         summary: the run's.
@@ -71,10 +71,11 @@ def suite_of(summary: Summary, name: str, *, require_trusted: bool = False) -> E
     case("run", "integrity", lost, "bytes were lost or corrupted")
     for expected in summary.expectations:
         figure = f"{expected.figure} {expected.bound}"
-        if expected.holds and not usable:
-            case(expected.scope, figure, "skipped", f"the run is {summary.verdict}")
-        else:
+        if usable:
             case(expected.scope, figure, "" if expected.holds else "failure", outcome(expected))
+        else:
+            was = f"; {outcome(expected)}" if not expected.holds else ""
+            case(expected.scope, figure, "skipped", f"the run is {summary.verdict}{was}")
     return _counted(suite)
 
 
