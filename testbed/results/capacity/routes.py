@@ -89,7 +89,8 @@ class Routes:
     def rates_bps(self, impaired: Impaired) -> NDArray[np.float64]:
         """The max-min fair rate of each flow, split as endpoints do, in raw bits/s that arrive.
 
-        Planes take turns, and in each plane its active EVs. An EV through something that delivers
+        Planes take turns, and in each plane its active EVs, whatever is sent: what a lossy EV loses
+        is sent again on the next one. An EV through something that delivers
         nothing is not used: a backup of its plane takes its place, or the plane's other EVs carry
         its share; a plane without an EV is left out. EVs that lose a part, or have a slower link,
         are kept, or all of them are avoided where another EV is left: whichever gives the flows
@@ -189,8 +190,13 @@ class Routes:
         in_group = np.bincount(self._group[used], minlength=self._groups)
         planes = (in_group.reshape(self._flows, self._planes) > 0).sum(axis=1)
         rows = np.flatnonzero(used)
-        part = 1.0 / (planes[self._flow[rows]] * in_group[self._group[rows]])
-        loads = self._loads(self._flow[rows], rows, part[:, None] / passed[rows])
+        flow = self._flow[rows]
+        part = 1.0 / (planes[flow] * in_group[self._group[rows]])
+        # What is lost is sent again on the next EV: the split is of what is sent, not of what
+        # arrives, and of that each hop gets what the hops before it passed on.
+        arriving = np.bincount(flow, part * passed[rows, 0], self._flows)
+        into = passed[rows, :1] / passed[rows]
+        loads = self._loads(flow, rows, (part / arriving[flow])[:, None] * into)
         return max_min_rates(self._flows, loads, capacities)
 
     def _loads(

@@ -110,11 +110,25 @@ def test_a_slow_link_is_kept_or_avoided_whichever_gives_more() -> None:
     assert kept(routes(((0, 4),)), barely)[0] == pytest.approx([0.9])
 
 
-def test_what_a_lossy_link_loses_has_to_be_sent_again() -> None:
+def test_what_a_lossy_link_loses_is_sent_again_on_the_next_ev() -> None:
+    """All links are full; of a quarter of what is sent a hundredth is lost."""
     lossy = {"h0>p0_t0_0": Impairment(loss=0.01)}
-    even, ideal = kept(routes(((0, 4),)), lossy)
-    assert even == pytest.approx([0.99])
-    assert ideal == pytest.approx([3.99 / 4])
+    for shares in kept(routes(((0, 4),)), lossy):
+        assert shares == pytest.approx([3.99 / 4])
+
+
+def test_a_plane_that_loses_a_part_is_better_kept_than_avoided() -> None:
+    """In both directions of its hops: what the first hop loses does not load the second."""
+    plane = {f"p0_t0_0>p0_t1_{i}": Impairment(loss=0.05) for i in range(4)}
+    plane |= {f"p0_t1_{i}>p0_t0_1": Impairment(loss=0.05) for i in range(4)}
+    for shares in kept(routes(((0, 4),)), plane):
+        assert shares == pytest.approx([(3 + 0.95**2) / 4])
+
+
+def test_a_single_path_sends_again_on_itself() -> None:
+    of_flow = routes(((0, 4),), transport=Roce())
+    lossy = {d: Impairment(loss=0.1) for d in of_flow.directions}
+    assert kept(of_flow, lossy)[0] == pytest.approx([0.9**4])
 
 
 def test_loss_on_one_path_is_avoided_by_the_others() -> None:
