@@ -117,28 +117,27 @@ def examples(summary: Summary) -> tuple[str, ...]:
     messages = summary.messages
     if messages is None:
         raise ValueError("no message was completed")
+    attainable = f"{(fault.attainable_bps or 0) / 1e6:.3g} Mbit/s"
+    goodput = f"{flow.goodput_run_bps / 1e6:.3g} Mbit/s over the run, {flow.run_fraction:.1%}"
+    missing = f"{_rtt(fault, 'capacity_lost')} and {_rtt(fault, 'deficit')} RTT"
+    detected = (
+        f"{_rtt(fault, 'ev_detection_median')} RTT (median), "
+        f"{_rtt(fault, 'ev_detection_last')} RTT (last)"
+    )
+    lost = f"{fault.packets_lost} of {fault.packets_sent:,} packets, {fault.loss_share:.3%}"
+    took = (
+        f"{messages.median.ms:.3g} ms (median), {messages.p99.ms:.3g} ms (p99), "
+        f"{messages.p999.ms:.3g} ms (p99.9)"
+    )
     return (
-        f"{(fault.attainable_bps or 0) / 1e6:.3g} Mbit/s\nbefore, during and after the fault",
-        (
-            f"{flow.goodput_run_bps / 1e6:.3g} Mbit/s over the run, {flow.run_fraction:.1%}; in force "
-            f"{fault.attainable_fraction:.1%}"
-        ),
-        f"{_rtt(fault, 'capacity_lost')} and {_rtt(fault, 'deficit')} RTT",
-        (
-            f"{_rtt(fault, 'ev_detection_median')} RTT (median), {_rtt(fault, 'ev_detection_last')} "
-            f'RTT (last), "{fault.flows_noticed} of {fault.flows_lossy} flows that lost packets '
-            f'noticed, by {fault.evs_noticed} of {fault.evs_lossy} EVs"'
-        ),
+        f"{attainable} before, during and after the fault",
+        f"{goodput}; in force {fault.attainable_fraction:.1%}",
+        missing,
+        f'{detected}, "{fault.concerned}"',
         f"{_rtt(fault, 'stall')} and {_rtt(fault, 'in_order_delay')} RTT",
         f"{_rtt(fault, 'recovery')} RTT",
-        (
-            f"{fault.packets_lost} of {fault.packets_sent:,} packets, {fault.loss_share:.3%}; residual "
-            f"loss {shown(fault.residual_loss)}"
-        ),
-        (
-            f"{messages.messages} messages in {messages.median.ms:.3g} ms (median), "
-            f"{messages.p99.ms:.3g} ms (p99), {messages.p999.ms:.3g} ms (p99.9)"
-        ),
+        f"{lost}; residual loss {shown(fault.residual_loss)}",
+        f"{messages.messages} messages in {took}",
     )
 
 

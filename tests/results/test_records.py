@@ -11,6 +11,7 @@ import pytest
 from testbed.results.records import (
     ARRIVALS,
     COMPLETIONS,
+    CONTROL,
     EV_EVENTS,
     LINKS,
     LOSSES,
@@ -99,6 +100,8 @@ def test_a_recorder_never_overwrites(tmp_path: Path) -> None:
 def test_tables_that_nobody_recorded_are_there_without_rows(tmp_path: Path) -> None:
     collect(tmp_path, tmp_path, T0_NS)
     for table in TABLES:
+        if table is CONTROL:  # of slow runs only
+            continue
         columns = pl.read_parquet(tmp_path / f"{table.name}.parquet").columns
         derived = ["start_t"] if table is COMPLETIONS else []
         assert [name for name in columns if name not in derived] == [*table.columns]

@@ -187,7 +187,7 @@ def test_a_fault_that_touches_no_flow_has_no_effect_to_show() -> None:
     (fault,) = summary.faults
     shown = ("detection", "stall", "in_order_delay", "recovery", "deficit")
     assert [fault.values[f"{name}_rtt"] for name in shown] == [None] * len(shown)
-    assert fault.concerned == "no flow used a path through it"
+    assert fault.concerned == "no flow used a path through it: 0 of 1 concerned"
 
 
 def test_what_is_lost_is_a_part_of_what_was_sent_in_the_same_time() -> None:

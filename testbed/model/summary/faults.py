@@ -274,7 +274,7 @@ class FaultSummary(FaultEffect):
         if not self.flows:
             return "took no effect in the measured time"
         if not self.flows_affected:
-            return "no flow used a path through it"
+            return f"no flow used a path through it: 0 of {len(self.flows)} concerned"
         text = f"{self.flows_affected} of {len(self.flows)} flows used a path through it"
         if not self.flows_lossy:
             return f"{text}; none lost packets to it"
