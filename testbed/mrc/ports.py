@@ -79,10 +79,6 @@ class PortStatus:
         self._disabled = _with_bit(self._disabled, plane, disabled)
         self._announce(before, now_ns)
 
-    def is_disabled(self, plane: int) -> bool:
-        """Whether the operator has taken the own port of `plane` out of use."""
-        return bool(self._disabled >> plane + FIRST_PORT_BIT & 1)
-
     def _announce(self, before: int, now_ns: int) -> None:
         if self._own != before:
             self.version += 1

@@ -380,18 +380,6 @@ class QueuePair:
         """Take an EV out of service by administrative order; KeyError if it is unknown."""
         self._engine.deny(ev, now_ns)
 
-    def set_denied_evs(self, evs: frozenset[int], now_ns: int) -> None:
-        """Deny exactly these EVs: a denylist, such as the Clustermapper makes.
-
-        Raises:
-            KeyError: an EV is not in the profile.
-        """
-        denied = {ev for ev, state in self.ev_states().items() if state is EvState.DENIED}
-        for ev in evs - denied:
-            self.deny_ev(ev, now_ns)
-        for ev in denied - evs:
-            self.allow_ev(ev, now_ns)
-
     def allow_ev(self, ev: int, now_ns: int) -> None:
         """Lift a denial; the EV must answer probes first. KeyError if it is not in the profile."""
         self._engine.allow(ev, now_ns)

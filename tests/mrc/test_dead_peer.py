@@ -36,11 +36,14 @@ def plug_in(network: Network) -> None:
 
 def deny(network: Network) -> None:
     qp = network.qps[0]
-    qp.set_denied_evs(frozenset(qp.ev_states()), network.now_ns)
+    for ev in qp.ev_states():
+        qp.deny_ev(ev, network.now_ns)
 
 
 def allow(network: Network) -> None:
-    network.qps[0].set_denied_evs(frozenset(), network.now_ns)
+    qp = network.qps[0]
+    for ev in qp.ev_states():
+        qp.allow_ev(ev, network.now_ns)
 
 
 def condemn(network: Network) -> None:
