@@ -14,8 +14,7 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree as ET
 
 import testbed
-from testbed.bench.figure import Figure, at_least, at_most, not_measured
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, at_least, at_most, not_measured
 from testbed.model.errors import MachineError, RunFailedError
 
 ROOT = Path(testbed.__file__).parents[1]

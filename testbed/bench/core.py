@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from testbed import fast, mrc
-from testbed.bench.figure import Figure, no_target
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, no_target
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc.constants import ECT0, NS_PER_S

@@ -4,10 +4,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from testbed.bench.failover import times, with_dead_link
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.emulated import times, with_dead_link
+from testbed.bench.measure import Figure, Setting, at_least, at_most
 from testbed.bench.runs import BenchRun, make_runs
-from testbed.bench.setting import Setting
 from testbed.campaign.store import Run
 from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.topology import NOMINAL_DILATION

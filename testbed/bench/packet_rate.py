@@ -18,8 +18,7 @@ from typing import NamedTuple
 
 from testbed import fast
 from testbed.bench.fabric.traffic import detach, line
-from testbed.bench.figure import Figure, at_least, at_most, no_target
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import Figure, Setting, at_least, at_most, in_sandbox, no_target
 from testbed.endpoint.carriers import Carriers
 from testbed.endpoint.clock import now_ns
 from testbed.experiment.processes import finish, receive_from_all, start_endpoint

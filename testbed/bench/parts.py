@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 
-from testbed.bench.figure import Figure
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,8 @@ PARTS: Mapping[str, Part] = {
     "packet-rate": Part("one queue pair beside a C program", "packet_rate"),
     "core": Part("CPU time of a packet in the transport core alone", "core", 5, root=False),
     "delay": Part("packets against the propagation delay of their path", "fabric.delay", 3),
-    "permutation": Part("8 hosts at full rate: load, goodput, trust", "permutation", 3),
-    "failover": Part("silent link failures over seeds", "failover"),
+    "permutation": Part("8 hosts at full rate: load, goodput, trust", "emulated", 3),
+    "failover": Part("silent link failures over seeds", "emulated"),
     "dilation": Part("link failures at three dilations, in round trips; a picture", "dilation", 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
     "localisation": Part(
@@ -56,7 +55,7 @@ PARTS: Mapping[str, Part] = {
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
     "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
     "leaf-spine": Part(
-        "a permutation of 1024 hosts, simulated", "simulated.leaf_spine", 1, root=False
+        "a permutation of 1024 hosts, simulated", "simulated.simulator", 1, root=False
     ),
 }
 

@@ -8,8 +8,7 @@ import os
 from collections.abc import Mapping
 
 from testbed.bench.claims import Claim, figures
-from testbed.bench.figure import Figure
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting
 
 
 def _drawn(schedules: int) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.experiment.capacity import Capacity, kept
 from testbed.model.errors import RunFailedError

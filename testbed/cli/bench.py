@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from testbed.bench.figure import Figure
+    from testbed.bench.measure import Figure, Setting
     from testbed.bench.parts import Part
-    from testbed.bench.setting import Setting
 
 
 def bench(
@@ -37,8 +36,8 @@ def bench(
     Exit status: 0 when every figure meets its target (its median, or each sample where the target
     says so), 1 when one does not or cannot be measured here.
     """
+    from testbed.bench.measure import Setting
     from testbed.bench.parts import PARTS
-    from testbed.bench.setting import Setting
 
     if list_:
         for name, part in PARTS.items():
@@ -76,7 +75,7 @@ def _measured(name: str, part: "Part", setting: "Setting") -> "list[Figure]":
 
     Where it cannot be measured its figure says so, and the other parts are measured.
     """
-    from testbed.bench.figure import Figure, not_measured
+    from testbed.bench.measure import Figure, not_measured
     from testbed.bench.parts import load
     from testbed.model.errors import MachineError, RunFailedError
     from testbed.sandbox.processes import call

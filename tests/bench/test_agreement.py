@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.bench.measure import Setting
 from testbed.bench.runs import fitted
-from testbed.bench.setting import Setting
 from testbed.bench.simulated import agreement
 from testbed.bench.simulated.agreement import Compared, RunFigures, scenarios, table
 from testbed.experiment.capacity import Capacity

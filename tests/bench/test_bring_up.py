@@ -10,8 +10,7 @@ import pytest
 
 from testbed.bench.fabric import bring_up, stock
 from testbed.bench.fabric.bring_up import Built, per_link
-from testbed.bench.figure import Figure
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.requests import Interface
 from testbed.fabric.netlink.socket import Netlink

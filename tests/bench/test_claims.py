@@ -7,7 +7,7 @@ import pytest
 from testbed.bench import robustness
 from testbed.bench.claims import ROOT, Claim, figures
 from testbed.bench.fabric import accounts
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Setting
 
 TEST = """\
 import os

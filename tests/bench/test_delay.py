@@ -8,7 +8,7 @@ import pytest
 
 from testbed.bench import runs
 from testbed.bench.fabric import delay
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.scenario import Scenario
 

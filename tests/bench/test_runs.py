@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.bench.measure import Setting
 from testbed.bench.runs import TRIES, make_runs, seeded
-from testbed.bench.setting import Setting
 from testbed.campaign import local
 from testbed.campaign.job import Form, Job, Record
 from testbed.files.scenarios import load_scenario

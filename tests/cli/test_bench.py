@@ -8,9 +8,8 @@ from types import ModuleType
 import pytest
 
 from testbed.bench import parts
-from testbed.bench.figure import Figure, at_least, at_most, not_measured
+from testbed.bench.measure import Figure, Setting, at_least, at_most, not_measured
 from testbed.bench.parts import PARTS, Part, load
-from testbed.bench.setting import Setting
 from testbed.model.errors import ExitStatus, MachineError
 
 from .conftest import Call

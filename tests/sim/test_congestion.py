@@ -15,8 +15,8 @@ from testbed.bench.simulated.congestion import (
     paths_used,
     shared_scenario,
 )
-from testbed.bench.simulated.leaf_spine import completions
-from testbed.bench.simulated.leaf_spine import permutation as permutation_of_all
+from testbed.bench.simulated.simulator import completions
+from testbed.bench.simulated.simulator import permutation as permutation_of_all
 from testbed.files.scenarios import load_scenario
 from testbed.model.fabric.queue import Queue, Queues
 from testbed.model.scenario import Scenario

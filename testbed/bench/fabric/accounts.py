@@ -1,8 +1,7 @@
 """Whether the link model's counters agree with the packets that were sent and received."""
 
 from testbed.bench.claims import Claim, figures
-from testbed.bench.figure import Figure
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting
 
 _CONSERVATION = "tests/fabric/test_conservation.py::test_"
 

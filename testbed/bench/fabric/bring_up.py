@@ -11,8 +11,15 @@ from pathlib import Path
 from statistics import median
 
 from testbed.bench.fabric import stock
-from testbed.bench.figure import Figure, at_least, at_most, no_target, not_measured
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import (
+    Figure,
+    Setting,
+    at_least,
+    at_most,
+    in_sandbox,
+    no_target,
+    not_measured,
+)
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.netlink import requests
 from testbed.fabric.netlink.requests import Interface

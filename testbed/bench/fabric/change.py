@@ -5,8 +5,7 @@ import struct
 import time
 
 from testbed.bench.fabric.traffic import in_background, line, packet, receiver, sender
-from testbed.bench.figure import Figure, at_most
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import Figure, Setting, at_most, in_sandbox
 from testbed.endpoint.clock import realtime_offset_ns
 from testbed.endpoint.sockets import SO_TIMESTAMPNS
 from testbed.fabric.fabric import Fabric

@@ -2,9 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from testbed.bench.figure import Figure, at_least, at_most, no_target
+from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.bench.runs import carried, make_runs, seeded
-from testbed.bench.setting import Setting
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.workload import WriteBw

@@ -10,8 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from testbed.bench.figure import Figure, at_most, no_target
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import Figure, Setting, at_most, in_sandbox, no_target
 from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.fabric.fabric import Fabric

@@ -15,8 +15,7 @@ from testbed.bench.fabric.traffic import (
     receiver,
     sender,
 )
-from testbed.bench.figure import Figure, at_most, no_target
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import Figure, Setting, at_most, in_sandbox, no_target
 from testbed.fabric.fabric import Fabric
 from testbed.fabric.layout import receive_cpu
 from testbed.fabric.link_model import link_model as model

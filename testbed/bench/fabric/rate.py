@@ -5,8 +5,7 @@ import time
 from functools import partial
 
 from testbed.bench.fabric.traffic import in_background, line, packet, sender
-from testbed.bench.figure import Figure, at_most
-from testbed.bench.setting import Setting, in_sandbox
+from testbed.bench.measure import Figure, Setting, at_most, in_sandbox
 from testbed.fabric.fabric import Fabric
 
 RATES_MBPS = (10, 25, 50, 100, 200)

@@ -12,9 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from statistics import mean
 
-from testbed.bench.figure import Figure, at_least, at_most
+from testbed.bench.measure import Figure, Setting, at_least, at_most
 from testbed.bench.runs import fitted, make_runs
-from testbed.bench.setting import Setting
 from testbed.experiment.calibration import calibrate
 from testbed.files.topologies import load_topology
 from testbed.model.faults.kinds import Blackhole, Cut, Fault, Loss

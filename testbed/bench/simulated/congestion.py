@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 
-from testbed.bench.figure import Figure, at_least, at_most, no_target
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.files.topologies import load_topology
 from testbed.model.fabric.queue import LastHopQueue, Queue, Queues
 from testbed.model.fabric.topology import Topology

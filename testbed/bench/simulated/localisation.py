@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from math import inf
 from random import Random
 
-from testbed.bench.figure import Figure, at_least, at_most, no_target
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.files.topologies import load_topology
 from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.mapper.evidence import BACKGROUND

@@ -5,9 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from testbed.bench import permutation, runs
-from testbed.bench.figure import Figure
-from testbed.bench.setting import Setting
+from testbed.bench import emulated, runs
+from testbed.bench.measure import Figure, Setting
 from testbed.experiment.capacity import Capacity
 from testbed.model.run_files.health import HealthSample
 from testbed.model.scenario import Scenario
@@ -36,8 +35,8 @@ def _figures(
         )
 
     monkeypatch.setattr(runs, "kept", lambda: QUICK)
-    monkeypatch.setattr(permutation, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
-    figures = permutation.permutation(Setting(2, tmp_path, lambda _: None))
+    monkeypatch.setattr(emulated, "make_runs", lambda scenarios, _: [*map(made, scenarios)])
+    figures = emulated.permutation(Setting(2, tmp_path, lambda _: None))
     return {figure.name: figure for figure in figures}
 
 

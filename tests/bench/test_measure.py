@@ -2,7 +2,7 @@
 
 import pytest
 
-from testbed.bench.figure import Figure, at_least, at_most, not_measured
+from testbed.bench.measure import Figure, at_least, at_most, not_measured
 
 
 @pytest.mark.parametrize(

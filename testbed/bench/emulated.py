@@ -1,21 +1,43 @@
-"""How MRC rides out a silent link failure, over a number of seeds."""
+"""Emulated runs of two scenarios that ship: all hosts at full rate, and silent link failures."""
 
+import math
 import random
 from collections.abc import Sequence
 
-from testbed.bench.figure import Figure, at_least, at_most, not_measured
-from testbed.bench.runs import make_runs
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target, not_measured
+from testbed.bench.runs import carried, make_runs, seeded
 from testbed.files.scenarios import load_scenario
 from testbed.host.plan import links_in_use_by_all
 from testbed.model.faults.kinds import Blackhole
+from testbed.model.run_files.health import mean_busy
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary
 from testbed.model.units import parse_duration
 
+MOST_BUSY_PERCENT = 70.0
+"""Of all CPUs: what is left keeps a machine that does a little else trustworthy."""
+
+LEAST_ATTAINABLE = 0.97
+"""Of what the fabric allows, for every flow: MRC paper, appendix (97.5% of line rate)."""
+
 DURATION = "6 s"
 FAULT = {"at": "2 s", "for": "2 s"}
 """Times at the nominal dilation."""
+
+
+def permutation(setting: Setting) -> list[Figure]:
+    """Run the permutation at the dilation that this machine carries, as `dilation: auto` does."""
+    scenario = carried(load_scenario("permutation"), setting)
+    runs = make_runs(seeded(scenario, setting), setting)
+    busy = [mean_busy(made.run.data.health_during) for made in runs]
+    busy_percent = [math.inf if share is None else share * 100 for share in busy]
+    attainable = [flow.before_fraction or 0.0 for made in runs for flow in made.summary.flows]
+    return [
+        no_target("dilation", "", [scenario.topology.dilation]),
+        at_least("runs trusted", "", [made.trusted for made in runs], 1, every=True),
+        at_most("all CPUs busy, mean of the run", "%", busy_percent, MOST_BUSY_PERCENT),
+        at_least("goodput / attainable, every flow", "", attainable, LEAST_ATTAINABLE, every=True),
+    ]
 
 
 def with_dead_link(scenario: Scenario, seed: int) -> Scenario:
