@@ -18,7 +18,7 @@ from testbed.model.errors import InputError, MachineError, RunFailedError
 if TYPE_CHECKING:
     from types import FrameType
 
-    from testbed.experiment.hold import Hold
+    from testbed.experiment.experiment import Hold
     from testbed.live.serving import Listening
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from testbed.campaign.series import Settings
     from testbed.experiment.capacity import Capacity
-    from testbed.experiment.hold import Hold
+    from testbed.experiment.experiment import Hold
     from testbed.model.scenario import Scenario
     from testbed.results.run_directory import RunDirectory
 
@@ -189,7 +189,7 @@ def _hold(*, hold: bool, limit: str | None, several: bool) -> "Hold | None":
     Raises:
         InputError: the limit is not a time, or there are several runs.
     """
-    from testbed.experiment.hold import Hold
+    from testbed.experiment.experiment import Hold
     from testbed.model.units import parse_duration
 
     if not hold and limit is None:
@@ -214,7 +214,7 @@ def _ending_hold_by_ctrl_c(hold: "Hold | None", progress: Progress) -> Iterator[
 
     Yields the callback to which the run reports its progress, and so the start of the hold.
     """
-    from testbed.experiment.hold import HELD
+    from testbed.experiment.experiment import HELD
 
     usual = signal.getsignal(signal.SIGINT)
     holding = False

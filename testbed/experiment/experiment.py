@@ -1,11 +1,46 @@
-"""What one emulated run is to be."""
+"""What one emulated run is to be, and how it is held after its timeline."""
 
+import os
+import select
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.experiment.hold import Hold
 from testbed.model.scenario import Scenario
+
+HELD = "held"
+"""The step that a run reports as its progress during the hold."""
+
+_NEVER_NS = 1 << 62
+
+
+class Hold:
+    """How long a run goes on after its timeline, for faults by hand, until its user ends it.
+
+    It is created before the run's process is forked. The parent ends it, the run's process sees
+    that.
+
+    Attributes:
+        limit_ns: the longest time of the hold; None if only `end` ends it.
+    """
+
+    def __init__(self, limit_ns: int | None = None) -> None:
+        """Create a hold of at most so many ns, or without a limit."""
+        self.limit_ns = limit_ns
+        self._reader, self._writer = os.pipe()
+
+    def end(self) -> None:
+        """End the hold now; a signal handler may call this."""
+        os.write(self._writer, b".")
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether `end` has been called, in this process or in its parent."""
+        return bool(select.select([self._reader], [], [], 0)[0])
+
+    def until_ns(self, timeline_end_ns: int) -> int:
+        """The time at which the run ends unless `end` is called before."""
+        return _NEVER_NS if self.limit_ns is None else timeline_end_ns + self.limit_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from testbed.controller.plan import ControllerPlan, choose_wires
 from testbed.controller.process import ControllerProcess
 from testbed.endpoint.clock import now_ns
 from testbed.experiment import base_rtt
-from testbed.experiment.experiment import Experiment
-from testbed.experiment.hold import HELD
+from testbed.experiment.experiment import HELD, Experiment
 from testbed.experiment.lateness import LatenessMonitor
 from testbed.experiment.machine import MachineSampler
 from testbed.experiment.processes import (

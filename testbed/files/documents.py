@@ -4,6 +4,7 @@ Stricter than YAML: a key given twice is an error, and keys are always text. `sc
 a number.
 """
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -292,6 +293,26 @@ def parse_document(file: Path | None, text: str) -> Document:
     except RecursionError:
         found = "lists or mappings nested too deeply"
         raise InputError.of(name, found, "YAML of a few levels") from None
+
+
+def parse_request(text: str, key: str, form: str, example: str) -> Document:
+    """Parse the body of a request as the value of a key, so that errors name places below it.
+
+    Args:
+        text: the body, in JSON.
+        key: the key.
+        form: what the body is to be, such as `a fault in JSON`.
+        example: a right body.
+
+    Raises:
+        InputError: it is not JSON.
+    """
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError.of(REQUEST, str(error), form, f"such as {example}") from None
+    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
+    return parse_document(None, f'{{"{key}": {spaced}\n}}')
 
 
 def _parse(file: Path | None, text: str) -> Document:

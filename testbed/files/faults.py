@@ -1,10 +1,8 @@
 """Faults injected by hand, from JSON."""
 
-import json
-
-from testbed.files.documents import REQUEST, parse_document
+from testbed.files.documents import parse_request
 from testbed.files.validation import validated
-from testbed.model.errors import InputError, Problem, raise_any
+from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import single_fault_problems
 from testbed.model.faults.kinds import Fault, TemporaryFault
@@ -30,13 +28,8 @@ def load_fault(text: str, topology: Topology) -> Fault:
     Raises:
         InputError: it is wrong.
     """
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError) as error:
-        remedy = 'such as {"kind": "cut", "target": "p0"}'
-        raise InputError.of(REQUEST, str(error), "a fault in JSON", remedy) from None
-    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
-    document = parse_document(None, f'{{"fault": {spaced}\n}}')
+    example = '{"kind": "cut", "target": "p0"}'
+    document = parse_request(text, "fault", "a fault in JSON", example)
     entry = document.data["fault"]
     if isinstance(entry, dict):
         ends_itself = entry.get("kind") == "kill" or "count" in entry

@@ -7,12 +7,11 @@ problems: {"errors": [{"where", "found", "expected", "remedy"}]}. 409: the run h
 over. 504: the host did not answer in time.
 """
 
-import json
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-from testbed.files.documents import REQUEST, parse_document
+from testbed.files.documents import parse_request
 from testbed.files.fault_requests import Answer, refused, refused_request
 from testbed.files.validation import validated
 from testbed.model.errors import InputError, Problem
@@ -41,17 +40,13 @@ def load_command(text: str, topology: Topology) -> Command:
     Raises:
         InputError: it is wrong.
     """
-    try:
-        values = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        remedy = 'such as {"kind": "list", "flow": "h0->h4"}'
-        raise InputError.of(REQUEST, str(error), "a command in JSON", remedy) from None
+    example = '{"kind": "list", "flow": "h0->h4"}'
+    document = parse_request(text, "command", "a command in JSON", example)
+    values = document.data["command"]
     if not isinstance(values, dict) or "kind" not in values:
         raise InputError.of(
             "command.kind", "", "what to do: list, deny, allow, replace, probe, ..."
         )
-    spaced = text.replace("\t", " ")  # YAML takes no tab; JSON has none within its strings
-    document = parse_document(None, f'{{"command": {spaced}\n}}')
     command = validated(_Request, {"command": values}, document, rtt=topology.round_trip).command
     if command.at:
         expected = "no such key: a command by hand is carried out now"

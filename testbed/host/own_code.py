@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final, NoReturn, Protocol, TypeVar
 
-from testbed.host.own_process import OwnProcess
-from testbed.model.errors import InputError
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
 
@@ -69,9 +67,7 @@ class _OwnObject:
 
     def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
         """Raise the error of something in the user's code."""
-        place = self._code.file if line is None else f"{self._code.file}:{line}"
-        name = what if what == self._code.name else f"{self._code.name}.{what}"
-        raise InputError.of(f"{place}: {name}", found, expected)
+        raise self._code.error(what, found, expected, line)
 
     def _run(self, what: str, action: Callable[[], _Result]) -> _Result:
         try:
@@ -103,6 +99,8 @@ _made_by: Callable[..., _Running] = _OwnObject
 @contextmanager
 def run_apart() -> Iterator[None]:
     """Run the user's classes in processes of their own during the block."""
+    from testbed.host.own_process import OwnProcess  # noqa: PLC0415 - simulations start none
+
     global _made_by  # noqa: PLW0603 - queue pairs are made deep below a run
     usual, _made_by = _made_by, OwnProcess
     try:

@@ -15,7 +15,6 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-from testbed.model.errors import InputError
 from testbed.model.own_code import OwnCode
 
 WORKER = Path(__file__).with_name("own_worker.py")
@@ -85,9 +84,7 @@ class OwnProcess:
     def refuse(self, what: str, found: str, expected: str, line: int | None = None) -> NoReturn:
         """Raise the error of something in the user's code, and end its process."""
         self.close()
-        place = self._code.file if line is None else f"{self._code.file}:{line}"
-        name = what if what == self._code.name else f"{self._code.name}.{what}"
-        raise InputError.of(f"{place}: {name}", found, expected)
+        raise self._code.error(what, found, expected, line)
 
     def close(self) -> None:
         """End the process."""

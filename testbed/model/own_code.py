@@ -8,7 +8,7 @@ from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, core_schema
 
-from testbed.model.errors import RefusedValueError
+from testbed.model.errors import InputError, RefusedValueError
 from testbed.model.part import Part
 
 _PATTERN: Final = r"(.+\.py):([A-Za-z_]\w*)"
@@ -33,6 +33,12 @@ class OwnCode(Part):
     def __str__(self) -> str:
         """As a scenario names it."""
         return f"{self.file}:{self.name}"
+
+    def error(self, what: str, found: str, expected: str, line: int | None = None) -> InputError:
+        """The error of the class or of `what` in it; `line` is the file's, if it is known."""
+        place = self.file if line is None else f"{self.file}:{line}"
+        name = what if what == self.name else f"{self.name}.{what}"
+        return InputError.of(f"{place}: {name}", found, expected)
 
 
 @dataclass(frozen=True, slots=True)

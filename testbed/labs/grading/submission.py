@@ -117,9 +117,7 @@ def unpack(archive: Path, into: Path) -> Submission:
             _check(archive, content.infolist())
             for entry in content.infolist():
                 _extract(archive, content, entry, into)
-    except (zipfile.BadZipFile, OSError, NotImplementedError, RuntimeError, EOFError) as error:
-        raise InputError.of(str(archive), str(error), "a submission", remedy) from None
-    except ValueError as error:  # a damaged entry
+    except (zipfile.BadZipFile, OSError, RuntimeError, EOFError, ValueError) as error:
         raise InputError.of(str(archive), str(error), "a submission", remedy) from None
     return read_submission(archive, into)
 
