@@ -61,7 +61,7 @@ EXPECTED: Mapping[str, Answer] = {
     "17": "no",
     "18": "yes",
     "19a": "yes",
-    "19b": "no",
+    "19b": "yes",
     "19c": "yes",
     "permutation": "yes",
     "failover": "yes",

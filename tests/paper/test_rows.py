@@ -25,11 +25,7 @@ SHORT = {
         Short("12-13", 0.6),
         Short("14", 0.8),
         Short("19a", 0.8, without=("the same after healing",)),
-        Short(
-            "19b",
-            1.0,
-            misses=("share of what the uplinks allow, the least of any step, NSCC",),
-        ),
+        Short("19b", 1.0),
         Short("19c", 0.7),
         Short("permutation", 0.34),
     )
