@@ -3,11 +3,10 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from testbed.files.documents import Document
-from testbed.labs.answers import Value, parsed, show_answer
+from testbed.labs.answers import ANSWERS, Value, parsed, show_answer
 from testbed.labs.evidence import Evidence, canonical
 from testbed.labs.lab import (
     ChoiceAnswer,
@@ -57,7 +56,7 @@ def check(task: Task, document: Document, evidence: Evidence) -> Result:
         return _scored(task, task.answer, evidence)
     answer = parsed(document, task)
     if answer is None:
-        reason = f"no answer yet: write it behind {task.id}: in {Path(document.file).name}"
+        reason = f"no answer yet: write it behind {task.id}: in {ANSWERS}"
         return Result(task, "", passed=False, missing=True, reason=reason)
     shown = show_answer(answer, task.answer)
     missing = _missing_run(task, evidence)
@@ -83,11 +82,16 @@ def _refuse_misspelt(
     forms = {re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", str(name))): str(name) for name in right}
     for name in given:
         form = forms.get(re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", name)), "")
-        numbers = iter(_NUMBER.findall(name))
-        spelt = _NUMBER.sub(lambda _, left=numbers: next(left), form)
+        spelt = _with_numbers_of(name, form)
         if form and spelt != name:
             remedy = f"did you mean {spelt}?"
             raise InputError.of(document.where(where), name, "a name as the tables have it", remedy)
+
+
+def _with_numbers_of(name: str, form: str) -> str:
+    """A form in which the numbers are those of a name."""
+    numbers = iter(_NUMBER.findall(name))
+    return _NUMBER.sub(lambda _: next(numbers), form)
 
 
 def _missing_run(task: Task, evidence: Evidence) -> str:

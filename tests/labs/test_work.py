@@ -134,7 +134,7 @@ def test_a_lab_is_found_by_number_name_and_path() -> None:
         assert find_lab(name).resolve() == FIRST_FAILURE.resolve()
     with pytest.raises(InputError, match="testbed lab list"):
         find_lab("77")
-    with pytest.raises(InputError, match="did you mean 02-first-failure?"):
+    with pytest.raises(InputError, match=r"did you mean 02-first-failure\?"):
         find_lab("first")
 
 
