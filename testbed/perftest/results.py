@@ -130,7 +130,7 @@ def heading(parameters: Parameters, topology: Topology, src: Node, dst: Node) ->
     return (
         f"{parameters.tool} {src.name} -> {dst.name} ({where}), {topology.name}{ways}, "
         f"{parameters.qps} QP, tx depth {parameters.tx_depth}\n"
-        f"real-equivalent: emulated time / {topology.dilation:g}"
+        f"at full speed: emulated time / {topology.dilation:g}"
     )
 
 

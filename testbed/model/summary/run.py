@@ -274,7 +274,7 @@ class Summary(MetricGroup):
     """From handing a full data packet to the socket until its SACK has been processed, on the idle
     fabric, in emulated time."""
 
-    base_rtt_real_us = Number(US, compared=Comparison("base RTT, real-equivalent"))
+    base_rtt_real_us = Number(US, compared=Comparison("base RTT, at full speed"))
     """`base_rtt_us` / dilation."""
 
     integrity: Integrity

@@ -228,11 +228,11 @@ def rtt_axis(axes: Axes, zero: float, unit: float, label: str) -> None:
 
 
 def real_rate_axis(axes: Axes, dilation: float) -> None:
-    """Add a right axis in real-equivalent Gbit/s to one in emulated Mbit/s."""
+    """Add a right axis in Gbit/s at full speed to one in emulated Mbit/s."""
     factor = dilation / 1e3
     right = axes.secondary_yaxis("right", functions=_scale(0.0, 1 / factor))
     right.spines["right"].set_visible(True)
-    right.set_ylabel("real-equivalent (Gbit/s)", color=GREY, fontsize=7.5)
+    right.set_ylabel("at full speed (Gbit/s)", color=GREY, fontsize=7.5)
     right.tick_params(colors=GREY, labelsize=7)
 
 
