@@ -241,6 +241,7 @@ GRADE = Grade(
         TaskGrade(task="c", title="C", points=1, max_points=1, status="unknown", reason="late"),
     ),
     remarks=("made by another version",),
+    confined=("limits", "the user nobody"),
 )
 
 
@@ -256,6 +257,9 @@ def test_gradescope_gets_a_result_for_each_task() -> None:
     assert result["score"] == 3
     assert [test["status"] for test in result["tests"]] == ["passed", "failed", "passed"]
     assert result["tests"][1]["output"] == "wrong"
+    assert (
+        result["output"] == "made by another version\nYour code ran with limits; the user nobody."
+    )
     failed = json.loads(to_gradescope(Grade(file="x", error="no submission")))
     assert (failed["score"], failed["output"]) == (0, "no submission")
 

@@ -48,7 +48,8 @@ def to_gradescope(grade: Grade) -> str:
     """A grade as Gradescope's `results.json`."""
     if grade.error:
         return _json({"score": 0, "output": grade.error, "output_format": "text"})
-    remarks = "\n".join(grade.remarks)
+    ran = [f"Your code ran with {'; '.join(grade.confined)}."] if grade.confined else []
+    remarks = "\n".join([*grade.remarks, *ran])
     return _json(
         {
             "score": grade.points,

@@ -1,0 +1,70 @@
+"""A lab that was just made passes its test, and the test finds what an author gets wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.labs.authoring import new_lab, try_lab
+from testbed.labs.library import load_lab
+from testbed.model.errors import InputError
+
+
+def _findings(lab: Path, scratch: Path, students: int = 1) -> list[str]:
+    scratch.mkdir()
+    return [str(one) for one in try_lab(load_lab(lab), scratch, students, lambda *_: None)]
+
+
+def _replaced(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
+
+
+@pytest.mark.simulated
+def test_a_new_lab_passes_its_test(tmp_path: Path) -> None:
+    assert _findings(new_lab("11-mine", tmp_path), tmp_path / "s", students=2) == []
+
+
+def test_a_new_lab_needs_a_number_and_a_free_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="a number of two digits"):
+        new_lab("mine", tmp_path)
+    new_lab("11-mine", tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        new_lab("11-mine", tmp_path)
+
+
+@pytest.mark.simulated
+def test_what_an_author_gets_wrong_is_found(tmp_path: Path) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    run = next(iter(load_lab(lab).lab.runs))
+    task = load_lab(lab).lab.questions[0]
+    _replaced(lab / "handout.md", task.id, "something-else")
+    (lab / "instructor.md").unlink()
+    (lab / "solution/solve.py").write_text(
+        "def predictions():\n    return {"
+        + ", ".join(f"{t.id!r}: '1 RTT'" for t in load_lab(lab).lab.predictions(run))
+        + "}\n\n\ndef answers(work):\n    return {}\n"
+    )
+    found = " | ".join(_findings(lab, tmp_path / "s"))
+    assert "instructor.md: missing" in found
+    assert f"handout.md: {task.id}: the handout does not name this task" in found
+    assert f"{task.id}: the solution fails it" in found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title:", "titel:", "did you mean title"),
+        ("format_version: 1", "format_version: 2", "format_version"),
+        ("hints:", "hints: []\n    hint:", "hint"),
+    ],
+)
+def test_a_wrong_lab_file_is_one_clear_error(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    lab = new_lab("11-mine", tmp_path)
+    file = lab / "lab.yaml"
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(InputError, match=message) as refused:
+        load_lab(lab)
+    assert "lab.yaml:" in str(refused.value)
