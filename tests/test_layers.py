@@ -105,6 +105,11 @@ def test_imports_point_down(package: str) -> None:
     assert not {one for one in found if one.split(": ")[1] not in allowed}
 
 
+def test_what_the_wheel_is_built_by_imports_nothing_of_the_package() -> None:
+    """The build hook loads it by itself, before the package can be imported."""
+    assert not list(imported(ROOT / "installation.py"))
+
+
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """Imports for types count as well: whoever reads one module needs the other."""
     graph = {module: set(_modules_imported(file)) for module, file in MODULES.items()}
