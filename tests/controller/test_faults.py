@@ -129,7 +129,7 @@ def test_a_blackhole_and_a_cut_silence_both_directions(actuator: str, tmp_path: 
             messages = run.play("done")
             run.await_traffic(run.faults()[-1]["healed_ns"])
             if run.switch:
-                assert run.switch.packet_drops() == {"w0a": 0, "w0b": 0}
+                assert not any(run.switch.packet_drops().values())  # in user space it counts them
                 run.switch.check()
             run.controller.stop()
         states = [message["fault"] for message in messages if "fault" in message]
