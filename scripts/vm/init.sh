@@ -9,7 +9,7 @@ mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
-ln -sfn /run /var/run
+rm -rf /var/run && ln -s /run /var/run
 ip link set lo up
 hostname test-vm
 ldconfig
