@@ -10,7 +10,7 @@ import pwd
 import secrets
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -18,7 +18,7 @@ from select import select
 from typing import TYPE_CHECKING, Any
 
 from testbed.live.forks import FORKS
-from testbed.model.errors import InputError
+from testbed.model.errors import InputError, RunFailedError
 from testbed.sandbox.channel import Channel
 from testbed.sandbox.processes import Child, spawn
 
@@ -60,9 +60,11 @@ class Site:
         wants_end: whether somebody at the page has ended the run.
     """
 
-    def __init__(self, process: Child, address: str, port: int) -> None:
-        """Take over a process."""
-        self._process = process
+    def __init__(self, start: Callable[[], Child], address: str, port: int) -> None:
+        """Start the process."""
+        self._start = start
+        self._process = start()
+        self._restarts = 0
         self.address = address
         self.port = port
         self.wants_end = False
@@ -75,24 +77,43 @@ class Site:
     def handle_requests(self, answer: Answering, timeout_s: float = 0.0) -> None:
         """Answer what has been asked, after waiting for it at most this long.
 
-        A server that has ended is no reason to end the run: nobody asks any more.
+        A server that has ended is started again, at the same address; browsers come back by
+        themselves. If that does not help, nobody asks any more: no reason to end the run.
         """
+        if self._process.has_ended and self._restarts < MOST_RESTARTS:
+            self._restarts += 1
+            self._process.close()
+            self._process = self._start()
         if self._process.has_ended:
             select([], [], [], timeout_s)
             return
         if not select([self._process], [], [], timeout_s)[0] or self._process.has_ended:
             return
-        for message in self._process.receive():
-            if "path" not in message:
-                continue
-            status, content = self._answered(message, answer)
-            self._process.send({"reply": message["number"], "status": status, "content": content})
+        try:
+            for message in self._process.receive():
+                if "path" in message:
+                    self._reply(message, answer)
+        except RunFailedError:  # it has ended meanwhile
+            return
+
+    def _reply(self, message: dict[str, Any], answer: Answering) -> None:
+        status, content = self._answered(message, answer)
+        self._process.send({"reply": message["number"], "status": status, "content": content})
 
     def _answered(self, message: dict[str, Any], answer: Answering) -> tuple[int, Any]:
         if message["path"] == END:
             self.wants_end = True
             return HTTPStatus.OK, {}
         return answer(message["method"], message["path"], message["body"])
+
+    def end(self) -> None:
+        """Let clients read the end of the stream, and end the server."""
+        self._process.ends_within(_LAST_S)
+
+    def close(self) -> None:
+        """End the server now."""
+        self._process.kill()
+        self._process.close()
 
 
 @contextmanager
@@ -111,34 +132,38 @@ def serving(stream: Path, where: Listening, forks_in: Path | None = None) -> Ite
     import uvicorn  # noqa: F401, PLC0415 - fails here, where it can be told
 
     token = secrets.token_urlsafe(16)
-    with _bound(where) as listener:
+    with ExitStack() as files:
+        listener = files.enter_context(_bound(where))
         port = listener.getsockname()[1]
         descriptor = os.open(stream, os.O_RDONLY | os.O_CLOEXEC)
+        files.callback(os.close, descriptor)
         forks_directory = (forks_in or stream.parent) / FORKS
         forks_directory.mkdir(exist_ok=True)
         forks = os.open(forks_directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            process = spawn(
+        files.callback(os.close, forks)
+
+        def start() -> Child:
+            return spawn(
                 lambda channel: _serve(channel, listener, (descriptor, forks), token, where),
                 title="the server of the page",
                 isolated=False,
                 name="live",
                 log=stream.with_name("logs") / "live.log",
             )
+
+        site = Site(start, f"http://{where.host}:{port}/{token}/", port)
+        try:
+            yield site
+            site.end()
         finally:
-            os.close(descriptor)
-            os.close(forks)
-    site = Site(process, f"http://{where.host}:{port}/{token}/", port)
-    try:
-        yield site
-        process.ends_within(_LAST_S)
-    finally:
-        process.kill()
-        process.close()
+            site.close()
 
 
 _LAST_S = 1.0
 """How long clients have to read the end of the stream."""
+
+MOST_RESTARTS = 20
+"""So often a server that has ended is started again."""
 
 _NICENESS = 5
 """Of the server: what runs comes first."""
@@ -146,7 +171,7 @@ _NICENESS = 5
 
 def wait(site: Site, answer: Answering) -> None:
     """Answer requests until the server ends, or a signal comes."""
-    while not site.has_ended:
+    while not site.has_ended:  # before it would be started again: Polars has started threads
         site.handle_requests(answer, _LAST_S)
 
 
