@@ -82,8 +82,10 @@ def show(
     """Print a run's metrics, and where to find the rest or how to make it."""
     from rich.text import Text
 
+    from testbed.model.run_files.health import health_of, watching_shares
     from testbed.model.run_files.layout import REPORT
     from testbed.model.summary.unit import SECONDS, US
+    from testbed.model.units import show_share
 
     console.print(
         f"{summary.scenario}{' (simulated)' if summary.simulated else ''}, seed {summary.seed}: "
@@ -101,6 +103,8 @@ def show(
     console.print(verdict)
     for reason in summary.reasons:
         console.print(f"  {reason}")
+    for process, share in watching_shares(health_of(run.path)).items():
+        console.print(f"  being watched: the {process} used {show_share(share)} of a core")
     if summary.advice:
         console.print(f"  {summary.advice}")
     if drawn:

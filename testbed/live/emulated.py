@@ -13,13 +13,14 @@ from select import select
 from typing import Any
 
 from testbed.live.again import SoFar, of_live_run
+from testbed.live.cost import CostLog
 from testbed.live.forks import Forks
 from testbed.live.serving import Answering, Listening, Site, serving
 from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.faults.record import FAULTS, FaultRecord
-from testbed.model.run_files.layout import RAW, RUN, START
+from testbed.model.run_files.layout import HEALTH, RAW, RUN, START
 from testbed.model.run_files.run import RunRecord
 from testbed.model.run_files.start import RunStart
 from testbed.model.scenario import Scenario
@@ -70,8 +71,10 @@ class EmulatedRun:
         stream.touch()
         with serving(stream, self.where) as site, closing(self._forks):
             channel.send({"address": site.address, "port": site.port})
+            cost = CostLog(self.directory / HEALTH)
             while not select([channel], [], [], 0)[0]:
                 self.look(site)
+                cost.write(site.pid)
             self.finish()
 
     def look(self, site: Site) -> None:

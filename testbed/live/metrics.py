@@ -28,7 +28,13 @@ class RunCollector(Collector):
         yield GaugeMetricFamily("mrc_run_time_seconds", "Time of the run, as emulated", world.t)
         yield GaugeMetricFamily("mrc_faults_in_force", "Faults in force", len(world.in_force))
         flow = [({"flow": names[key]}, state) for key, state in list(world.flows.items())]
-        yield _gauge("mrc_flow_goodput_bits_per_second", "Goodput", flow, "goodput_bps")
+        goodput = GaugeMetricFamily(
+            "mrc_flow_goodput_bytes_per_second", "Goodput", labels=_labels(flow)
+        )
+        for labels, state in flow:
+            if state.goodput_bps is not None:
+                goodput.add_metric([*labels.values()], state.goodput_bps / 8)
+        yield goodput
         yield _gauge("mrc_flow_cwnd_bytes", "Congestion window", flow, "cwnd_bytes")
         yield _gauge("mrc_flow_inflight_bytes", "Bytes in flight", flow, "inflight_bytes")
         yield _counter("mrc_flow_lost_packets", "Packets declared lost", flow, "lost")

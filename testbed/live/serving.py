@@ -70,6 +70,11 @@ class Site:
         self.wants_end = False
 
     @property
+    def pid(self) -> int:
+        """The PID of the server."""
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether the server has ended."""
         return self._process.has_ended
@@ -82,6 +87,7 @@ class Site:
         """
         if self._process.has_ended and self._restarts < MOST_RESTARTS:
             self._restarts += 1
+            self._process.wait()
             self._process.close()
             self._process = self._start()
         if self._process.has_ended:

@@ -17,15 +17,22 @@ needs_browser = pytest.mark.skipif(
 
 @contextmanager
 def opened(
-    url: str, width: int = 1280, *, offline: bool = False, may_disconnect: bool = False
+    url: str,
+    width: int = 1280,
+    *,
+    offline: bool = False,
+    may_disconnect: bool = False,
+    may_be_refused: bool = False,
+    patience_ms: int = 30_000,
 ) -> Iterator[Page]:
-    """Open a page; fail if it reports an error, other than that its server has gone."""
+    """Open a page; fail if it reports an error other than one that is to be expected."""
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
     errors: list[str] = []
 
     def report(line: ConsoleMessage) -> None:
         gone = may_disconnect and "net::ERR" in line.text
-        if line.type == "error" and not gone:
+        refused = may_be_refused and "status of 4" in line.text
+        if line.type == "error" and not (gone or refused):
             errors.append(line.text)
 
     with sync_playwright() as playwright:
@@ -37,7 +44,7 @@ def opened(
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", report)
         page.goto(url)
-        page.wait_for_selector("svg .node")
+        page.wait_for_selector("svg .node", timeout=patience_ms)
         yield page
         browser.close()
     assert errors == []

@@ -1,11 +1,14 @@
 """The state of a run in a terminal, and as metrics."""
 
+import shutil
+import subprocess
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+from prometheus_client import generate_latest as prometheus_text
 from prometheus_client.openmetrics.exposition import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from rich.console import Console
@@ -18,6 +21,8 @@ from testbed.live.stream.writer import STREAM
 from testbed.live.terminal import shown
 from testbed.model.run_files.layout import MANIFEST
 from tests.cli.conftest import Call, call  # noqa: F401 - a fixture
+
+PROMTOOL = shutil.which("promtool")
 
 _parsed: Any = text_string_to_metric_families
 _latest: Any = generate_latest
@@ -63,6 +68,15 @@ def test_metrics_say_what_the_tables_say(failure: Path) -> None:
     assert sum(value for (name, _), value in values.items() if name == "mrc_ev_active") == 8
     assert 0.05 < values["mrc_detection_seconds", ("0", "h0 → h1")] < 0.5
     assert _latest(registry_of(World)) == b"# EOF\n"
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="no promtool: apt install prometheus (.ci/run does)")
+def test_promtool_has_no_objection(failure: Path) -> None:
+    text = prometheus_text(registry_of(lambda: world_at(failure, 1.9)))
+    checked = subprocess.run(
+        [str(PROMTOOL), "check", "metrics"], input=text, capture_output=True, check=False
+    )
+    assert (checked.returncode, checked.stderr, checked.stdout) == (0, b"", b"")
 
 
 def test_a_reader_waits_for_the_end_of_a_line(failure: Path, tmp_path: Path) -> None:

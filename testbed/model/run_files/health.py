@@ -2,10 +2,18 @@
 
 import json
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from testbed.model.run_files.layout import HEALTH
 from testbed.model.units import NS_PER_S
+
+WATCHER = "watcher"
+"""The process that writes the event stream of a run with --live."""
+
+PAGE_SERVER = "page server"
+"""The process that serves its page."""
 
 
 class HealthSample(BaseModel):
@@ -48,6 +56,24 @@ class HealthSample(BaseModel):
     def to_line(self) -> str:
         """The sample as a line: only what was given."""
         return json.dumps(self.model_dump(exclude_unset=True)) + "\n"
+
+
+def health_of(directory: Path) -> list[HealthSample]:
+    """The samples of a run; none of a simulated one."""
+    file = directory / HEALTH
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return [HealthSample.model_validate_json(line) for line in lines]
+
+
+def watching_shares(samples: Iterable[HealthSample]) -> dict[str, float]:
+    """The share of a core that watcher and page server used; empty if nobody watched."""
+    used: dict[str, list[int]] = {}
+    for sample in samples:
+        if sample.process in {WATCHER, PAGE_SERVER} and sample.cpu_ns is not None:
+            sums = used.setdefault(sample.process, [0, 0])
+            sums[0] += sample.cpu_ns
+            sums[1] += sample.interval_ns
+    return {process: cpu_ns / interval_ns for process, (cpu_ns, interval_ns) in used.items()}
 
 
 def mean_busy(samples: Collection[HealthSample]) -> float | None:

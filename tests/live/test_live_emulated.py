@@ -1,0 +1,135 @@
+"""The page of an emulated run in a real browser: real packets, slow enough for a person."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.live.browser import needs_browser, opened
+from tests.live.test_live_page import address
+from tests.waiting import wait_until
+
+pytestmark = [needs_browser, pytest.mark.root]
+
+TESTBED = Path(sys.executable).with_name("testbed")
+LINK = "p1_t0_0--p1_t1_1"
+EV = "p1/t1_1"
+SCENARIO = """
+name: watched
+topology: {base: clos-tiny, dilation: 100000}
+duration: 3 s
+workload: {kind: write_bw, pairs: [[h0, h1]], message_size: 256 KiB}
+"""
+PATIENCE_MS = 90_000
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    (tmp_path / "watched.yaml").write_text(SCENARIO)
+    command: list[str | Path] = [
+        TESTBED, "run", "watched.yaml", "--live", "--no-figures", "--results", tmp_path,
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "watched" / "latest"
+
+
+def choose(page: Page, name: str) -> None:
+    page.locator(f".link[data-name='{name}']").focus()
+    page.keyboard.press("Enter")
+
+
+def test_a_person_cuts_heals_looks_back_forks_and_ends(
+    run: "subprocess.Popen[str]", directory: Path
+) -> None:
+    with opened(address(run), may_be_refused=True, patience_ms=PATIENCE_MS) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        choose(page, LINK)
+        page.get_by_role("button", name="cut", exact=True).click()
+        report = page.locator("#report")
+        expect(report).to_contain_text("in effect after", timeout=20_000)
+        expect(report).to_contain_text("no carrier at both ends, read back")
+        expect(report).to_contain_text("detected after", timeout=PATIENCE_MS)
+        row = page.locator("#evs tbody tr", has_text=EV)
+        expect(row.locator(".state")).to_contain_text("assumed bad", timeout=20_000)
+        expect(page.locator("#truth tbody tr")).to_contain_text("RTT")
+        expect(page.locator(".packets circle")).not_to_have_count(0)
+        page.get_by_role("button", name="cut", exact=True).click()
+        expect(report).to_contain_text("fault 0 is in force")
+        page.get_by_role("button", name="heal", exact=True).click()
+        expect(report).to_contain_text("healed after", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("active", timeout=PATIENCE_MS)
+
+        page.reload()
+        page.wait_for_selector("#log .detection", timeout=PATIENCE_MS)
+        page.locator("#log .detection button").first.click()
+        page.keyboard.press("Space")
+        expect(row.locator(".state")).to_contain_text("assumed bad", timeout=20_000)
+        page.get_by_role("button", name="Fork …").click()
+        page.get_by_label("What is changed").select_option(label=f"the cut of {LINK} is healed")
+        page.get_by_role("button", name="Simulate", exact=True).click()
+        expect(page.locator("#fork section")).to_contain_text(
+            "Look at the fork", timeout=PATIENCE_MS
+        )
+        expect(page.locator("#fork section")).to_contain_text("differs from the emulated run")
+        page.get_by_role("button", name="Close").click()
+        with page.expect_download() as saving:
+            page.get_by_role("button", name="Save scenario").click()
+        saved = Path(saving.value.path()).read_text()
+        assert re.search(rf"kind: cut\n\s+target:\n\s+- {LINK}", saved)
+        page.keyboard.press("l")
+        page.get_by_role("button", name="End run").click()
+        expect(page.locator("#chips .live")).to_have_text("replay", timeout=PATIENCE_MS)
+    run.wait(60)
+    events = pl.read_parquet(directory / "ev_events.parquet")
+    left = events.filter((pl.col("new") == "ASSUMED_BAD") & ~pl.col("active"))
+    assert len(left) > 0
+    faults = [json.loads(line) for line in (directory / "faults.jsonl").open()]
+    assert [fault["kind"] for fault in faults] == ["cut"]
+    assert (directory / "stream.ndjson").stat().st_size > 0
+
+
+def test_a_server_that_is_killed_comes_back_and_the_page_goes_on(
+    run: "subprocess.Popen[str]", directory: Path
+) -> None:
+    with opened(address(run), may_disconnect=True, patience_ms=PATIENCE_MS) as page:
+        expect(page.locator("#chips .live")).to_have_text("live")
+        server = _server_of(run.pid)
+        os.kill(server, signal.SIGKILL)
+        wait_until(lambda: _server_of(run.pid) not in {0, server}, "another server")
+        expect(page.locator("#chips .live")).to_have_text("live", timeout=PATIENCE_MS)
+        choose(page, LINK)
+        page.get_by_role("button", name="blackhole", exact=True).click()
+        expect(page.locator("#report")).to_contain_text("detected after", timeout=PATIENCE_MS)
+    records = [json.loads(line) for line in (directory / "stream.ndjson").open()]
+    assert [record["id"] for record in records] == list(range(len(records)))
+
+
+def _server_of(command: int) -> int:
+    """The PID of the page's server, a grandchild of the command; 0 if there is none."""
+    for watcher in _children(command):
+        for child in _children(watcher):
+            if Path(f"/proc/{child}/comm").read_text().strip() == "live":
+                return child
+    return 0
+
+
+def _children(pid: int) -> list[int]:
+    file = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in file.read_text().split()] if file.exists() else []
