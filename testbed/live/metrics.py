@@ -31,9 +31,9 @@ class RunCollector(Collector):
         goodput = GaugeMetricFamily(
             "mrc_flow_goodput_bytes_per_second", "Goodput", labels=_labels(flow)
         )
-        for labels, state in flow:
-            if state.goodput_bps is not None:
-                goodput.add_metric([*labels.values()], state.goodput_bps / 8)
+        for labels, measured in flow:
+            if measured.goodput_bps is not None:
+                goodput.add_metric([*labels.values()], measured.goodput_bps / 8)
         yield goodput
         yield _gauge("mrc_flow_cwnd_bytes", "Congestion window", flow, "cwnd_bytes")
         yield _gauge("mrc_flow_inflight_bytes", "Bytes in flight", flow, "inflight_bytes")
