@@ -49,9 +49,13 @@ def relative_to_here(file: Path) -> Path:
 
 
 def _find(name_or_path: str, kind: str, directory: Path, base: Path) -> Path:
-    if is_path(name_or_path):
-        return relative_to_here(base / name_or_path)
     names = files_in(directory)
+    if is_path(name_or_path):
+        file, shipped = base / name_or_path, names.get(Path(name_or_path).stem)
+        if shipped is not None and shipped.name == name_or_path and not file.exists():
+            remedy = f"for the one that ships write {shipped.stem}"
+            raise InputError.of(kind, name_or_path, "a file that exists", remedy)
+        return relative_to_here(file)
     if name_or_path in names:
         return relative_to_here(names[name_or_path])
     remedy = did_you_mean(name_or_path, tuple(names))

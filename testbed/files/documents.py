@@ -16,7 +16,7 @@ import yaml
 
 from testbed.files.scalars import Loader
 from testbed.files.syntax import blank_remedy, syntax_problem
-from testbed.model.errors import InputError, Problem, did_you_mean, raise_any
+from testbed.model.errors import InputError, Problem, raise_any, similar_word
 from testbed.model.units import is_in_rtts
 
 MAX_VALUES = 100_000
@@ -267,7 +267,9 @@ def read_document(file: Path) -> Document:
         raise InputError.of(str(file), "a directory", "a YAML file", remedy) from None
     except OSError as error:
         found = error.strerror or str(error)
-        remedy = did_you_mean(file.name, [other.name for other in file.parent.glob("*.y*ml")])
+        others = {other.stem: other.name for other in file.parent.glob("*.y*ml")}
+        similar = similar_word(file.stem, tuple(others))
+        remedy = f"did you mean {others[similar]}?" if similar is not None else ""
         raise InputError.of(str(file), found.lower(), "a YAML file", remedy) from None
     return parse_document(file, text)
 

@@ -562,6 +562,7 @@ def test_problems_of_a_topology_file_are_told_in_that_file(call: Call) -> None:
         (["validate", "clos-tiny", "--set", "planes=3"], ["--set: found clos-tiny, a topology"]),
         (["trace", "clos-tiny", "h0", "h1", "--path", "p0_t1_0"], ["did you mean p0/t1_0?"]),
         (["paths", "clos-tny", "h0", "h1"], ["topology: found clos-tny", "clos-tiny?"]),
+        (["run", "healthy.yaml"], ["for the one that ships write healthy"]),
         (["report", "."], ["found ., expected the directory of a run"]),
         (["fault", "list", "."], ["found ., expected the directory of a run that is under way"]),
         (["fault", "heal", ".", "one"], ["N"]),
