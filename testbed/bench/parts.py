@@ -51,6 +51,9 @@ PARTS: Mapping[str, Part] = {
     "shared-path": Part(
         "two flows that meet on one T1, simulated", "simulated.congestion", 1, root=False
     ),
+    "attainable": Part(
+        "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
+    ),
     "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
     "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
