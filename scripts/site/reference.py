@@ -54,7 +54,8 @@ def _command(name: str, command: Any) -> list[str]:
         shown = getattr(parameter, "help", "") or ""
         if parameter.param_type_name == "argument":
             metavar = (parameter.metavar or parameter.name or "").upper()
-            words.append(metavar if parameter.required else f"[{metavar}]")
+            optional = not parameter.required and not metavar.startswith("[")
+            words.append(f"[{metavar}]" if optional else metavar)
             rows.append(f"| `{metavar}` | {_escaped(shown)} |")
         elif not parameter.hidden:
             options = ", ".join((*parameter.opts, *parameter.secondary_opts))

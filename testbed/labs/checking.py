@@ -79,13 +79,18 @@ def _refuse_misspelt(
     Raises:
         InputError: there is one: `p2_t1_1` where `p0/t1_0` is a path.
     """
-    forms = {re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", str(name))): str(name) for name in right}
+    forms = {_letters(str(name)): str(name) for name in right}
     for name in given:
-        form = forms.get(re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", name)), "")
+        form = forms.get(_letters(name), "")
         spelt = _with_numbers_of(name, form)
         if form and spelt != name:
             remedy = f"did you mean {spelt}?"
             raise InputError.of(document.where(where), name, "a name as the tables have it", remedy)
+
+
+def _letters(name: str) -> str:
+    """What names have in common that differ by their numbers and by what stands between these."""
+    return re.sub(r"[^a-z0-9]", "", _NUMBER.sub("0", name).lower())
 
 
 def _with_numbers_of(name: str, form: str) -> str:

@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 import yaml
 
-from testbed.labs.checking import check
+from testbed.files.documents import Document
+from testbed.labs.checking import _refuse_misspelt, check
 from testbed.labs.hints import hints
 from testbed.labs.library import find_lab, load_lab
 from testbed.labs.predicting import outcome, predict
@@ -214,3 +215,12 @@ call("lab", "table", "failure", "losses")
 call("lab", "check", status=1)
 call("lab", "status")
 """
+
+
+def test_a_name_without_numbers_is_not_taken_for_a_misspelt_one() -> None:
+    document = Document(None, {})
+    _refuse_misspelt("states", document, ("ASSUMED_BAD", "GOOD"), ("GOOD", "ASSUMED_BAD"))
+    with pytest.raises(InputError, match=r"did you mean GOOD\?"):
+        _refuse_misspelt("states", document, ("good",), ("GOOD", "ASSUMED_BAD"))
+    with pytest.raises(InputError, match=r"did you mean p2/t1_3\?"):
+        _refuse_misspelt("path", document, ("p2_t1_3",), ("p0/t1_1",))
