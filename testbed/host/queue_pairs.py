@@ -141,6 +141,8 @@ def _open_mrc(
         capabilities=capabilities,
         peer=capabilities,
         nack_beyond=parameters.beyond_window == "nack",
+        complete_on_sack=parameters.completion == "sack",
+        growing_timeouts=parameters.linear_timeouts == "growing",
         recovery_probe=RecoveryProbe(parameters.recovery_probe),
         wire=_wire_options(parameters),
     )

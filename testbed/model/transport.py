@@ -103,6 +103,16 @@ class Mrc(Part):
         description="what probes EVs out of use (sources disagree): reliability probes, which "
         "travel like data, or EV probes, which travel like control packets",
     )
+    completion: Literal["ack", "sack"] = Field(
+        default="ack",
+        description="what completes a WRITE: the transport ACK, or SACKs of all its packets, for "
+        "peers that send no ACKs",
+    )
+    linear_timeouts: Literal["fixed", "growing"] = Field(
+        default="fixed",
+        description="the retry timeouts before those that double: all of one length, or growing "
+        "linearly (sources disagree)",
+    )
     qps: Qps = 1
 
     @property

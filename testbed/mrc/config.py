@@ -42,14 +42,15 @@ class QpConfig:
     what the other end does. A SACK is sent for every `sack_bytes` of payload, a packet counting at
     least 1,024, or `sack_delay` base RTTs after the first unreported one. With `timestamps` each
     WRITE has a TSETH.
+    With `complete_on_sack` a WRITE completes when SACKs show that it has arrived, without an ACK.
     `nack_beyond` says whether a packet above the responder window is answered by a NACK, or
     dropped silently (sources disagree).
     Two of MRC's mechanisms can be switched off to measure their effect: without `ecn_skip` an ECN
     mark does not skip the EV; with `go_back` a loss causes all later packets in flight to be sent
     again.
     When the peer is silent, `tail_probes` probes are sent, then come `linear_retries` timeouts of
-    linear and `exponential_retries` of doubling length, then the QP fails; with 25 exponential
-    retries it never fails.
+    one length (with `growing_timeouts` of linearly growing length) and `exponential_retries` of
+    doubling length, then the QP fails; with 25 exponential retries it never fails.
 
     Raises:
         ValueError: a value is out of its range.
@@ -69,6 +70,8 @@ class QpConfig:
     peer: Capabilities = field(default_factory=Capabilities)
     timestamps: bool = True
     nack_beyond: bool = True
+    complete_on_sack: bool = False
+    growing_timeouts: bool = False
     recovery_probe: RecoveryProbe = RecoveryProbe.RELIABILITY
     sack_bytes: int = DEFAULT_SACK_BYTES
     sack_delay: float = 1 / 16

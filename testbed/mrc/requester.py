@@ -56,12 +56,7 @@ class Requester:
         self._counters = counters
         self._reverse = reverse
         self._detector = LossDetector(rtt)
-        self._retry = RetryTimer(
-            rtt,
-            probes=config.tail_probes,
-            linear_retries=config.linear_retries,
-            exponential_retries=config.exponential_retries,
-        )
+        self._retry = RetryTimer.of(config, rtt)
         self._packer = Packer(config)
         self._scoreboard = Scoreboard(config.first_psn)
         self._window = config.peer.mpr * MPR_UNIT
@@ -94,7 +89,7 @@ class Requester:
 
         The bitmap of a SACK that a newer one has overtaken is used, its window and penalty are not.
         A SACK that acknowledges what was never sent is counted and ignored. No SACK completes a
-        message: a transport ACK does.
+        message: a transport ACK does, unless the configuration says otherwise.
         """
         self._counters.sacks_received += 1
         if self.failed:

@@ -246,9 +246,14 @@ class Responder:
         if self._triggers:
             self._report(now_ns)
         if self.delivery.ack_due:
+            self._open_window()
             ev = self._reverse.for_nack(self._answered_ev, now_ns)
             self._outbox.append(self.delivery.take_ack(self._cack, ev))
         return self._outbox
+
+    def _open_window(self) -> None:
+        """Accept what the peer may send once it knows the cumulative ACK."""
+        self._edge = max(self._edge, self._cack + self._mpr * MPR_UNIT)
 
     def _advance(self, now_ns: int) -> None:
         received = self._received
@@ -301,7 +306,7 @@ class Responder:
         config = self._config
         cack = self._cack
         self._counters.sacks_sent += 1
-        self._edge = max(self._edge, cack + self._mpr * MPR_UNIT)
+        self._open_window()
         offset = trigger.seq - cack if probe_id is None else probe_id
         return Sack(
             source=config.local_address,

@@ -192,6 +192,13 @@ _SEMANTICS = _rules(
         f"{_ACKS}test_nothing_completes_without_acks_and_all_when_they_are_repeated",
     ),
     (
+        "completion on SACKs, for fabrics and peers without transport ACKs",
+        "none",
+        "`completion`: by the ACK by default",
+        f"{_ACKS}test_sacks_complete_messages_where_that_is_chosen",
+        State.OPTION,
+    ),
+    (
         "an ACK when cack passes a message's end or a packet with AckReq, one for all",
         "2: F, N",
         "so",
@@ -274,10 +281,11 @@ _SENDING = _rules(
         f"{_QP}test_classes_of_traffic",
     ),
     (
-        "timeouts: a fixed interval, then doubling, then retry exceeded",
-        "2: A, G",
-        "so; the interval follows the measured RTT (ours)",
-        f"{_RETRY}test_the_ladder_probes_then_waits_equally_long_then_doubles_then_gives_up",
+        "timeouts: linear, then doubling, then retry exceeded",
+        "conflict: one length A, G; growing T",
+        "`linear_timeouts`: one length by default; it follows the measured RTT (ours)",
+        f"{_RETRY}test_the_ladder_probes_then_waits_then_doubles_then_gives_up[False-rtts0]",
+        State.OPTION,
     ),
     (
         "a NACK that is not for a trim takes a retry",

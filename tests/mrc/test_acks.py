@@ -48,6 +48,17 @@ def test_nothing_completes_without_acks_and_all_when_they_are_repeated() -> None
     assert 3 < qp.counters.acks_missed < 14
 
 
+def test_sacks_complete_messages_where_that_is_chosen() -> None:
+    network = Deaf(make_profile(), mtu=MTU, complete_on_sack=True)
+    network.until_ns = 100 * S
+    for wr_id in range(5):
+        network.qps[0].post_write(wr_id, memoryview(bytes(3 * MTU)), VA, RKEY)
+    network.run(10 * S, lambda: len(network.completions[0]) == 5)
+    assert [one.wr_id for one in network.completions[0]] == [*range(5)]
+    assert {one.status for one in network.completions[0]} == {CompletionStatus.SUCCESS}
+    assert network.qps[0].counters.acks_missed == 0
+
+
 def test_a_peer_that_never_acknowledges_fails_the_queue_pair() -> None:
     network = Deaf(make_profile(), mtu=MTU, linear_retries=2, exponential_retries=1)
     network.until_ns = 100 * S

@@ -257,6 +257,14 @@ def test_the_window_ends_mpr_packets_above_cack(nack_beyond: bool) -> None:
     assert bench.buffer[128] == 0
 
 
+def test_an_ack_opens_the_window_too() -> None:
+    bench = Bench(length=1, mpr=1)
+    bench.write_message(0)
+    assert (bench.sacks(), [ack.psn for ack in bench.acks]) == ([], [FIRST & 0xFFFFFF])
+    bench.write_message(128)
+    assert bench.counters.out_of_window == 0
+
+
 def test_a_psn_from_half_of_the_numbers_away_is_dropped_silently() -> None:
     bench = Bench()
     bench.write(1 << 23)

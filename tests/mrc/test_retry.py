@@ -1,3 +1,5 @@
+import pytest
+
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.recovery.retry import Remedy, RetryTimer
 
@@ -7,15 +9,27 @@ RTT_NS = 100 * MS
 WINDOW_NS = 25 * MS
 
 
-def timer(probes: int = 2, linear: int = 3, exponential: int = 2) -> RetryTimer:
-    rtt = RttEstimator(RTT_NS)
-    retry = RetryTimer(rtt, probes=probes, linear_retries=linear, exponential_retries=exponential)
+def timer(
+    probes: int = 2, linear: int = 3, exponential: int = 2, *, growing: bool = False
+) -> RetryTimer:
+    retry = RetryTimer(
+        RttEstimator(RTT_NS),
+        probes=probes,
+        linear_retries=linear,
+        exponential_retries=exponential,
+        growing=growing,
+    )
     retry.sent(0, was_idle=True)
     return retry
 
 
-def test_the_ladder_probes_then_waits_equally_long_then_doubles_then_gives_up() -> None:
-    retry = timer()
+@pytest.mark.parametrize(
+    ("growing", "rtts"), [(False, [2, 2, 2, 4, 8, 16]), (True, [2, 4, 6, 12, 24, 48])]
+)
+def test_the_ladder_probes_then_waits_then_doubles_then_gives_up(
+    rtts: list[int], *, growing: bool
+) -> None:
+    retry = timer(growing=growing)
     steps: list[tuple[Remedy, int]] = []
     probes = 0
     now_ns = climbed_ns = 0
@@ -30,14 +44,7 @@ def test_the_ladder_probes_then_waits_equally_long_then_doubles_then_gives_up() 
         else:
             steps.append((remedy, round((now_ns - climbed_ns) / RTT_NS)))
             climbed_ns = now_ns
-    assert steps == [
-        (Remedy.TIMEOUT, 2),
-        (Remedy.TIMEOUT, 2),
-        (Remedy.TIMEOUT, 2),
-        (Remedy.TIMEOUT, 4),
-        (Remedy.TIMEOUT, 8),
-        (Remedy.GIVE_UP, 16),
-    ]
+    assert steps == [*zip([*5 * [Remedy.TIMEOUT], Remedy.GIVE_UP], rtts, strict=True)]
     assert probes > 20
 
 

@@ -6,6 +6,9 @@ enough for an ACK on another path than the SACK's) the message's last packet is 
 AckReq; the responder answers a packet from below its window by an ACK and a SACK. That is repeated
 after the timeouts of `retry.py`, on another path if there is one, and when they are spent the queue
 pair fails.
+
+With `complete_on_sack` a message completes as soon as all its packets have arrived, and nothing is
+waited for: an option for fabrics and peers without transport ACKs.
 """
 
 from testbed.mrc.config import QpConfig
@@ -43,6 +46,8 @@ class AckWait:
         self._linear = config.linear_retries
         self._for_ever = config.exponential_retries == MAX_EXPONENTIAL_RETRIES
         self._retries = config.linear_retries + config.exponential_retries
+        self._growing = config.growing_timeouts
+        self._on_sack = config.complete_on_sack
         self._asked = 0
         self.deadline_ns = NEVER
         self.due = False
@@ -57,7 +62,9 @@ class AckWait:
 
     def update(self, now_ns: int) -> None:
         """Begin to wait if a message has arrived, end if none waits for its ACK."""
-        if self._queue.arrived(self._scoreboard.oldest_seq) is None:
+        if self._on_sack:
+            self._queue.acknowledged(self._scoreboard.oldest_seq)
+        elif self._queue.arrived(self._scoreboard.oldest_seq) is None:
             self.deadline_ns = NEVER
         elif self.deadline_ns == NEVER:
             self._asked = 0
@@ -73,7 +80,9 @@ class AckWait:
             self._engine.report_loss(self._last.ev.value, LossReason.TIMEOUT.value, now_ns)
         self.due = self._for_ever or self._asked <= self._retries
         self._asked += 1
-        self.deadline_ns = now_ns + timeout_ns(self._rtt, self._asked, self._linear)
+        self.deadline_ns = now_ns + timeout_ns(
+            self._rtt, self._asked, self._linear, growing=self._growing
+        )
         return self.due
 
     def repetition(self, order: int, now_ns: int) -> Transmission | None:

@@ -3,10 +3,10 @@
 These steps are a ladder, which restarts with every progress: bytes newly acknowledged, or a trim.
 The first rungs are reliability probes, due when a packet of normal delay would have been judged
 (RFC 8985's tail probe; "reliability probes may replace waiting", MRC transport). Then come
-timeouts: so many of a fixed length (two sources; a third has them grow linearly), then doubling
-ones (MRC's structure; its ACK timeout is a constant, ours derives from the measured RTT), and in
-the end the QP fails. Probes continue between the timeouts, so that the end of an outage is noticed
-at once.
+timeouts: so many of one length (two sources) or, as an option, of linearly growing length (one
+source), then doubling ones (MRC's structure; its ACK timeout is a constant, ours derives from the
+measured RTT), and in the end the QP fails. Probes continue between the timeouts, so that the end of
+an outage is noticed at once.
 
 A NACK that is not for a trim takes a retry too (two sources); those of one RTT together take one.
 
@@ -23,6 +23,7 @@ restarts the ladder.
 from enum import Enum
 from typing import Final
 
+from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import MAX_EXPONENTIAL_RETRIES
 
@@ -33,9 +34,12 @@ _TAIL_MARGIN_SHIFT: Final = 3
 """A probe waits an eighth of the base RTT longer than loss detection would have. Ours."""
 
 
-def timeout_ns(rtt: RttEstimator, attempt: int, linear_retries: int) -> int:
-    """Return how long the `attempt`-th timeout lasts, counted from 1."""
-    return rtt.timeout_ns << min(max(0, attempt - linear_retries), _MAX_DOUBLINGS)
+def timeout_ns(
+    rtt: RttEstimator, attempt: int, linear_retries: int, *, growing: bool = False
+) -> int:
+    """Return how long the `attempt`-th timeout lasts, counted from 1; `growing`: linearly first."""
+    first_ns = rtt.timeout_ns * (max(1, min(attempt, linear_retries)) if growing else 1)
+    return first_ns << min(max(0, attempt - linear_retries), _MAX_DOUBLINGS)
 
 
 class Remedy(Enum):
@@ -54,9 +58,16 @@ class RetryTimer:
     """
 
     def __init__(
-        self, rtt: RttEstimator, *, probes: int, linear_retries: int, exponential_retries: int
+        self,
+        rtt: RttEstimator,
+        *,
+        probes: int,
+        linear_retries: int,
+        exponential_retries: int,
+        growing: bool = False,
     ) -> None:
         self._rtt = rtt
+        self._growing = growing
         self._probes = probes
         self._linear = linear_retries
         self._for_ever = exponential_retries == MAX_EXPONENTIAL_RETRIES
@@ -69,6 +80,17 @@ class RetryTimer:
         self._refused = 0
         self._refused_ns = 0
         self.starving = False
+
+    @classmethod
+    def of(cls, config: QpConfig, rtt: RttEstimator) -> "RetryTimer":
+        """The ladder of a queue pair with this configuration."""
+        return cls(
+            rtt,
+            probes=config.tail_probes,
+            linear_retries=config.linear_retries,
+            exponential_retries=config.exponential_retries,
+            growing=config.growing_timeouts,
+        )
 
     @property
     def timeouts(self) -> int:
@@ -135,4 +157,4 @@ class RetryTimer:
         return max(self._progress_ns, self._sent_ns) + self._timeout_ns()
 
     def _timeout_ns(self) -> int:
-        return timeout_ns(self._rtt, self.timeouts + 1, self._linear)
+        return timeout_ns(self._rtt, self.timeouts + 1, self._linear, growing=self._growing)
