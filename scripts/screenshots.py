@@ -48,7 +48,7 @@ def main() -> None:
             args=["--no-sandbox"] if os.geteuid() == 0 else [],
         )
         for name, size, dark in (
-            ("live", (1280, 980), False),
+            ("live", (1280, 800), False),
             ("live-dark", (1920, 1080), True),
             ("live-phone", (390, 844), False),
         ):

@@ -21,7 +21,9 @@ import { embedded, follow } from "live/source.js";
 import { Tiles } from "live/tiles.js";
 import { Timeline } from "live/timeline.js";
 
-const PACKET_LEGEND = [["dot data", "data"], ["dot again", "sent again"], ["dot sack", "SACK"], ["dot nack", "NACK"], ["dot probe", "probe"], ["dot lost", "lost"]];
+const DATA_LEGEND = [["dot data", "data"], ["dot again", "sent again"], ["dot lost", "lost"]];
+const CONTROL_LEGEND = [["dot sack", "SACK"], ["dot nack", "NACK"], ["dot probe", "probe"]];
+const CONTROL_DILATION = 100_000; // from there on control packets are recorded
 
 class Page {
   /** @param {StreamRecord} first @param {string} may what the page offers: "control", "fork" or "watch" */
@@ -90,7 +92,9 @@ class Page {
     ];
     byId("chips").append(this._live, ...chips.map((text) => html("li", {}, text)), html("li", { class: "control" }, save), html("li", { class: "control" }, ask), html("li", { class: "control" }, this._end));
     const legend = [["load", "width: load"], ["cut", "cut"], ["blackhole", "blackhole"], ["lossy", "loss, corruption"], ["slow", "slow"]];
-    if (snapshot.slow_flow !== undefined) legend.push(...PACKET_LEGEND);
+    if (snapshot.slow_flow !== undefined) {
+      legend.push(...DATA_LEGEND, ...(snapshot.dilation < CONTROL_DILATION ? [] : CONTROL_LEGEND));
+    }
     byId("legend").append(...legend.map(([name, text]) => html("li", {}, html("i", { class: name }), text)));
   }
 

@@ -15,12 +15,13 @@ import polars as pl
 from testbed.model.fabric.names import link_of
 from testbed.model.faults.record import OPENFLOW
 from testbed.model.faults.targets import CONTROLLER
-from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen, watching_shares
+from testbed.model.run_files.health import HealthSample, mean_busy, mean_stolen
 from testbed.model.summary import FlowSummary, Integrity, State
 from testbed.model.summary.unit import SECONDS
 from testbed.model.units import NS_PER_S, show_duration, show_number, show_share
 from testbed.results.analysis.trust.grades import Level, Reason, Reasons, degraded, graded
 from testbed.results.analysis.trust.lateness import late_loops, late_timers
+from testbed.results.analysis.trust.watching import costly_watching
 from testbed.results.run_data import RunData
 
 CPU_DEGRADED = 0.85
@@ -82,11 +83,6 @@ FINDINGS = frozenset({NOTHING_FINISHED, NOT_DELIVERED})
 _STATES: dict[Level, State] = dict(zip(Level, get_args(State), strict=True))
 
 
-WATCHING_DEGRADED = 0.03
-"""A process that watches a run may use this share of a core. Ours: `bench watched` measures what it
-does to a run."""
-
-
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The state, and a sentence for each reason that it is not trusted, the worst first."""
@@ -105,7 +101,7 @@ def judge(
         *(() if data.simulated else late_loops(during, data.faults, base_rtt_ns)),
         *_busy_cpus(during),
         *_busy_processes(during),
-        *_costly_watching(during),
+        *costly_watching(during),
         *_outdated_cost(data, during),
         *late_timers(during, base_rtt_ns),
         *_missing_link_model(data),
@@ -165,15 +161,6 @@ def _busy_processes(samples: Sequence[HealthSample]) -> Reasons:
             yield degraded(
                 f"{process} used {show_share(share)} of a core; above "
                 f"{show_share(CORE_DEGRADED)} it may be the bottleneck instead of the fabric"
-            )
-
-
-def _costly_watching(samples: Sequence[HealthSample]) -> Reasons:
-    for process, share in watching_shares(samples).items():
-        if share > WATCHING_DEGRADED:
-            yield degraded(
-                f"the {process} of --live used {show_share(share)} of a core; "
-                f"up to {show_share(WATCHING_DEGRADED)} does not hold up the run"
             )
 
 
