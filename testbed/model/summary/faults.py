@@ -130,7 +130,9 @@ class FaultEffect(MetricGroup):
     return_data = OptionalTime(title="return of data", views=View.REPORT)
     """From healing until data is sent on a concerned EV again. Never: none was."""
 
-    capacity_lost = OptionalTime((IN_RTT,), title="capacity lost", views=View.REPORT)
+    capacity_lost = OptionalTime(
+        (IN_RTT,), title="capacity lost", views=View.REPORT, compared=Comparison()
+    )
     """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
     the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond
     the next fault or the end. One is as if nothing could be sent for one RTT."""
