@@ -1,7 +1,7 @@
 // The fabric as SVG: planes as bands, T1s above T0s above hosts. Each link has two lines, one for each
 // direction; their width is the load. Every node and link can be reached by keyboard.
 
-/** @import { Snapshot, LinkEnds, NodePlace } from "live/records.js" */
+/** @import { Snapshot, LinkEnds, LinkState, NodePlace } from "live/records.js" */
 /** @import { World } from "live/timeline.js" */
 import { setAttribute, setText, svg } from "live/dom.js";
 import { together } from "live/faults.js";
@@ -22,6 +22,7 @@ const APART = 3.2; // between the two directions of a link
  * @property {SVGPathElement} path
  * @property {SVGPathElement | null} dashes
  * @property {SVGCircleElement} queue
+ * @property {LinkState} [seen] what it shows: nothing is done where that is the same object
  */
 
 export class Fabric {
@@ -36,7 +37,8 @@ export class Fabric {
     /** @type {Map<string, NodePlace>} */
     this._nodes = new Map(snapshot.nodes.map((node) => [node.name, node]));
     /** @type {Line[]} */ this._lines = [];
-    /** @type {Map<string, {link: LinkEnds, group: SVGGElement, text: SVGTextElement}>} */
+    this._marks = "";
+    /** @type {Map<string, {link: LinkEnds, group: SVGGElement, text: SVGTextElement, up?: LinkState, down?: LinkState}>} */
     this._links = new Map();
     /** @type {Map<string, SVGGElement>} */ this._boxes = new Map();
     /** @type {Element | null} */ this._focusable = null;
@@ -75,7 +77,7 @@ export class Fabric {
       viewBox: `-40 -58 ${width} ${height}`, role: "group",
       "aria-label": "The fabric. Arrow keys move between nodes and links.",
     });
-    picture.style.minWidth = `${Math.min(width * 0.6, 1400)}px`;
+    if (!this._many) picture.style.minWidth = `${Math.min(width * 0.6, 1400)}px`;
     for (let plane = 0; plane < planes; plane++) picture.append(this._band(plane));
     const wires = svg("g", { class: "links" });
     const labels = svg("g", { class: "labels", "aria-hidden": "true" });
@@ -240,7 +242,13 @@ export class Fabric {
    */
   show(world, marked) {
     const places = impaired(world);
-    for (const { direction, path, dashes, queue } of this._lines) {
+    const marks = `${Object.keys(places)} ${Object.values(world.faults).map(({ id }) => id)} ${marked.path} ${marked.chosen}`;
+    const anew = marks !== this._marks;
+    this._marks = marks;
+    for (const line of this._lines) {
+      const { direction, path, dashes, queue } = line;
+      if (!anew && line.seen === world.links[direction]) continue;
+      line.seen = world.links[direction];
       const { load = 0, queue_bytes: waiting = 0 } = world.links[direction] ?? {};
       const width = load < 0.005 ? 1 : 1.2 + load * (WIDEST - 1.2);
       setAttribute(path, "stroke-width", width.toFixed(1));
@@ -251,8 +259,12 @@ export class Fabric {
       setAttribute(queue, "r", waiting < 4096 ? 0 : Math.min(2 + Math.sqrt(waiting / 4096), 9).toFixed(1));
     }
     const path = new Set(marked.path);
-    for (const [name, { link, group, text }] of this._links) {
+    for (const [name, shown] of this._links) {
+      const { link, group, text } = shown;
       const ways = [`${link.lower}>${link.upper}`, `${link.upper}>${link.lower}`];
+      const [up, down] = ways.map((way) => world.links[way]);
+      if (!anew && shown.up === up && shown.down === down) continue;
+      [shown.up, shown.down] = [up, down];
       const { worst, words } = together(ways.flatMap((way) => places[way] ?? []).slice(0, 1));
       const one = worst && ways.some((way) => !places[way]) ? " (one way)" : "";
       setText(text, worst ? `${words}${one}` : "");

@@ -8,6 +8,7 @@
 import { setAttribute, svg } from "live/dom.js";
 
 const RADIUS = { data: 3.6, ack: 3, sack: 3, nack: 3.4, probe: 3, answer: 3 };
+const POINTS = 200; // on a path: a step is less than the size of a packet
 const OF_RECEIVER = ["ack", "sack", "nack", "answer"];
 
 /** @param {Packet[]} packets in order of sending @param {number} t */
@@ -30,7 +31,7 @@ export class Packets {
     this._layer = svg("g", { class: "packets", "aria-hidden": "true" });
     fabric.add(this._layer);
     /** @type {Packet[]} */ this._packets = [];
-    /** @type {Map<string, {path: SVGPathElement, length: number}[]>} by direction and EV */
+    /** @type {Map<string, {x: number, y: number}[]>} points at equal distances, by direction and EV */
     this._ways = new Map();
     this._read = 0;
     this._longest = 0;
@@ -47,8 +48,7 @@ export class Packets {
     for (; this._read < packets.length; this._read++) {
       const batch = packets[this._read];
       for (const [name, directions] of Object.entries(batch.ways)) {
-        this._ways.set(name, directions.map((direction) => this._fabric.wire(direction))
-          .map((wire) => ({ path: wire, length: wire.getTotalLength() })));
+        this._ways.set(name, this._points(directions));
       }
       for (const packet of batch.packets) this._insert(packet);
     }
@@ -74,7 +74,7 @@ export class Packets {
       const way = this._ways.get(`${OF_RECEIVER.includes(kind) ? "back" : "there"}:${ev}`) ?? [];
       if (way.length === 0) continue;
       const share = fate === "arrived" ? (t - sent) / (until - sent) : 0;
-      const { x, y } = this._point(way, share);
+      const { x, y } = way[Math.min(Math.floor(share * POINTS), POINTS - 1)];
       const dot = this._layer.children[shown++] ?? this._layer.appendChild(svg("circle"));
       setAttribute(dot, "r", RADIUS[kind]);
       setAttribute(dot, "cx", x.toFixed(1));
@@ -84,14 +84,19 @@ export class Packets {
     while (this._layer.childElementCount > shown) this._layer.lastElementChild?.remove();
   }
 
-  /** @param {{path: SVGPathElement, length: number}[]} way @param {number} share */
-  _point(way, share) {
-    let left = share * way.reduce((sum, { length }) => sum + length, 0);
-    for (const { path, length } of way) {
-      if (left <= length) return path.getPointAtLength(left);
-      left -= length;
-    }
-    const last = way[way.length - 1];
-    return last.path.getPointAtLength(last.length);
+  /** Points along a path, found once: a browser takes long to find one. @param {string[]} directions */
+  _points(directions) {
+    const wires = directions.map((direction) => this._fabric.wire(direction))
+      .map((path) => ({ path, length: path.getTotalLength() }));
+    const total = wires.reduce((sum, { length }) => sum + length, 0);
+    return Array.from({ length: POINTS }, (_, index) => {
+      let left = (total * index) / (POINTS - 1);
+      for (const { path, length } of wires) {
+        if (left <= length) return path.getPointAtLength(left);
+        left -= length;
+      }
+      const last = wires[wires.length - 1];
+      return last.path.getPointAtLength(last.length);
+    }).map(({ x, y }) => ({ x, y }));
   }
 }
