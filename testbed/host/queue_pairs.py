@@ -141,6 +141,7 @@ def _open_mrc(
         capabilities=capabilities,
         peer=capabilities,
         nack_beyond=parameters.beyond_window == "nack",
+        ask_when_full=parameters.ack_request == "full-window",
         complete_on_sack=parameters.completion == "sack",
         growing_timeouts=parameters.linear_timeouts == "growing",
         recovery_probe=RecoveryProbe(parameters.recovery_probe),

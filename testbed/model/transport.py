@@ -103,6 +103,11 @@ class Mrc(Part):
         description="what probes EVs out of use (sources disagree): reliability probes, which "
         "travel like data, or EV probes, which travel like control packets",
     )
+    ack_request: Literal["end", "full-window"] = Field(
+        default="end",
+        description="when a packet asks for an acknowledgement: at the end of what is queued, or "
+        "also when no further packet fits into the window, as UEC has it",
+    )
     completion: Literal["ack", "sack"] = Field(
         default="ack",
         description="what completes a WRITE: the transport ACK, or SACKs of all its packets, for "

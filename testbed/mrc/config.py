@@ -42,6 +42,8 @@ class QpConfig:
     what the other end does. A SACK is sent for every `sack_bytes` of payload, a packet counting at
     least 1,024, or `sack_delay` base RTTs after the first unreported one. With `timestamps` each
     WRITE has a TSETH.
+    A packet asks for an acknowledgement at the end of what is queued, where the window is less than
+    `sack_bytes`, and with `ask_when_full` where no further packet fits into the window.
     With `complete_on_sack` a WRITE completes when SACKs show that it has arrived, without an ACK.
     `nack_beyond` says whether a packet above the responder window is answered by a NACK, or
     dropped silently (sources disagree).
@@ -70,6 +72,7 @@ class QpConfig:
     peer: Capabilities = field(default_factory=Capabilities)
     timestamps: bool = True
     nack_beyond: bool = True
+    ask_when_full: bool = False
     complete_on_sack: bool = False
     growing_timeouts: bool = False
     recovery_probe: RecoveryProbe = RecoveryProbe.RELIABILITY

@@ -66,6 +66,7 @@ class Requester:
         self._order = 0
         self.flight = 0
         self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
+        self._ask_when_full = config.ask_when_full
         self._stuck = False
         self._probing = False
 
@@ -370,7 +371,8 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            datagrams.append(self._packer.pack(transmission, ack_request=is_last or small))
+            full = self._ask_when_full and self._congestion.window - self.flight < self._config.mtu
+            datagrams.append(self._packer.pack(transmission, ack_request=is_last or small or full))
         return datagrams
 
     def _send(self, ev: Ev, previous: Transmission | None, now_ns: int) -> Transmission:

@@ -281,6 +281,19 @@ _SENDING = _rules(
         f"{_QP}test_classes_of_traffic",
     ),
     (
+        "AckReq on the last packet before the sender goes idle",
+        "1: Z1",
+        "so, and where the window is less than what triggers a SACK (U1)",
+        f"{_ACKS}test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen[False]",
+    ),
+    (
+        "AckReq when cwnd - inflight is less than a packet",
+        "1: U1",
+        "`ack_request`: not by default, as each costs a transport ACK too",
+        f"{_ACKS}test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen[True]",
+        State.OPTION,
+    ),
+    (
         "timeouts: linear, then doubling, then retry exceeded",
         "conflict: one length A, G; growing T",
         "`linear_timeouts`: one length by default; it follows the measured RTT (ours)",

@@ -6,7 +6,7 @@ import pytest
 
 from testbed.mrc import Arrival, CompletionStatus, ReceiveCompletion, decode
 from testbed.mrc.constants import NakCode
-from testbed.mrc.wire.packets import Ack, Sack
+from testbed.mrc.wire.packets import Ack, Sack, Write
 
 from .bad_input import control_bytes
 from .harness import ADDRESSES, MS, RKEY, VA, Network, S, make_profile
@@ -46,6 +46,20 @@ def test_nothing_completes_without_acks_and_all_when_they_are_repeated() -> None
     assert {one.status for one in network.completions[0]} == {CompletionStatus.SUCCESS}
     assert (qp.counters.lost, qp.counters.retransmitted) == (0, 0)
     assert 3 < qp.counters.acks_missed < 14
+
+
+@pytest.mark.parametrize("asks", [False, True])
+def test_a_full_window_asks_for_an_acknowledgement_where_that_is_chosen(*, asks: bool) -> None:
+    """By default only the last of 100 packets does."""
+    network = Network(
+        make_profile(), mtu=MTU, cwnd=40 * MTU, sack_bytes=16 * MTU, ask_when_full=asks
+    )
+    network.qps[0].post_write(0, memoryview(bytes(100 * MTU)), VA, RKEY)
+    network.run(10 * S, lambda: len(network.completions[0]) == 1)
+    packets = [decode(sent.datagram.join()) for sent in network.sent if sent.side == 0]
+    asking = [one.psn for one in packets if isinstance(one, Write) and one.ack_request]
+    assert (len(asking) > 1) is asks
+    assert asking[-1] == 99
 
 
 def test_sacks_complete_messages_where_that_is_chosen() -> None:

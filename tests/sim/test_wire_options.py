@@ -109,9 +109,9 @@ def test_what_is_not_said_is_recorded_too(monkeypatch: pytest.MonkeyPatch, tmp_p
     }
     keys = (
         *("udp_port", "entropy", "beyond_window", "recovery_probe"),
-        *("completion", "linear_timeouts"),
+        *("completion", "linear_timeouts", "ack_request"),
     )
-    values = [4791, "label-port", "nack", "reliability", "ack", "fixed"]
+    values = [4791, "label-port", "nack", "reliability", "ack", "fixed", "end"]
     assert [recorded[key] for key in keys] == values
     packets = [(decode(one.join()), one.dscp) for one in datagrams if not one.is_data]
     assert [packet for packet, _ in packets if isinstance(packet, Nack)]
