@@ -33,6 +33,10 @@ connection, a second of the kernel's time, sends it again. Ours."""
 
 
 _ECN_SYSCTL = Path("/proc/sys/net/ipv4/tcp_ecn")
+_ADD_ADDR_TIMEOUT_SYSCTL = Path("/proc/sys/net/mptcp/add_addr_timeout")
+_ADD_ADDR_TIMEOUT_S = 1
+"""When Multipath TCP announces an address again that the peer has not confirmed. The kernel's 120 s
+would leave a flow without the subflows of a plane for the whole run, if an announcement is lost."""
 _SEND_BUFFER_SYSCTL = Path("/proc/sys/net/ipv4/tcp_wmem")
 _REFUSALS = ("not_tcp", "unknown_connection")
 
@@ -108,6 +112,7 @@ class KernelStack:
         if transport.ecn:
             _ECN_SYSCTL.write_text("1")
         if isinstance(transport, Mptcp):
+            _ADD_ADDR_TIMEOUT_SYSCTL.write_text(str(_ADD_ADDR_TIMEOUT_S))
             called = any(qp.peer < host for qp in plan.qps)  # the calling end opens the subflows
             others = planes[1:] if called else ()
             addresses = [ordinary_address(topology, host, plane) for plane in others]
