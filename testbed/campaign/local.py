@@ -32,6 +32,8 @@ main()
 """
 
 TESTBED = (sys.executable, "-c", _PROGRAM)
+WITHIN_ROOT = (sys.executable, "-m", "testbed")
+"""Behind `sudo`, which passes signals on and is itself the parent that a run does not outlive."""
 
 _COMMANDS: dict[Form, str] = {"emulated": "run", "simulated": "simulate"}
 
@@ -45,9 +47,15 @@ _KEPT_CHARACTERS = 400
 class LocalExecutor:
     """Makes runs on this machine: one emulation at a time, one simulation per CPU."""
 
-    def __init__(self, directory: Path) -> None:
-        """Make runs below the directory of a campaign."""
+    def __init__(self, directory: Path, as_root: tuple[str, ...] = ()) -> None:
+        """Make runs below the directory of a campaign.
+
+        Args:
+            directory: the campaign's.
+            as_root: the command that runs another one as root, before that of an emulation.
+        """
         self._directory = directory
+        self._as_root = as_root
         self._running: set[subprocess.Popen[str]] = set()
         self._stopped = False
         self._threads = ThreadPoolExecutor()
@@ -58,7 +66,7 @@ class LocalExecutor:
 
     def submit(self, job: Job) -> Future[Record]:
         """Start a job."""
-        return self._threads.submit(self._run, job)
+        return self._threads.submit(self.run, job)
 
     def stop(self) -> None:
         """End all jobs that are under way, and wait until they have ended."""
@@ -69,7 +77,8 @@ class LocalExecutor:
             _stop(process)
         self._threads.shutdown()
 
-    def _run(self, job: Job) -> Record:
+    def run(self, job: Job) -> Record:
+        """Make a run, and wait for its end."""
         file = self._directory / job.file
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(yaml.safe_dump(dict(job.scenario), sort_keys=False, allow_unicode=True))
@@ -90,8 +99,10 @@ class LocalExecutor:
         folder = self._directory / job.folder
         options = ("--results", str(folder.parent), "--folder", folder.name, "--json")
         # In a session of its own: the terminal's Ctrl-C reaches it by us, once.
+        as_root = self._as_root if job.form == "emulated" else ()
+        testbed = (*as_root, *WITHIN_ROOT) if as_root else TESTBED
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [*TESTBED, _COMMANDS[job.form], str(file), *options, *job.options],
+            [*testbed, _COMMANDS[job.form], str(file), *options, *job.options],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

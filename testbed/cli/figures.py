@@ -7,6 +7,7 @@ import typer
 
 from testbed.cli import screen
 from testbed.cli.options import Json, Results
+from testbed.cli.placing import On, executor_at
 from testbed.cli.running import machine_capacity, reporting_how_to_resume, signals_stop
 from testbed.cli.summary import print_status
 from testbed.model.errors import ExitStatus, InputError
@@ -68,6 +69,7 @@ def figures(
     list_: Annotated[
         bool, typer.Option("--list", help="List the figures and what they need, then exit.")
     ] = False,
+    on: On = None,
     as_json: Json = False,
 ) -> None:
     """Make the MRC paper's figures, and judge each (root).
@@ -77,7 +79,6 @@ def figures(
     status: 0 when every figure made holds, 1 when one does not, 4 when one cannot be trusted.
     """
     from testbed.campaign.budget import REPEAT_S, RetryPolicy
-    from testbed.campaign.local import LocalExecutor
     from testbed.experiment.capacity import kept
     from testbed.paper.planning import plan, select_figures
     from testbed.paper.reproduction import reproduce
@@ -96,13 +97,13 @@ def figures(
     if list_:
         screen.stdout().print(_requirements(chosen, planned))
         return
-    executor = LocalExecutor(directory)
-    screen.stderr().print(_outlook(planned, executor, policy.seconds))
     with (
         reporting_how_to_resume("the same command makes the remaining runs"),
         signals_stop(),
+        executor_at(on, directory, tuple({run.job.form: None for run in planned.due})) as executor,
         screen.showing_progress() as progress,
     ):
+        screen.stderr().print(_outlook(planned, executor, policy.seconds))
         outcomes = reproduce(chosen, planned, executor, progress, policy)
     if as_json:
         screen.print_json([outcome.model_dump(mode="json") for outcome in outcomes])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from testbed.cli.options import RequireTrusted, Results, ScenarioNames, require_labels
+from testbed.cli.placing import On
 from testbed.cli.screen import print_warning
 from testbed.model.errors import InputError, Remark
 
@@ -37,6 +38,7 @@ class RunOptions:
         into: the directory of the series; None for one that is named after the time.
         folder: the directory in that of all results for a single run; None for the scenario's name.
         require_trusted: whether a degraded run is an error.
+        on: where the runs of a series are made; None: on this machine.
     """
 
     names: tuple[str, ...]
@@ -49,6 +51,7 @@ class RunOptions:
     into: Path | None
     folder: str | None
     require_trusted: bool
+    on: str | None
     _warned: set[str] = field(default_factory=set)
 
     @property
@@ -201,6 +204,7 @@ def run_options(
             help="Directory for the runs of a series; continues an interrupted one.",
         ),
     ] = None,
+    on: On = None,
     folder: Annotated[
         str | None,
         typer.Option(
@@ -229,11 +233,13 @@ def run_options(
         into=into,
         folder=folder,
         require_trusted=require_trusted,
+        on=on,
     )
     require_labels(options.labels, len(names), "scenarios")
-    if options.labels and not options.several:
-        expected = "a series (several scenarios, --repeat, --sweep or --into)"
-        raise InputError.of("--label", "a single run", expected)
+    for option, given in (("--label", options.labels), ("--on", options.on)):
+        if given and not options.several:
+            expected = "a series (several scenarios, --repeat, --sweep or --into)"
+            raise InputError.of(option, "a single run", expected)
     return options
 
 

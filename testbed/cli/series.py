@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 
 from testbed.cli.options import REQUIRE_TRUSTED, writing
+from testbed.cli.placing import executor_at
 from testbed.cli.run_options import Load, RunOptions
 from testbed.cli.running import new_run, reporting_how_to_resume, signals_stop
 from testbed.cli.screen import print_error, print_json, showing_progress, stdout
@@ -88,7 +89,6 @@ def _make_series(
     """Make every run of a series that is missing, then compare all."""
     from testbed.campaign.budget import RetryPolicy
     from testbed.campaign.engine import Engine
-    from testbed.campaign.local import LocalExecutor
     from testbed.campaign.series import planned_runs, series_of
     from testbed.campaign.store import Store
     from testbed.results.run_directory import locked
@@ -112,9 +112,10 @@ def _make_series(
     ):
         records = {run.job.key: record for run in runs if (record := store.record(run)) is not None}
         due = [run for run in runs if run.job.key not in records]
-        with showing_progress() as progress:
-            once = RetryPolicy(factors=(1.0,), stop_if_late=False)
-            engine = Engine(store, LocalExecutor(directory), progress, once, keep)
+        forms = tuple({run.job.form: None for run in due})
+        once = RetryPolicy(factors=(1.0,), stop_if_late=False)
+        with showing_progress() as progress, executor_at(options.on, directory, forms) as executor:
+            engine = Engine(store, executor, progress, once, keep)
             engine.execute(due, made_before=len(records))
         series = series_of(plan, runs, records)
         _write_junit(series, directory, require_trusted=options.require_trusted)

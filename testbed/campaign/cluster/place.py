@@ -1,0 +1,117 @@
+"""Where the runs of a campaign are made: what `--on` says."""
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+from urllib.parse import urlsplit
+
+from testbed.model.errors import InputError, did_you_mean
+
+Kind = Literal["local", "dask", "ssh"]
+
+FORMS_OF_PLACE = "local, dask:ADDRESS or ssh:HOSTFILE"
+
+_OPTION = "--on"
+
+_WORDS = 2
+"""On a line of a host file: an address and a port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where runs are made.
+
+    Attributes:
+        kind: by what the workers are started; `dask`: they and their scheduler run already.
+        target: the scheduler's address, or the file of hosts; empty for none.
+    """
+
+    kind: Kind
+    target: str = ""
+
+    def __str__(self) -> str:
+        """As it is written on the command line."""
+        return f"{self.kind}:{self.target}" if self.target else self.kind
+
+
+def place_of(text: str) -> Place:
+    """Read the value of `--on`.
+
+    Raises:
+        InputError: it names no such place, a file that does not exist, or an address that would
+            have runs started over an unprotected network.
+    """
+    name, _, target = text.partition(":")
+    kind = next((kind for kind in get_args(Kind) if kind == name), None)
+    if kind is None:
+        raise InputError.of(_OPTION, text, FORMS_OF_PLACE, did_you_mean(name, get_args(Kind)))
+    if kind in ("dask", "ssh") and not target:
+        raise InputError.of(_OPTION, text, FORMS_OF_PLACE)
+    if kind == "local" and target:
+        raise InputError.of(_OPTION, text, "local, which takes nothing more")
+    if kind == "dask":
+        _require_protected(target)
+    elif target and not Path(target).is_file():
+        raise InputError.of(_OPTION, f"{text}: no such file", "a file with a host on each line")
+    return Place(kind, target)
+
+
+def _require_protected(address: str) -> None:
+    """Refuse plain TCP to another machine: a worker executes whatever its scheduler sends."""
+    parts = urlsplit(address if "://" in address else f"tcp://{address}")
+    if parts.scheme == "tls" or (parts.scheme == "tcp" and _is_loopback(parts.hostname)):
+        return
+    remedy = (
+        "a worker executes what its scheduler sends. Start both with TLS "
+        "(docs/campaigns.md), or reach the scheduler through ssh -L and loopback"
+    )
+    expected = "tls://HOST:PORT, or tcp:// on loopback"
+    raise InputError.of(_OPTION, f"dask:{address}", expected, remedy)
+
+
+def _is_loopback(host: str | None) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A host of a host file: its address, and what ssh needs to know beside it."""
+
+    address: str
+    user: str = ""
+    port: int = 22
+
+    @property
+    def options(self) -> dict[str, object]:
+        """As options of asyncssh."""
+        options: dict[str, object] = {"port": self.port}
+        if self.user:
+            options["username"] = self.user
+        return options
+
+
+def hosts_in(file: Path) -> list[Host]:
+    """The hosts of a host file: one on each line, [USER@]ADDRESS[ PORT]; `#` begins a comment.
+
+    Raises:
+        InputError: it names none, or a port is no number.
+    """
+    hosts = []
+    for number, line in enumerate(file.read_text("utf-8").splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        user, _, address = words[0].rpartition("@")
+        port = words[1] if len(words) > 1 else "22"
+        if len(words) > _WORDS or not port.isdecimal():
+            raise InputError.of(f"{file}:{number}", line.strip(), "[USER@]ADDRESS [PORT]")
+        hosts.append(Host(address, user, int(port)))
+    if not hosts:
+        raise InputError.of(str(file), "no host", "a host on each line, such as user@node1")
+    return hosts

@@ -1,0 +1,113 @@
+"""Starts the workers of a campaign, or connects to those that run already."""
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.campaign.cluster.certificates import certificates
+from testbed.campaign.cluster.executor import EMULATION, PATIENCE_S, ClusterExecutor
+from testbed.campaign.cluster.place import Place, hosts_in
+from testbed.model.errors import MachineError
+
+if TYPE_CHECKING:
+    from testbed.campaign.job import Form
+
+_CONNECT_S = 15.0
+
+_IDLE = "10 minutes"
+"""After so long without a run a scheduler that was started by ssh ends, and its workers with it."""
+
+_EMULATES = {EMULATION: 1}
+
+EXTRA = "pip install 'mrc-testbed[cluster]'"
+
+
+@contextmanager
+def cluster_executor(
+    place: Place, directory: Path, forms: "tuple[Form, ...]", *, workers: int = 1
+) -> Iterator[ClusterExecutor]:
+    """Make runs at a place during a block; what was started for it ends with the block.
+
+    Args:
+        place: where.
+        directory: the campaign's; all machines have it under one path.
+        forms: the forms of the runs that will be made.
+        workers: how many workers a local cluster has.
+
+    Raises:
+        InputError: a file of the place is wrong.
+        MachineError: the extra is missing, no scheduler answers, or no worker can make the runs.
+    """
+    try:
+        import distributed  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError:
+        raise MachineError("--on needs Dask.distributed, which is not installed", EXTRA) from None
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # errors are reported by us
+    with ExitStack() as stack:
+        address = _start(place, stack, directory, workers)
+        try:
+            client = stack.enter_context(distributed.Client(address, timeout=_CONNECT_S))
+        except (OSError, TimeoutError, ValueError) as error:
+            remedy = "start one: dask scheduler --host 127.0.0.1 (docs/campaigns.md)"
+            raise MachineError(f"no scheduler answers at {place.target}: {error}", remedy) from None
+        try:
+            client.wait_for_workers(1, timeout=PATIENCE_S)
+        except TimeoutError:
+            remedy = "docs/campaigns.md says how workers are started"
+            raise MachineError(f"{place}: no worker came in {PATIENCE_S:g} s", remedy) from None
+        executor = ClusterExecutor(client, directory, forms)
+        stack.callback(executor.stop)
+        for form in forms:
+            if reason := executor.no_worker(form):
+                raise MachineError(f"{place}: {reason}", "docs/campaigns.md says what each needs")
+        yield executor
+
+
+def _start(place: Place, stack: ExitStack, directory: Path, workers: int) -> Any:
+    """Start what a place needs; returns what a client connects to."""
+    if place.kind == "dask":
+        return place.target
+    if place.kind == "local":
+        return stack.enter_context(_local_cluster(workers))
+    return stack.enter_context(_ssh_cluster(Path(place.target), stack, directory))
+
+
+def _local_cluster(workers: int) -> Any:
+    from distributed import LocalCluster  # noqa: PLC0415 - an extra
+
+    return LocalCluster(
+        n_workers=workers,
+        threads_per_worker=max(1, (os.cpu_count() or 1) // workers),
+        processes=True,
+        host="127.0.0.1",
+        dashboard_address=None,
+        resources=_EMULATES,
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _ssh_cluster(file: Path, stack: ExitStack, directory: Path) -> Any:
+    """A scheduler on the first host and a worker on each, which speak TLS with each other."""
+    import dask  # noqa: PLC0415 - an extra
+    from distributed import SSHCluster  # noqa: PLC0415
+
+    hosts = hosts_in(file)
+    stack.enter_context(dask.config.set(stack.enter_context(certificates(directory))))
+    try:
+        return SSHCluster(
+            [host.address for host in (hosts[0], *hosts)],
+            connect_options=[host.options for host in (hosts[0], *hosts)],
+            scheduler_options={
+                "host": hosts[0].address,
+                "protocol": "tls",
+                "idle_timeout": _IDLE,
+                "dashboard": False,
+            },
+            worker_options={"resources": _EMULATES, "protocol": "tls"},
+        )
+    except Exception as error:  # asyncssh and Dask raise many kinds
+        remedy = "ssh to each host of the file has to work without a question, and find this Python"
+        raise MachineError(f"ssh:{file}: {type(error).__name__}: {error}", remedy) from error

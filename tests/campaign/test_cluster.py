@@ -1,0 +1,208 @@
+"""Simulated runs on real Dask clusters: the same results, and nothing lost whatever is killed."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+import testbed
+from testbed.labs.grading.records import differing_tables
+from testbed.model.errors import ExitStatus
+from tests.waiting import WATCHDOG_S, wait_until
+
+pytestmark = pytest.mark.simulated
+
+TINY = """\
+name: tiny
+topology: clos-tiny
+duration: 300 ms
+workload: {pairs: [[h0, h1]], message_size: 16 KiB}
+"""
+TESTBED = Path(sys.executable).with_name("testbed")
+TWO_HOSTS = Path(__file__).with_name("two_hosts.sh")
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "tiny.yaml").write_text(TINY)
+    return tmp_path
+
+
+def _command(seeds: int, into: str, *options: str) -> list[str]:
+    series = ("--repeat", str(seeds), "--into", into, "--no-figures", *options)
+    return [str(TESTBED), "simulate", "tiny.yaml", *series]
+
+
+def _call(directory: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, cwd=directory, capture_output=True, text=True, timeout=WATCHDOG_S, check=False
+    )
+
+
+def _runs(directory: Path) -> dict[int, Path]:
+    """The finished runs of a series by their seed."""
+    done = json.loads((directory / "sweep.json").read_text())["done"]
+    assert all(run["error"] is None for run in done), done
+    return {run["seed"]: directory / run["run"] for run in done}
+
+
+def _assert_equal(some: Path, others: Path) -> None:
+    """Bit for bit."""
+    ours, theirs = _runs(some), _runs(others)
+    assert ours.keys() == theirs.keys()
+    for seed, run in ours.items():
+        assert differing_tables(run, theirs[seed]) == []
+
+
+@contextmanager
+def _program(
+    *arguments: str, environment: dict[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
+    """A program of Dask, ended with the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd="/",  # not the checkout, where Python would find the testbed first
+        env=os.environ | (environment or {}),
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def _scheduler(port: int = 0) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A scheduler on loopback, and its address."""
+    options = ("--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--no-show")
+    with _program("dask_scheduler", *options) as process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            if "Scheduler at:" in line:
+                yield process, line.split()[-1]
+                return
+        raise AssertionError("the scheduler did not start")
+
+
+def _worker_options(address: str) -> tuple[str, ...]:
+    return ("dask_worker", address, "--nthreads", "2", "--no-dashboard", "--no-nanny")
+
+
+def _attempts(directory: Path) -> list[int]:
+    """How often each job was begun by a worker."""
+    files = sorted((directory / "scenarios").glob("*.attempts.jsonl"))
+    return [len(file.read_text().splitlines()) for file in files]
+
+
+def test_a_local_cluster_makes_the_same_runs(directory: Path) -> None:
+    plain = _call(directory, _command(2, "plain"))
+    assert plain.returncode == ExitStatus.AS_EXPECTED, plain.stderr
+    cluster = _call(directory, _command(2, "cluster", "--on", "local"))
+    assert cluster.returncode == ExitStatus.AS_EXPECTED, cluster.stderr
+    _assert_equal(directory / "plain", directory / "cluster")
+    assert _attempts(directory / "cluster") == [1, 1]
+    again = _call(directory, _command(3, "cluster", "--on", "local"))
+    assert again.returncode == ExitStatus.WRONG_INPUT  # another plan
+
+
+def test_a_worker_that_is_killed_loses_no_run(directory: Path) -> None:
+    command = _command(4, "here")
+    with _scheduler() as (_, address), ExitStack() as workers:
+        first = workers.enter_context(_program(*_worker_options(address)))
+        series = subprocess.Popen(
+            [*command, "--on", f"dask:{address}"],
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        wait_until(lambda: _attempts(directory / "here"))
+        first.send_signal(signal.SIGKILL)
+        workers.enter_context(_program(*_worker_options(address)))
+        _, err = series.communicate(timeout=WATCHDOG_S)
+        assert series.returncode == ExitStatus.AS_EXPECTED, err
+    assert sorted(_runs(directory / "here")) == [1, 2, 3, 4]
+    assert max(_attempts(directory / "here")) > 1
+
+
+def test_a_scheduler_that_is_killed_costs_no_finished_run(directory: Path) -> None:
+    with _scheduler() as (scheduler, address), _program(*_worker_options(address)):
+        series = subprocess.Popen(
+            _command(8, "here", "--on", f"dask:{address}"),
+            cwd=directory,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        index = directory / "here/sweep.json"
+        wait_until(lambda: index.is_file() and json.loads(index.read_text())["done"])
+        scheduler.send_signal(signal.SIGKILL)
+        _, err = series.communicate(timeout=WATCHDOG_S)
+        assert series.returncode == ExitStatus.MACHINE_CANNOT, err
+        assert "the scheduler of the cluster is gone" in err
+        assert "the same command" in err
+    finished = _runs(directory / "here")
+    assert finished
+    resumed = _call(directory, _command(8, "here", "--on", "local"))
+    assert resumed.returncode == ExitStatus.AS_EXPECTED, resumed.stderr
+    runs = _runs(directory / "here")
+    assert sorted(runs) == [*range(1, 9)]
+    assert runs.items() >= finished.items()
+
+
+def test_a_worker_with_another_version_makes_no_run(directory: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(Path(testbed.__file__).parent, other / "testbed")
+    with (other / "testbed/mrc/constants.py").open("a") as file:
+        file.write("\n# changed\n")
+    with (
+        _scheduler() as (_, address),
+        _program(*_worker_options(address), environment={"PYTHONPATH": str(other)}),
+    ):
+        refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert "no worker can make simulated runs" in refused.stderr
+    assert "another version of the testbed" in refused.stderr
+
+
+def test_nothing_that_answers_is_named(directory: Path) -> None:
+    with _scheduler() as (_, address):
+        pass  # its port is free again
+    refused = _call(directory, _command(1, "here", "--on", f"dask:{address}"))
+    assert refused.returncode == ExitStatus.MACHINE_CANNOT
+    assert f"no scheduler answers at {address}" in refused.stderr
+    assert "remedy: start one" in refused.stderr
+
+
+@pytest.mark.root
+def test_a_full_disk_is_named(directory: Path) -> None:
+    """The store is on a file system of 64 KiB, in a mount namespace of the command's own."""
+    command = " ".join(_command(1, "small/here", "--on", "local"))
+    small = f"mkdir small && mount -t tmpfs -o size=64k tmpfs small && {command}"
+    full = _call(directory, ["unshare", "--mount", "sh", "-c", small])
+    assert full.returncode == ExitStatus.UNTRUSTED, full.stderr
+    assert "no space is left" in full.stderr or "No space left" in full.stderr, full.stderr
+
+
+@pytest.mark.root
+def test_hosts_are_reached_by_ssh_and_speak_tls(directory: Path) -> None:
+    """Two network namespaces, each with an sshd."""
+    if not Path("/usr/sbin/sshd").exists():
+        pytest.skip("no sshd: apt-get install openssh-server")
+    plain = _call(directory, _command(4, "plain"))
+    assert plain.returncode == ExitStatus.AS_EXPECTED, plain.stderr
+    place = ("--on", f"ssh:{directory}/hosts")
+    beside = _call(directory, [str(TWO_HOSTS), str(directory), *_command(4, "here", *place)])
+    assert beside.returncode == ExitStatus.AS_EXPECTED, beside.stderr
+    _assert_equal(directory / "plain", directory / "here")
+    assert not [*(directory / "here").glob(".tls-*")]

@@ -1,0 +1,85 @@
+"""Where runs are made, as `--on` says it, and what is refused before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.campaign.cluster.executor import Worker, described
+from testbed.campaign.cluster.place import Host, Place, hosts_in, place_of
+from testbed.campaign.job import Form
+from testbed.model.errors import InputError
+from testbed.results.code_version import code_version
+
+OFFERS: dict[Form, int] = {"emulated": 1, "simulated": 4}
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("local", Place("local")),
+        ("dask:127.0.0.1:8786", Place("dask", "127.0.0.1:8786")),
+        ("dask:tcp://localhost:8786", Place("dask", "tcp://localhost:8786")),
+        ("dask:tcp://[::1]:8786", Place("dask", "tcp://[::1]:8786")),
+        ("dask:tls://node7:8786", Place("dask", "tls://node7:8786")),
+    ],
+)
+def test_a_place_is_read_as_it_is_written(text: str, place: Place) -> None:
+    assert place_of(text) == place
+    assert str(place) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("moon", "expected local, dask:ADDRESS or ssh:HOSTFILE"),
+        ("lokal", "did you mean local"),
+        ("dask", "dask:ADDRESS"),
+        ("local:2", "local, which takes nothing more"),
+        ("ssh:nowhere", "no such file"),
+        ("dask:tcp://10.1.2.3:8786", "a worker executes what its scheduler sends"),
+        ("dask:node7:8786", "tls://HOST:PORT"),
+        ("dask:tcp://127.0.0.1.example.org:8786", "tls://HOST:PORT"),
+        ("dask:ucx://127.0.0.1:8786", "tls://HOST:PORT"),
+    ],
+)
+def test_what_is_no_place_or_would_be_unprotected_is_refused(text: str, said: str) -> None:
+    with pytest.raises(InputError, match="--on") as caught:
+        place_of(text)
+    assert said in str(caught.value)
+
+
+def test_a_host_file_has_a_host_on_each_line(tmp_path: Path) -> None:
+    file = tmp_path / "hosts"
+    file.write_text("# ours\nnode1\n\nme@node2 2222  # the other\n")
+    hosts = hosts_in(file)
+    assert hosts == [Host("node1"), Host("node2", "me", 2222)]
+    assert hosts[0].options == {"port": 22}
+    assert hosts[1].options == {"port": 2222, "username": "me"}
+
+
+@pytest.mark.parametrize("content", ["", "# none\n", "node1 ssh\n", "node1 22 23\n"])
+def test_a_host_file_without_hosts_or_with_more_is_refused(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "hosts"
+    file.write_text(content)
+    with pytest.raises(InputError, match="hosts"):
+        hosts_in(file)
+
+
+def _able(*, able: bool, **finding: object) -> dict[str, object]:
+    return {"host": "n1", "code": code_version(), "doctor": {"able": able, "findings": [finding]}}
+
+
+def _reasons(worker: Worker) -> tuple[str, str]:
+    return worker.reason("emulated"), worker.reason("simulated")
+
+
+def test_a_worker_says_why_it_makes_no_runs() -> None:
+    assert _reasons(described("a", OFFERS, {"host": "n1", "code": code_version()})) == ("", "")
+    without_root = _able(able=False, name="root", ok=False, required=True)
+    assert _reasons(described("a", OFFERS, without_root)) == ("it lacks: root", "")
+    other = described("a", OFFERS, {"host": "n1", "code": "0" * 16})
+    assert all("another version of the testbed (0000" in reason for reason in _reasons(other))
+    broken = described("a", OFFERS, ModuleNotFoundError("No module named 'testbed'"))
+    assert all("No module named 'testbed'" in reason for reason in _reasons(broken))
+    no_resource = described("a", OFFERS | {"emulated": 0}, {"host": "n1", "code": code_version()})
+    assert _reasons(no_resource) == ("it does not offer the resource 'emulation'", "")
