@@ -10,9 +10,6 @@ from testbed.campaign.plan import PlannedRun
 from testbed.model.progress import Progress
 from testbed.model.units import show_wait
 
-_SHORTEST_S = 0.5
-"""Less than this is not given as the time left."""
-
 _MOST = 0.99
 """The share of a campaign that time alone can complete."""
 
@@ -57,7 +54,7 @@ class CampaignProgress:
     def report(self) -> None:
         """Report how far it is."""
         left_s, passed_s = self._left_s(), time.monotonic() - self._began
-        late = left_s < _SHORTEST_S  # the machine is slower than estimated
+        late = left_s <= 0  # the machine is slower than estimated
         state = "longer than estimated" if late else f"about {show_wait(left_s)} left"
         if self._cut_short:
             state += f"; {self._cut_short} ended early, too late"

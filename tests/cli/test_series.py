@@ -70,7 +70,7 @@ def test_a_series_that_is_broken_off_goes_on_where_it_was(tmp_path: Path, call: 
     done = json.loads(index.read_text())["done"]
     assert [one["seed"] for one in done] == seeds
     assert {*whole} <= {one["run"] for one in done}
-    assert f"run {len(whole) + 1}/{len(seeds)} (about " in err
+    assert f"run {len(whole) + 1}/{len(seeds)} (" in err
     assert LATER in out
     assert "12, 11, 10" not in out
     manifest = json.loads((_runs(tmp_path)[0] / "manifest.json").read_text())
