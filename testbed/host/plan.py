@@ -61,6 +61,8 @@ class EndpointPlan:
         raw_directory: the directory of the records while the run lasts.
         serialised: whether a link forwards a packet when its last bit has left, as real links do.
             The kernel's forward it with its first bit, on an idle link.
+        sealed: whether data packets have an iCRC (see `testbed.mrc.wire.options.WireOptions`), and
+            their payloads are copied into the receiver's memory.
     """
 
     scenario: Scenario
@@ -68,10 +70,11 @@ class EndpointPlan:
     qps: tuple[QpPlan, ...]
     raw_directory: Path
     serialised: bool
+    sealed: bool
 
 
 def plan_endpoints(
-    scenario: Scenario, raw_directory: Path, *, serialised: bool = False
+    scenario: Scenario, raw_directory: Path, *, serialised: bool = False, sealed: bool = True
 ) -> dict[Node, EndpointPlan]:
     """Plan both ends of every queue pair of a scenario; returns the plan of each host that has one.
 
@@ -97,7 +100,7 @@ def plan_endpoints(
                 )
             )
     return {
-        host: EndpointPlan(scenario, host, tuple(host_qps), raw_directory, serialised)
+        host: EndpointPlan(scenario, host, tuple(host_qps), raw_directory, serialised, sealed)
         for host, host_qps in qps.items()
     }
 

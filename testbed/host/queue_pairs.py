@@ -56,6 +56,9 @@ class Demux(Protocol):
     def receive(self, data: memoryview, arrival: mrc.Arrival) -> mrc.Outbound | None:
         """Take in an inner packet; returns what to answer at once, if anything."""
 
+    def receive_whole(self, datagram: mrc.Datagram, arrival: mrc.Arrival) -> mrc.Outbound | None:
+        """Take in a packet that has arrived as its sender made it."""
+
     def refused(self) -> dict[str, int]:
         """How many packets were not acted on, by reason."""
 
@@ -84,7 +87,7 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
     match scenario.transport:
         case Mrc() as transport:
             address = nic_address(scenario.topology, plan.host).packed
-            demux = mrc.Demux(address, mrc.DscpClasses(), _wire_options(transport))
+            demux = mrc.Demux(address, mrc.DscpClasses(), _wire_options(plan, transport))
             return Stack(demux, partial(_open_mrc, plan, transport))
         case Roce():
             return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
@@ -111,8 +114,9 @@ def reroute(qp: ReliableQp, path: Path, now_ns: int) -> None:
     qp.reroute(ev_for_path(path), path.plane, now_ns)
 
 
-def _wire_options(parameters: Mrc) -> WireOptions:
-    return WireOptions(parameters.udp_port, label_first=parameters.entropy == "label-port")
+def _wire_options(plan: EndpointPlan, parameters: Mrc) -> WireOptions:
+    label_first = parameters.entropy == "label-port"
+    return WireOptions(parameters.udp_port, label_first=label_first, sealed=plan.sealed)
 
 
 def _open_mrc(
@@ -145,7 +149,7 @@ def _open_mrc(
         complete_on_sack=parameters.completion == "sack",
         growing_timeouts=parameters.linear_timeouts == "growing",
         recovery_probe=RecoveryProbe(parameters.recovery_probe),
-        wire=_wire_options(parameters),
+        wire=_wire_options(plan, parameters),
     )
     own = parameters.spray if isinstance(parameters.spray, OwnCode) else None
     select = partial(OwnSelector, own) if own is not None else None

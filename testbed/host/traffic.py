@@ -24,8 +24,12 @@ from testbed.mrc import (
     EvChanged,
     Event,
     Lost,
+    MemoryRegion,
     MemoryTable,
     MessageDelivered,
+    Outbound,
+    PayloadRegion,
+    PayloadTable,
     Placed,
     QueuePair,
     Spurious,
@@ -102,7 +106,7 @@ class Traffic:
         self._demux = stack.demux
         self._tables = tables
         self._launch = launch
-        self._memory = MemoryTable()
+        self._memory = MemoryTable() if plan.sealed else PayloadTable()
         self._block = block
         self._slots = Slots(slot_bytes(plan.scenario.longest_bytes), plan.scenario.workload.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
@@ -138,8 +142,13 @@ class Traffic:
                     now_ns, plan.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
                 )
         if plan.receives is not None:
-            region = slots.region(plan.receives)
-            self._memory.register(region)
+            region: MemoryRegion | PayloadRegion
+            if isinstance(self._memory, PayloadTable):
+                region = slots.payload_region(plan.receives)
+                self._memory.keep(region)
+            else:
+                region = slots.region(plan.receives)
+                self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
             if isinstance(qp, QueuePair):
                 for wr_id in range(qp.config.capabilities.immediates):
@@ -213,14 +222,21 @@ class Traffic:
 
     def receive(self, packet: memoryview, arrival: Arrival) -> None:
         """Take in an inner packet, whatever it is."""
-        control = self._control
-        if control is not None:
-            control.arrived(packet, arrival.rx_ns)
-        answer = self._demux.receive(packet, arrival)
+        if self._control is not None:
+            self._control.arrived(packet, arrival.rx_ns)
+        self._answer(self._demux.receive(packet, arrival), arrival)
+
+    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Take in a packet that has arrived as its sender made it."""
+        if self._control is not None and datagram.seq is None:
+            self._control.arrived(memoryview(datagram.join()), arrival.rx_ns)
+        self._answer(self._demux.receive_whole(datagram, arrival), arrival)
+
+    def _answer(self, answer: Outbound | None, arrival: Arrival) -> None:
         if answer is not None:
             plane = self._launch(answer.datagram, answer.peer, arrival.rx_ns)
-            if control is not None:
-                control.answered(answer, plane, arrival.rx_ns)
+            if self._control is not None:
+                self._control.answered(answer, plane, arrival.rx_ns)
 
     def port_changed(self, plane: int, *, up: bool, now_ns: int) -> None:
         """Act on the loss or the return of the carrier of this host's port in a plane.

@@ -23,12 +23,12 @@ from testbed.mrc.events import (
     QpSample,
     Spurious,
 )
-from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable
+from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, PayloadTable
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.state import QpState, QpStateError
-from testbed.mrc.wire.codec import decode
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
+from testbed.mrc.wire.decoding import decode
 from testbed.mrc.wire.packets import DecodeError, DecodeReason, EndpointRequest, Packet
 
 __all__ = [
@@ -61,6 +61,8 @@ __all__ = [
     "Outbound",
     "Packet",
     "PathSelector",
+    "PayloadRegion",
+    "PayloadTable",
     "Placed",
     "PortAttributes",
     "QpConfig",

@@ -1,6 +1,6 @@
 """Registered memory, the target of RDMA WRITEs; rkey and bounds are checked for every packet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 View = memoryview
 """A view of bytes. mypyc does not find `memoryview` itself in these annotations."""
@@ -25,6 +25,31 @@ class MemoryRegion:
     rkey: int
     va: int
     buffer: View
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadRegion:
+    """`size` bytes under `rkey` from `va` on, of which the payloads themselves are kept, uncopied.
+
+    For a simulator: there a payload is a view of what the peer posted, so nothing is stored twice.
+    """
+
+    rkey: int
+    va: int
+    size: int
+    payloads: dict[int, View] = field(default_factory=dict)
+    """By their offset in the region."""
+
+    def take(self, start: int, end: int) -> list[View]:
+        """Remove and return the payloads from `start` on, in order, up to `end` or to a gap."""
+        taken: list[View] = []
+        while start < end:
+            payload = self.payloads.pop(start, None)
+            if payload is None:
+                break
+            taken.append(payload)
+            start += len(payload)
+        return taken
 
 
 class MemoryTable:
@@ -70,3 +95,38 @@ class MemoryTable:
         if start < 0 or end > len(region.buffer):
             raise BoundsError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
         region.buffer[start:end] = payload
+
+
+class PayloadTable(MemoryTable):
+    """A table of regions that keep payloads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kept: dict[int, PayloadRegion] = {}
+
+    def keep(self, region: PayloadRegion) -> None:
+        """Register a region: peers may write to it.
+
+        Raises:
+            ValueError: the rkey is taken.
+        """
+        if region.rkey in self._kept:
+            raise ValueError(f"rkey {region.rkey:#x} is already registered")
+        self._kept[region.rkey] = region
+
+    def place(self, rkey: int, va: int, payload: bytes | bytearray | memoryview) -> None:
+        """Keep `payload` at `va`, or nothing; an empty payload is not checked.
+
+        Raises:
+            RkeyError: unknown rkey.
+            BoundsError: any byte out of bounds.
+        """
+        if not payload:
+            return
+        region = self._kept.get(rkey)
+        if region is None:
+            raise RkeyError(f"rkey {rkey:#x} is not registered")
+        start = va - region.va
+        if start < 0 or start + len(payload) > region.size:
+            raise BoundsError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
+        region.payloads[start] = memoryview(payload)

@@ -14,6 +14,7 @@ run       a scenario from beginning to end, into a run directory
 from testbed.sim.engine import Engine
 from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.link import LinkDirection
-from testbed.sim.run import Outcome, Simulation, simulate
+from testbed.sim.outcome import Outcome
+from testbed.sim.run import Simulation, simulate
 
 __all__ = ["Engine", "Fabric", "LinkDirection", "Outcome", "Simulation", "Timing", "simulate"]

@@ -61,6 +61,7 @@ class Host(Event):
         self.deliver: Deliver = self.receive
         stack = sans_io_stack(plan)
         self.traffic = Traffic(plan, stack, block, tables, self._launch, engine.now_ns)
+        self._sealed = plan.sealed
         self._engine = engine
         self._fabric = fabric
         self._hosts = hosts
@@ -109,7 +110,10 @@ class Host(Event):
         else:
             self.arrived += 1
         arrival = new(Arrival, (packet.ecn, packet.dscp, now_ns))
-        self.traffic.receive(memoryview(packet.inner()), arrival)
+        if packet.trimmed or packet.flips or self._sealed:
+            self.traffic.receive(memoryview(packet.inner()), arrival)
+        else:
+            self.traffic.receive_whole(packet.datagram, arrival)
         self.wake(now_ns)
 
     def deliver_after(self, delay_ns: int) -> Deliver:

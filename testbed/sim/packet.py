@@ -6,6 +6,7 @@ from typing import Final
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.mrc import Datagram
 from testbed.mrc.constants import ECT0
+from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.trimming import TRIMMED_BYTES, kept_bytes
 from testbed.sim.engine import Event
 
@@ -86,9 +87,13 @@ class Packet(Event):
 
     def inner(self) -> bytes:
         """The inner packet as it arrives, trimmed and damaged."""
-        data = self.datagram.join()
+        datagram = self.datagram
         if self.trimmed:
+            data = datagram.join()
             data = data[: kept_bytes(data)]
+        else:
+            header, payload = datagram.header, datagram.payload
+            data = b"".join((header, payload, sealed_trailer(header, payload, datagram.trailer)))
         if self.flips:
             damaged = bytearray(data)
             for at, mask in self.flips:

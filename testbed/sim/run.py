@@ -2,9 +2,8 @@
 
 import gc
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -17,13 +16,13 @@ from testbed.mapper.clustermapper import Clustermapper, MapperPlan
 from testbed.model.errors import InputError, Problem
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.model.faults.record import FAULTS, FaultRecord
+from testbed.model.faults.record import FAULTS
 from testbed.model.flows import flows_of
 from testbed.model.operator.commands import Command, host_of
 from testbed.model.progress import Progress
 from testbed.model.run_files.layout import MANIFEST, RAW, RUN
 from testbed.model.run_files.manifest import Manifest
-from testbed.model.run_files.run import FlowRecord, LinkCounts, RunRecord
+from testbed.model.run_files.run import RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mptcp, Tcp
 from testbed.model.units import NS_PER_S
@@ -35,6 +34,7 @@ from testbed.sim.fabric import Fabric, Timing
 from testbed.sim.faults import FaultInjection
 from testbed.sim.host import Host
 from testbed.sim.mapper import Agents
+from testbed.sim.outcome import Outcome
 from testbed.workloads.pattern import Block
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ SETTLE_RTTS = 2
 
 LINK_SAMPLE_RTTS = 2
 """Base RTTs between two samples of the links."""
+
+COLLECTING = "collecting records"
+"""The step of `simulate` that follows the simulation."""
 
 SLICES = 50
 """How many times a run reports its progress."""
@@ -80,29 +83,6 @@ class Observer(Protocol):
         """Whether the run goes on; all that has happened until `now_ns` is recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """The outcome of a simulated run.
-
-    Attributes:
-        t0_ns: when the workload started, in virtual time.
-        base_rtt_ns: from handing a full packet to a port to processing its SACK, idle fabric.
-        duration_ns: the duration of the workload.
-        flows: the record of every flow.
-        faults: the record of every fault that took effect.
-        counts: the counters of every link direction in use, by its name.
-        packet_hops: the number of packets times the link directions that they crossed.
-    """
-
-    t0_ns: int
-    base_rtt_ns: int
-    duration_ns: int
-    flows: tuple[FlowRecord, ...]
-    faults: tuple[FaultRecord, ...]
-    counts: Mapping[str, LinkCounts]
-    packet_hops: int
-
-
 class Simulation:
     """A scenario on a fabric in virtual time.
 
@@ -114,9 +94,17 @@ class Simulation:
     """
 
     def __init__(
-        self, scenario: Scenario, raw: Path | None = None, timing: Timing = Timing.REAL
+        self,
+        scenario: Scenario,
+        raw: Path | None = None,
+        timing: Timing = Timing.REAL,
+        *,
+        sealed: bool = False,
     ) -> None:
         """Set everything up at time 0; records go to the directory `raw`, if given, until `close`.
+
+        With `sealed` each packet travels as bytes with its iCRC. Otherwise the receiver is handed
+        what the sender made, unless the packet was trimmed or damaged; the results are the same.
 
         Raises:
             InputError: the timeline holds a fault that only real processes can have, or the
@@ -134,7 +122,7 @@ class Simulation:
         by_address: dict[bytes, Host] = {}
         block = Block(scenario.seed, slot_bytes(scenario.longest_bytes))
         for node, plan in plan_endpoints(
-            scenario, raw or Path(), serialised=timing is Timing.REAL
+            scenario, raw or Path(), serialised=timing is Timing.REAL, sealed=sealed
         ).items():
             tables = self._files.enter_context(Tables(raw, node.name))
             self._all_recorders.append(tables)
@@ -343,6 +331,7 @@ def simulate(
         links=dict(outcome.counts),
     )
     (directory / RUN).write_text(record.to_json())
+    progress(COLLECTING, 1.0)
     collect(raw, directory, outcome.t0_ns)
     shutil.rmtree(raw)
     return outcome

@@ -7,7 +7,13 @@ m mod depth, which is free again because message m - depth has completed.
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from testbed.mrc import Completion, CompletionStatus, MemoryRegion, MessageDelivered
+from testbed.mrc import (
+    Completion,
+    CompletionStatus,
+    MemoryRegion,
+    MessageDelivered,
+    PayloadRegion,
+)
 from testbed.workloads.pattern import Pattern
 
 REGION_VA = 0x10_0000_0000
@@ -40,6 +46,10 @@ class Slots:
     def region(self, flow: int) -> MemoryRegion:
         """Allocate the memory region of a flow."""
         return MemoryRegion(rkey_of(flow), REGION_VA, memoryview(bytearray(self.size * self.depth)))
+
+    def payload_region(self, flow: int) -> PayloadRegion:
+        """The region of a flow whose payloads are kept uncopied."""
+        return PayloadRegion(rkey_of(flow), REGION_VA, self.size * self.depth)
 
 
 class Poster(Protocol):
@@ -156,7 +166,7 @@ class Checker:
         counts: the results.
     """
 
-    def __init__(self, flow: int, region: MemoryRegion, pattern: Pattern) -> None:
+    def __init__(self, flow: int, region: MemoryRegion | PayloadRegion, pattern: Pattern) -> None:
         self.flow = flow
         self.counts = ReceivedCounts(flow)
         self._region = region
@@ -166,11 +176,17 @@ class Checker:
         """Count a delivered message; returns whether its bytes in memory are those sent."""
         start = delivered.va - self._region.va
         end = start + delivered.length
-        memory = self._region.buffer
-        inside = 0 <= start <= end <= len(memory)
-        verified = inside and self._pattern.matches(delivered.message, memory[start:end])
+        verified = self._matches(delivered.message, start, end)
         if verified:
             self.counts.bytes_verified += delivered.length
         else:
             self.counts.bytes_corrupted += delivered.length
         return verified
+
+    def _matches(self, message: int, start: int, end: int) -> bool:
+        region, pattern = self._region, self._pattern
+        if isinstance(region, PayloadRegion):
+            return pattern.matches_parts(message, end - start, region.take(start, end))
+        memory = region.buffer
+        inside = 0 <= start <= end <= len(memory)
+        return inside and pattern.matches(message, memory[start:end])

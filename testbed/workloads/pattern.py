@@ -7,6 +7,7 @@ cache.
 """
 
 import random
+from collections.abc import Iterable
 
 _SPREAD = 65_521
 """Slack behind the longest message, in bytes: a prime, so that offsets repeat late."""
@@ -54,3 +55,13 @@ class Pattern:
         sent = self.message(number, len(received))
         parts = (slice(at, at + _COMPARED_BYTES) for at in range(0, len(received), _COMPARED_BYTES))
         return all(received[part].tobytes() == sent[part].tobytes() for part in parts)
+
+    def matches_parts(self, number: int, size: int, received: Iterable[memoryview]) -> bool:
+        """Whether parts that were received are message `number`, of `size` bytes, in order."""
+        sent = self.message(number, size)
+        at = 0
+        for part in received:
+            if part.tobytes() != sent[at : at + len(part)].tobytes():
+                return False
+            at += len(part)
+        return at == size

@@ -83,7 +83,7 @@ _CONTROL = "testbed/mrc/wire/control.py"
 MUTATIONS = (
     Mutation(
         "a transport version other than 0 is refused",
-        "testbed/mrc/wire/codec.py",
+        "testbed/mrc/wire/decoding.py",
         """    if flags & _TRANSPORT_VERSION:
         raise DecodeError(DecodeReason.WRONG_VERSION)
     if is_write:
@@ -95,8 +95,8 @@ MUTATIONS = (
     Mutation(
         "byte 4 of the BTH is masked in the iCRC",
         "testbed/mrc/wire/codec.py",
-        "_MASKED_RESERVED: Final = 0xFFFFFFFF & ~_QPN",
-        "_MASKED_RESERVED: Final = 0",
+        'MASKED_RESERVED: Final = 0xFFFFFFFF & ~BTH.mask("dqp")',
+        "MASKED_RESERVED: Final = 0",
         f"{_MRC}test_wire.py::test_the_icrc_is_that_of_rocev2",
     ),
     Mutation(

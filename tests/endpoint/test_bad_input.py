@@ -21,6 +21,7 @@ from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.model.scenario import Scenario
 from testbed.model.transport import Mrc
 from testbed.model.workload import WriteBw
+from testbed.mrc import MemoryRegion
 from testbed.mrc.wire.packets import Write
 from testbed.sandbox.channel import Channel
 from testbed.workloads.messages import REGION_VA, rkey_of
@@ -83,7 +84,9 @@ def throw(directory: FilePath) -> tuple[dict[str, Any], bytes, int]:
             endpoint = Endpoint(plan, there)
         (connection,) = endpoint._traffic.connections.values()
         assert connection.checker is not None
-        memory = connection.checker._region.buffer
+        region = connection.checker._region
+        assert isinstance(region, MemoryRegion)
+        memory = region.buffer
         good = good_write(
             nic_address(TOPOLOGY, SENDER).packed,
             nic_address(TOPOLOGY, RECEIVER).packed,

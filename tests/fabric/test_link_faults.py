@@ -14,7 +14,7 @@ from testbed.model.fabric.addressing import Path, ev_for_path, ev_of_halves, flo
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, PPM, Impairment
 from testbed.mrc.constants import DscpClasses
-from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.decoding import decode
 from testbed.mrc.wire.packets import DecodeError
 from testbed.sandbox import namespaces
 from tests.sandbox import run_in_sandbox

@@ -24,7 +24,7 @@ from testbed.model.fabric.shape import shape_of
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.mrc.constants import ECN_CE, DscpClasses
-from testbed.mrc.wire.codec import decode
+from testbed.mrc.wire.decoding import decode
 from testbed.mrc.wire.headers import TSETH
 from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.trimming import TRIMMED_BYTES

@@ -9,6 +9,7 @@ import pytest
 from testbed.files.scenarios import load_scenario
 from testbed.mrc import Datagram, DscpClasses, decode
 from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.codec import sealed_trailer
 from testbed.mrc.wire.headers import SETH
 from testbed.mrc.wire.kinds import read
 from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack
@@ -25,11 +26,13 @@ def packets_of(
     monkeypatch: pytest.MonkeyPatch, directory: Path, name: str, **transport: Any
 ) -> list[Datagram]:
     """Simulate the first second of a scenario with other keys of `transport`."""
-    sent: list[Datagram] = []
+    sent: list[Datagram] = []  # with the iCRC that a simulation does not compute
     launch = Host._launch
 
     def recorded(host: Host, datagram: Datagram, peer: bytes, now_ns: int) -> int:
-        sent.append(datagram)
+        header, payload, trailer = datagram.header, datagram.payload, datagram.trailer
+        sealed = sealed_trailer(header, payload, trailer)
+        sent.append(datagram._replace(trailer=sealed))
         return launch(host, datagram, peer, now_ns)
 
     scenario = load_scenario(name)

@@ -4,7 +4,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from testbed.mrc import Completion, CompletionStatus, MemoryTable, MessageDelivered
+from testbed.mrc import (
+    Completion,
+    CompletionStatus,
+    MemoryTable,
+    MessageDelivered,
+    PayloadTable,
+)
 from testbed.workloads.messages import Checker, Sender, Slots, rkey_of
 from testbed.workloads.pattern import Block, Pattern
 
@@ -144,3 +150,42 @@ def test_an_error_is_kept_and_is_no_arrival(setup: tuple[_Wire, Sender, Checker]
     assert not sender.complete(wire.complete(CompletionStatus.RETRY_EXCEEDED))
     assert sender.counts.errors == [CompletionStatus.RETRY_EXCEEDED.value]
     assert sender.counts.bytes_completed == 0
+
+
+@pytest.mark.parametrize(
+    ("kept", "verified"),
+    [
+        ((0, 1, 2), True),
+        ((2, 0, 1), True),
+        ((0, 2), False),
+        ((0, 1), False),
+        ((), False),
+    ],
+)
+def test_payloads_kept_uncopied_are_verified_in_their_places(
+    kept: tuple[int, ...], verified: bool
+) -> None:
+    pattern, third = Pattern(Block(1, SIZE), FLOW), SIZE // 4
+    region = Slots(SIZE, 2).payload_region(FLOW)
+    memory = PayloadTable()
+    memory.keep(region)
+    content = pattern.message(0, 3 * third)
+    for part in kept:
+        start = part * third
+        memory.place(region.rkey, region.va + start, content[start : start + third])
+    checker = Checker(FLOW, region, pattern)
+    assert checker.check(MessageDelivered(0, region.va, region.rkey, 3 * third, 0)) is verified
+    assert not verified or not region.payloads, "nothing is kept of a verified message"
+
+
+def test_a_damaged_payload_that_was_kept_is_noticed() -> None:
+    pattern = Pattern(Block(1, SIZE), FLOW)
+    region = Slots(SIZE, 2).payload_region(FLOW)
+    memory = PayloadTable()
+    memory.keep(region)
+    damaged = bytearray(pattern.message(0, SIZE))
+    damaged[SIZE // 2] ^= 1
+    memory.place(region.rkey, region.va, damaged)
+    assert not Checker(FLOW, region, pattern).check(
+        MessageDelivered(0, region.va, region.rkey, SIZE, 0)
+    )

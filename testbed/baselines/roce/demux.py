@@ -6,7 +6,7 @@ from typing import Final
 from testbed.baselines.roce.config import REFUSALS
 from testbed.baselines.roce.qp import RoceQp
 from testbed.baselines.roce.wire import decode
-from testbed.mrc import Arrival, DecodeError, DecodeReason
+from testbed.mrc import Arrival, Datagram, DecodeError, DecodeReason
 from testbed.mrc.wire.packets import Buffer
 
 _UNKNOWN_QP: Final = "unknown_qp"
@@ -43,6 +43,10 @@ class Demux:
             self._dropped[_UNKNOWN_QP] += 1
         else:
             qp.receive(packet, arrival)
+
+    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Take in a packet that has arrived as its sender made it; it is checked all the same."""
+        self.receive(memoryview(datagram.join()), arrival)
 
     def refused(self) -> dict[str, int]:
         """Return how many packets were not acted on, by reason: here and by the queue pairs."""

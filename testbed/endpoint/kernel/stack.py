@@ -14,7 +14,7 @@ from testbed.host.queue_pairs import Stack
 from testbed.model.fabric.addressing import ordinary_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.transport import Mptcp, Tcp
-from testbed.mrc import Arrival, MemoryTable
+from testbed.mrc import Arrival, Datagram, MemoryTable
 
 FIRST_PORT = 20_000
 """The first port at which calls are accepted: all are below the ports that callers get."""
@@ -137,6 +137,10 @@ class KernelStack:
                 qp = self._find(segment.dst, segment.src_port, segment.dst_port)
                 if qp is not None:
                     qp.sent(packet, segment, tun.plane, now_ns)
+
+    def receive_whole(self, datagram: Datagram, arrival: Arrival) -> None:
+        """Take in a packet in its pieces."""
+        self.receive(memoryview(datagram.join()), arrival)
 
     def receive(self, data: memoryview, arrival: Arrival) -> None:
         """Hand an arrival to the kernel, and read what its connection can deliver then."""

@@ -1,4 +1,4 @@
-"""The wire format: the inner packets of MRC, from values to bytes and back.
+"""The wire format: the inner packets of MRC, from values to bytes; `decoding.py` reads them.
 
 An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. `headers.py` declares the
 headers; formats, shifts and masks come from there. What follows the BTH in control packets is in
@@ -24,77 +24,53 @@ from testbed.mrc.constants import (
     IPV6_BYTES,
     ROCE_UDP_PORT,
 )
-from testbed.mrc.wire.control import EXTENSION_BYTES, decode_control, encode_extension
-from testbed.mrc.wire.datagram import new
+from testbed.mrc.wire.control import encode_extension
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE
-from testbed.mrc.wire.options import DEFAULT_OPTIONS, UDP_PORTS, WireOptions
-from testbed.mrc.wire.packets import (
-    Buffer,
-    Control,
-    DecodeError,
-    DecodeReason,
-    Packet,
-    Write,
-)
-from testbed.mrc.wire.trimming import TRIMMED_BYTES, decode_trimmed
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.packets import Buffer, Control
+from testbed.mrc.wire.trimming import TRIMMED_BYTES
 
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH.size
 """The headers of a WRITE with TSETH, without ImmDt."""
 
-_BASE_FORMAT: Final = IPV6.format() + UDP.format() + BTH.format()
-BASE: Final = concatenated(_BASE_FORMAT)
+BASE_FORMAT: Final = IPV6.format() + UDP.format() + BTH.format()
 """The headers that every inner packet begins with: IPv6, UDP and BTH."""
-_TIMED: Final = concatenated(METH.format(), TSETH.format(), RETH.format())
-_UNTIMED: Final = concatenated(METH.format(), RETH.format())
-_UNTIMED_END: Final = BASE_BYTES + _UNTIMED.size
-"""Where the RETH of a WRITE without TSETH ends."""
-_WRITE_TIMED: Final = concatenated(_BASE_FORMAT, METH.format(), TSETH.format(), RETH.format())
-_COVERED: Final = concatenated("8s", _BASE_FORMAT)
-"""What the iCRC covers of `BASE`: eight 0xff bytes, then its fields with the masked bits set."""
+BASE: Final = concatenated(BASE_FORMAT)
+TIMED: Final = concatenated(METH.format(), TSETH.format(), RETH.format())
+UNTIMED: Final = concatenated(METH.format(), RETH.format())
+"""What follows them in a WRITE, with TSETH and without."""
+_WRITE_TIMED: Final = concatenated(BASE_FORMAT, METH.format(), TSETH.format(), RETH.format())
 
 UDP_NEXT_HEADER: Final = 17
-_VERSION_SHIFT: Final = IPV6.shift("version")
-_IPV6: Final = 6 << _VERSION_SHIFT | ECT0 << IPV6.shift("ecn")
+_IPV6: Final = 6 << IPV6.shift("version") | ECT0 << IPV6.shift("ecn")
 _DSCP_SHIFT: Final = IPV6.shift("dscp")
-_LABEL: Final = IPV6.mask("label")
 _PAD_SHIFT: Final = BTH.shift("pad")
-_MOST_PAD: Final = BTH.most("pad")
-_TRANSPORT_VERSION: Final = BTH.mask("version")
-_QPN: Final = BTH.mask("dqp")
-_PSN: Final = BTH.mask("psn")
 _ACK_REQUEST: Final = BTH.mask("ack_request")
 _RTX: Final = BTH.mask("rtx")
 _TS: Final = BTH.mask("ts")
 _TSR_SHIFT: Final = TSETH.shift("tsr")
-_FTYPE: Final = TSETH.mask("ftype")
 _FTYPE_TIMESTAMP: Final = 1
 
-_CRC32_RESIDUE: Final = 0x2144DF1C
-"""The CRC-32 of data followed by its own CRC-32, least significant byte first."""
-_ONES: Final = b"\xff" * 8
-_MASKED_WORD: Final = 0x6FFFFFFF
+ONES: Final = b"\xff" * 8
+MASKED_WORD: Final = 0x6FFFFFFF
 """The first word of IPv6, with traffic class and flow label masked."""
-_MASKED_HOP_LIMIT: Final = 0xFF
-_MASKED_CHECKSUM: Final = 0xFFFF
-_MASKED_RESERVED: Final = 0xFFFFFFFF & ~_QPN
+MASKED_HOP_LIMIT: Final = 0xFF
+MASKED_CHECKSUM: Final = 0xFFFF
+MASKED_RESERVED: Final = 0xFFFFFFFF & ~BTH.mask("dqp")
 """Byte 4 of the BTH, in its word."""
 _MASK: Final = int.from_bytes(
     BASE.pack(
-        _MASKED_WORD & 0x0FFFFFFF,
-        *(0, 0, _MASKED_HOP_LIMIT, bytes(16), bytes(16), 0, 0, 0, _MASKED_CHECKSUM, 0, 0, 0),
-        *(_MASKED_RESERVED, 0),
+        MASKED_WORD & 0x0FFFFFFF,
+        *(0, 0, MASKED_HOP_LIMIT, bytes(16), bytes(16), 0, 0, 0, MASKED_CHECKSUM, 0, 0, 0),
+        *(MASKED_RESERVED, 0),
     ),
     "big",
 )
 """The masked bits of `BASE`, as one number."""
-_TIMED_MASK: Final = _MASK << 8 * _TIMED.size
-_UNTIMED_MASK: Final = _MASK << 8 * _UNTIMED.size
-_CRC_OF_ONES: Final = crc32(_ONES)
-
-_IMMEDIATE_OPCODES: Final = IMMEDIATE_OPCODES
-_WRITE_OPCODES: Final = frozenset(code for code, kind in KIND_OF.items() if kind is WRITE)
+_TIMED_MASK: Final = _MASK << 8 * TIMED.size
+_UNTIMED_MASK: Final = _MASK << 8 * UNTIMED.size
+_CRC_OF_ONES: Final = crc32(ONES)
 
 
 def icrc(header: Buffer, payload: Buffer) -> int:
@@ -124,12 +100,13 @@ def encode_write(
     immediate: int | None = None,
     tsr: bool = False,
     udp_port: int = ROCE_UDP_PORT,
+    sealed: bool = True,
 ) -> tuple[bytes, bytes]:
     """Return the header of a WRITE packet and its trailer (padding and iCRC).
 
     The arguments are the fields of `Write`, the DSCP of the inner header, which repeats that of the
-    outer one, and the UDP destination port. An immediate is given exactly for the opcodes that have
-    one.
+    outer one, the UDP destination port, and whether to compute the iCRC (see `WireOptions`). An
+    immediate is given exactly for the opcodes that have one.
     """
     size = len(payload)
     pad = -size & 3
@@ -166,7 +143,7 @@ def encode_write(
             rkey,
             dma_length,
         )
-        masked = (int.from_bytes(header, "big") | _TIMED_MASK).to_bytes(WRITE_HEADER_BYTES, "big")
+        mask = _TIMED_MASK
     else:
         length -= TSETH.size
         base = encode_base(
@@ -181,11 +158,14 @@ def encode_write(
             word8,
             udp_port,
         )
-        header = base + _UNTIMED.pack(rqmsn, msn, va, rkey, dma_length)
-        masked = (int.from_bytes(header, "big") | _UNTIMED_MASK).to_bytes(len(header), "big")
+        header = base + UNTIMED.pack(rqmsn, msn, va, rkey, dma_length)
+        mask = _UNTIMED_MASK
+    extension = b"" if immediate is None else immediate.to_bytes(IMMDT.size, "big")
+    if not sealed:
+        return header + extension, bytes(pad + ICRC_BYTES)
+    masked = (int.from_bytes(header, "big") | mask).to_bytes(len(header), "big")
     crc = crc32(masked, _CRC_OF_ONES)
-    if immediate is not None:
-        extension = immediate.to_bytes(IMMDT.size, "big")
+    if extension:
         header += extension
         crc = crc32(extension, crc)
     crc = crc32(payload, crc)
@@ -213,7 +193,13 @@ def encode(
         options.udp_port,
     )
     header = base + extension
-    return header, icrc(header, b"").to_bytes(4, "little")
+    return header, icrc(header, b"").to_bytes(ICRC_BYTES, "little")
+
+
+def sealed_trailer(header: Buffer, payload: Buffer, trailer: bytes) -> bytes:
+    """Return the trailer of a packet with its iCRC, whether it had one or not."""
+    padding = trailer[:-ICRC_BYTES]
+    return padding + crc32(padding, icrc(header, payload)).to_bytes(ICRC_BYTES, "little")
 
 
 def encode_base(
@@ -249,127 +235,4 @@ def encode_base(
         DEFAULT_PKEY,
         word4,
         word8,
-    )
-
-
-def decode(packet: Buffer, *, trimmed: bool = False, label_first: bool = True) -> Packet:  # noqa: C901, PLR0912 - one check after the other, on the hottest path
-    """Decode the bytes of an inner packet.
-
-    `trimmed` says that it arrived in one of the trimmed classes: then only the headers that
-    trimming keeps are read, and no iCRC covers them. `label_first` is that of `WireOptions`. The
-    payload of a `Write` is a view of `packet`: place it before the buffer is used again.
-
-    Raises:
-        DecodeError: the bytes are not a packet of MRC, or were corrupted on the way.
-    """
-    total = len(packet)
-    if total < BASE_BYTES:
-        raise DecodeError(DecodeReason.TRUNCATED)
-    (
-        word,
-        length,
-        next_header,
-        _,
-        source,
-        destination,
-        source_port,
-        port,
-        udp_length,
-        _,
-        opcode,
-        flags,
-        pkey,
-        word4,
-        word8,
-    ) = BASE.unpack_from(packet)
-    if word >> _VERSION_SHIFT != 6:  # noqa: PLR2004 - the version is the protocol's name
-        raise DecodeError(DecodeReason.NOT_IPV6)
-    if next_header != UDP_NEXT_HEADER:
-        raise DecodeError(DecodeReason.NOT_UDP)
-    if port not in UDP_PORTS:
-        raise DecodeError(DecodeReason.WRONG_PORT)
-    ev = (word & _LABEL) << EV_LABEL_SHIFT | source_port
-    qpn = word4 & _QPN
-    if trimmed:
-        if flags & _TRANSPORT_VERSION:
-            raise DecodeError(DecodeReason.WRONG_VERSION)
-        return decode_trimmed(packet, source, destination, ev, qpn, opcode, word8)
-    if length != total - IPV6_BYTES or udp_length != length:
-        raise DecodeError(DecodeReason.BAD_LENGTH)
-    is_write = opcode in _WRITE_OPCODES
-    if is_write:
-        pad = flags >> _PAD_SHIFT & _MOST_PAD
-        reth_end = payload_start = WRITE_HEADER_BYTES if word8 & _TS else _UNTIMED_END
-        if opcode in _IMMEDIATE_OPCODES:
-            payload_start += IMMDT.size
-        if total < payload_start + pad + ICRC_BYTES:
-            raise DecodeError(DecodeReason.TRUNCATED)
-    else:
-        extension = EXTENSION_BYTES.get(opcode)
-        if extension is None:
-            raise DecodeError(DecodeReason.UNKNOWN_OPCODE)
-        if total != BASE_BYTES + extension + ICRC_BYTES:
-            raise DecodeError(DecodeReason.BAD_LENGTH)
-    covered = _COVERED.pack(
-        _ONES,
-        _MASKED_WORD,
-        length,
-        next_header,
-        _MASKED_HOP_LIMIT,
-        source,
-        destination,
-        source_port,
-        port,
-        udp_length,
-        _MASKED_CHECKSUM,
-        opcode,
-        flags,
-        pkey,
-        _MASKED_RESERVED | word4,
-        word8,
-    )
-    if crc32(packet[BASE_BYTES:], crc32(covered)) != _CRC32_RESIDUE:
-        raise DecodeError(DecodeReason.BAD_ICRC)
-    if flags & _TRANSPORT_VERSION:
-        raise DecodeError(DecodeReason.WRONG_VERSION)
-    if is_write:
-        tx_timestamp: int | None = None
-        kind = _FTYPE_TIMESTAMP
-        if word8 & _TS:
-            rqmsn, msn, tx_timestamp, kind, va, rkey, dma_length = _TIMED.unpack_from(
-                packet, BASE_BYTES
-            )
-        else:
-            rqmsn, msn, va, rkey, dma_length = _UNTIMED.unpack_from(packet, BASE_BYTES)
-        immediate: int | None = None
-        if payload_start != reth_end:
-            immediate = int.from_bytes(packet[reth_end:payload_start], "big")
-        write = (
-            source,
-            destination,
-            ev,
-            qpn,
-            word8 & _PSN,
-            opcode,
-            word8 & _ACK_REQUEST != 0,
-            word8 & _RTX != 0,
-            rqmsn,
-            msn,
-            tx_timestamp,
-            va,
-            rkey,
-            dma_length,
-            packet[payload_start : total - ICRC_BYTES - pad],
-            immediate,
-            kind >> _TSR_SHIFT != 0,
-            kind & _FTYPE,
-        )
-        return new(Write, write)
-    return decode_control(
-        opcode,
-        packet,
-        (source, destination, ev, qpn),
-        word8 & _PSN,
-        retransmitted=word8 & _RTX != 0,
-        label_first=label_first,
     )

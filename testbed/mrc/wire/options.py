@@ -15,6 +15,8 @@ class WireOptions:
         label_first: whether the field `entropy` of SACK and NACK has the flow label's half of an EV
             first, as in ECMP mode (two sources), or the UDP port's (one source, structured mode).
             Both ends must agree on it.
+        sealed: whether the iCRC of data packets is computed; otherwise zeros stand in its place.
+            Only for a simulator, which hands over what arrives undamaged without reading it.
 
     Raises:
         ValueError: the port is another one.
@@ -22,6 +24,7 @@ class WireOptions:
 
     udp_port: int = ROCE_UDP_PORT
     label_first: bool = True
+    sealed: bool = True
 
     def __post_init__(self) -> None:
         """Refuse a port that no peer accepts."""

@@ -24,6 +24,7 @@ class Packer:
         self._repeated_class = config.dscp.trimmable_retx
         self._udp_port = config.wire.udp_port
         self._own_unit = config.own_unit
+        self._sealed = config.wire.sealed
 
     def pack(self, transmission: Transmission, *, ack_request: bool) -> Datagram:
         """Return the WRITE packet of a transmission; its payload is a view of the message's."""
@@ -66,6 +67,7 @@ class Packer:
             immediate,
             self._own_unit,
             self._udp_port,
+            self._sealed,
         )
         fields = (ev, dscp, header, payload, trailer, seq, repeated, ECT0, transmission)
         return new(Datagram, fields)
