@@ -56,6 +56,12 @@ PARTS: Mapping[str, Part] = {
     ),
     "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
+    "simulator-cost": Part(
+        "time and memory of a simulated run, by stage, at 8 to 1024 hosts",
+        "simulated.cost",
+        5,
+        root=False,
+    ),
     "agreement": Part("ten scenarios, emulated and simulated; a table", "simulated.agreement", 3),
     "leaf-spine": Part(
         "a permutation of 1024 hosts, simulated", "simulated.simulator", 1, root=False

@@ -64,14 +64,14 @@ def _per_minute(outcome: Outcome, began: float) -> float:
     return outcome.packet_hops / (time.process_time() - began) * 60 / 1e6
 
 
-def permutation(width: int, seed: int) -> Scenario:
+def permutation(leaves: int, hosts_per_leaf: int, seed: int) -> Scenario:
     """Every host sends one message to another host, each to a different one."""
     topology = Topology(
-        name=f"leaf-spine-{width * width}",
+        name=f"leaf-spine-{leaves * hosts_per_leaf}",
         planes=1,
-        t0_per_plane=width,
-        t1_per_plane=width,
-        hosts_per_t0=width,
+        t0_per_plane=leaves,
+        t1_per_plane=hosts_per_leaf,
+        hosts_per_t0=hosts_per_leaf,
         dilation=1.0,
     )
     order = [host.name for host in topology.hosts]
@@ -130,7 +130,7 @@ def leaf_spine(setting: Setting) -> list[Figure]:
     taken, speed = zip(
         *setting.repeat(
             f"leaf-spine of {WIDTH * WIDTH} hosts",
-            lambda: completions(permutation(WIDTH, next(seeds))),
+            lambda: completions(permutation(WIDTH, WIDTH, next(seeds))),
         ),
         strict=True,
     )

@@ -1,0 +1,107 @@
+"""Where the time and the memory of a simulated run go: simulating, records, analysis, drawing.
+
+Each run is made in a process of its own, by the functions of `testbed simulate`. Time is CPU time,
+and memory is the largest resident size of the process in a stage.
+"""
+
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from testbed.bench.measure import Figure, Setting, no_target
+from testbed.bench.simulated.simulator import permutation
+from testbed.model.run_files.layout import FIGURES
+from testbed.model.scenario import Scenario
+from testbed.sandbox.processes import call
+from testbed.sim import Simulation, simulate
+from testbed.sim.run import COLLECTING
+
+FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
+"""Leaves, and hosts of a leaf, by the number of hosts."""
+
+MEGABYTE = 10**6
+
+Cost = tuple[float, float]
+"""CPU seconds and the peak of the resident memory in megabytes."""
+
+
+class Stages:
+    """Measures one stage of a process after the other."""
+
+    def __init__(self) -> None:
+        """Begin the first stage."""
+        self.costs: dict[str, Cost] = {}
+        self._began_s = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        # A 5 sets the peak back to the present size (proc_pid_clear_refs(5)).
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+        self._began_s = time.process_time()
+
+    def end(self, stage: str) -> None:
+        """End a stage and begin the next one."""
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+        peak_kib = int(status.partition("VmHWM:")[2].split()[0])
+        self.costs[stage] = (time.process_time() - self._began_s, peak_kib * 1024 / MEGABYTE)
+        self._begin()
+
+
+def simulator_cost(setting: Setting) -> list[Figure]:
+    """Measure runs of three sizes; takes some minutes and several gigabytes of memory."""
+    return [
+        figure
+        for hosts, (leaves, hosts_per_leaf) in FABRICS.items()
+        for figure in costs(f"{hosts} hosts", permutation(leaves, hosts_per_leaf, 1), setting)
+    ]
+
+
+def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
+    """The cost of one scenario's runs without records, and with them by stage."""
+    figures = []
+    for what, measure in (("not recorded", unrecorded), ("by stage", recorded)):
+        run = partial(call, partial(measure, scenario), title="a simulated run", isolated=False)
+        samples = setting.repeat(f"{name}, {what}", run)
+        for stage in samples[0]:
+            seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
+            figures.append(no_target(f"{name}: {stage}", "s", seconds))
+            figures.append(no_target(f"{name}: {stage}, peak memory", "MB", megabytes))
+    return figures
+
+
+def unrecorded(scenario: Scenario) -> dict[str, Cost]:
+    """What the simulation alone costs."""
+    stages = Stages()
+    Simulation(scenario).run()
+    stages.end("simulating without records")
+    return stages.costs
+
+
+def recorded(scenario: Scenario) -> dict[str, Cost]:
+    """What a whole run costs, by stage."""
+    stages = Stages()
+
+    def note(step: str, _share: float) -> None:
+        if step == COLLECTING:
+            stages.end("simulating with records")
+
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place)
+        (directory / FIGURES).mkdir()
+        simulate(scenario, directory, note)
+        stages.end("collecting records")
+        # As `results/analyse.py` does it; loading the libraries is part of the stage.
+        from testbed.results.analysis.metrics import flow_tables, summarise  # noqa: PLC0415
+        from testbed.results.run_data import load_run  # noqa: PLC0415
+
+        data = load_run(directory)
+        tables = flow_tables(data)
+        summary = summarise(data, tables)
+        stages.end("analysing")
+        from testbed.results.report.figures import draw_all  # noqa: PLC0415
+        from testbed.results.report.run_report import render  # noqa: PLC0415
+
+        render(data, summary, draw_all(data, tables, summary))
+        stages.end("drawing")
+    return stages.costs
