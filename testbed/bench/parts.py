@@ -54,6 +54,9 @@ PARTS: Mapping[str, Part] = {
     "attainable": Part(
         "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
     ),
+    "nscc": Part(
+        "both profiles of NSCC over five cases, simulated", "simulated.profiles", 1, root=False
+    ),
     "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
     "simulator-cost": Part(

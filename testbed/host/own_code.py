@@ -1,8 +1,8 @@
 """Runs algorithms of the user's own: makes an object of the class, and checks what it returns.
 
 A path selector has the methods of `mrc.PathSelector` and is made of its EVs (`EvInfo`) and a seed.
-A congestion controller has those of `mrc.CongestionControl` and is made of a `CcPath`. Methods that
-begin with `on_` may be missing.
+A congestion controller has those of `WindowControl` (mrc/congestion/window.py) and is made of a
+`CcPath`. Methods that begin with `on_` may be missing.
 """
 
 import traceback
@@ -14,6 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
+from testbed.mrc.congestion.window import WindowControl
 
 MOST_BYTES = 1 << 50
 """No window may be larger."""
@@ -146,18 +147,19 @@ class OwnSelector:
         self._own.call("on_state", ev, state.value, active=active, now_ns=now_ns)
 
 
-class OwnCongestion:
-    """A congestion controller of the user's own, with the methods of `mrc.CongestionControl`.
+class OwnCongestion(WindowControl):
+    """A congestion controller of the user's own, with the methods of `WindowControl`.
 
     Its window is read after each report, and is never less than a packet.
     """
 
     def __init__(self, code: OwnCode, path: CcPath) -> None:
+        super().__init__()
         self._code: Final = code
         self._path: Final = path
-        self.reset()
+        self.restart()
 
-    def reset(self) -> None:
+    def restart(self) -> None:
         """Make a new object of the class."""
         self._own = _made_by(self._code, "window", self._path)
         self._read_window()

@@ -15,6 +15,7 @@ from testbed.host.mrc_config import ev_entries, port_attributes
 from testbed.host.own_code import CcPath, OwnCongestion, OwnSelector
 from testbed.host.plan import EndpointPlan, QpPlan
 from testbed.model.fabric.addressing import Path, ev_for_path, nic_address
+from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.own_code import OwnCode
 from testbed.model.transport import Mrc, Roce
@@ -23,6 +24,9 @@ from testbed.mrc.config import RecoveryProbe
 from testbed.mrc.constants import NS_PER_S
 from testbed.mrc.wire.options import WireOptions
 from testbed.workloads.messages import Poster
+
+Controllers = dict[Node, mrc.CongestionControl]
+"""The congestion controllers of a host, by destination."""
 
 
 class ReliableQp(Poster, Protocol):
@@ -88,7 +92,8 @@ def sans_io_stack(plan: EndpointPlan) -> Stack:
         case Mrc() as transport:
             address = nic_address(scenario.topology, plan.host).packed
             demux = mrc.Demux(address, mrc.DscpClasses(), _wire_options(plan, transport))
-            return Stack(demux, partial(_open_mrc, plan, transport))
+            controllers: Controllers = {}
+            return Stack(demux, partial(_open_mrc, plan, transport, controllers))
         case Roce():
             return Stack(roce.Demux(), partial(_open_roce, plan, scenario.transport))
         case _:
@@ -120,7 +125,11 @@ def _wire_options(plan: EndpointPlan, parameters: Mrc) -> WireOptions:
 
 
 def _open_mrc(
-    plan: EndpointPlan, parameters: Mrc, qp: QpPlan, memory: mrc.MemoryTable
+    plan: EndpointPlan,
+    parameters: Mrc,
+    controllers: Controllers,
+    qp: QpPlan,
+    memory: mrc.MemoryTable,
 ) -> mrc.QueuePair:
     topology = plan.scenario.topology
     port = port_attributes(topology, plan.host)
@@ -154,24 +163,28 @@ def _open_mrc(
     own = parameters.spray if isinstance(parameters.spray, OwnCode) else None
     select = partial(OwnSelector, own) if own is not None else None
     path_rtt_ns = topology.path_rtt_ns(plan.host, qp.peer, serialised=plan.serialised)
-    return mrc.QueuePair(
-        config, memory, _congestion(parameters, port, config, path_rtt_ns), select=select
-    )
+    congestion = controllers.get(qp.peer) if parameters.congestion_scope == "destination" else None
+    if congestion is None:
+        congestion = _congestion(parameters, port, config, path_rtt_ns)
+        controllers[qp.peer] = congestion
+    return mrc.QueuePair(config, memory, congestion, select=select)
 
 
 def _congestion(
     parameters: Mrc, port: mrc.PortAttributes, config: mrc.QpConfig, path_rtt_ns: int
-) -> mrc.CongestionControl | None:
-    """The congestion control of a queue pair; None for the fixed window of its configuration."""
+) -> mrc.CongestionControl:
+    """A congestion control for a queue pair, or for all to its destination."""
     match parameters.congestion:
         case OwnCode() as code:
             bdp_bytes = port.rate_bps * port.base_rtt_ns // (8 * NS_PER_S)
             path = CcPath(path_rtt_ns, bdp_bytes, port.mtu, port.trimming, config.seed)
             return OwnCongestion(code, path)
+        case "nscc" if parameters.nscc == "uec":
+            return mrc.UecNscc(port.uec_profile(path_rtt_ns))
         case "nscc":
             return mrc.Nscc(port.cc_profile(path_rtt_ns))
         case _:
-            return None
+            return mrc.FixedWindow(config.cwnd)
 
 
 def _open_roce(

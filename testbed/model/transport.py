@@ -62,6 +62,16 @@ class Mrc(Part):
         description="nscc: delay and ECN change the window; fixed: it never changes; or "
         "FILE.py:CLASS, a congestion controller of your own",
     )
+    nscc: Literal["incast", "uec"] = Field(
+        default="incast",
+        description="the rules of NSCC. uec: those of Ultra Ethernet 1.0; incast: with changes of "
+        "our own, for a last hop that does not mark",
+    )
+    congestion_scope: Literal["queue-pair", "destination"] = Field(
+        default="queue-pair",
+        description="whether each queue pair has a congestion controller of its own, or all of a "
+        "host to the same destination share one",
+    )
     window: Annotated[float, Field(gt=0, le=16, strict=True)] = Field(
         default=1.5, description="fixed congestion window in BDPs of the host (uet-htsim's maximum)"
     )

@@ -6,8 +6,10 @@ I/O layer owns sockets, clocks and outer headers.
 """
 
 from testbed.mrc.config import PortAttributes, QpConfig
-from testbed.mrc.congestion.nscc import CcProfile, Nscc
-from testbed.mrc.congestion.window import CongestionControl, FixedWindow
+from testbed.mrc.congestion.control import CongestionControl
+from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
+from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
+from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import NEVER, DscpClasses
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
@@ -72,6 +74,8 @@ __all__ = [
     "QueuePair",
     "ReceiveCompletion",
     "Spurious",
+    "UecNscc",
+    "UecProfile",
     "decode",
     "respond",
 ]

@@ -5,7 +5,8 @@ from enum import StrEnum
 from typing import Final
 
 from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.congestion.nscc import CcProfile
+from testbed.mrc.congestion.nscc_incast import CcProfile
+from testbed.mrc.congestion.nscc_uec import UecProfile
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
@@ -19,6 +20,7 @@ from testbed.mrc.constants import (
 )
 from testbed.mrc.ev.profile import EvProfile
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.sizes import nominal_size
 
 _MAX_24_BITS: Final = (1 << 24) - 1
 
@@ -179,6 +181,17 @@ class PortAttributes:
             cwnd=cwnd,
             mtu=self.mtu,
             seed=seed,
+        )
+
+    def uec_profile(self, path_rtt_ns: int) -> UecProfile:
+        """Ultra Ethernet's parameters for a queue pair whose own paths have this base RTT."""
+        return UecProfile.derive(
+            base_rtt_ns=self.base_rtt_ns,
+            path_rtt_ns=path_rtt_ns,
+            rate_bps=self.rate_bps,
+            mtu=nominal_size(self.mtu, immediate=False, timestamp=True),
+            trimming=self.trimming,
+            dilation=self.dilation,
         )
 
     def cc_profile(self, path_rtt_ns: int) -> CcProfile:

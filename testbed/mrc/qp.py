@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from random import Random
 
 from testbed.mrc.config import QpConfig
-from testbed.mrc.congestion.nscc import PENALTY_UNIT
+from testbed.mrc.congestion.control import CongestionControl
+from testbed.mrc.congestion.nscc_incast import PENALTY_UNIT
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.congestion.window import CongestionControl, FixedWindow
+from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
@@ -139,6 +140,7 @@ class QueuePair:
             self._requester.fail(CompletionStatus.FLUSHED)
             self._responder.delivery.flush()
         elif state is QpState.RESET:
+            self._requester.flight.close()
             self.congestion.reset()
             self._begin()
         self._state = state
@@ -286,7 +288,7 @@ class QueuePair:
     @property
     def flight(self) -> int:
         """Payload bytes in flight."""
-        return self._requester.flight
+        return self._requester.flight.payload
 
     def set_mpr(self, mpr: int) -> None:
         """Advertise another responder window, `mpr` units of 128 PSNs, in SACKs from now on.

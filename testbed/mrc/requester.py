@@ -6,8 +6,9 @@ a NAK fails one, and the queue pair with it.
 """
 
 from testbed.mrc.config import QpConfig
+from testbed.mrc.congestion.control import CongestionControl, Loss
+from testbed.mrc.congestion.flight import Flight
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.congestion.window import CongestionControl
 from testbed.mrc.constants import MPR_UNIT, NEVER, EvMark, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.endpoint import Endpoint
@@ -33,8 +34,8 @@ from testbed.mrc.wire.psn import unwrap_psn
 class Requester:
     """Sends what is posted, until each message is acknowledged completely, in order.
 
-    `queue` has the messages that are posted, `requests` the control packets to send; `flight` is
-    the payload bytes in flight.
+    `queue` has the messages that are posted, `requests` the control packets to send, `flight` what
+    is in flight.
     """
 
     def __init__(
@@ -51,7 +52,6 @@ class Requester:
         self._config = config
         self._engine = engine
         self._rtt = rtt
-        self._congestion = congestion
         self._events = events
         self._counters = counters
         self._reverse = reverse
@@ -64,7 +64,7 @@ class Requester:
         self.queue = SendQueue(config.mtu, config.peer.immediates)
         self._ack_wait = AckWait(config, rtt, self.queue, self._scoreboard, engine)
         self._order = 0
-        self.flight = 0
+        self.flight = Flight(congestion, config)
         self.requests = RequestQueue(config, engine, rtt, reverse, counters, endpoint)
         self._ask_when_full = config.ask_when_full
         self._stuck = False
@@ -80,7 +80,7 @@ class Requester:
         self._detector.lose_all()
         self._scoreboard.clear()
         self.requests.packets.clear()
-        self.flight = 0
+        self.flight.close()
         self.queue.fail(status, culprit)
 
     # Receiving
@@ -102,11 +102,9 @@ class Requester:
         if max(cack, start + sack.bitmap.bit_length() - 1) >= scoreboard.next_seq:
             self._counters.implausible += 1
             return
-        if cack >= oldest - 1:  # not overtaken by a newer one
-            if sack.mpr and self._config.dynamic_mpr:
-                self._window = sack.mpr * MPR_UNIT
-            if sack.cc_type == 0:
-                self._congestion.on_penalty(sack.rcv_cwnd_pen, restore=sack.restore_cwnd)
+        newest = cack >= oldest - 1
+        if newest and sack.mpr and self._config.dynamic_mpr:
+            self._window = sack.mpr * MPR_UNIT
         acked = scoreboard.acknowledged(cack, start, sack.bitmap)
         if sack.probe_reply:
             probe = self.requests.probe_answered(sack.ack_psn_offset, now_ns)
@@ -116,8 +114,7 @@ class Requester:
         else:
             self._check_spurious(cack + sack.ack_psn_offset, sack, now_ns)
         self._on_mark(sack, now_ns)
-        if acked:
-            self._on_acked(acked, cack, sack, now_ns)
+        self._on_acked(acked, cack, sack, now_ns, newest=newest)
 
     def _on_mark(self, sack: Sack, now_ns: int) -> None:
         if sack.mark is EvMark.SKIP_ONCE and self._config.ecn_skip:
@@ -143,7 +140,7 @@ class Requester:
             return
         acked = scoreboard.acknowledged(seq, seq + 1, 0)
         if acked:
-            self._on_acked(acked, seq, None, now_ns)
+            self._on_acked(acked, seq, None, now_ns, newest=False)
         self._ack_wait.acknowledged(seq, now_ns)
 
     def _on_nak(self, seq: int, status: CompletionStatus) -> None:
@@ -155,12 +152,16 @@ class Requester:
         self.fail(status, message)
 
     def _on_acked(
-        self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int
+        self, acked: list[Transmission], cack: int, sack: Sack | None, now_ns: int, *, newest: bool
     ) -> None:
         """Take in the transmissions that a SACK, or an ACK, has newly acknowledged."""
+        flight = self.flight
+        if not acked:
+            flight.report(sack, None, None, now_ns, newest=newest)
+            return
         trigger = cack + sack.ack_psn_offset if sack is not None and not sack.probe_reply else None
         rtt_ns: int | None = None
-        fabric_ns: int | None = None
+        measured: Transmission | None = None
         acked_bytes, delivered = 0, list[Transmission]()
         for transmission in acked:
             acked_bytes += transmission.length
@@ -168,7 +169,7 @@ class Requester:
                 self._retract_loss(transmission, now_ns)
                 continue
             transmission.done = True
-            self.flight -= transmission.length
+            flight.delivered(transmission)
             delivered.append(transmission)
             previous = transmission.previous
             if (
@@ -176,9 +177,9 @@ class Requester:
                 and transmission.seq == trigger
                 and self._packer.answers(sack, transmission)
             ):
+                measured = transmission
                 if previous is None:
                     rtt_ns = now_ns - transmission.sent_ns
-                    fabric_ns = rtt_ns - transmission.port_wait_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._retract_loss(previous, now_ns)
         if rtt_ns is not None and sack is not None:
@@ -189,7 +190,7 @@ class Requester:
         ecn = sack is not None and sack.mark is EvMark.SKIP_ONCE
         marked = sack.reflected_ev if sack is not None and ecn else None
         self._engine.report_arrivals(delivered, trigger, rtt_ns, marked, now_ns)
-        self._congestion.on_sack(acked_bytes, fabric_ns, ecn=ecn, now_ns=now_ns)
+        flight.report(sack, acked_bytes, measured, now_ns, newest=newest)
         self._ack_wait.update(now_ns)
 
     def _check_spurious(self, seq: int, sack: Sack, now_ns: int) -> None:
@@ -241,13 +242,12 @@ class Requester:
             self.fail(CompletionStatus.RETRY_EXCEEDED)
             return
         transmission.done = True
-        self._repeat(transmission)
+        self._repeat(transmission, Loss.TRIMMED if trimmed else Loss.REFUSED, now_ns)
         if nack.reason is NackReason.TRIMMED:
             self._engine.skip(transmission.ev.value, "trimmed", now_ns)
         elif nack.reason is NackReason.TRIMMED_LASTHOP:
             self._detector.met_incast(now_ns)
         self._engine.selector.on_nack(transmission.ev.value, nack.reason.name, now_ns)
-        self._congestion.on_loss(transmission.length, trimmed=trimmed, now_ns=now_ns)
 
     def heed_ports(self, now_ns: int) -> None:
         """Act on changed ports: packets in flight on a lost plane are judged early."""
@@ -279,9 +279,7 @@ class Requester:
         length = self._next_length()
         if length is None:
             return False
-        if self.flight == 0:
-            return True
-        return not self._retry.timeouts and self.flight + length <= self._congestion.window
+        return self.flight.has_room(length, probing=bool(self._retry.timeouts))
 
     def _next_length(self) -> int | None:
         scoreboard = self._scoreboard
@@ -333,26 +331,25 @@ class Requester:
             Lost(transmission.seq, ev.value, ev.plane, transmission.sent_ns, reason.value, now_ns)
         )
         self._losses.add(transmission)
-        self._repeat(transmission)
-        self._congestion.on_loss(transmission.length, trimmed=False, now_ns=now_ns)
+        self._repeat(transmission, Loss.INFERRED, now_ns)
         delivers = reason is LossReason.OVERTAKEN
         condemned = self._engine.report_loss(ev.value, reason.value, now_ns, delivers=delivers)
         if condemned and reason is LossReason.LATE:
             self._detector.fell_silent(ev.value)
 
-    def _repeat(self, transmission: Transmission) -> None:
-        self.flight -= transmission.length
-        scoreboard = self._scoreboard
-        scoreboard.repeat(transmission)
+    def _repeat(self, transmission: Transmission, loss: Loss, now_ns: int) -> None:
+        self.flight.lost(transmission, loss, now_ns)
+        self._scoreboard.repeat(transmission)
         if self._config.go_back:
-            self.flight -= scoreboard.go_back(transmission.seq)
+            for behind in self._scoreboard.go_back(transmission.seq):
+                self.flight.withdrawn(behind)
 
     # Sending
 
     def transmit(self, now_ns: int, limit: int) -> list[Datagram]:
         """Return at most `limit` data packets: retransmissions, oldest first, then new ones."""
         scoreboard = self._scoreboard
-        small = self._congestion.window < self._config.sack_bytes
+        small = self.flight.window < self._config.sack_bytes
         datagrams: list[Datagram] = []
         if self._ack_wait.due and limit:
             again = self._ack_wait.repetition(self._order, now_ns)
@@ -363,7 +360,7 @@ class Requester:
         while len(datagrams) < limit and self._may_send():
             previous = scoreboard.to_repeat()
             avoid = previous.ev if previous is not None else None
-            ev = self._engine.pick(now_ns, avoid, self.flight)
+            ev = self._engine.pick(now_ns, avoid, self.flight.payload)
             if ev is None:
                 self._stuck = True
                 if not scoreboard.unacked:
@@ -392,6 +389,6 @@ class Requester:
         counters.data_sent += 1
         self._retry.sent(now_ns, was_idle=not scoreboard.unacked)
         scoreboard.unacked[seq] = transmission
-        self.flight += length
+        self.flight.sent(transmission)
         self._detector.sent(transmission)
         return transmission

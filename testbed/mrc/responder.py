@@ -5,7 +5,6 @@ from typing import Final, NamedTuple
 
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
-    ICRC_BYTES,
     MPR_UNIT,
     NEVER,
     RCVD_BYTES_UNIT,
@@ -21,11 +20,10 @@ from testbed.mrc.delivery import Delivery
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
-from testbed.mrc.wire.codec import WRITE_HEADER_BYTES
 from testbed.mrc.wire.datagram import new
-from testbed.mrc.wire.headers import IMMDT, TSETH
 from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
+from testbed.mrc.wire.sizes import nominal_size
 
 _BITMAP_MASK: Final = (1 << SACK_BITMAP_BITS) - 1
 _MAX_OOO_COUNT: Final = (1 << 15) - 1
@@ -51,17 +49,6 @@ class _Trigger(NamedTuple):
     tx_timestamp: int
     mark: EvMark
     retransmitted: bool = False
-
-
-def nominal_bytes(packet: Write, size: int) -> int:
-    """What a data packet counts in `rcvd_bytes`: the size of the inner packet, with its headers.
-
-    `size` is that of its payload.
-    """
-    nominal = WRITE_HEADER_BYTES + size + (-size & 3) + ICRC_BYTES
-    if packet.tx_timestamp is None:
-        nominal -= TSETH.size
-    return nominal if packet.immediate is None else nominal + IMMDT.size
 
 
 class Responder:
@@ -175,7 +162,11 @@ class Responder:
         """Put a new packet into memory; returns the payload bytes placed, 0 if it is refused."""
         counters, delivery = self._counters, self.delivery
         size = len(packet.payload)
-        self._rcvd_bytes += nominal_bytes(packet, size)
+        self._rcvd_bytes += nominal_size(
+            size,
+            immediate=packet.immediate is not None,
+            timestamp=packet.tx_timestamp is not None,
+        )
         if packet.ack_request:
             delivery.ack_request(seq)
         if not self._lengths_fit(packet, size):

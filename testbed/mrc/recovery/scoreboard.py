@@ -55,15 +55,15 @@ class Scoreboard:
         """Have a transmission, marked done, sent again."""
         heappush(self._to_repeat, transmission.seq)
 
-    def go_back(self, seq: int) -> int:
-        """Have all in flight after `seq` sent again too; returns their payload bytes."""
-        size = 0
+    def go_back(self, seq: int) -> list[Transmission]:
+        """Have all in flight after `seq` sent again too, and return them."""
+        repeated: list[Transmission] = []
         for behind in self.unacked.values():
             if behind.seq > seq and not behind.done:
                 behind.done = True
-                size += behind.length
+                repeated.append(behind)
                 self.repeat(behind)
-        return size
+        return repeated
 
     def to_repeat(self) -> Transmission | None:
         """Return the oldest that is to be sent again, and has not been acknowledged since."""

@@ -59,3 +59,12 @@ class Transmission:
     def set_port_wait(self, wait_ns: int) -> None:
         """Record how long after `sent_ns` the NIC's port begins to send the packet."""
         self.port_wait_ns = wait_ns
+
+    def wire_rtt_ns(self, now_ns: int) -> int:
+        """Return its round trip, if it is answered now, without the wait for the NIC's port."""
+        return now_ns - self.sent_ns - self.port_wait_ns
+
+    @property
+    def ambiguous(self) -> bool:
+        """Whether the packet has been sent more than twice: an answer may be to any of them."""
+        return self.previous is not None and self.previous.repeated

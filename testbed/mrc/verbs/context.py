@@ -8,8 +8,9 @@ from typing import Final
 
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.config import PortAttributes
-from testbed.mrc.congestion.nscc import CcProfile, Nscc
-from testbed.mrc.congestion.window import CongestionControl, FixedWindow
+from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
+from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
+from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import (
     DEFAULT_EXPONENTIAL_RETRIES,
     DEFAULT_LINEAR_RETRIES,
@@ -117,7 +118,7 @@ class Context:
         cq: CompletionQueue,
         *,
         ev_profile: EvProfileOf = EvProfile,
-        cc_profile: CcProfile | FixedWindow | None = None,
+        cc_profile: CcProfile | UecProfile | FixedWindow | None = None,
         attributes: QpAttributes = _DEFAULT_ATTRIBUTES,
     ) -> VerbsQp:
         """Make a queue pair in RESET.
@@ -125,7 +126,7 @@ class Context:
         Args:
             cq: where it reports completions.
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
-            cc_profile: the parameters of NSCC, or `FixedWindow(bytes)`, which never changes; if
+            cc_profile: the parameters of NSCC (a `UecProfile` has Ultra Ethernet's rules), or `FixedWindow(bytes)`, which never changes; if
                 None, the defaults for the peer's paths, as `query_cc_profile` returns them.
             attributes: capabilities and retries.
         """
@@ -159,15 +160,17 @@ class Context:
         self,
         local: Destination,
         ev_profile: EvProfileOf,
-        cc_profile: CcProfile | FixedWindow | None,
+        cc_profile: CcProfile | UecProfile | FixedWindow | None,
         attributes: QpAttributes,
         peer: Destination,
     ) -> QueuePair:
         """Return the core of a queue pair that has learnt its peer, in RTR."""
         port, reach = self.port, self._reach(peer.address)
-        congestion: CongestionControl
+        congestion: Nscc | UecNscc | FixedWindow
         if isinstance(cc_profile, FixedWindow):
             congestion = cc_profile
+        elif isinstance(cc_profile, UecProfile):
+            congestion = UecNscc(cc_profile)
         else:
             congestion = Nscc(cc_profile or port.cc_profile(reach.rtt_ns))
         config = replace(

@@ -1,4 +1,4 @@
-"""NSCC: a congestion window on ECN and queueing delay, clocked by SACKs.
+"""NSCC with rules of our own for incast: a window on ECN and queueing delay, clocked by SACKs.
 
 Parameters have the names of the OCP MRC API. MRC's defaults are not public, so `CcProfile.derive`
 starts from those of uet-htsim, the public simulator of Ultra Ethernet, whose NSCC this follows:
@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from math import sqrt
 from typing import Final, Self
 
+from testbed.mrc.congestion.window import WindowControl
 from testbed.mrc.constants import NS_PER_S
 
 _BITS: Final = 8
@@ -152,14 +153,15 @@ class CcProfile:
         )
 
 
-class Nscc:
+class Nscc(WindowControl):
     """The window of one queue pair. It begins at its maximum, as in uet-htsim."""
 
     def __init__(self, profile: CcProfile) -> None:
+        super().__init__()
         self.profile = profile
-        self.reset()
+        self.restart()
 
-    def reset(self) -> None:
+    def restart(self) -> None:
         """Start again, with the largest window."""
         self.average_delay_ns = 0.0
         self._window = float(self.profile.max_cwnd)

@@ -1,0 +1,316 @@
+"""NSCC as Ultra Ethernet 1.0 defines it, as far as two independent readings of it agree.
+
+The numbers 1 to 18 are those of the rules in docs/congestion.md; tests/mrc/test_nscc_uec.py has a
+test for each. Notation there: W window, F bytes in flight, r newly received bytes, d queueing delay
+of a sample, d* the target delay, B the base RTT. All sizes are those of inner packets ("nominal").
+
+Where the readings leave a choice:
+
+- The average delay (rule 10) weights a sample by the share of the window that it reports.
+- "No delay" (rule 6) is at most B / 12: the 1 us of one reading, at the 12 us that UEC's constants
+  are scaled from.
+- A SACK that measured no round trip decides nothing; its bytes count with the next that did.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self
+
+from testbed.mrc.congestion.control import Loss, Report
+from testbed.mrc.constants import NS_PER_S
+
+_BITS: Final = 8
+_REFERENCE_BDP: Final = 150_000
+"""Bytes: 100 Gbit/s x 12 us, the network that the constants are scaled from."""
+
+_REFERENCE_RTT_NS: Final = 12_000
+_NO_DELAY_SHARE: Final = 12
+_PENALTY_SHIFT: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class UecProfile:
+    """The parameters of NSCC (rule 1). Sizes in bytes, times in ns, `rate_bps` of all ports.
+
+    `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` are in bytes per RTT,
+    `fast` multiplies received bytes. `qa_threshold` None switches the delay trigger of quick adapt off.
+
+    Raises:
+        ValueError: a value cannot work.
+    """
+
+    base_rtt: int
+    rate_bps: float
+    target_delay: int
+    mtu: int
+    alpha: float
+    eta: float
+    fi: float
+    fast: float
+    qa_threshold: int | None
+    gamma: float = 0.8
+    max_md_jump: float = 0.5
+    qa_gate: int = 3
+
+    def __post_init__(self) -> None:
+        """Refuse values that cannot work."""
+        if min(self.base_rtt, self.target_delay, self.mtu, self.rate_bps) <= 0:
+            raise ValueError("base_rtt, rate_bps, target_delay and mtu must be positive")
+        if self.max_window(self.base_rtt) < self.mtu:
+            raise ValueError(f"1.5 BDP must hold a packet of {self.mtu} bytes")
+
+    def max_window(self, base_rtt_ns: int) -> int:
+        """The largest window, and the first: 1.5 bandwidth-delay products."""
+        return int(1.5 * self.rate_bps * base_rtt_ns / _BITS / NS_PER_S)
+
+    @classmethod
+    def derive(
+        cls,
+        *,
+        base_rtt_ns: int,
+        rate_bps: float,
+        path_rtt_ns: int | None = None,
+        mtu: int,
+        trimming: bool = True,
+        dilation: float = 1.0,
+    ) -> Self:
+        """Return UEC's parameters for a host of `rate_bps` in a fabric of a base RTT.
+
+        Args:
+            base_rtt_ns: of the longest path; the target delay and the scaling follow from it.
+            rate_bps: of all ports together.
+            path_rtt_ns: the base RTT of the queue pair's own paths, where it is another one.
+            mtu: the size of a full inner packet.
+            trimming: whether the fabric trims.
+            dilation: how many times slower than real the clock runs.
+
+        Raises:
+            ValueError: the bandwidth-delay product does not hold a packet.
+        """
+        bdp = rate_bps * base_rtt_ns / _BITS / NS_PER_S
+        target_ns = base_rtt_ns * 3 // 4 if trimming else base_rtt_ns
+        a = bdp / _REFERENCE_BDP
+        b = target_ns / (_REFERENCE_RTT_NS * dilation)
+        return cls(
+            base_rtt=base_rtt_ns if path_rtt_ns is None else path_rtt_ns,
+            rate_bps=rate_bps,
+            target_delay=target_ns,
+            mtu=mtu,
+            alpha=4 * a * b * mtu / target_ns,
+            eta=0.15 * a * mtu,
+            fi=5 * a * mtu,
+            fast=0.25 * a,
+            qa_threshold=None if trimming else 4 * target_ns,
+        )
+
+
+class UecNscc:
+    """The window of one queue pair, or of all to one destination. It begins at its maximum.
+
+    Attributes:
+        flight: bytes in flight by what the responder has counted: signed (rule 2).
+        base_rtt_ns: the least round trip so far (rule 3).
+    """
+
+    def __init__(self, profile: UecProfile) -> None:
+        self.profile = profile
+        self.flight = 0
+        self._restart()
+
+    def _restart(self) -> None:
+        profile = self.profile
+        self.base_rtt_ns = profile.base_rtt
+        self.average_delay_ns = 0.0
+        self._largest = profile.max_window(profile.base_rtt)
+        self._window = float(self._largest)
+        self._increase = 0.0
+        self._undecided = 0  # bytes of SACKs that measured no round trip
+        self._since_applied = 0
+        self._applied_ns = 0
+        self._decreased_ns: int | None = None
+        self._undelayed = 0
+        self._fast = False
+        self._armed = False
+        self._achieved = 0
+        self._epoch_ends_ns: int | None = None
+        self._to_ignore = 0
+        self._ignored = 0
+        self._saved: float | None = None
+
+    def reset(self) -> None:
+        """Begin again, unless other queue pairs have packets in flight."""
+        if self.flight <= 0:
+            self.flight = 0
+            self._restart()
+
+    @property
+    def window(self) -> int:
+        """Bytes that may be in flight."""
+        return int(self._window)
+
+    @property
+    def _ignoring(self) -> bool:
+        return self._ignored < self._to_ignore
+
+    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - nominal sizes count
+        """Whether a packet of this size fits beside what is in flight (rule 2)."""
+        return self.flight + nominal <= self._window
+
+    def on_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count it as in flight."""
+        self.flight += nominal
+
+    def on_delivered(self, payload: int) -> None:
+        """Do nothing: the responder's counter says what has arrived (rule 2)."""
+
+    def on_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count it as in flight no longer."""
+        self.flight -= nominal
+
+    def on_report(self, report: Report) -> None:
+        """Take in a SACK (rules 2 to 13, 17, 18)."""
+        profile, now_ns, received = self.profile, report.now_ns, report.received
+        self.flight -= received
+        self._achieved += received
+        self._since_applied += received
+        self._ignored += received
+        may_increase = self._heed_penalty(report)
+        if report.rtt_ns is None:
+            self._undecided += received
+            self._apply(now_ns)
+            return
+        received += self._undecided
+        self._undecided = 0
+        self._lower_base(report.rtt_ns)
+        delay_ns = max(0, report.rtt_ns - self.base_rtt_ns)
+        self._average(delay_ns, received)
+        if report.ecn and self._ignoring:
+            return
+        if self._quick_adapt(now_ns, delay_ns):
+            return
+        if delay_ns >= profile.target_delay:
+            self._stop_fast_increase()
+            if report.ecn:
+                self._decrease(now_ns)
+            elif may_increase:
+                self._increase += profile.fi * received
+        elif not report.ecn and may_increase:
+            self._increase_proportionally(received, delay_ns)
+        self._apply(now_ns)
+
+    def on_lost(
+        self,
+        loss: Loss,
+        payload: int,  # noqa: ARG002
+        nominal: int,
+        rtt_ns: int | None,
+        now_ns: int,
+    ) -> None:
+        """Take in a trim (rule 14), a refusal (rule 15) or an inferred loss (rule 16)."""
+        self.flight -= nominal
+        if loss is Loss.REFUSED:
+            if rtt_ns is not None:
+                self._lower_base(rtt_ns)
+            return
+        self._ignored += nominal
+        self._stop_fast_increase()
+        if loss is Loss.TRIMMED:
+            self._average(self.base_rtt_ns, nominal)
+            self._armed = True
+            if self._ignoring or self._quick_adapt(now_ns, 0):
+                return
+        self._bound(self._window - nominal)
+
+    def _heed_penalty(self, report: Report) -> bool:
+        """Obey the responder (rules 17, 18); returns whether this SACK may increase the window."""
+        if report.penalty is None:
+            return True
+        if report.penalty == 0:
+            if report.restore and self._saved is not None:
+                self._bound(self._saved)
+                self._saved = None
+            return True
+        if self._saved is None:
+            self._saved = self._window
+        window = min(self._window, float(self.flight))
+        self._bound(window - (report.penalty * report.received >> _PENALTY_SHIFT))
+        self._stop_fast_increase()
+        return False
+
+    def _lower_base(self, rtt_ns: int) -> None:
+        if 0 < rtt_ns < self.base_rtt_ns:
+            self.base_rtt_ns = rtt_ns
+            self._largest = max(self.profile.max_window(rtt_ns), self.profile.mtu)
+            self._bound(self._window)
+
+    def _average(self, delay_ns: int, size: int) -> None:
+        """Average a sample over the bytes of the last window, which is those of the last RTT."""
+        weight = min(size / self._window, 1.0)
+        self.average_delay_ns += weight * (delay_ns - self.average_delay_ns)
+
+    def _quick_adapt(self, now_ns: int, delay_ns: int) -> bool:
+        """Adapt the window to what was achieved, once in an epoch (rules 11, 12)."""
+        profile, first = self.profile, self._epoch_ends_ns is None
+        if self._epoch_ends_ns is not None and now_ns <= self._epoch_ends_ns:
+            return False
+        extreme = profile.qa_threshold is not None and delay_ns > profile.qa_threshold
+        adapt = (
+            not first
+            and (self._armed or extreme)
+            and self._achieved < self._largest >> profile.qa_gate
+        )
+        if adapt:
+            self._bound(self._achieved)
+            self._to_ignore = max(self.flight, 0)
+            self._ignored = 0
+            self._forget_increase()
+            self._stop_fast_increase()
+        self._armed = False
+        self._achieved = 0
+        self._epoch_ends_ns = now_ns + self.base_rtt_ns + profile.target_delay
+        return adapt
+
+    def _increase_proportionally(self, received: int, delay_ns: int) -> None:
+        profile = self.profile
+        if delay_ns <= self.base_rtt_ns // _NO_DELAY_SHARE:
+            self._undelayed += received
+            if self._fast or self._undelayed > self._window:
+                self._fast = True
+                self._bound(self._window + profile.fast * received)
+                return
+        else:
+            self._stop_fast_increase()
+        self._increase += profile.alpha * received * (profile.target_delay - delay_ns)
+
+    def _stop_fast_increase(self) -> None:
+        self._undelayed = 0
+        self._fast = False
+
+    def _decrease(self, now_ns: int) -> None:
+        profile, average_ns = self.profile, self.average_delay_ns
+        since = self._decreased_ns
+        if average_ns <= profile.target_delay:
+            return
+        if since is not None and now_ns - since < self.base_rtt_ns:
+            return
+        excess = (average_ns - profile.target_delay) / average_ns
+        self._bound(self._window * max(1 - profile.gamma * excess, profile.max_md_jump))
+        self._decreased_ns = now_ns
+
+    def _apply(self, now_ns: int) -> None:
+        """Apply what was gained every 8 packets or base RTT (rule 9)."""
+        period = now_ns - self._applied_ns >= self.base_rtt_ns
+        if self._since_applied < 8 * self.profile.mtu and not period:
+            return
+        self._bound(
+            self._window + self._increase / self._window + (self.profile.eta if period else 0)
+        )
+        if period:
+            self._applied_ns = now_ns
+        self._forget_increase()
+
+    def _forget_increase(self) -> None:
+        self._increase = 0.0
+        self._since_applied = 0
+
+    def _bound(self, window: float) -> None:
+        self._window = min(max(window, float(self.profile.mtu)), float(self._largest))

@@ -1,0 +1,319 @@
+"""NSCC as Ultra Ethernet defines it: a test for each rule of docs/congestion.md, by its number."""
+
+from dataclasses import replace
+
+import pytest
+
+from testbed.mrc import QpState, UecNscc, UecProfile
+from testbed.mrc.congestion.control import Loss, Report
+
+from .harness import Network, S, make_profile
+from .star import Star
+from .test_qp import check_success, write_all
+
+RTT = 12_000
+MTU = 4184
+PROFILE = UecProfile.derive(base_rtt_ns=RTT, rate_bps=100e9, mtu=MTU)
+UNTRIMMED = UecProfile.derive(base_rtt_ns=RTT, rate_bps=100e9, mtu=MTU, trimming=False)
+TARGET = PROFILE.target_delay
+
+
+def report(
+    received: int = 0,
+    delay: int | None = 0,
+    *,
+    ecn: bool = False,
+    penalty: int | None = 0,
+    restore: bool = False,
+    now: int = 1,
+) -> Report:
+    """A SACK that measured this queueing delay, or (None) no round trip."""
+    rtt = None if delay is None else RTT + delay
+    return Report(received, received, rtt, False, ecn, penalty, restore, now)
+
+
+def window_of(size: int, profile: UecProfile = PROFILE) -> UecNscc:
+    """A window brought down to `size` by inferred losses, with nothing in flight or ignored."""
+    nscc = UecNscc(profile)
+    lose(nscc, Loss.INFERRED, nscc.window - size)
+    nscc.flight = 0
+    return nscc
+
+
+def lose(nscc: UecNscc, loss: Loss, size: int, now: int = 1, rtt: int | None = None) -> None:
+    nscc.on_lost(loss, size, size, rtt, now)
+
+
+def begin_epoch(nscc: UecNscc) -> int:
+    """Begin an epoch of quick adapt; returns a time just after its end."""
+    nscc.on_report(report(1, TARGET // 2, now=0))
+    return RTT + TARGET + 1
+
+
+def test_rule_1_parameters() -> None:
+    a, b = 1.0, TARGET / RTT
+    assert (PROFILE.target_delay, UNTRIMMED.target_delay) == (9_000, 12_000)
+    assert UecNscc(PROFILE).window == PROFILE.max_window(RTT) == 225_000
+    assert PROFILE.alpha == pytest.approx(4 * a * b * MTU / TARGET)
+    assert (PROFILE.fi, PROFILE.eta) == (pytest.approx(5 * MTU), pytest.approx(0.15 * MTU))
+    assert (PROFILE.fast, PROFILE.gamma) == (0.25, 0.8)
+    assert (PROFILE.max_md_jump, PROFILE.qa_gate) == (0.5, 3)
+    slow = UecProfile.derive(base_rtt_ns=RTT * 100, rate_bps=1e9, mtu=MTU, dilation=100)
+    assert slow.alpha * slow.target_delay == pytest.approx(PROFILE.alpha * TARGET)
+
+
+@pytest.mark.parametrize("broken", [{"mtu": 0}, {"rate_bps": 1.0}, {"target_delay": 0}])
+def test_parameters_that_cannot_work_are_refused(broken: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must"):
+        replace(PROFILE, **broken)  # type: ignore[arg-type]
+
+
+def test_rule_2_the_responders_count_clocks_what_is_in_flight() -> None:
+    nscc = UecNscc(PROFILE)
+    nscc.on_sent(4096, MTU)
+    nscc.on_delivered(4096)
+    assert nscc.flight == MTU, "an acknowledgement alone frees nothing"
+    nscc.on_report(report(2 * MTU))
+    assert nscc.flight == -MTU
+    nscc.flight = nscc.window - MTU
+    assert nscc.has_room(4096, MTU)
+    assert not nscc.has_room(4096, MTU + 1)
+
+
+def test_rule_2_on_a_network_nothing_stays_in_flight() -> None:
+    network = Network(
+        make_profile(), port_bps=10e6, congestion=lambda: UecNscc(_network_profile(10e6))
+    )
+    write_all(network, 30)
+    check_success(network, 30)
+    network.run(network.now_ns + S)  # the last SACK comes after the ACK
+    control = network.qps[0].congestion
+    assert isinstance(control, UecNscc)
+    assert -256 <= control.flight <= 0, "but for the unit of the counter"
+
+
+def _network_profile(rate_bps: float) -> UecProfile:
+    return UecProfile.derive(base_rtt_ns=S * 13 // 100, rate_bps=rate_bps, mtu=MTU, dilation=10_000)
+
+
+def test_rule_3_the_base_rtt_falls_and_the_largest_window_with_it() -> None:
+    nscc = UecNscc(PROFILE)
+    nscc.on_report(report(MTU, -RTT // 3))
+    assert nscc.base_rtt_ns == 8_000
+    assert nscc.window == PROFILE.max_window(8_000)
+    nscc.on_report(report(MTU, 500))
+    assert nscc.base_rtt_ns == 8_000
+
+
+def test_rule_4_a_round_trip_of_a_packet_sent_twice_counts() -> None:
+    nscc = UecNscc(PROFILE)
+    nscc.on_report(report(MTU, -2_000)._replace(repeated=True))
+    assert nscc.base_rtt_ns == 10_000
+    nscc.on_report(report(MTU, None))
+    assert nscc.base_rtt_ns == 10_000
+
+
+def test_rule_5_a_delay_without_a_mark_is_fair_increase() -> None:
+    nscc = window_of(100_000)
+    nscc.average_delay_ns = 4.0 * TARGET
+    nscc.on_report(report(8 * MTU, 2 * TARGET))
+    assert nscc.window == pytest.approx(100_000 + 5 * MTU * 8 * MTU / 100_000, abs=1)
+
+
+def test_rule_6_below_target_the_increase_is_proportional() -> None:
+    grown = []
+    for delay in (TARGET // 2, TARGET * 3 // 4):
+        nscc = window_of(100_000)
+        nscc.on_report(report(8 * MTU, delay))
+        grown.append(nscc.window - 100_000)
+    assert grown[0] == pytest.approx(PROFILE.alpha * 8 * MTU * TARGET / 2 / 100_000, abs=1)
+    assert grown[0] == pytest.approx(2 * grown[1], abs=2)
+
+
+def test_rule_6_after_a_window_without_delay_the_increase_is_fast() -> None:
+    nscc = window_of(8 * MTU)
+    nscc.on_report(report(8 * MTU, 0))
+    before = nscc.window
+    nscc.on_report(report(4 * MTU, 0))
+    nscc.on_report(report(4 * MTU, 0))
+    middle = nscc.window
+    nscc.on_report(report(4 * MTU, 0))
+    assert nscc.window - middle == pytest.approx(MTU, abs=1), "a quarter of what was received"
+    assert middle > before
+    nscc.on_report(report(MTU, RTT // 4))
+    later = nscc.window
+    nscc.on_report(report(MTU, 0))
+    assert nscc.window == later, "a delay ends it"
+
+
+def test_rule_7_a_mark_without_delay_changes_nothing() -> None:
+    nscc = window_of(100_000)
+    nscc.on_report(report(9 * MTU, TARGET - 1, ecn=True))
+    assert nscc.window == 100_000
+
+
+def test_rule_8_a_mark_with_delay_decreases_once_a_base_rtt() -> None:
+    nscc = window_of(100_000)
+    nscc.average_delay_ns = 2.0 * TARGET
+    nscc.on_report(report(0, 2 * TARGET, ecn=True))
+    assert nscc.window == 60_000, "by 0.8 of half the delay"
+    nscc.on_report(report(0, 2 * TARGET, ecn=True, now=RTT))
+    assert nscc.window == int(60_000 + PROFILE.eta)
+    nscc.average_delay_ns = 100.0 * TARGET
+    nscc.on_report(report(0, 2 * TARGET, ecn=True, now=1 + RTT))
+    assert 30_000 <= nscc.window < 30_700, "never below half (and eta)"
+
+
+def test_rule_8_an_average_below_target_decreases_nothing() -> None:
+    nscc = window_of(100_000)
+    nscc.on_report(report(0, 2 * TARGET, ecn=True))
+    assert nscc.window == 100_000
+
+
+def test_rule_9_increases_are_applied_after_8_packets_or_a_base_rtt() -> None:
+    nscc = window_of(100_000)
+    nscc.on_report(report(7 * MTU, TARGET))
+    assert nscc.window == 100_000
+    nscc.on_report(report(MTU, TARGET))
+    gained = 5 * MTU * 8 * MTU / 100_000
+    assert nscc.window == pytest.approx(100_000 + gained, abs=1)
+    nscc.on_report(report(0, TARGET, now=RTT))
+    assert nscc.window == pytest.approx(100_000 + gained + PROFILE.eta, abs=1)
+    full = UecNscc(PROFILE)
+    full.on_report(report(9 * MTU, TARGET))
+    assert full.window == PROFILE.max_window(RTT)
+
+
+def test_rule_10_the_average_follows_in_one_window() -> None:
+    nscc = window_of(20 * MTU)
+    for _ in range(20):
+        nscc.on_report(report(MTU, 1_000))
+    assert 600 < nscc.average_delay_ns < 700
+    nscc.on_report(report(40 * MTU, 3_000))
+    assert nscc.average_delay_ns == 3_000
+
+
+def test_rule_11_quick_adapt_takes_what_was_achieved() -> None:
+    nscc = UecNscc(PROFILE)
+    end = begin_epoch(nscc)
+    nscc.flight = 50 * MTU
+    nscc.on_report(report(5 * MTU, TARGET // 2))
+    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    assert nscc.window == 5 * MTU
+    lose(nscc, Loss.TRIMMED, MTU, now=2 * end)
+    assert nscc.window == 5 * MTU, "44 packets were in flight"
+
+
+def test_rule_11_quick_adapt_needs_a_trim_and_few_bytes() -> None:
+    nscc = UecNscc(PROFILE)
+    end = begin_epoch(nscc)
+    nscc.on_report(report(MTU, TARGET // 2, now=end))
+    assert nscc.window == 225_000
+    nscc = UecNscc(PROFILE)
+    end = begin_epoch(nscc)
+    nscc.on_report(report(225_000 // 8, TARGET // 2))
+    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    assert nscc.window == 225_000 - MTU
+
+
+def test_rule_12_an_extreme_delay_counts_only_without_trimming() -> None:
+    for profile, adapted in ((PROFILE, False), (UNTRIMMED, True)):
+        nscc = UecNscc(profile)
+        end = begin_epoch(nscc)
+        nscc.on_report(report(2 * MTU, 5 * profile.target_delay, now=2 * end))
+        assert (nscc.window == 2 * MTU) is adapted
+
+
+def test_rule_13_what_was_in_flight_is_ignored_where_it_is_marked() -> None:
+    nscc = UecNscc(PROFILE)
+    end = begin_epoch(nscc)
+    nscc.flight = 50 * MTU
+    nscc.on_report(report(20_000, TARGET // 2))
+    lose(nscc, Loss.TRIMMED, MTU, now=end)
+    nscc.average_delay_ns = 4.0 * TARGET
+    nscc.on_report(report(MTU, 4 * TARGET, ecn=True, now=3 * end))
+    assert nscc.window == 20_000
+    nscc.on_report(report(8 * MTU, 2 * TARGET, now=3 * end))
+    assert nscc.window > 20_000, "an unmarked one increases"
+
+
+def test_rule_14_a_trim_takes_its_bytes_and_counts_as_a_delay() -> None:
+    nscc = window_of(100_000)
+    nscc.on_sent(4096, MTU)
+    lose(nscc, Loss.TRIMMED, MTU)
+    assert nscc.window == 100_000 - MTU
+    assert nscc.flight == 0
+    assert nscc.average_delay_ns == pytest.approx(RTT * MTU / 100_000)
+
+
+def test_rule_15_a_refusal_leaves_the_window() -> None:
+    nscc = window_of(100_000)
+    nscc.on_sent(4096, MTU)
+    lose(nscc, Loss.REFUSED, MTU, rtt=11_000)
+    assert (nscc.window, nscc.flight, nscc.base_rtt_ns) == (100_000, 0, 11_000)
+
+
+@pytest.mark.parametrize("profile", [PROFILE, UNTRIMMED])
+def test_rule_16_an_inferred_loss_takes_its_bytes_and_arms_nothing(profile: UecProfile) -> None:
+    nscc = UecNscc(profile)
+    end = begin_epoch(nscc)
+    before = nscc.window
+    lose(nscc, Loss.INFERRED, MTU, now=end)
+    assert nscc.window == before - MTU
+    nscc.on_report(report(MTU, profile.target_delay // 2, now=2 * end))
+    assert nscc.window >= before - MTU
+    for _ in range(100):
+        lose(nscc, Loss.INFERRED, MTU)
+    assert nscc.window == MTU
+
+
+def test_rule_17_half_a_penalty_for_a_round_trip_halves_the_window() -> None:
+    nscc = UecNscc(PROFILE)
+    for _ in range(10):
+        nscc.flight = 250_000
+        nscc.on_report(report(22_500, 0, penalty=64))
+    assert nscc.window == pytest.approx(112_500, rel=0.01)
+    nscc.flight = 3 * MTU
+    nscc.on_report(report(0, TARGET, penalty=1, now=5 * RTT))
+    assert nscc.window == pytest.approx(3 * MTU + PROFILE.eta, abs=1), "at most what is in flight"
+
+
+def test_rule_17_a_penalty_stops_increases_and_no_decrease() -> None:
+    nscc = window_of(100_000)
+    nscc.flight = 100_000
+    nscc.on_report(report(0, TARGET, penalty=1))
+    nscc.average_delay_ns = 2.0 * TARGET
+    nscc.on_report(report(0, 2 * TARGET, ecn=True, penalty=1))
+    assert nscc.window == 60_000
+
+
+def test_rule_18_restore_brings_the_saved_window_back_once_the_penalty_is_over() -> None:
+    nscc = window_of(100_000)
+    nscc.flight = 100_000
+    nscc.on_report(report(50_000, TARGET, penalty=127))
+    reduced = nscc.window
+    assert reduced < 60_000
+    nscc.on_report(report(0, TARGET, penalty=1, restore=True))
+    assert nscc.window <= reduced, "not while it is penalised"
+    nscc.on_report(report(0, TARGET))
+    assert nscc.window <= reduced, "not without restore"
+    nscc.on_report(report(0, TARGET, restore=True))
+    assert nscc.window == 100_000
+    lose(nscc, Loss.INFERRED, 50_000)
+    nscc.on_report(report(0, TARGET, restore=True))
+    assert nscc.window == 50_000, "only once"
+
+
+def test_one_controller_serves_two_queue_pairs() -> None:
+    """Together they have one window, and both get their data through."""
+    shared = UecNscc(_network_profile(20e6))
+    star = Star(make_profile(planes=2), [(1, 0), (1, 0)], lambda: shared)
+    for flow in star.flows:
+        star.load(flow)
+    star.run(3 * S)
+    assert shared.flight <= shared.window + 2 * MTU
+    flows = [flow.goodput_bps(S, 3 * S) for flow in star.flows]
+    assert sum(flows) > 0.9 * 20e6 * 4096 / 4238
+    sender = star.flows[0].sender
+    sender.modify(QpState.RESET)
+    assert shared.flight <= star.flows[1].sender.flight * 1.1 + 2 * MTU
