@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from testbed.bench.figure import Figure, at_least, at_most
-from testbed.bench.setting import Setting
+from testbed.bench.measure import Figure, Setting, at_least, at_most
 from testbed.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
@@ -98,7 +97,7 @@ def _shared_figures(case: str, run: Measured) -> list[Figure]:
 
 
 def _dead_figures(case: str, run: Measured) -> list[Figure]:
-    left = 5 / 8
+    left = 5 / 8 / 2  # the two hosts of a T0 share its uplink in each plane
     return [
         at_least(
             f"{case}: goodput / what is left",

@@ -32,7 +32,8 @@ class UecProfile:
     """The parameters of NSCC (rule 1). Sizes in bytes, times in ns, `rate_bps` of all ports.
 
     `alpha` is in bytes per RTT and ns of delay below target, `eta` and `fi` are in bytes per RTT,
-    `fast` multiplies received bytes. `qa_threshold` None switches the delay trigger of quick adapt off.
+    `fast` multiplies received bytes. `qa_threshold` None switches the delay trigger of quick adapt
+    off.
 
     Raises:
         ValueError: a value cannot work.

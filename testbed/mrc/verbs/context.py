@@ -126,8 +126,9 @@ class Context:
         Args:
             cq: where it reports completions.
             ev_profile: makes its EV profile, such as `partial(EvProfile, ev_min_active=4)`.
-            cc_profile: the parameters of NSCC (a `UecProfile` has Ultra Ethernet's rules), or `FixedWindow(bytes)`, which never changes; if
-                None, the defaults for the peer's paths, as `query_cc_profile` returns them.
+            cc_profile: the parameters of NSCC (a `UecProfile` brings Ultra Ethernet's rules), or
+                `FixedWindow(bytes)`, which never changes; if None, the defaults for the peer's
+                paths, as `query_cc_profile` returns them.
             attributes: capabilities and retries.
         """
         psn = self._rng.randrange(1 << 24)
