@@ -188,9 +188,9 @@ MUTATIONS = (
     Mutation(
         "a SACK completes no work request",
         "testbed/mrc/requester.py",
-        "            self._on_acked(acked, cack, sack, now_ns)\n",
-        """            self._on_acked(acked, cack, sack, now_ns)
-            self._ack_wait.acknowledged(cack, now_ns)
+        "        self._on_acked(acked, cack, sack, now_ns, newest=newest)\n",
+        """        self._on_acked(acked, cack, sack, now_ns, newest=newest)
+        self._ack_wait.acknowledged(cack, now_ns)
 """,
         f"{_MRC}test_acks.py::test_nothing_completes_without_acks_and_all_when_they_are_repeated",
     ),
