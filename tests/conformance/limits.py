@@ -11,7 +11,6 @@ ABSENT = tuple(
         ("EVs in structured mode", "3: G M Z2", "no switch here reads bit fields"),
         ("AUTO and GENERATED profiles", "3: A G M", "the EVs of a queue pair are listed"),
         ("service time taken out of the RTT", "4: G Z1 M N", "how it travels no source says"),
-        ("one congestion controller for several QPs", "2: GM", "each queue pair has its own"),
     )
 )
 

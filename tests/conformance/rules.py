@@ -18,6 +18,7 @@ _EV_STATES = f"{_MRC}test_ev_states.py::"
 _PORTS = f"{_MRC}test_ports.py::"
 _OPERATOR = f"{_MRC}test_operator.py::"
 _RETRY = f"{_MRC}test_retry.py::"
+_SHARING = "tests/host/test_queue_pairs.py::"
 _BAD = f"{_DEMUX}test_bad_input_is_counted_by_its_reason_and_touches_nothing"
 
 Row = tuple[str, str, str, str] | tuple[str, str, str, str, State]
@@ -363,6 +364,13 @@ _PROBES = _rules(
         "conflict: reliability probe G, M; EV probe N",
         "`recovery_probe`: reliability probes by default",
         f"{_MRC}test_recovery_probe.py::test_an_ev_returns_by_either_probe",
+        State.OPTION,
+    ),
+    (
+        "one congestion controller for several QPs",
+        "2: GM",
+        "`congestion_scope: destination`; by default each queue pair has its own",
+        f"{_SHARING}test_queue_pairs_to_a_destination_share_a_controller_if_asked",
         State.OPTION,
     ),
     (
