@@ -368,7 +368,7 @@ class Requester:
                 break
             transmission = self._send(ev, previous, now_ns)
             is_last = not self.queue.has_more and transmission.seq == scoreboard.next_seq - 1
-            full = self._ask_when_full and self._congestion.window - self.flight < self._config.mtu
+            full = self._ask_when_full and not self.flight.has_room(self._config.mtu, probing=False)
             datagrams.append(self._packer.pack(transmission, ack_request=is_last or small or full))
         return datagrams
 
