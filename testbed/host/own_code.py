@@ -14,7 +14,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 from testbed.model.own_code import OwnCode
 from testbed.mrc import EvInfo, EvState
-from testbed.mrc.congestion.window import WindowControl
+from testbed.mrc.congestion.control import Loss, Report
 
 MOST_BYTES = 1 << 50
 """No window may be larger."""
@@ -147,19 +147,60 @@ class OwnSelector:
         self._own.call("on_state", ev, state.value, active=active, now_ns=now_ns)
 
 
-class OwnCongestion(WindowControl):
+class OwnCongestion:
     """A congestion controller of the user's own, with the methods of `WindowControl`.
 
     Its window is read after each report, and is never less than a packet.
     """
 
     def __init__(self, code: OwnCode, path: CcPath) -> None:
-        super().__init__()
         self._code: Final = code
         self._path: Final = path
-        self.restart()
+        self._flight = 0
+        self._restart()
 
-    def restart(self) -> None:
+    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - payload counts here
+        """Whether a packet of this size may be sent now."""
+        return self._flight + payload <= self._window
+
+    def on_sent(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count it as in flight."""
+        self._flight += payload
+
+    def on_delivered(self, payload: int) -> None:
+        """Count it as in flight no longer."""
+        self._flight -= payload
+
+    def on_withdrawn(self, payload: int, nominal: int) -> None:  # noqa: ARG002
+        """Count it as in flight no longer."""
+        self._flight -= payload
+
+    def on_report(self, report: Report) -> None:
+        """Call the user's methods; round trips of retransmissions are not handed on."""
+        acked, _, rtt_ns, repeated, ecn, penalty, restore, now_ns = report
+        if penalty is not None:
+            self.on_penalty(penalty, restore=restore)
+        if acked is not None:
+            self.on_sack(acked, None if repeated else rtt_ns, ecn=ecn, now_ns=now_ns)
+
+    def on_lost(
+        self,
+        loss: Loss,
+        payload: int,
+        nominal: int,  # noqa: ARG002
+        rtt_ns: int | None,  # noqa: ARG002
+        now_ns: int,
+    ) -> None:
+        """Call the user's method."""
+        self._flight -= payload
+        self.on_loss(payload, trimmed=loss is Loss.TRIMMED, now_ns=now_ns)
+
+    def reset(self) -> None:
+        """Begin again, unless other queue pairs have packets in flight."""
+        if self._flight == 0:
+            self._restart()
+
+    def _restart(self) -> None:
         """Make a new object of the class."""
         self._own = _made_by(self._code, "window", self._path)
         self._read_window()

@@ -19,6 +19,7 @@ from testbed.mrc import (
     decode,
     respond,
 )
+from testbed.mrc.congestion.control import Loss, Report
 from testbed.mrc.constants import EndpointOp, EvMark
 from testbed.mrc.wire.packets import (
     EndpointRequest,
@@ -43,14 +44,28 @@ class RecordingWindow:
         self.rtts_ns: list[int | None] = []
         self.penalties: list[tuple[int, bool]] = []
 
-    def on_sack(self, acked: int, rtt_ns: int | None, *, ecn: bool, now_ns: int) -> None:  # noqa: ARG002 - the interface
-        self.rtts_ns.append(rtt_ns)
+    def has_room(self, payload: int, nominal: int) -> bool:  # noqa: ARG002 - the interface
+        return True
 
-    def on_loss(self, lost: int, *, trimmed: bool, now_ns: int) -> None:
+    def on_sent(self, payload: int, nominal: int) -> None:
         """Change nothing."""
 
-    def on_penalty(self, penalty: int, *, restore: bool) -> None:
-        self.penalties.append((penalty, restore))
+    def on_delivered(self, payload: int) -> None:
+        """Change nothing."""
+
+    def on_withdrawn(self, payload: int, nominal: int) -> None:
+        """Change nothing."""
+
+    def on_lost(
+        self, loss: Loss, payload: int, nominal: int, rtt_ns: int | None, now_ns: int
+    ) -> None:
+        """Change nothing."""
+
+    def on_report(self, report: Report) -> None:
+        if report.acked is not None:
+            self.rtts_ns.append(report.rtt_ns)
+        if report.penalty is not None:
+            self.penalties.append((report.penalty, report.restore))
 
     def reset(self) -> None:
         """Change nothing."""
