@@ -84,8 +84,8 @@ class SeriesPlan(_Record):
         return [*(name for name in different if name != "cases"), *of_cases]
 
 
-def _different(one: _Record, other: _Record) -> list[str]:
-    return [n for n in type(one).model_fields if getattr(one, n) != getattr(other, n)]
+def _different(record: _Record, other: _Record) -> list[str]:
+    return [n for n in type(record).model_fields if getattr(record, n) != getattr(other, n)]
 
 
 class SeriesRun(_Record):

@@ -53,14 +53,15 @@ def list_(as_json: Json = False) -> None:
     if as_json:
         print_json(
             [
-                {"name": one.name, **one.lab.model_dump(include={"title", "minutes", "goals"})}
-                for one in labs
+                {"name": entry.name, **entry.lab.model_dump(include={"title", "minutes", "goals"})}
+                for entry in labs
             ]
         )
         return
     table = plain_table("lab", "title", "minutes", "points")
-    for one in labs:
-        table.add_row(one.name, one.lab.title, str(one.lab.minutes), str(one.lab.points))
+    for entry in labs:
+        lab = entry.lab
+        table.add_row(entry.name, lab.title, str(lab.minutes), str(lab.points))
     print_table(table)
     stdout().print("\nBegin one: testbed lab start 1")
 
@@ -203,8 +204,8 @@ def check(task: OptionalTask = None) -> None:
     document, evidence = work.read_answers(), work.evidence()
     if chosen[0].is_prediction:
         raise InputError.of("TASK", chosen[0].id, "a question", "predictions are not checked")
-    for one in chosen:
-        result = check_task(one, document, evidence)
+    for question in chosen:
+        result = check_task(question, document, evidence)
         _record(work, result)
         _print_result(work, result)
         for directory in unseal(work):

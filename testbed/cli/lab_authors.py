@@ -127,33 +127,35 @@ def grade(
             with writing(option, file):
                 file.write_text(content, encoding="utf-8")
     if as_json:
-        print_json([one.model_dump() for one in grades])
+        print_json([grade.model_dump() for grade in grades])
     else:
         _print_grades(grades)
-    if any(one.error for one in grades):
+    if any(grade.error for grade in grades):
         raise typer.Exit(ExitStatus.FAILED)
 
 
 def _print_grades(grades: "list[Grade]") -> None:
     """A table of each student's points, then the reason for each point that was lost."""
     table = plain_table("student", "lab", "points", "file", "remarks")
-    for one in grades:
-        points = "not graded" if one.error else f"{one.points} of {one.max_points}"
-        table.add_row(one.student or "-", one.lab, points, one.file, str(len(one.remarks) or ""))
+    for grade in grades:
+        points = "not graded" if grade.error else f"{grade.points} of {grade.max_points}"
+        table.add_row(
+            grade.student or "-", grade.lab, points, grade.file, str(len(grade.remarks) or "")
+        )
     print_table(table)
     console = stdout()
-    for one in grades:
-        lost = [task for task in one.tasks if task.reason]
-        if not lost and not one.remarks and not one.error:
+    for grade in grades:
+        lost = [task for task in grade.tasks if task.reason]
+        if not lost and not grade.remarks and not grade.error:
             continue
-        console.print(f"\n{one.student or one.file}", style="bold")
-        for remark in one.remarks:
+        console.print(f"\n{grade.student or grade.file}", style="bold")
+        for remark in grade.remarks:
             console.print(f"  ! {remark}")
-        if one.error:
-            console.print(f"  not graded: {one.error}")
+        if grade.error:
+            console.print(f"  not graded: {grade.error}")
         for task in lost:
             console.print(f"  {task.task}: {task.points} of {task.max_points}: {task.reason}")
-    for held in dict.fromkeys("; ".join(one.confined) for one in grades if one.confined):
+    for held in dict.fromkeys("; ".join(grade.confined) for grade in grades if grade.confined):
         console.print(f"\nStudents' code ran with {held}.")
 
 

@@ -128,7 +128,7 @@ def _existing_paths(document: Document, path: str) -> tuple[str, str]:
     while within not in document.lines and within:
         within = within[: max(within.rfind("."), within.rfind("["), 0)]
     if within:
-        below = [one for one in document.lines if one.startswith((f"{within}.", f"{within}["))]
+        below = [key for key in document.lines if key.startswith((f"{within}.", f"{within}["))]
     else:
         below = list(filter(None, document.lines))
     existing = ", ".join((below or [within])[:_PATHS_SHOWN])

@@ -104,7 +104,10 @@ def _in_terms_of_python() -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(
-            [replace(one, where=one.where.removeprefix("--set: ")) for one in error.problems]
+            [
+                replace(problem, where=problem.where.removeprefix("--set: "))
+                for problem in error.problems
+            ]
         ) from None
 
 
@@ -113,7 +116,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Scenario | Topology) or hasattr(value, "model_dump"):
         return value.model_dump(mode="json", by_alias=True)
     if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
+        return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     return str(value) if isinstance(value, Path) else value

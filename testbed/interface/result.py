@@ -72,9 +72,9 @@ class Figures(Mapping[str, Figure]):
 
     def _repr_html_(self) -> str:
         return "".join(
-            f"<figure>{_inline(one.svg)}<figcaption><b>{escape(one.title)}</b> "
-            f"{escape(one.caption)}</figcaption></figure>"
-            for one in self.values()
+            f"<figure>{_inline(figure.svg)}<figcaption><b>{escape(figure.title)}</b> "
+            f"{escape(figure.caption)}</figcaption></figure>"
+            for figure in self.values()
         )
 
 
@@ -165,14 +165,14 @@ class Result:
         drawn = draw_all(data, flow_tables(data), self.summary)
         return Figures(
             {
-                one.stem: Figure(
-                    one.stem,
-                    one.title,
-                    one.caption,
-                    data.figures / f"{one.stem}.svg",
-                    data.figures / f"{one.stem}.png",
+                picture.stem: Figure(
+                    picture.stem,
+                    picture.title,
+                    picture.caption,
+                    data.figures / f"{picture.stem}.svg",
+                    data.figures / f"{picture.stem}.png",
                 )
-                for one in drawn
+                for picture in drawn
             }
         )
 

@@ -100,13 +100,13 @@ def _events(world: World) -> Table:
     """The last events, the newest first."""
     table = _table("Events", "")
     table.show_header = False
-    lines = [line for event in world.events for line in _told(world, event)]
+    lines = [line for event in world.events for line in _in_words(world, event)]
     for line in reversed(lines[-MOST_EVENTS:]):
         table.add_row(line)
     return table
 
 
-def _told(world: World, event: object) -> Iterator[str]:
+def _in_words(world: World, event: object) -> Iterator[str]:
     """An event in a line."""
     flows = world.snapshot.flows if world.snapshot is not None else ()
     match event:

@@ -71,7 +71,9 @@ class HashedFlow:
         """When routing moves the flow to which path, a convergence time after each change."""
         path, moves = self.path(topology), []
         for time_ns in sorted({t for outage in outages for t in (outage.at_ns, outage.until_ns)}):
-            active = (one.directions for one in outages if one.at_ns <= time_ns < one.until_ns)
+            active = (
+                outage.directions for outage in outages if outage.at_ns <= time_ns < outage.until_ns
+            )
             next_path = self.path(topology, frozenset[str]().union(*active))
             if next_path != path:
                 path = next_path

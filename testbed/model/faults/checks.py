@@ -360,7 +360,9 @@ def _last_path_remarks(scenario: Scenario, paths: _FlowPaths) -> Iterator[Remark
         for step in fault.steps:
             if step.state.deliverable_share or entry in reported:
                 continue
-            down = (one.places for one in faults if not one.state_at(step.at).deliverable_share)
+            down = (
+                other.places for other in faults if not other.state_at(step.at).deliverable_share
+            )
             dead = frozenset(chain.from_iterable(down))
             severed = [
                 f"{flow.src.name} -> {flow.dst.name}"
