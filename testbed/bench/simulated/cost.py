@@ -1,19 +1,22 @@
 """Where the time and the memory of a simulated run go: simulating, records, analysis, drawing.
 
 Each run is made in a process of its own, by the functions of `testbed simulate`. Time is CPU time,
-and memory is the largest resident size of the process in a stage.
+and memory is the largest resident size of the process in a stage. The process is a new Python, no
+fork: it loads Polars, whose threads a fork of a process that has loaded it would wait for.
 """
 
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 
 from testbed.bench.measure import Figure, Setting, no_target
 from testbed.bench.simulated.simulator import permutation
 from testbed.model.run_files.layout import FIGURES
 from testbed.model.scenario import Scenario
-from testbed.sandbox.processes import call
 from testbed.sim import Simulation, simulate
 from testbed.sim.run import COLLECTING
 
@@ -61,13 +64,19 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
     """The cost of one scenario's runs without records, and with them by stage."""
     figures = []
     for what, measure in (("not recorded", unrecorded), ("by stage", recorded)):
-        run = partial(call, partial(measure, scenario), title="a simulated run", isolated=False)
-        samples = setting.repeat(f"{name}, {what}", run)
+        samples = setting.repeat(f"{name}, {what}", partial(_in_new_process, measure, scenario))
         for stage in samples[0]:
             seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
             figures.append(no_target(f"{name}: {stage}", "s", seconds))
             figures.append(no_target(f"{name}: {stage}, peak memory", "MB", megabytes))
     return figures
+
+
+def _in_new_process(
+    measure: Callable[[Scenario], dict[str, Cost]], scenario: Scenario
+) -> dict[str, Cost]:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(measure, scenario).result()
 
 
 def unrecorded(scenario: Scenario) -> dict[str, Cost]:
