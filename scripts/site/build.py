@@ -25,7 +25,15 @@ TOP = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "CITATION.cff"
 """Files of the checkout's root that pages name."""
 
 SECTIONS = {
-    "Understand": ("introduction", "concepts", "glossary", "protocol", "faithful", "conformance"),
+    "Understand": (
+        "introduction",
+        "concepts",
+        "glossary",
+        "protocol",
+        "congestion",
+        "faithful",
+        "conformance",
+    ),
     "Use": (
         *(
             "install",
@@ -35,6 +43,7 @@ SECTIONS = {
             "python",
             "algorithms",
             "simulator",
+            "campaigns",
             "live",
         ),
         *("clustermapper", "baselines", "ordinary-traffic", "rdma", "wireshark", "ci"),

@@ -269,21 +269,6 @@ def test_a_path_does_not_stand_by_as_grey_while_the_last_one_loses() -> None:
     assert answers_needed(bench, grey) <= 1, "five have been answered"
 
 
-def test_relapses_are_forgiven_while_the_last_path_loses() -> None:
-    bench = started(make_profile(planes=2, active=1, backups=0, probe_successes=2))
-    relapsing, last = bench.picks(2)
-    for _ in range(3):
-        bench.dead = {relapsing}
-        bench.blame(relapsing)
-        bench.live(2)
-        answers_needed(bench, relapsing)
-    bench.dead = {relapsing}
-    bench.blame(relapsing)
-    bench.live(2)
-    assert not bench.blame(last), "it is the last one"
-    assert answers_needed(bench, relapsing) <= 2, "16 without forgiveness"
-
-
 def test_losses_elsewhere_are_forgotten() -> None:
     bench = started(make_profile(grey_probe_successes=20, forgiveness=10))
     bench.blame(0, delivers=True)

@@ -159,10 +159,9 @@ class EvEngine:
             return False
         if ev.slot is not None:
             needed = self._is_needed(ev)
-            if needed:  # all that carry data lose packets: none is grey, no relapse counts
+            if needed:  # all that carry data lose packets: none of them is grey
                 for other in self._evs.values():
                     other.greyness = Greyness.NOT_GREY
-                    other.recondemnations = 0
             if needed or not self._trust.may_condemn(ev, now_ns):
                 withheld = f"{reason}, {EvEvent.LOSS_TOLERATED.value}"
                 self._rotation.apply(ev, EvEvent.LOSS_TOLERATED, now_ns, withheld)

@@ -11,8 +11,7 @@ MRC's number of answers is not public. Here it depends on why the EV was condemn
   other planes too (on other paths, if there is one plane), before the condemnation or within an RTT
   after it; where the last `ev_min_active` EVs lose packets; or where fewer of them carry data.
 - An EV that is condemned again soon after its return needs twice as many answers the next time, up
-  to a bound. Each `forgiveness` that it then works takes one doubling back; a loss of the last
-  `ev_min_active` EVs takes back all of them, since what loses some packets is better then.
+  to a bound. Each `forgiveness` that it then works takes one doubling back.
 """
 
 from collections import deque
