@@ -1,7 +1,7 @@
 """A run's files, read back and checked: the input of metrics, figures and the report."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +20,7 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.results.records import CONTROL, TABLES, Table
+from testbed.results.records import CONTROL, TABLES, Table, by_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class RunData:
     faults: tuple[FaultRecord, ...]
     health: tuple[HealthSample, ...]
     tables: Mapping[str, pl.DataFrame]
+    _by_flow: dict[str, dict[int, pl.DataFrame]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def figures(self) -> Path:
@@ -71,8 +74,10 @@ class RunData:
         return None if time_ns is None else (time_ns - self.run.t0_ns) / NS_PER_S
 
     def table(self, name: str, flow: int) -> pl.DataFrame:
-        """The rows of one flow, in order of time."""
-        return self.tables[name].filter(pl.col("flow") == flow)
+        """The rows of one flow, in order of time; a table is split by flow once."""
+        if name not in self._by_flow:
+            self._by_flow[name] = by_flow(self.tables[name])
+        return self._by_flow[name].get(flow, self.tables[name].clear())
 
     def path_of(self, flow: FlowRecord, ev: int) -> FabricPath:
         """The path that an EV of a flow takes."""

@@ -1,6 +1,6 @@
 """Nodes, ports and links of a fabric, as values with the names that scenarios and records use."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 FIRST_IFINDEX = 100
@@ -60,11 +60,24 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A full-duplex link; `lower` is the end nearer to the hosts."""
+    """A full-duplex link; `lower` is the end nearer to the hosts.
+
+    Attributes:
+        lower: its end at a host, or at a T0.
+        upper: its other end.
+        plane: its plane.
+        directions: the names of both directions, up first: `h0>p0_t0_0`, `p0_t0_0>h0`.
+    """
 
     lower: Port
     upper: Port
     plane: int
+    directions: tuple[str, str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Name the directions once: they are asked for with every path."""
+        lower, upper = self.lower.node.name, self.upper.node.name
+        object.__setattr__(self, "directions", (f"{lower}>{upper}", f"{upper}>{lower}"))
 
     @property
     def name(self) -> str:
@@ -80,12 +93,6 @@ class Link:
     def ports(self) -> tuple[Port, Port]:
         """Both ends, the lower first."""
         return self.lower, self.upper
-
-    @property
-    def directions(self) -> tuple[str, str]:
-        """The names of both directions, up first: `h0>p0_t0_0`, `p0_t0_0>h0`."""
-        lower, upper = self.lower.node.name, self.upper.node.name
-        return f"{lower}>{upper}", f"{upper}>{lower}"
 
 
 def numbered_link(

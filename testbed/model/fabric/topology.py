@@ -317,15 +317,25 @@ class Topology(Part):
     def nic_link(self, host: Node, plane: int) -> Link:
         """The link between a host and its T0 of a plane."""
         number = host.index * self.planes + plane
-        t0 = self.t0(plane, self.rack(host))
-        return numbered_link(number, plane, (host, f"p{plane}"), (t0, f"d{self.downlink(host)}"))
+        if number not in self._made:
+            t0 = self.t0(plane, self.rack(host))
+            upper = t0, f"d{self.downlink(host)}"
+            self._made[number] = numbered_link(number, plane, (host, f"p{plane}"), upper)
+        return self._made[number]
 
     def fabric_link(self, plane: int, t0: int, t1: int) -> Link:
         """The link between a T0 and a T1 of a plane."""
         nic_links = self.t0_per_plane * self.hosts_per_t0 * self.planes
         number = nic_links + (plane * self.t0_per_plane + t0) * self.t1_per_plane + t1
-        lower, upper = self.t0(plane, t0), self.t1(plane, t1)
-        return numbered_link(number, plane, (lower, f"u{t1}"), (upper, f"d{t0}"))
+        if number not in self._made:
+            lower, upper = (self.t0(plane, t0), f"u{t1}"), (self.t1(plane, t1), f"d{t0}")
+            self._made[number] = numbered_link(number, plane, lower, upper)
+        return self._made[number]
+
+    @cached_property
+    def _made(self) -> dict[int, Link]:
+        """Links that were asked for, by number: a fabric may have far more of them."""
+        return {}
 
     @cached_property
     def adjacency(self) -> dict[Node, tuple[tuple[Port, Port, Link], ...]]:

@@ -302,6 +302,7 @@ class MetricGroup(BaseModel):
         return tuple(
             attribute
             for base in reversed(cls.__mro__)
+            if issubclass(base, MetricGroup)  # pydantic's own classes have a hundred attributes
             for attribute in vars(base).values()
             if isinstance(attribute, Metric)
         )

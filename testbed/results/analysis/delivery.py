@@ -6,6 +6,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from testbed.results.records import by_flow
+
 Floats = NDArray[np.float64]
 
 
@@ -177,8 +179,9 @@ def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.Da
     Null if the sender's record of it is lost: it was killed.
     """
     parts = []
-    for (flow,), done in completions.sort("flow", "message").group_by("flow", maintain_order=True):
-        begun, _ = message_times(done, transmissions.filter(pl.col("flow") == flow))
+    sent = by_flow(transmissions)
+    for flow, done in by_flow(completions.sort("flow", "message")).items():
+        begun, _ = message_times(done, sent.get(flow, transmissions.clear()))
         starts = [*begun[: done.height].tolist(), *[None] * (done.height - len(begun))]
         parts.append(done.with_columns(start_t=pl.Series(starts, dtype=pl.Float64)))
     empty = completions.clear().with_columns(start_t=pl.lit(None, dtype=pl.Float64))
