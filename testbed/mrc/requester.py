@@ -162,14 +162,14 @@ class Requester:
         trigger = cack + sack.ack_psn_offset if sack is not None and not sack.probe_reply else None
         rtt_ns: int | None = None
         measured: Transmission | None = None
-        acked_bytes, delivered = 0, list[Transmission]()
+        acked_bytes, delivered_bytes, delivered = 0, 0, list[Transmission]()
         for transmission in acked:
             acked_bytes += transmission.length
             if transmission.done:
                 self._retract_loss(transmission, now_ns)
                 continue
             transmission.done = True
-            flight.delivered(transmission)
+            delivered_bytes += transmission.length
             delivered.append(transmission)
             previous = transmission.previous
             if (
@@ -182,6 +182,7 @@ class Requester:
                     rtt_ns = now_ns - transmission.sent_ns
             elif previous is not None and self._detector.too_early(transmission, now_ns):
                 self._retract_loss(previous, now_ns)
+        flight.delivered(delivered_bytes)
         if rtt_ns is not None and sack is not None:
             self._rtt.sample(rtt_ns, now_ns)
             self._reverse.record_proof(sack.reflected_ev, rtt_ns, now_ns)

@@ -25,6 +25,8 @@ class Flight:
         """Begin with nothing in flight."""
         self._control = control
         self._timestamps = config.timestamps
+        self._mtu = config.mtu
+        self._full = self._size(config.mtu)
         self._rcvd_units = 0
         self._nominal = 0  # sent, less lost, less received: signed
         self.payload = 0
@@ -38,13 +40,16 @@ class Flight:
         """Whether a packet may be sent now: one always, more only unless the path is `probing`."""
         if self.payload == 0:
             return True
-        return not probing and self._control.has_room(payload, self._size(payload))
+        nominal = self._full if payload == self._mtu else self._size(payload)
+        return not probing and self._control.has_room(payload, nominal)
 
     def _size(self, payload: int, *, immediate: bool = False) -> int:
         return nominal_size(payload, immediate=immediate, timestamp=self._timestamps)
 
     def _nominal_of(self, sent: Transmission) -> int:
         message = sent.message
+        if message.immediate is None and sent.length == self._mtu:
+            return self._full
         last = sent.offset + sent.length == message.length
         return self._size(sent.length, immediate=last and message.immediate is not None)
 
@@ -59,10 +64,10 @@ class Flight:
         self._nominal += nominal
         self._control.on_sent(transmission.length, nominal)
 
-    def delivered(self, transmission: Transmission) -> None:
-        """Count a packet that has been acknowledged."""
-        self.payload -= transmission.length
-        self._control.on_delivered(transmission.length)
+    def delivered(self, payload: int) -> None:
+        """Count packets with this much payload that have been acknowledged."""
+        self.payload -= payload
+        self._control.on_delivered(payload)
 
     def lost(self, transmission: Transmission, loss: Loss, now_ns: int) -> None:
         """Count a packet that is lost, trimmed or refused."""
