@@ -1,5 +1,6 @@
 """The core as C is used only where it is of the source that is there."""
 
+import ast
 import os
 from pathlib import Path
 
@@ -50,3 +51,12 @@ def test_no_build_is_fine(core: Path) -> None:
         file.unlink()
     fast.check()
     assert not fast.is_built()
+
+
+@pytest.mark.parametrize("source", fast.sources(), ids=lambda path: path.stem)
+def test_required_arguments_come_before_optional_ones(source: Path) -> None:
+    """Mypyc fails at functions whose required keyword follows one with a default."""
+    for node in ast.walk(ast.parse(source.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef):
+            optional = [default is not None for default in node.args.kw_defaults]
+            assert optional == sorted(optional), node.name

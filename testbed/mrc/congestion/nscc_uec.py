@@ -69,8 +69,8 @@ class UecProfile:
         *,
         base_rtt_ns: int,
         rate_bps: float,
-        path_rtt_ns: int | None = None,
         mtu: int,
+        path_rtt_ns: int | None = None,
         trimming: bool = True,
         dilation: float = 1.0,
     ) -> Self:
@@ -79,8 +79,8 @@ class UecProfile:
         Args:
             base_rtt_ns: of the longest path; the target delay and the scaling follow from it.
             rate_bps: of all ports together.
-            path_rtt_ns: the base RTT of the queue pair's own paths, where it is another one.
             mtu: the size of a full inner packet.
+            path_rtt_ns: the base RTT of the queue pair's own paths, where it is another one.
             trimming: whether the fabric trims.
             dilation: how many times slower than real the clock runs.
 
