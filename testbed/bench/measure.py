@@ -25,11 +25,13 @@ class Setting:
         repeats: of each measurement.
         results: where runs and pictures are written.
         progress: called with what is being measured.
+        htsim: a checkout of uet-htsim in which it is built, for the part that runs it.
     """
 
     repeats: int
     results: Path
     progress: Callable[[str], None]
+    htsim: Path | None = None
 
     def repeat(self, what: str, measure: Callable[[], Sample]) -> list[Sample]:
         """Measure so many times, and report each."""

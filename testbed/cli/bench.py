@@ -28,6 +28,10 @@ def bench(
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Repeats of each measurement.")] = 10,
     results: Results = Path("results"),
+    htsim: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="A checkout of uet-htsim, built, for the part htsim."),
+    ] = None,
     list_: Annotated[bool, typer.Option("--list", help="List the parts and exit.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -46,12 +50,17 @@ def bench(
     unknown = [name for name in parts or () if name not in PARTS]
     if unknown:
         raise InputError.of("PART", unknown[0], f"one of {', '.join(PARTS)}")
-    chosen = {name: part for name, part in PARTS.items() if not parts or name in parts}
+    usual = [name for name, part in PARTS.items() if htsim is not None or not part.asked]
+    chosen = {name: PARTS[name] for name in PARTS if name in (parts or usual)}
+    if "htsim" in chosen:
+        from testbed.bench.simulated.htsim import find
+
+        find(htsim)
     if any(part.root for part in chosen.values()):
         from testbed.fabric.capabilities import require
 
         require()
-    setting = Setting(repeats, results, stderr().print)
+    setting = Setting(repeats, results, stderr().print, htsim)
     figures = {
         name: _measured(name, part, replace(setting, repeats=min(repeats, part.most_repeats)))
         for name, part in chosen.items()

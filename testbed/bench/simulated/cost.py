@@ -12,6 +12,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TypeVar
 
 from testbed.bench.measure import Figure, Setting, no_target
 from testbed.bench.simulated.simulator import permutation
@@ -24,6 +25,8 @@ FABRICS = {8: (2, 4), 128: (8, 16), 1024: (32, 32)}
 """Leaves, and hosts of a leaf, by the number of hosts."""
 
 MEGABYTE = 10**6
+
+Measured = TypeVar("Measured")
 
 Cost = tuple[float, float]
 """CPU seconds and the peak of the resident memory in megabytes."""
@@ -64,7 +67,7 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
     """The cost of one scenario's runs without records, and with them by stage."""
     figures = []
     for what, measure in (("not recorded", unrecorded), ("by stage", recorded)):
-        samples = setting.repeat(f"{name}, {what}", partial(_in_new_process, measure, scenario))
+        samples = setting.repeat(f"{name}, {what}", partial(in_new_process, measure, scenario))
         for stage in samples[0]:
             seconds, megabytes = zip(*(sample[stage] for sample in samples), strict=True)
             figures.append(no_target(f"{name}: {stage}", "s", seconds))
@@ -72,9 +75,8 @@ def costs(name: str, scenario: Scenario, setting: Setting) -> list[Figure]:
     return figures
 
 
-def _in_new_process(
-    measure: Callable[[Scenario], dict[str, Cost]], scenario: Scenario
-) -> dict[str, Cost]:
+def in_new_process(measure: Callable[[Scenario], Measured], scenario: Scenario) -> Measured:
+    """Call a function of a module in a new Python."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
         return process.submit(measure, scenario).result()
 

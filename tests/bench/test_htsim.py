@@ -1,0 +1,64 @@
+"""What the bench gives to htsim, and what it makes of what comes back."""
+
+from pathlib import Path
+
+import pytest
+
+from testbed.bench.simulated import htsim
+from testbed.bench.simulated.simulator import permutation
+from testbed.files.matrices import read_matrix
+from testbed.model.errors import InputError
+
+SCENARIO = permutation(2, 2, seed=1)
+
+
+def program(directory: Path, script: str) -> Path:
+    """A program of htsim's name that prints what a test needs."""
+    path = directory / "datacenter" / htsim.PROGRAM
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def test_the_matrix_is_one_that_the_testbed_reads_too(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.cm"
+    file.write_text(htsim.matrix_text(SCENARIO), encoding="ascii")
+    hosts = [host.name for host in SCENARIO.topology.hosts]
+    read = [(transfer["src"], transfer["dst"]) for transfer in read_matrix(file)]
+    pairs = SCENARIO.workload.directions(SCENARIO.topology)
+    assert read == [(src, dst) for src, dst in pairs]
+    assert {src for src, _ in pairs} == set(hosts)
+
+
+def test_the_fabric_has_the_rate_and_the_delay_of_the_topology() -> None:
+    text = htsim.topology_text(SCENARIO)
+    assert "Nodes 4\nTiers 2\nPodsize 4\n" in text
+    assert text.count("Downlink_speed_Gbps 100\n") == 2
+    assert text.count(f"Downlink_Latency_ns {SCENARIO.topology.one_way_ns(3) // 4}\n") == 2
+
+
+def test_the_ends_of_all_flows_are_read(tmp_path: Path) -> None:
+    lines = [f"Flow Uec_{i}_0 flowId {i} uecSrc 0 finished at {200 - i}.5 total" for i in range(4)]
+    script = "\n".join(f"echo '{line}'" for line in lines)
+    sample = htsim.run(program(tmp_path, script), SCENARIO)
+    assert sample.completions_us == [197.5, 198.5, 199.5, 200.5]
+    assert sample.seconds > 0
+    assert sample.megabytes > 0
+
+
+@pytest.mark.parametrize("script", ["exit 3", "echo 'Flow a finished at 1.0 x'"])
+def test_a_program_that_fails_is_no_result(tmp_path: Path, script: str) -> None:
+    with pytest.raises(RuntimeError, match="of 4 flows finished"):
+        htsim.run(program(tmp_path, script), SCENARIO)
+
+
+@pytest.mark.parametrize("checkout", [None, Path("/nowhere")])
+def test_where_it_is_absent_the_remedy_is_named(checkout: Path | None) -> None:
+    with pytest.raises(InputError, match="a checkout of uet-htsim in which htsim_uec is built"):
+        htsim.find(checkout)
+
+
+def test_it_is_found_in_its_checkout(tmp_path: Path) -> None:
+    path = program(tmp_path, "true")
+    assert htsim.find(tmp_path) == path
