@@ -116,10 +116,14 @@ def show(
 def _table(
     heading: str, group_type: "type[MetricGroup]", rows: "Sequence[tuple[str, MetricGroup]]"
 ) -> "RenderableType":
-    """A row for each named group, a column for each metric that the terminal shows."""
+    """A row for each named group, a column for each metric of the terminal that any of them has."""
     from testbed.model.summary import View
 
-    metrics = group_type.shown_in(View.TERMINAL)
+    metrics = [
+        metric
+        for metric in group_type.shown_in(View.TERMINAL)
+        if any(metric.quantities[0].of(group) is not None for _, group in rows)
+    ]
     table = ruled_table(heading, numbers=[metric.title for metric in metrics])
     for name, group in rows:
         table.add_row(name, *(_shown(metric.quantities[0], group) for metric in metrics))

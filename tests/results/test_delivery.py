@@ -14,6 +14,7 @@ from testbed.results.analysis.delivery import (
     message_times,
     overdue_s,
     reordering,
+    union,
 )
 
 
@@ -118,3 +119,11 @@ def test_a_message_that_was_begun_and_not_completed_has_a_beginning_only() -> No
     begun, done = message_times(recorded, sent)
     assert begun.tolist() == [0.5, 0.7]
     assert done.tolist() == [0.9]
+
+
+def test_the_union_of_spans_covers_each_time_once() -> None:
+    assert union([(4.0, 5.0), (0.0, 2.0), (1.0, 3.0), (3.0, 3.5), (6.0, 6.0)]) == [
+        (0.0, 3.5),
+        (4.0, 5.0),
+    ]
+    assert union([]) == []

@@ -217,6 +217,14 @@ def test_steady_goodput_is_what_the_sender_offers(one_fault: Run) -> None:
         assert len(flow.evs) == 16
 
 
+def test_the_goodput_while_a_fault_lasts_is_weighed_against_what_it_leaves(one_fault: Run) -> None:
+    summary, _ = one_fault
+    (fault,) = summary.faults
+    for flow, effect in zip(summary.flows, fault.flows, strict=True):
+        assert flow.in_force_fraction == pytest.approx(effect.attainable_fraction)
+        assert (flow.in_force_fraction or 1.0) < (flow.before_fraction or 0.0)
+
+
 def test_message_latency_is_the_time_of_its_packets_and_half_a_round_trip(one_fault: Run) -> None:
     summary, truths = one_fault
     for flow in summary.flows:
@@ -233,6 +241,7 @@ def test_message_latency_is_the_time_of_its_packets_and_half_a_round_trip(one_fa
 def test_without_a_fault_there_is_only_goodput(measure: Measure) -> None:
     summary, _ = measure(Plan(failures=(), duration=4.0))
     assert summary.faults == ()
+    assert summary.flows[0].in_force_fraction is None
     assert summary.verdict == "trusted"
     assert summary.flows[0].before_fraction == pytest.approx(0.99, abs=0.001)
 

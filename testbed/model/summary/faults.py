@@ -131,7 +131,7 @@ class FaultEffect(MetricGroup):
     """From healing until data is sent on a concerned EV again. Never: none was."""
 
     capacity_lost = OptionalTime(
-        (IN_RTT,), title="capacity lost", views=View.REPORT, compared=Comparison()
+        (IN_RTT,), title="capacity lost", views=View.REPORT | View.TERMINAL, compared=Comparison()
     )
     """What the fabric no longer offered: the integral of (undamaged - attainable) / undamaged from
     the fault until 10 base RTTs after recovery (after healing, if there was none), but not beyond

@@ -114,6 +114,12 @@ class FlowSummary(MetricGroup):
     """`goodput_run_bps` / `attainable_run_bps`. Above 1 the flow takes more than its share: others
     leave theirs. Null: nothing was attainable."""
 
+    in_force_fraction = OptionalNumber(
+        SHARE, title="of attainable during faults", views=_ALL, combine=least
+    )
+    """Payload newly placed while any fault was in force, over what was attainable in that time.
+    Null: no fault took effect."""
+
     goodput_before_bps = OptionalNumber(RATE, title="before faults", views=View.REPORT)
     """Newly placed payload per second, over the steady window. Null: a fault began at the start."""
 

@@ -1,5 +1,6 @@
 """Placed bytes, the in-order delivered point and reordering, from a flow's arrivals."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -189,6 +190,18 @@ def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.Da
     return found.select("t", "start_t", pl.exclude("t", "start_t"))
 
 
+def union(spans: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Spans of time, ascending and apart, that cover what these cover; empty ones are left out."""
+    merged: list[tuple[float, float]] = []
+    for start, end in sorted(span for span in spans if span[1] > span[0]):
+        if merged and start <= merged[-1][1]:
+            first, last = merged.pop()
+            merged.append((first, max(last, end)))
+        else:
+            merged.append((start, end))
+    return merged
+
+
 def overdue_s(begun: Floats, done: Floats, usual_s: float, start: float, end: float) -> float:
     """How long, between two times, a message was under way for longer than usual, in seconds.
 
@@ -201,9 +214,4 @@ def overdue_s(begun: Floats, done: Floats, usual_s: float, start: float, end: fl
     """
     late_from = np.clip(begun + usual_s, start, end)
     until = np.clip(np.append(done, np.full(len(begun) - len(done), np.inf)), start, end)
-    spans = sorted((a, b) for a, b in zip(late_from, until, strict=True) if b > a)
-    total, covered = 0.0, start
-    for a, b in spans:
-        total += max(b - max(a, covered), 0.0)
-        covered = max(covered, b)
-    return total
+    return sum(b - a for a, b in union(zip(late_from, until, strict=True)))

@@ -7,9 +7,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.summary import EvSummary, FlowSummary, Latency
-from testbed.results.analysis.delivery import message_latencies, reordering
+from testbed.results.analysis.delivery import message_latencies, reordering, union
 from testbed.results.analysis.estimates import Percentiles
-from testbed.results.analysis.fault_metrics import FlowTables, fraction, run_end, shortfall
+from testbed.results.analysis.fault_metrics import FlowTables, fraction, run_end, shortfall, window
 from testbed.results.run_data import RunData
 
 WARM_UP_RTTS = 10.0
@@ -42,6 +42,7 @@ class FlowMetrics:
         self.ports_fraction = self.goodput_run_bps / self.ports_bps
         self.attainable_run_bps = allowed.mean_bps(rtt_s, finish)
         self.run_fraction = fraction(delivery, allowed, rtt_s, finish)
+        self.in_force_fraction = self._in_force_fraction()
         self.ideal_fraction = fraction(delivery, tables.ideal, rtt_s, finish)
         healed = self._healed()
         self.goodput_healed_bps = None if healed is None else delivery.goodput_bps(healed, finish)
@@ -62,6 +63,16 @@ class FlowMetrics:
         self.packets_spurious = tables.losses.filter("spurious").height
         self.packets_reordered = order.reordered
         self.reorder_depth_max = order.depth_max
+
+    def _in_force_fraction(self) -> float | None:
+        windows = [w for fault in self.data.faults if (w := window(self.data, fault))]
+        spans = union((w.start, w.end) for w in windows)
+        if not spans:
+            return None
+        starts, ends = np.array(spans).T
+        placed = self.tables.delivery.bytes_until(ends) - self.tables.delivery.bytes_until(starts)
+        allowed_bits = float(self.tables.attainable.bits(starts, ends).sum())
+        return float(placed.sum()) * 8 / allowed_bits if allowed_bits else None
 
     def _healed(self) -> float | None:
         """When the last fault had healed and the flow had time to come back, in seconds.
