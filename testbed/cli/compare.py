@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from testbed.cli.options import Json, require_labels, writing
+from testbed.cli.options import Json, Labels, require_labels, writing
 from testbed.cli.screen import print_json, stdout
+from testbed.model.run_files.layout import REPORT
 
 
 def compare(
@@ -15,16 +16,10 @@ def compare(
         typer.Argument(metavar="RUN", help="Directories of runs or of series (--repeat)."),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where to write the report.")
+        Path,
+        typer.Option("-o", "--output", metavar="FILE", help="The report, an HTML file."),
     ] = Path("results/comparison/report.html"),
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="NAME",
-            help="What a RUN is called in tables and figures; once for each RUN, in their order.",
-        ),
-    ] = None,
+    label: Labels = None,
     as_json: Json = False,
 ) -> None:
     """Compare runs or series: tables, figures and a report.
@@ -37,6 +32,10 @@ def compare(
     from testbed.results.report.comparison_report import write_comparison
     from testbed.results.run_directory import give_to_user
 
+    if output.is_dir():
+        output /= REPORT
+    elif output.suffix != ".html":
+        output = output.with_name(f"{output.name}.html")
     labels = label or []
     require_labels(labels, len(runs), "runs or series")
     groups = groups_of(runs, labels)

@@ -64,6 +64,14 @@ RequireTrusted = Annotated[
         REQUIRE_TRUSTED, help="Take a degraded run for an error, too: exit status 4, for CI."
     ),
 ]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="NAME",
+        help="What each is called in tables and figures; once for each, in their order.",
+    ),
+]
 Results = Annotated[
     Path, typer.Option("--results", metavar="DIR", help="The directory of all results.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from testbed.cli.options import RequireTrusted, Results, ScenarioNames, require_labels
+from testbed.cli.options import Labels, RequireTrusted, Results, ScenarioNames, require_labels
 from testbed.cli.placing import On
 from testbed.cli.screen import print_warning
 from testbed.model.errors import InputError, Remark
@@ -187,14 +187,7 @@ def run_options(
         ),
     ] = None,
     set_: SetKeys = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--label",
-            metavar="NAME",
-            help="What a scenario is called in tables and figures; once for each, in their order.",
-        ),
-    ] = None,
+    label: Labels = None,
     require_trusted: RequireTrusted = False,
     into: Annotated[
         Path | None,

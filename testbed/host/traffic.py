@@ -24,12 +24,9 @@ from testbed.mrc import (
     EvChanged,
     Event,
     Lost,
-    MemoryRegion,
     MemoryTable,
     MessageDelivered,
     Outbound,
-    PayloadRegion,
-    PayloadTable,
     Placed,
     QueuePair,
     Spurious,
@@ -106,7 +103,7 @@ class Traffic:
         self._demux = stack.demux
         self._tables = tables
         self._launch = launch
-        self._memory = MemoryTable() if plan.sealed else PayloadTable()
+        self._memory = MemoryTable()
         self._block = block
         self._slots = Slots(slot_bytes(plan.scenario.longest_bytes), plan.scenario.workload.depth)
         self.connections = {qp.qpn: self._connect(qp, now_ns) for qp in plan.qps}
@@ -142,13 +139,8 @@ class Traffic:
                     now_ns, plan.sends, ev.path.plane, ev.value, "", "GOOD", ev.active, "start"
                 )
         if plan.receives is not None:
-            region: MemoryRegion | PayloadRegion
-            if isinstance(self._memory, PayloadTable):
-                region = slots.payload_region(plan.receives)
-                self._memory.keep(region)
-            else:
-                region = slots.region(plan.receives)
-                self._memory.register(region)
+            region = slots.region(plan.receives, copied=self._plan.sealed)
+            self._memory.register(region)
             checker = Checker(plan.receives, region, Pattern(self._block, plan.receives))
             if isinstance(qp, QueuePair):
                 for wr_id in range(qp.config.capabilities.immediates):

@@ -25,7 +25,7 @@ from testbed.mrc.events import (
     QpSample,
     Spurious,
 )
-from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, PayloadTable
+from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRegion, Region
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.state import QpState, QpStateError
@@ -64,7 +64,6 @@ __all__ = [
     "Packet",
     "PathSelector",
     "PayloadRegion",
-    "PayloadTable",
     "Placed",
     "PortAttributes",
     "QpConfig",
@@ -73,6 +72,7 @@ __all__ = [
     "QpStateError",
     "QueuePair",
     "ReceiveCompletion",
+    "Region",
     "Spurious",
     "UecNscc",
     "UecProfile",

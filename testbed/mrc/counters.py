@@ -33,11 +33,8 @@ class Counters:
     excess_immediates: int = 0
     no_receive: int = 0
     unagreed: int = 0
-    trimmed_received: int = 0
     trims_unanswered: int = 0
     sacks_sent: int = 0
-    nacks_sent: int = 0
-    acks_sent: int = 0
     naks_sent: int = 0
     acks_missed: int = 0
     not_a_peer: int = 0

@@ -104,10 +104,7 @@ class Delivery:
         config = self._config
         self.ack_due = False
         failed = cack >= self._failed_seq
-        if failed:
-            self._counters.naks_sent += 1
-        else:
-            self._counters.acks_sent += 1
+        self._counters.naks_sent += failed
         return Ack(
             config.local_address,
             config.peer_address,

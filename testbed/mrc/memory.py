@@ -1,7 +1,5 @@
 """Registered memory, the target of RDMA WRITEs; rkey and bounds are checked for every packet."""
 
-from dataclasses import dataclass, field
-
 View = memoryview
 """A view of bytes. mypyc does not find `memoryview` itself in these annotations."""
 
@@ -18,27 +16,50 @@ class BoundsError(AccessError):
     """The bytes lie outside the region of the rkey."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRegion:
-    """`buffer` (writable), reachable by peers as `va` to `va + len(buffer)` under `rkey`."""
+class Region:
+    """`size` bytes, reachable by peers as `va` to `va + size` under `rkey`."""
 
-    rkey: int
-    va: int
-    buffer: View
+    def __init__(self, rkey: int, va: int, size: int) -> None:
+        self.rkey = rkey
+        self.va = va
+        self.size = size
+
+    def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
+        """Take in a payload at an offset within the region."""
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True)
-class PayloadRegion:
-    """`size` bytes under `rkey` from `va` on, of which the payloads themselves are kept, uncopied.
+class MemoryRegion(Region):
+    """A region in `buffer`, all of it.
+
+    Raises:
+        ValueError: the buffer is read-only or not made of bytes.
+    """
+
+    def __init__(self, rkey: int, va: int, buffer: View) -> None:
+        if buffer.readonly or buffer.itemsize != 1:
+            raise ValueError("a memory region needs a writable buffer of bytes")
+        super().__init__(rkey, va, len(buffer))
+        self.buffer = buffer
+
+    def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
+        """Copy a payload to an offset within the region."""
+        self.buffer[start : start + len(payload)] = payload
+
+
+class PayloadRegion(Region):
+    """A region of which the payloads themselves are kept, by their offset, uncopied.
 
     For a simulator: there a payload is a view of what the peer posted, so nothing is stored twice.
     """
 
-    rkey: int
-    va: int
-    size: int
-    payloads: dict[int, View] = field(default_factory=dict)
-    """By their offset in the region."""
+    def __init__(self, rkey: int, va: int, size: int) -> None:
+        super().__init__(rkey, va, size)
+        self.payloads: dict[int, View] = {}
+
+    def write(self, start: int, payload: bytes | bytearray | memoryview) -> None:
+        """Keep a payload at an offset within the region."""
+        self.payloads[start] = memoryview(payload)
 
     def take(self, start: int, end: int) -> list[View]:
         """Remove and return the payloads from `start` on, in order, up to `end` or to a gap."""
@@ -56,18 +77,16 @@ class MemoryTable:
     """The memory regions of one endpoint, shared by its queue pairs."""
 
     def __init__(self) -> None:
-        self._regions: dict[int, MemoryRegion] = {}
+        self._regions: dict[int, Region] = {}
 
-    def register(self, region: MemoryRegion) -> None:
+    def register(self, region: Region) -> None:
         """Register a region: peers may write to it.
 
         Raises:
-            ValueError: the rkey is taken, the buffer is read-only or not made of bytes.
+            ValueError: the rkey is taken.
         """
         if region.rkey in self._regions:
             raise ValueError(f"rkey {region.rkey:#x} is already registered")
-        if region.buffer.readonly or region.buffer.itemsize != 1:
-            raise ValueError("a memory region needs a writable buffer of bytes")
         self._regions[region.rkey] = region
 
     def deregister(self, rkey: int) -> None:
@@ -79,7 +98,7 @@ class MemoryTable:
         del self._regions[rkey]
 
     def place(self, rkey: int, va: int, payload: bytes | bytearray | memoryview) -> None:
-        """Copy all of `payload` to `va`, or nothing; an empty payload is not checked.
+        """Write all of `payload` to `va`, or nothing; an empty payload is not checked.
 
         Raises:
             RkeyError: unknown rkey.
@@ -91,42 +110,6 @@ class MemoryTable:
         if region is None:
             raise RkeyError(f"rkey {rkey:#x} is not registered")
         start = va - region.va
-        end = start + len(payload)
-        if start < 0 or end > len(region.buffer):
-            raise BoundsError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
-        region.buffer[start:end] = payload
-
-
-class PayloadTable(MemoryTable):
-    """A table of regions that keep payloads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: dict[int, PayloadRegion] = {}
-
-    def keep(self, region: PayloadRegion) -> None:
-        """Register a region: peers may write to it.
-
-        Raises:
-            ValueError: the rkey is taken.
-        """
-        if region.rkey in self._kept:
-            raise ValueError(f"rkey {region.rkey:#x} is already registered")
-        self._kept[region.rkey] = region
-
-    def place(self, rkey: int, va: int, payload: bytes | bytearray | memoryview) -> None:
-        """Keep `payload` at `va`, or nothing; an empty payload is not checked.
-
-        Raises:
-            RkeyError: unknown rkey.
-            BoundsError: any byte out of bounds.
-        """
-        if not payload:
-            return
-        region = self._kept.get(rkey)
-        if region is None:
-            raise RkeyError(f"rkey {rkey:#x} is not registered")
-        start = va - region.va
         if start < 0 or start + len(payload) > region.size:
             raise BoundsError(f"{va:#x} + {len(payload)} is outside the region of rkey {rkey:#x}")
-        region.payloads[start] = memoryview(payload)
+        region.write(start, payload)

@@ -197,7 +197,6 @@ class Responder:
 
     def on_trimmed(self, packet: TrimmedWrite, *, last_hop: bool, now_ns: int) -> None:
         """Ask for a packet whose payload a switch has cut off."""
-        self._counters.trimmed_received += 1
         seq = unwrap_psn(packet.psn, self._cack + 1)
         position = seq - self._cack - 1
         if seq > self._edge or position < -_BEHIND:
@@ -324,7 +323,6 @@ class Responder:
 
     def _nack(self, packet: Write | TrimmedWrite, reason: NackReason, now_ns: int) -> None:
         config = self._config
-        self._counters.nacks_sent += 1
         self._outbox.append(
             Nack(
                 source=config.local_address,

@@ -13,6 +13,7 @@ from testbed.mrc import (
     MemoryRegion,
     MessageDelivered,
     PayloadRegion,
+    Region,
 )
 from testbed.workloads.pattern import Pattern
 
@@ -43,13 +44,12 @@ class Slots:
         """The virtual address of message number `message`."""
         return REGION_VA + message % self.depth * self.size
 
-    def region(self, flow: int) -> MemoryRegion:
-        """Allocate the memory region of a flow."""
-        return MemoryRegion(rkey_of(flow), REGION_VA, memoryview(bytearray(self.size * self.depth)))
-
-    def payload_region(self, flow: int) -> PayloadRegion:
-        """The region of a flow whose payloads are kept uncopied."""
-        return PayloadRegion(rkey_of(flow), REGION_VA, self.size * self.depth)
+    def region(self, flow: int, *, copied: bool = True) -> Region:
+        """Allocate the memory region of a flow; without `copied` it keeps the payloads."""
+        size = self.size * self.depth
+        if not copied:
+            return PayloadRegion(rkey_of(flow), REGION_VA, size)
+        return MemoryRegion(rkey_of(flow), REGION_VA, memoryview(bytearray(size)))
 
 
 class Poster(Protocol):
@@ -166,7 +166,7 @@ class Checker:
         counts: the results.
     """
 
-    def __init__(self, flow: int, region: MemoryRegion | PayloadRegion, pattern: Pattern) -> None:
+    def __init__(self, flow: int, region: Region, pattern: Pattern) -> None:
         self.flow = flow
         self.counts = ReceivedCounts(flow)
         self._region = region
@@ -187,6 +187,6 @@ class Checker:
         region, pattern = self._region, self._pattern
         if isinstance(region, PayloadRegion):
             return pattern.matches_parts(message, end - start, region.take(start, end))
-        memory = region.buffer
-        inside = 0 <= start <= end <= len(memory)
-        return inside and pattern.matches(message, memory[start:end])
+        if not isinstance(region, MemoryRegion) or not 0 <= start <= end <= region.size:
+            return False
+        return pattern.matches(message, region.buffer[start:end])

@@ -183,7 +183,7 @@ def test_several_scenarios_and_transports_are_compared_by_one_command(call: Call
     assert ["tiny, transport.kind=roce", "1", "trusted (simulated)", "none", "intact"] in rows
     missed = f"{roce}, seed 1: missed flows: packets_sent at most 1: "
     assert missed in called.out
-    assert call("compare", "here", "-o", "report.html").status == 0
+    assert call("compare", "here", "-o", "report").status == 0
     report = Path("report.html").read_text()
     assert "packets_sent at most 1: " in report
 

@@ -1,6 +1,6 @@
 import pytest
 
-from testbed.mrc import AccessError, MemoryRegion, MemoryTable, PayloadRegion, PayloadTable
+from testbed.mrc import AccessError, MemoryRegion, MemoryTable, PayloadRegion
 from testbed.mrc.memory import BoundsError, RkeyError
 
 RKEY = 7
@@ -43,18 +43,18 @@ def test_refuses_what_is_not_inside(rkey: int, va: int, payload: bytes) -> None:
     [(RKEY, VA - 1, b"x"), (RKEY, VA + 61, b"over"), (RKEY + 1, VA, b"x")],
 )
 def test_kept_payloads_are_checked_alike(rkey: int, va: int, payload: bytes) -> None:
-    memory, region = PayloadTable(), PayloadRegion(RKEY, VA, 64)
-    memory.keep(region)
+    memory, region = MemoryTable(), PayloadRegion(RKEY, VA, 64)
+    memory.register(region)
     with pytest.raises(RkeyError if rkey != RKEY else BoundsError):
         memory.place(rkey, va, payload)
     assert not region.payloads
     with pytest.raises(ValueError, match="already registered"):
-        memory.keep(PayloadRegion(RKEY, 0, 1))
+        memory.register(PayloadRegion(RKEY, 0, 1))
 
 
 def test_payloads_are_taken_up_to_a_gap_and_only_once() -> None:
-    memory, region = PayloadTable(), PayloadRegion(RKEY, VA, 64)
-    memory.keep(region)
+    memory, region = MemoryTable(), PayloadRegion(RKEY, VA, 64)
+    memory.register(region)
     for at, payload in ((4, b"cd"), (0, b"abcd"), (8, b"late")):
         memory.place(RKEY, VA + at, payload)
     assert [bytes(part) for part in region.take(0, 12)] == [b"abcd", b"cd"]

@@ -9,7 +9,7 @@ from testbed.mrc import (
     CompletionStatus,
     MemoryTable,
     MessageDelivered,
-    PayloadTable,
+    PayloadRegion,
 )
 from testbed.workloads.messages import Checker, Sender, Slots, rkey_of
 from testbed.workloads.pattern import Block, Pattern
@@ -166,9 +166,10 @@ def test_payloads_kept_uncopied_are_verified_in_their_places(
     kept: tuple[int, ...], verified: bool
 ) -> None:
     pattern, third = Pattern(Block(1, SIZE), FLOW), SIZE // 4
-    region = Slots(SIZE, 2).payload_region(FLOW)
-    memory = PayloadTable()
-    memory.keep(region)
+    region = Slots(SIZE, 2).region(FLOW, copied=False)
+    assert isinstance(region, PayloadRegion)
+    memory = MemoryTable()
+    memory.register(region)
     content = pattern.message(0, 3 * third)
     for part in kept:
         start = part * third
@@ -180,9 +181,9 @@ def test_payloads_kept_uncopied_are_verified_in_their_places(
 
 def test_a_damaged_payload_that_was_kept_is_noticed() -> None:
     pattern = Pattern(Block(1, SIZE), FLOW)
-    region = Slots(SIZE, 2).payload_region(FLOW)
-    memory = PayloadTable()
-    memory.keep(region)
+    region = Slots(SIZE, 2).region(FLOW, copied=False)
+    memory = MemoryTable()
+    memory.register(region)
     damaged = bytearray(pattern.message(0, SIZE))
     damaged[SIZE // 2] ^= 1
     memory.place(region.rkey, region.va, damaged)

@@ -76,13 +76,11 @@ class RoceCounters:
     naks_received: int = 0
     timeouts: int = 0
     cnps_received: int = 0
-    acks_received: int = 0
     data_received: int = 0
     bytes_placed: int = 0
     duplicates: int = 0
     out_of_order: int = 0
     refused: int = 0
-    acks_sent: int = 0
     naks_sent: int = 0
     cnps_sent: int = 0
     not_a_peer: int = 0

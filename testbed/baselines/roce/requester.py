@@ -64,7 +64,6 @@ class Requester:
         self._dcqcn.on_cnp(now_ns)
 
     def on_ack(self, ack: Ack, now_ns: int) -> None:
-        self._counters.acks_received += 1
         seq = unwrap_psn(ack.psn, self._oldest)
         acked = seq if ack.nak is None else seq - 1
         if not self._oldest - 1 <= acked < self._next:

@@ -121,8 +121,6 @@ class Responder:
         """Queue an ACK of all so far, in place of one that has not left yet."""
         if self.outbox and isinstance(self.outbox[-1], Ack) and self.outbox[-1].nak is None:
             self.outbox.pop()
-            self._counters.acks_sent -= 1
-        self._counters.acks_sent += 1
         self.outbox.append(self._answer(self._expected - 1, None))
 
     def _refuse(self, reason: Nak) -> None:
