@@ -333,12 +333,6 @@ def to_frame(paths: Iterable[Path], table: Table, t0_ns: int) -> "pl.DataFrame":
     return frame.sort("t", maintain_order=True)
 
 
-def by_flow(table: "pl.DataFrame") -> "dict[int, pl.DataFrame]":
-    """A table's rows by their flow, in the table's order."""
-    parts = table.partition_by("flow", as_dict=True, maintain_order=True)
-    return {flow: rows for (flow,), rows in parts.items()}
-
-
 def collect(raw_directory: Path, run_directory: Path, t0_ns: int) -> None:
     """Write every table's Parquet file from the raw files of all processes.
 

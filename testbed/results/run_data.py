@@ -20,7 +20,8 @@ from testbed.model.run_files.run import FlowRecord, RunRecord
 from testbed.model.scenario import Scenario
 from testbed.model.summary import Scale
 from testbed.model.units import NS_PER_S
-from testbed.results.records import CONTROL, TABLES, Table, by_flow
+from testbed.results.analysis.delivery import by_flow
+from testbed.results.records import CONTROL, TABLES, Table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from testbed.results.records import by_flow
-
 Floats = NDArray[np.float64]
 
 
@@ -172,6 +170,12 @@ def message_times(completions: pl.DataFrame, transmissions: pl.DataFrame) -> tup
     first_packet = np.searchsorted(begins, offsets[recorded], side="right") - 1
     begun = sent["t"].to_numpy()[first_packet].astype(np.float64)
     return begun, done["t"].to_numpy()[: min(len(begun), done.height)].astype(np.float64)
+
+
+def by_flow(table: pl.DataFrame) -> dict[int, pl.DataFrame]:
+    """A table's rows by their flow, in the table's order."""
+    parts = table.partition_by("flow", as_dict=True, maintain_order=True)
+    return {flow: rows for (flow,), rows in parts.items()}
 
 
 def with_starts(completions: pl.DataFrame, transmissions: pl.DataFrame) -> pl.DataFrame:
