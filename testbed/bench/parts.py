@@ -59,6 +59,12 @@ PARTS: Mapping[str, Part] = {
     "nscc": Part(
         "both profiles of NSCC over five cases, simulated", "simulated.profiles", 1, root=False
     ),
+    "judgement": Part(
+        "what condemns an EV, in three ways over thirteen cases, simulated",
+        "simulated.judgement",
+        3,
+        root=False,
+    ),
     "robustness": Part("mutated packets and random schedules", "robustness", 1, root=False),
     "simulator": Part("packet-hops/min of the simulator", "simulated.simulator", 3, root=False),
     "simulator-cost": Part(

@@ -142,6 +142,7 @@ def _open_mrc(
             probe_successes=parameters.probe_successes,
             grey_probe_successes=parameters.grey_probe_successes,
             adaptive=parameters.spray != "blind",
+            compared=parameters.judgement == "relative",
         ),
         cwnd=round(parameters.window * topology.planes * topology.bdp_bytes),
         seed=plan.scenario.seed + qp.lane,

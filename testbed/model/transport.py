@@ -88,6 +88,11 @@ class Mrc(Part):
             "FILE.py:CLASS, a path selector of your own",
         )
     )
+    judgement: Literal["absolute", "relative"] = Field(
+        default="absolute",
+        description="what condemns an EV. absolute: a lost packet; relative: more losses than "
+        "those of the other EVs explain",
+    )
     ecn_skip: Annotated[bool, Field(strict=True)] = Field(
         default=True, description="whether an EV is skipped once after an ECN mark"
     )

@@ -165,6 +165,8 @@ class EvEngine:
             if needed or not self._trust.may_condemn(ev, now_ns):
                 withheld = f"{reason}, {EvEvent.LOSS_TOLERATED.value}"
                 self._rotation.apply(ev, EvEvent.LOSS_TOLERATED, now_ns, withheld)
+                if self._trust.compares and ev.probe_id is None:
+                    self._probes.schedule(ev, now_ns)  # is it dead, or as lossy as the others?
                 return False
         self._take_out(ev, EvEvent.PACKET_LOST, now_ns, reason)
         if not others_lose:
@@ -177,6 +179,7 @@ class EvEngine:
         if ev is None or ev.losses == 0:
             return
         ev.losses -= 1
+        self._trust.retract_loss(ev)
         down = self._planes[ev.plane].down
         if ev.losses == 0 and ev.state is EvState.ASSUMED_BAD and not down:
             ev.recondemnations -= ev.counted
@@ -289,6 +292,9 @@ class EvEngine:
             self._probes.answered_late(probe_id, now_ns)
             return
         ev.probe_id = None
+        if self._trust.compares and ev.slot is not None:
+            ev.stop_probing()
+            return
         ev.answers += 1
         ev.lost_port = False
         if ev.state is not EvState.ASSUMED_BAD:
@@ -307,6 +313,9 @@ class EvEngine:
             self._probes.schedule_next(ev, now_ns)
 
     def _probe_unanswered(self, ev: Ev, now_ns: int) -> None:
+        if self._trust.compares and ev.slot is not None:
+            self.report_loss(ev.value, EvEvent.PROBE_UNANSWERED.value, now_ns)
+            return
         self._trust.restart_count(ev, self._rotation.active)
         ev.verified = False
         if ev.greyness is Greyness.UNDECIDED:

@@ -44,6 +44,8 @@ class EvProfile:
     adaptive: bool = True
     """If false, packets are sprayed blindly: nothing learnt about a path changes its use."""
     max_condemned_share: float = 0.5
+    compared: bool = False
+    """If true, a loss condemns an EV only if the others lose less (`comparison.py`)."""
     reshuffle_rounds: int = 64
     """After so many rounds of a plane the order of its EVs is drawn anew; 0: never."""
 

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Hashable
 
 from testbed.mrc.congestion.rtt import RttEstimator
+from testbed.mrc.ev.comparison import LossComparison
 from testbed.mrc.ev.ev import Ev, Greyness
 from testbed.mrc.ev.profile import EvProfile
 
@@ -40,18 +41,35 @@ class EvTrust:
         self._max_condemned = max(1, int(slots * profile.max_condemned_share))
         self._condemned: deque[tuple[int, Ev]] = deque()
         self._lost_ns: dict[Hashable, int] = {}
+        self._comparison: LossComparison | None = None
+        if profile.compared:
+            self._comparison = LossComparison(rtt, profile.forgiveness, slots)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the losses of an EV are compared with those of the others."""
+        return self._comparison is not None
+
+    def retract_loss(self, ev: Ev) -> None:
+        """Forget a loss that was spurious."""
+        if self._comparison is not None:
+            self._comparison.retract(ev)
 
     def record_loss(self, ev: Ev, now_ns: int) -> bool:
         """Note a loss on `ev`; EVs just condemned in other planes are then not grey.
 
         Returns:
-            Whether other planes have lost packets lately.
+            Whether other planes have lost packets lately; where losses are compared, whether others
+            lose as much.
         """
         key = self._fault_domain(ev)
         self._lost_ns[key] = now_ns
         for condemned_ns, other in self._condemned:
             if condemned_ns > now_ns - self._rtt.smoothed_ns and self._fault_domain(other) != key:
                 other.greyness = Greyness.NOT_GREY
+        if self._comparison is not None:
+            self._comparison.record(ev, now_ns)
+            return not self._comparison.stands_out(ev, now_ns)
         since_ns = now_ns - int(self._profile.forgiveness * self._rtt.smoothed_ns)
         return any(lost_ns > since_ns for other, lost_ns in self._lost_ns.items() if other != key)
 
@@ -60,7 +78,12 @@ class EvTrust:
         return ev.plane if self._planes > 1 else ev.path_key
 
     def may_condemn(self, ev: Ev, now_ns: int) -> bool:
-        """Whether the limit on condemnations within an RTT allows this one; if so, count it."""
+        """Whether the limit on condemnations within an RTT allows this one; if so, count it.
+
+        Where losses are compared, an EV that loses no more than others may not be condemned.
+        """
+        if self._comparison is not None and not self._comparison.stands_out(ev, now_ns):
+            return False
         recent = self._condemned
         while recent and recent[0][0] <= now_ns - self._rtt.smoothed_ns:
             recent.popleft()
