@@ -9,6 +9,7 @@ from testbed.model.errors import MachineError
 
 _PACKAGE = Path(__file__).parent
 _AROUND_THE_CORE = (
+    "baselines/roce/wire",
     "endpoint/carriers",
     "endpoint/mmsg",
     "endpoint/nic",
@@ -22,7 +23,10 @@ _AROUND_THE_CORE = (
     "sim/packet",
     "sim/wire",
 )
-"""Modules outside the core that handle each packet: of the endpoint, and of the simulator."""
+"""Modules outside the core that handle each packet: of the endpoint, and of the simulator.
+
+RoCE's packets have a base class in the core, and Python classes cannot inherit from compiled ones.
+"""
 
 
 def sources() -> list[Path]:

@@ -15,8 +15,8 @@ def core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where a core of two modules is, built with endpoint and simulator a second after."""
     monkeypatch.setattr(fast, "_PACKAGE", tmp_path)
     directory = tmp_path / "mrc"
-    for package in ("mrc", "endpoint", "host", "sim"):
-        (tmp_path / package).mkdir()
+    for package in ("mrc", "baselines/roce", "endpoint", "host", "sim"):
+        (tmp_path / package).mkdir(parents=True)
     for module in ("wire.py", "qp.py"):
         (directory / module).touch()
     for source in fast.sources():
@@ -47,7 +47,7 @@ def test_a_build_of_a_part_is_refused(core: Path) -> None:
 
 
 def test_no_build_is_fine(core: Path) -> None:
-    for file in core.parent.glob("*/*.so"):
+    for file in core.parent.rglob("*.so"):
         file.unlink()
     fast.check()
     assert not fast.is_built()
