@@ -35,9 +35,11 @@ _PLACES = "all => all.map(one => [one.getAttribute('cx'), one.getAttribute('cy')
 
 
 def seek(page: Page, t: float) -> None:
+    """Move to a time, and wait until the page has drawn it: it draws once a frame."""
     page.locator(".track input").evaluate(
         "(slider, t) => { slider.value = t; slider.dispatchEvent(new Event('input')); }", t
     )
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def link(page: Page, name: str) -> str | None:

@@ -12,7 +12,7 @@ const UNIT = 54; // pixels for one pitch of switches
 const LEAST_HEIGHT = 132; // pixels for one unit of height
 const FLATTEST = 2.1; // a wide fabric is drawn higher, so that its lines can be told apart
 const BOX = { host: [40, 26], t0: [46, 26], t1: [46, 26] };
-const MANY_LINKS = 300; // beyond it no dashes move
+const MANY_LINKS = 300; // beyond it no dashes move, and widths change in steps
 const WIDEST = 6;
 const APART = 3.2; // between the two directions of a link
 
@@ -77,7 +77,8 @@ export class Fabric {
       viewBox: `-40 -58 ${width} ${height}`, role: "group",
       "aria-label": "The fabric. Arrow keys move between nodes and links.",
     });
-    if (!this._many) picture.style.minWidth = `${Math.min(width * 0.6, 1400)}px`;
+    if (this._many) picture.classList.add("many");
+    else picture.style.minWidth = `${Math.min(width * 0.6, 1400)}px`;
     for (let plane = 0; plane < planes; plane++) picture.append(this._band(plane));
     const wires = svg("g", { class: "links" });
     const labels = svg("g", { class: "labels", "aria-hidden": "true" });
@@ -251,7 +252,7 @@ export class Fabric {
       line.seen = world.links[direction];
       const { load = 0, queue_bytes: waiting = 0 } = world.links[direction] ?? {};
       const width = load < 0.005 ? 1 : 1.2 + load * (WIDEST - 1.2);
-      setAttribute(path, "stroke-width", width.toFixed(1));
+      setAttribute(path, "stroke-width", (this._many ? Math.round(2 * width) / 2 : width).toFixed(1));
       const { worst } = together(places[direction] ?? []);
       const classes = `wire${worst ? ` ${worst}` : ""}${load < 0.02 ? " idle" : ""}`;
       setAttribute(path, "class", classes);
