@@ -101,7 +101,9 @@ def find(checkout: Path | None) -> Path:
     if checkout is None:
         raise InputError.of("--htsim", "", expected)
     built = (
-        path for path in checkout.rglob(PROGRAM) if path.is_file() and os.access(path, os.X_OK)
+        path
+        for path in checkout.resolve().rglob(PROGRAM)
+        if path.is_file() and os.access(path, os.X_OK)
     )
     program = next(built, None)
     if program is None:
