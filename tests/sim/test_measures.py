@@ -2,6 +2,7 @@
 
 import pytest
 
+from testbed.files.scenarios import load_scenario
 from testbed.files.topologies import load_topology
 from testbed.model.scenario import Scenario
 from testbed.model.summary import FaultSummary, Summary
@@ -80,7 +81,21 @@ def test_goodput_is_that_of_the_whole_run_and_of_the_time_in_force() -> None:
         assert 0 < fault.loss_share <= 1
 
 
-def _loss_everywhere(spray: str) -> Scenario:
+def test_evs_that_are_compared_keep_their_rate_where_all_lose() -> None:
+    summary = trusted(measured(_loss_everywhere("adaptive", judgement="relative")))
+    for flow in summary.flows:
+        assert flow.run_fraction == pytest.approx(0.99, abs=0.01)
+
+
+def test_a_path_that_routing_leaves_is_not_said_to_allow_nothing_for_good() -> None:
+    summary = measured(load_scenario("link-failure-roce"))
+    (fault,) = summary.faults
+    remarks = summary.remarks_on(fault)
+    assert any("until routing moves the flow" in remark for remark in remarks)
+    assert not any("0% of the rate" in remark for remark in remarks)
+
+
+def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
     """The pair of the scenario link-failure, and loss on all links between switches."""
     links = [
         f"p{plane}_t0_{rack}--p{plane}_t1_{t1}"
@@ -99,7 +114,7 @@ def _loss_everywhere(spray: str) -> Scenario:
         duration="40 s",
         both_ways=True,
         message_size="1 MiB",
-        transport={"kind": "mrc", "spray": spray},
+        transport={"kind": "mrc", "spray": spray, "judgement": judgement},
     )
 
 

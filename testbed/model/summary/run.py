@@ -304,7 +304,12 @@ class Summary(MetricGroup):
         """What helps to read the metrics of a fault, in words."""
         remarks = []
         left = fault.surviving_fraction
-        if left is not None and left < _FULL:
+        if left == 0 and fault.attainable_bps:
+            remarks.append(
+                "nothing is attainable until routing moves the flow to another path; recovery is "
+                "to 95% of what is attainable then"
+            )
+        elif left is not None and left < _FULL:
             what = f"the links in service allow {SHARE.show(left)} of the rate"
             remarks.append(f"{what} while it is in force; recovery is to 95% of that")
         if fault.recovery is not None and fault.recovery.ms == 0:
