@@ -275,21 +275,20 @@ class Requester:
         return deadline_ns
 
     def _may_send(self) -> bool:
-        if self._stuck:
-            return False
-        length = self._next_length()
-        if length is None:
-            return False
-        return self.flight.has_room(length, probing=bool(self._retry.timeouts))
+        return not self._stuck and self._has_room(self._scoreboard.to_repeat())
 
-    def _next_length(self) -> int | None:
-        scoreboard = self._scoreboard
-        lost = scoreboard.to_repeat()
-        if lost is not None:
-            return lost.length
-        if scoreboard.next_seq - scoreboard.oldest_seq >= self._window:
-            return None
-        return self.queue.next_length()
+    def _has_room(self, previous: Transmission | None) -> bool:
+        """Whether `previous` may be sent again now, or (None) the next new packet be sent."""
+        if previous is not None:
+            length: int | None = previous.length
+        else:
+            scoreboard = self._scoreboard
+            if scoreboard.next_seq - scoreboard.oldest_seq >= self._window:
+                return False
+            length = self.queue.next_length()
+        return length is not None and self.flight.has_room(
+            length, probing=bool(self._retry.timeouts)
+        )
 
     def on_time(self, now_ns: int) -> None:
         """Do what is due: take packets for lost, act on silence, send probes."""
@@ -358,8 +357,10 @@ class Requester:
                 self._order += 1
                 self._counters.acks_missed += 1
                 datagrams.append(self._packer.pack(again, ack_request=True))
-        while len(datagrams) < limit and self._may_send():
+        while len(datagrams) < limit and not self._stuck:
             previous = scoreboard.to_repeat()
+            if not self._has_room(previous):
+                break
             avoid = previous.ev if previous is not None else None
             ev = self._engine.pick(now_ns, avoid, self.flight.payload)
             if ev is None:

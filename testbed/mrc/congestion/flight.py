@@ -48,8 +48,6 @@ class Flight:
 
     def _nominal_of(self, sent: Transmission) -> int:
         message = sent.message
-        if message.immediate is None and sent.length == self._mtu:
-            return self._full
         last = sent.offset + sent.length == message.length
         return self._size(sent.length, immediate=last and message.immediate is not None)
 
@@ -59,10 +57,12 @@ class Flight:
             # all has arrived, though a SACK that counted it was lost, or counted it late
             self._control.on_withdrawn(0, self._nominal)
             self._nominal = 0
-        nominal = self._nominal_of(transmission)
-        self.payload += transmission.length
+        length = transmission.length
+        whole = length == self._mtu and transmission.message.immediate is None
+        nominal = self._full if whole else self._nominal_of(transmission)
+        self.payload += length
         self._nominal += nominal
-        self._control.on_sent(transmission.length, nominal)
+        self._control.on_sent(length, nominal)
 
     def delivered(self, payload: int) -> None:
         """Count packets with this much payload that have been acknowledged."""

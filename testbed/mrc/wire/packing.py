@@ -6,7 +6,7 @@ from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.wire.codec import encode_write
 from testbed.mrc.wire.datagram import Datagram, new
 from testbed.mrc.wire.packets import Nack, Sack
-from testbed.mrc.wire.psn import wrap_msn, wrap_psn
+from testbed.mrc.wire.psn import MSN_MASK, PSN_MASK
 
 
 class Packer:
@@ -52,13 +52,13 @@ class Packer:
             config.peer_address,
             ev,
             config.peer_qpn,
-            wrap_psn(seq),
+            seq & PSN_MASK,
             opcode,
             ack_request,
             repeated,
-            0 if message.immediate is None else wrap_msn(message.immediates),
-            wrap_msn(message.number),
-            self._of(transmission) if self._used else None,
+            0 if message.immediate is None else message.immediates & MSN_MASK,
+            message.number & MSN_MASK,
+            transmission.sent_ns >> self._shift & 0xFFFF if self._used else None,
             message.va + offset,
             message.rkey,
             message.length,
