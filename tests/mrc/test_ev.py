@@ -11,6 +11,8 @@ from testbed.mrc import EvChanged, Event, EvEntry, EvProfile, EvState
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
+from testbed.mrc.message import Message
+from testbed.mrc.recovery.transmission import Transmission
 
 from .harness import MS, make_profile
 
@@ -550,3 +552,28 @@ def check_pick(engine: EvEngine, now_ns: int) -> None:
         assert ev.value in engine.active()
     restored = [ev for ev, state in before.items() if state is EvState.SKIP is not after[ev]]
     assert len(restored) <= 1
+
+
+def test_a_dead_ev_that_stayed_for_want_of_a_substitute_leaves_when_there_is_one() -> None:
+    """Else data would wait for its next loss, after ever longer timeouts."""
+    bench = Bench(make_profile(planes=1, active=1, backups=1))
+    (only,) = bench.engine.active()
+    (backup,) = (entry.ev for entry in bench.profile.entries if not entry.active)
+    bench.dead.add(only)
+    assert not bench.blame(only), "no other EV can carry data"
+    bench.engine.start(bench.now_ns)
+    bench.live(1)
+    assert bench.engine.active() == {backup}
+    assert bench.engine.states()[only] is EvState.ASSUMED_BAD
+
+
+def test_an_ev_that_has_delivered_since_it_was_spared_stays() -> None:
+    bench = Bench(make_profile(planes=1, active=1, backups=1))
+    (only,) = bench.engine.active()
+    assert not bench.blame(only)
+    message = Message(0, 1, memoryview(b"x"), 0, 0)
+    arrived = Transmission(1, message, 0, 1, bench.engine[only], 0, 0, None)
+    bench.engine.report_arrivals([arrived], None, None, None, bench.now_ns)
+    bench.engine.start(bench.now_ns)
+    bench.live(1)
+    assert bench.engine.active() == {only}

@@ -17,12 +17,11 @@ from typing import Final
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.ev import Ev, EvListing, Greyness, Plane
-from testbed.mrc.ev.own_selection import OwnSelection
 from testbed.mrc.ev.probing import ProbeSchedule
 from testbed.mrc.ev.profile import EvEntry, EvProfile
 from testbed.mrc.ev.rotation import Rotation
-from testbed.mrc.ev.selection import EvInfo, PathSelector, SelectorFactory
-from testbed.mrc.ev.spray import AdaptiveSpray, BlindSpray
+from testbed.mrc.ev.selection import SelectorFactory
+from testbed.mrc.ev.selectors import selector_of
 from testbed.mrc.ev.states import EvEvent, EvState
 from testbed.mrc.ev.trust import EvTrust
 from testbed.mrc.events import Event
@@ -50,7 +49,7 @@ class EvEngine:
         self._profile = profile
         self.adaptive: Final = profile.adaptive
         self._rotation: Final = Rotation(profile, rng, events)
-        self.selector: Final = _selector(profile, self._rotation, rng, select)
+        self.selector: Final = selector_of(profile, self._rotation, rng, select)
         self._rotation.report_to(self.selector)
         self._tells_arrivals: Final = select is not None  # the project's own need no arrivals
         self._evs: Final = self._rotation.evs
@@ -58,6 +57,7 @@ class EvEngine:
         self._trust = EvTrust(profile, rtt, planes=len(self._planes), slots=self._rotation.active)
         self._probes = ProbeSchedule(profile, rtt, rng, self._rotation)
         self._probe_turn = 0
+        self._spared: dict[int, Ev] = {}  # lossy EVs that stayed for want of a substitute
 
     # Choosing
 
@@ -122,6 +122,9 @@ class EvEngine:
             marked: the EV whose ECN mark the SACK reports.
             now_ns: the time.
         """
+        if self._spared:
+            for sent in arrived:
+                self._spared.pop(sent.ev.value, None)
         if not self._tells_arrivals:
             return
         for sent in arrived:
@@ -160,6 +163,7 @@ class EvEngine:
         if ev.slot is not None:
             needed = self._is_needed(ev)
             if needed:  # all that carry data lose packets: none of them is grey
+                self._spared[value] = ev
                 for other in self._evs.values():
                     other.greyness = Greyness.NOT_GREY
             if needed or not self._trust.may_condemn(ev, now_ns):
@@ -302,6 +306,7 @@ class EvEngine:
             self._rotation.apply(ev, EvEvent.PROBE_ANSWERED, now_ns)
             self._probes.schedule_next(ev, now_ns)
             self._fill(self._planes[ev.plane], now_ns)
+            self._condemn_spared(now_ns)
             return
         if ev.greyness is Greyness.UNDECIDED:
             ev.greyness = Greyness.GREY
@@ -334,6 +339,7 @@ class EvEngine:
     def _take_out(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
         """Condemn or deny an EV, and fill the slot that it leaves."""
         held_slot = ev.slot is not None
+        self._spared.pop(ev.value, None)
         ev.verified = False
         ev.answers = 0
         ev.greyness = Greyness.NOT_GREY
@@ -348,6 +354,7 @@ class EvEngine:
     def _bring_back(self, ev: Ev, event: EvEvent, now_ns: int, reason: str | None = None) -> None:
         """Make an EV good again: it takes its slot back from its substitute, or is a backup."""
         ev.losses = 0
+        self._spared.pop(ev.value, None)
         ev.probe_id = None
         ev.verified = True
         home = ev.home
@@ -359,6 +366,14 @@ class EvEngine:
         if home is None:
             self._probes.schedule_backup(ev, now_ns)
         self._fill(self._planes[ev.plane], now_ns)
+        self._condemn_spared(now_ns)
+
+    def _condemn_spared(self, now_ns: int) -> None:
+        """Condemn a spared EV that has delivered nothing since, now that others can carry data."""
+        for ev in self._spared.values():
+            if ev.slot is not None and not self._is_needed(ev):
+                self._take_out(ev, EvEvent.PACKET_LOST, now_ns)
+                return
 
     def _fill(self, plane: Plane, now_ns: int) -> None:
         """Lend empty slots to verified backups; where there are too few, probe the others now."""
@@ -373,18 +388,3 @@ class EvEngine:
                 if backup.slot is None and backup.state is EvState.GOOD and backup.probe_id is None:
                     self._probes.schedule(backup, now_ns)
             return
-
-
-def _selector(
-    profile: EvProfile, rotation: Rotation, rng: Random, select: SelectorFactory | None
-) -> PathSelector:
-    if select is None:
-        if profile.adaptive:
-            return AdaptiveSpray(rotation, rng, profile.reshuffle_rounds)
-        return BlindSpray(rotation, rng)
-    keys = list(dict.fromkeys(entry.path_key for entry in profile.entries))
-    evs = [
-        EvInfo(entry.ev, entry.plane, keys.index(entry.path_key), active=entry.active)
-        for entry in profile.entries
-    ]
-    return OwnSelection(rotation, select(evs, rng.getrandbits(32)))
