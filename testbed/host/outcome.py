@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.flows import fair_shares_bps, flows_of
 from testbed.model.run_files.run import FlowRecord
 from testbed.model.scenario import Scenario
@@ -25,7 +24,8 @@ def flow_outcomes(
     received = {
         counts["flow"]: counts for report in reports.values() for counts in report["received"]
     }
-    flows_from = Counter(src for src, _, _ in scenario.flows)
+    signals = scenario.signals
+    flows_from = Counter(src for src, dst, _ in scenario.flows if (src, dst) not in signals)
     shares_bps = fair_shares_bps(scenario)
     outcomes = []
     for flow in flows_of(scenario):
@@ -37,7 +37,8 @@ def flow_outcomes(
         lost = at_sender["bytes_sent"] - arrived - unaccounted
         control_bytes = reports[src]["control_bytes"] if src in reports else 0
         control_bps = control_bytes * 8 * NS_PER_S / duration_ns
-        raw_bps = shares_bps[flow.number] - control_bps / flows_from[src]
+        share_bps = shares_bps[flow.number]
+        raw_bps = share_bps - control_bps / flows_from[src] if share_bps else 0.0
         fields = {
             **at_sender,
             **at_receiver,
@@ -52,7 +53,7 @@ def flow_outcomes(
                 dst=flow.dst.name,
                 lane=flow.lane,
                 transport=scenario.transport.kind,
-                ports_bps=raw_bps * PAYLOAD_MTU / scenario.topology.wire_bytes,
+                ports_bps=raw_bps * scenario.transport.payload_share,
                 bytes_lost=lost,
                 bytes_unaccounted=unaccounted,
             )

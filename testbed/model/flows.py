@@ -56,16 +56,19 @@ def links_crossed(topology: Topology, flow: Flow) -> int:
 def fair_shares_bps(scenario: Scenario) -> dict[int, float]:
     """The max-min fair share of each flow in a fault-free fabric, by its number, in raw bits/s.
 
-    Only the hosts' ports limit flows. A host's rate is shared among the flows that leave it, and
-    among those that arrive; what a flow cannot use because of its other end is shared among the
-    others (Bertsekas and Gallager, Data Networks, 6.5.2).
+    Flows that only signal have 0. Only the hosts' ports limit the others. A host's rate is shared
+    among the flows that leave it, and among those that arrive; what a flow cannot use because of
+    its other end is shared among the others (Bertsekas and Gallager, Data Networks, 6.5.2).
     """
     host_bps = float(scenario.topology.planes * scenario.topology.port_rate_bps)
+    signals = scenario.signals
     unassigned = {
-        number: (("out", src), ("in", dst)) for number, (src, dst, _) in enumerate(scenario.flows)
+        number: (("out", src), ("in", dst))
+        for number, (src, dst, _) in enumerate(scenario.flows)
+        if (src, dst) not in signals
     }
     free_bps = dict.fromkeys((end for ends in unassigned.values() for end in ends), host_bps)
-    shares = {}
+    shares = dict.fromkeys(range(len(scenario.flows)), 0.0)
     while unassigned:
         users = Counter(end for ends in unassigned.values() for end in ends)
         share_bps = min(free_bps[end] / count for end, count in users.items())

@@ -12,7 +12,7 @@ from testbed.model.operator.commands import Order
 from testbed.model.part import Part
 from testbed.model.transport import Mrc, Transport
 from testbed.model.units import RealTime, RunTime, parse_duration
-from testbed.model.workload import Workload
+from testbed.model.workload import Training, Workload
 
 MAX_SEED = (1 << 31) - 1
 
@@ -67,6 +67,12 @@ class Scenario(Part):
         lanes = range(self.transport.qps)
         directions = self.workload.directions(self.topology)
         return tuple((src, dst, lane) for src, dst in directions for lane in lanes)
+
+    @property
+    def signals(self) -> frozenset[tuple[str, str]]:
+        """Source and destination of the flows that only signal: they have no rate."""
+        workload = self.workload
+        return workload.signals(self.topology) if isinstance(workload, Training) else frozenset()
 
     @property
     def scheduled_faults(self) -> tuple[ScheduledFault, ...]:

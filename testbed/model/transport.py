@@ -12,7 +12,7 @@ from testbed.model.ecmp import HashedFlow
 from testbed.model.fabric.addressing import ev_for_path, ordinary_path
 from testbed.model.fabric.ev_set import EvChoice, choose_evs
 from testbed.model.fabric.nodes import Node
-from testbed.model.fabric.topology import Topology
+from testbed.model.fabric.topology import ETHERNET_HEADER, HEADERS, PAYLOAD_MTU, Topology
 from testbed.model.own_code import OrOwnCode, OwnCode
 from testbed.model.part import ByKind, Part
 from testbed.model.units import RealTime, parse_duration
@@ -26,6 +26,19 @@ Qps = Annotated[
         description="queue pairs between two hosts; each carries a flow in each direction",
     ),
 ]
+
+
+WIRE_BYTES = ETHERNET_HEADER + HEADERS + PAYLOAD_MTU
+"""Size of a full data packet of MRC on the wire, and of the kernel's largest."""
+
+_ONLY_MRC = 4 + 4 + 16
+"""METH, TSETH and RETH, which RoCE's packets behind the first of a message do not have."""
+
+_TCP = ETHERNET_HEADER + 40 + 40 + 20 + 12
+"""Headers of the kernel's TCP: Ethernet, outer and inner IPv6, TCP, timestamps."""
+
+_MPTCP_OPTION = 20
+"""Of Multipath TCP: the data sequence signal (RFC 8684, 3.3), with a 64-bit sequence number."""
 
 
 class MrcCapabilities(Part):
@@ -140,6 +153,11 @@ class Mrc(Part):
         """`backups`; none with blind spraying, which never activates a backup."""
         return 0.0 if self.spray == "blind" else self.backups
 
+    @property
+    def payload_share(self) -> float:
+        """Payload of a full packet over its size on the wire, Ethernet header included."""
+        return PAYLOAD_MTU / WIRE_BYTES
+
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int
     ) -> tuple[EvChoice, ...]:
@@ -202,11 +220,21 @@ class Roce(_HashedPath):
         description="time without an acknowledgement after which everything is sent again",
     )
 
+    @property
+    def payload_share(self) -> float:
+        """Payload of a full packet over its size on the wire, Ethernet header included."""
+        return PAYLOAD_MTU / (WIRE_BYTES - _ONLY_MRC)
+
 
 class Tcp(_Kernel, _HashedPath):
     """The kernel's TCP over one path, the same in both directions."""
 
     kind: Literal["tcp"] = "tcp"
+
+    @property
+    def payload_share(self) -> float:
+        """Payload of a full packet over its size on the wire, Ethernet header included."""
+        return (WIRE_BYTES - _TCP) / WIRE_BYTES
 
     def hashed_flow(self, src: Node, dst: Node, *, lane: int, seed: int) -> HashedFlow:
         """The same for both directions, as the addresses of both name the plane."""
@@ -217,6 +245,11 @@ class Mptcp(_Kernel):
     """The kernel's Multipath TCP with a subflow in each plane."""
 
     kind: Literal["mptcp"] = "mptcp"
+
+    @property
+    def payload_share(self) -> float:
+        """Payload of a full packet over its size on the wire, Ethernet header included."""
+        return (WIRE_BYTES - _TCP - _MPTCP_OPTION) / WIRE_BYTES
 
     def choose_evs(
         self, topology: Topology, src: Node, dst: Node, *, lane: int, seed: int

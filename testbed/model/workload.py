@@ -200,10 +200,15 @@ class Training(_Reducing):
 
     def directions(self, topology: Topology) -> tuple[tuple[str, str], ...]:
         """Around the ring, and for the barrier to the first host and back."""
-        hosts = members(self.hosts, topology)
-        first, *others = hosts
-        barrier = [pair for other in others for pair in ((other, first), (first, other))]
-        return tuple(dict.fromkeys((*super().directions(topology), *barrier)))
+        return tuple(dict.fromkeys((*super().directions(topology), *self._barrier(topology))))
+
+    def signals(self, topology: Topology) -> frozenset[tuple[str, str]]:
+        """The directions that have the barrier's bytes only, and no data."""
+        return frozenset(self._barrier(topology)) - {*super().directions(topology)}
+
+    def _barrier(self, topology: Topology) -> tuple[tuple[str, str], ...]:
+        first, *others = members(self.hosts, topology)
+        return tuple(pair for other in others for pair in ((other, first), (first, other)))
 
 
 class Connection(Part):

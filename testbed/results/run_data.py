@@ -50,6 +50,15 @@ class RunData:
         return self.scenario.topology
 
     @property
+    def flows(self) -> tuple[FlowRecord, ...]:
+        """The flows that carry data: those of the run without the ones that only signal.
+
+        A barrier sends a byte a step. It has no rate, and takes none from the others.
+        """
+        signals = self.scenario.signals
+        return tuple(flow for flow in self.run.flows if (flow.src, flow.dst) not in signals)
+
+    @property
     def simulated(self) -> bool:
         """Whether the run took place in virtual time, as its manifest says."""
         return self.manifest.simulated

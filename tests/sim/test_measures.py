@@ -95,6 +95,43 @@ def test_a_path_that_routing_leaves_is_not_said_to_allow_nothing_for_good() -> N
     assert not any("0% of the rate" in remark for remark in remarks)
 
 
+def test_roce_alone_on_its_path_gets_all_of_it_and_no_more() -> None:
+    """Its packets have fewer headers than MRC's: what is attainable counts its own."""
+    pair = writes(
+        topology("clos-1plane-roce"), [("h0", "h4")], [], duration="3 s", transport={"kind": "roce"}
+    )
+    summary = trusted(measured(pair))
+    (flow,) = summary.flows
+    assert flow.run_fraction == pytest.approx(1.0, abs=0.003)
+    assert not summary.more_than_share
+
+
+def test_a_barrier_takes_no_share_of_a_port() -> None:
+    """Eight hosts of a ring: the first one's port carries its data, beside seven barrier flows."""
+    summary = measured(load_scenario("training"))
+    names = {flow.name for flow in summary.flows}
+    assert len(names) == 8
+    assert "h4 -> h1" in names
+    assert "h0 -> h7" not in names
+    rates = [flow.undamaged_bps for flow in summary.flows]
+    assert min(rates) == pytest.approx(max(rates), rel=0.01)
+    (fault,) = summary.faults
+    assert len(fault.flows) == 8
+    remarks = summary.remarks_on(fault)
+    assert any("8 of 8 flows had less than 95%" in remark for remark in remarks)
+
+
+def test_what_was_under_way_explains_more_than_is_attainable() -> None:
+    cut = {"kind": "cut", "target": "h0--p0_t0_0", "at": "1 s", "for": "1 s"}
+    pair = writes(
+        topology("clos-4plane"), [("h0", "h4")], [cut], duration="3 s", message_size="1 MiB"
+    )
+    summary = measured(pair)
+    (fault,) = summary.faults
+    assert (fault.attainable_fraction or 0) > 1.005
+    assert any("more than is attainable" in remark for remark in summary.remarks_on(fault))
+
+
 def _loss_everywhere(spray: str, *, judgement: str = "absolute") -> Scenario:
     """The pair of the scenario link-failure, and loss on all links between switches."""
     links = [

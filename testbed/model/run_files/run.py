@@ -22,7 +22,7 @@ class FlowRecord:
         transport: its kind.
         ports_bps: payload rate that the fabric allows without faults, in emulated bits/s:
             its share of the hosts' ports times payload over wire size, less its share of what
-            its source sent to control the transport.
+            its source sent to control the transport. 0 for a flow that only signals.
         lane: its number among the flows of the two hosts.
         bytes_sent: payload that was posted.
         bytes_completed: payload of the messages that the sender knows to be complete.
@@ -41,7 +41,7 @@ class FlowRecord:
     src: str
     dst: str
     transport: str
-    ports_bps: Annotated[float, Field(gt=0)]
+    ports_bps: Annotated[float, Field(ge=0)]
     lane: int = 0
     bytes_sent: int = 0
     bytes_completed: int = 0

@@ -30,6 +30,9 @@ from testbed.model.summary.unit import (
     Scale,
 )
 
+RECOVERED_SHARE = 0.95
+"""Goodput is back at this share of what is attainable."""
+
 _SHOWN = View.REPORT | View.TERMINAL | View.FLOWS_OF_FAULT | View.OVER_FLOWS
 
 

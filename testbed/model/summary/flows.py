@@ -145,9 +145,10 @@ class FlowSummary(MetricGroup):
 
     attainable_run_bps = Number(RATE)
     """Attainable payload rate, the mean over the whole run: the max-min fair share of all links in
-    service at each moment, less the control packets of the sending host, times 4096 / 4238. Planes
-    carry equal shares of what is sent, and so do the active EVs of a plane; what is lost is sent
-    again on the next EV. A single path has no choice."""
+    service at each moment, less the control packets of the sending host, times the payload's share
+    of a full packet (MRC 4096 / 4238, RoCE 4096 / 4214, TCP 4112 / 4238). Planes carry equal shares
+    of what is sent, and so do the active EVs of a plane; what is lost is sent again on the next EV.
+    A single path has no choice."""
 
     ideal_fraction = OptionalNumber(SHARE, title="of ideal split", views=View.REPORT)
     """`goodput_run_bps` over the mean rate that would be attainable if all flows split over all

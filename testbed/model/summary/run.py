@@ -1,11 +1,12 @@
 """What is measured of a whole run, its operations, links, processes and its Clustermapper."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from testbed.model.summary.faults import FaultSummary
-from testbed.model.summary.flows import FlowSummary, Latency
+from testbed.model.summary.faults import RECOVERED_SHARE, FaultSummary
+from testbed.model.summary.flows import MORE_THAN_SHARE, FlowSummary, Latency
 from testbed.model.summary.metric import (
     NEVER,
     Comparison,
@@ -314,6 +315,11 @@ class Summary(MetricGroup):
             remarks.append(f"{what} while it is in force; recovery is to 95% of that")
         if fault.recovery is not None and fault.recovery.ms == 0:
             remarks.append("recovery 0: goodput never fell below 95% of what is attainable")
+        if (fault.attainable_fraction or 0.0) > 1 + MORE_THAN_SHARE:
+            remarks.append(
+                "more than is attainable: what was under way when it began arrived meanwhile"
+            )
+        remarks += self._remark_on_waiting(fault)
         if fault.return_last is not None and fault.return_last.rtt != NEVER:
             after = RTT.show(fault.return_last.rtt)
             remarks.append(f"all its EVs were in use again {after} after healing")
@@ -324,6 +330,22 @@ class Summary(MetricGroup):
             count = f"{len(single)} of {fault.flows_affected} flows"
             remarks.append(f"{count} have a single path: the last EV is kept, whatever it loses")
         return remarks
+
+    def _remark_on_waiting(self, fault: FaultSummary) -> Iterator[str]:
+        """That flows could not recover, since they had not been at the mark before."""
+        slow = {flow.flow for flow in self.flows if (flow.before_fraction or 1.0) < RECOVERED_SHARE}
+        waiting = sum(
+            flow.affected
+            and flow.flow in slow
+            and flow.recovery is not None
+            and flow.recovery.rtt == NEVER
+            for flow in fault.flows
+        )
+        if waiting:
+            yield (
+                f"{waiting} of {fault.flows_affected} flows had less than 95% of what is "
+                "attainable before any fault, too: what they did not recover is not its doing"
+            )
 
     def _has_one_ev(self, number: int) -> bool:
         return any(flow.flow == number and len(flow.evs) == 1 for flow in self.flows)

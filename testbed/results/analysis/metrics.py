@@ -36,7 +36,7 @@ from testbed.results.run_data import RunData
 
 
 def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
-    """Every flow's records, prepared for metrics and figures."""
+    """The records of every flow that carries data, prepared for metrics and figures."""
     rates = attainable_rates(data)
     end = run_end(data)
     return tuple(
@@ -52,7 +52,7 @@ def flow_tables(data: RunData) -> tuple[FlowTables, ...]:
             transmissions=data.table("transmissions", flow.flow),
             losses=data.table("losses", flow.flow),
         )
-        for flow in data.run.flows
+        for flow in data.flows
     )
 
 

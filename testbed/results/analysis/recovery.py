@@ -6,11 +6,9 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.model.summary.faults import RECOVERED_SHARE
 from testbed.results.analysis.delivery import Delivery, Floats
 from testbed.results.capacity.attainable import AttainableRate
-
-RECOVERED_SHARE = 0.95
-"""Goodput is back at this share of what is attainable."""
 
 AVERAGED_PACKETS = 200
 """Goodput is averaged over the time in which the attainable rate carries this many packets ..."""

@@ -10,7 +10,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from testbed.model.fabric.addressing import ev_for_path, paths
-from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.faults.impairment import ActiveFaults, Impairment
 from testbed.model.units import NS_PER_S
 from testbed.results.capacity.routes import EvRow, Routes
@@ -76,12 +75,13 @@ class Allowed:
 
 def attainable_rates(data: RunData) -> dict[int, Allowed]:
     """What the fabric allows every flow of a run: by flow number, stepping with every change."""
-    flows, events = data.run.flows, data.tables["ev_events"]
+    flows, events = data.flows, data.tables["ev_events"]
     place_of = {flow.flow: i for i, flow in enumerate(flows)}
     begins = events.filter(pl.col("old") == "")
     evs = {
         (place_of[flow], ev): active
         for flow, ev, active in begins.select("flow", "ev", "active").iter_rows()
+        if flow in place_of
     }
     moves = events.filter(pl.col("reason") == CONVERGED).select("t", "flow", "ev", "active")
     changes: list[tuple[float, Callable[[], None]]] = []
@@ -130,9 +130,9 @@ class _Rates:
         *,
         single_path: bool,
     ) -> None:
-        self._topology, self._flows = data.topology, data.run.flows
+        self._topology, self._flows = data.topology, data.flows
         self._in_force, self._evs, self._single_path = in_force, evs, single_path
-        self._payload_share = PAYLOAD_MTU / data.topology.wire_bytes
+        self._payload_share = data.scenario.transport.payload_share
         seconds = data.run.duration_s
         self._control_bps = {
             host: counts.get("control_bytes", 0) * 8 / seconds
