@@ -179,8 +179,12 @@ def run(
     else:
         show(made.summary, made.directory, console, drawn=not no_figures)
     if made.summary.verdict != "trusted":
-        how = ", or with --slower 2" if emulated else ""
-        console.print(f"This run cannot be trusted and costs you nothing: make it again{how}.")
+        console.print(
+            "This run cannot be trusted and costs you nothing: make it again, or with --slower 2."
+            if emulated
+            else "This run does not count and costs you nothing. It would end like this again: a "
+            "simulated run does not depend on the machine. Change your code."
+        )
         raise typer.Exit(ExitStatus.UNTRUSTED)
     for task in work.assignment.directory.lab.predictions(name):
         entry = work.last("prediction", task=task.id)
@@ -206,8 +210,9 @@ def check(task: OptionalTask = None) -> None:
         raise InputError.of("TASK", chosen[0].id, "a question", "predictions are not checked")
     for question in chosen:
         result = check_task(question, document, evidence)
+        known = task is None and work.passed(question)
         _record(work, result)
-        _print_result(work, result)
+        _print_result(work, result, explained=not known)
         for directory in unseal(work):
             stdout().print(f"all files of the run: {directory}")
         if not result.passed:
@@ -241,6 +246,7 @@ def hint(task: TaskName) -> None:
 def status(as_json: Json = False) -> None:
     """Show what is done and what is next."""
     from testbed.labs.hints import attempts, hints_read
+    from testbed.labs.quantities import counted
 
     work = work_here()
     rows = [
@@ -258,8 +264,8 @@ def status(as_json: Json = False) -> None:
         print_json({"lab": work.assignment.directory.name, "tasks": rows, "next": _next_step(work)})
         return
     table = plain_table("task", "title", "points", "state", "hints read")
-    for row in rows:
-        tries = f", {row['attempts']} attempts" if row["attempts"] else ""
+    for task, row in zip(work.tasks, rows, strict=True):
+        tries = f", {counted(tried, 'attempt')}" if (tried := attempts(work, task)) else ""
         table.add_row(
             str(row["task"]),
             str(row["title"]),
@@ -349,11 +355,13 @@ def _record(work: "Work", result: "Result") -> None:
         work.journal.append("attempt", **content)
 
 
-def _print_result(work: "Work", result: "Result") -> None:
+def _print_result(work: "Work", result: "Result", *, explained: bool) -> None:
+    """Print what came of checking a task, with its explanation unless that was shown before."""
     console = stdout()
     if result.passed:
         console.print(f"right: {result.task.title}", style="green")
-        console.print(f"  {work.assignment.text(result.task.explanation)}")
+        if explained:
+            console.print(f"  {work.assignment.text(result.task.explanation)}")
         return
     console.print(f"not yet: {result.task.title}", style="yellow")
     console.print(f"  {result.reason}")

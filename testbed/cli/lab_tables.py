@@ -29,6 +29,7 @@ def table(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print all rows as CSV.")] = False,
 ) -> None:
     """Show the records of a run: packets, losses, EV events."""
+    from testbed.labs.quantities import counted
     from testbed.labs.tables import read_table, tables_of
 
     work = work_here()
@@ -47,7 +48,7 @@ def table(
         shown.add_row(*(f"{cell:.6f}" if isinstance(cell, float) else str(cell) for cell in row))
     print_table(shown)
     more = f"; --rows {frame.height} or --csv shows all" if frame.height > rows else ""
-    console.print(f"{frame.height} rows{more}")
+    console.print(f"{counted(frame.height, 'row')}{more}")
 
 
 def work_here() -> "Work":

@@ -33,6 +33,9 @@ def with_own_code(document: Document) -> Document:
     return replace(document, data={**document.data, "transport": transport | changed})
 
 
+_PYTHON = "a file that is valid Python"
+
+
 def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str, Any]:
     """The content of a file, after a check that it has the class."""
     given = path in document.origins or "transport" in document.origins
@@ -45,9 +48,11 @@ def _own_code(document: Document, path: str, name: str, wanted: str) -> dict[str
     try:
         source = file.read_text(encoding="utf-8")
         tree = ast.parse(source, shown)
-    except (SyntaxError, ValueError) as error:
-        line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise InputError.of(f"{shown}{line}", str(error), "a file that is valid Python") from None
+    except SyntaxError as error:
+        place = f"{shown}:{error.lineno}"
+        raise InputError.of(place, f"no Python: {error.msg}", _PYTHON) from None
+    except ValueError as error:
+        raise InputError.of(shown, f"no Python: {error}", _PYTHON) from None
     classes = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     if wanted not in classes:
         there = f" ({few(classes)})" if classes else ""

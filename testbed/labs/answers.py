@@ -17,7 +17,7 @@ from testbed.labs.lab import (
     Task,
     TextAnswer,
 )
-from testbed.labs.quantities import counts_things, parse_number, show_quantity
+from testbed.labs.quantities import counted, counts_things, example, parse_number, show_quantity
 from testbed.model.errors import InputError, Problem, RefusedValueError, did_you_mean
 
 if TYPE_CHECKING:
@@ -39,19 +39,25 @@ def template(assignment: Assignment) -> str:
     for task in lab.questions:
         if task.is_score:
             continue
-        lines = [f"{task.title} ({task.points} points)", assignment.question(task)]
+        lines = [f"{task.title} ({counted(task.points, 'point')})", assignment.question(task)]
         lines += ["", f"Answer: {form_of(task.answer)}."]
         if isinstance(task.answer, ChoiceAnswer):
             lines += [f"  {key}: {text}" for key, text in task.answer.options.items()]
         wrapped = (_wrapped(line) for line in lines)
         comment = [f"# {line}".rstrip() for part in wrapped for line in part]
-        parts.append("\n".join([*comment, f"{task.id}:"]) + "\n")
+        # YAML would take the :: at the end of an address for the colon behind a key.
+        empty = ' ""' if isinstance(task.answer, AddressAnswer) else ""
+        parts.append("\n".join([*comment, f"{task.id}:{empty}"]) + "\n")
     return "\n".join(parts)
 
 
 def _wrapped(line: str) -> list[str]:
-    """A line as several; names such as h0--p0_t0_0 stay whole."""
-    return textwrap.wrap(line, _WIDTH, break_on_hyphens=False, break_long_words=False) or [""]
+    """A line as several; names such as h0--p0_t0_0 stay whole, and an option stays indented."""
+    indent = " " * 5 if line.startswith(" ") else ""
+    wrapped = textwrap.wrap(
+        line, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
+    )
+    return wrapped or [""]
 
 
 def form_of(answer: Answer) -> str:
@@ -60,8 +66,7 @@ def form_of(answer: Answer) -> str:
         case NumberAnswer(unit=unit) if counts_things(unit):
             return f"a number ({unit})"
         case NumberAnswer(unit=unit):
-            example = show_quantity(12 if unit == "%" else 1.5, unit)
-            return f"a number with its unit, such as {example}"
+            return f"a number with its unit, such as {example(unit)}"
         case ChoiceAnswer():
             return f"one of {', '.join(answer.options)}"
         case NamesAnswer():
@@ -71,7 +76,7 @@ def form_of(answer: Answer) -> str:
             where = "write > behind the colon, and the text below it, indented"
             return f"{answer.words} words or more; {where}"
         case AddressAnswer():
-            form = "an IPv6 address"
+            form = "an IPv6 address, between the quotes"
         case ScoreAnswer():
             form = "none: testbed lab check looks at the runs of your code"
     return form

@@ -17,7 +17,7 @@ from testbed.labs.lab import (
     Task,
     TextAnswer,
 )
-from testbed.labs.quantities import Tolerance, show_quantity
+from testbed.labs.quantities import Tolerance, names_a_thing, show_quantity
 from testbed.model.errors import InputError
 
 QUOTED = Tolerance(0.02, relative=True)
@@ -195,6 +195,8 @@ def _difference(task: Task, answer: Value, right: Any) -> str:
     """How a wrong answer differs, without the right one."""
     shown = show_answer(answer, task.answer)
     match task.answer:
+        case NumberAnswer(unit=unit) if names_a_thing(unit):
+            return f"{shown} is not what your run shows."
         case NumberAnswer():
             side = "more" if float(str(answer)) > float(right) else "less"
             return (

@@ -6,8 +6,8 @@ from testbed.labs.answers import form_of, parse_answer, show_answer
 from testbed.labs.checking import unit_of
 from testbed.labs.evidence import Evidence
 from testbed.labs.journal import Entry
-from testbed.labs.lab import NumberAnswer, Task
-from testbed.labs.quantities import Tolerance, parse_tolerance, show_quantity
+from testbed.labs.lab import ChoiceAnswer, NumberAnswer, Task
+from testbed.labs.quantities import Tolerance, example, parse_tolerance, show_quantity
 from testbed.labs.work import Work
 from testbed.model.errors import InputError, RefusedValueError
 
@@ -52,7 +52,7 @@ def show_prediction(task: Task, entry: Entry) -> str:
     """A prediction as text: `1.5 RTT, within 0.5 RTT`."""
     value, within = entry.content["value"], entry.content.get("within")
     shown = show_answer(tuple(value) if isinstance(value, list) else value, task.answer)
-    return shown if within is None else f"{shown}, within {show_quantity(within, unit_of(task))}"
+    return f"{shown}" if not within else f"{shown}, within {show_quantity(within, unit_of(task))}"
 
 
 def outcome(task: Task, entry: Entry, evidence: Evidence) -> str:
@@ -79,6 +79,10 @@ def _tolerance(task: Task, within: str | None) -> Tolerance | None:
 
 
 def _example(task: Task) -> str:
-    return (
-        f'"{show_quantity(1.5, task.answer.unit)}"' if isinstance(task.answer, NumberAnswer) else ""
-    )
+    match task.answer:
+        case NumberAnswer(unit=unit):
+            return f'"{example(unit)}"'
+        case ChoiceAnswer(options=options):
+            return next(iter(options))
+        case _:
+            return "..."

@@ -29,6 +29,9 @@ _UNITS: dict[str, tuple[str, float]] = {
 }
 """For each unit the dimension, and how many of the dimension's first unit it is."""
 
+_ORDINALS = {"PSN", "step"}
+"""Units of numbers that name a thing, and do not say how many there are: PSN 2204, step 3."""
+
 _RTT_NAMES = {"rtt", "rtts"}
 _NUMBER = re.compile(r"\s*([+-]?\d[\d,_]*\.?\d*(?:[eE][+-]?\d+)?)\s*(\S*)\s*")
 
@@ -79,6 +82,16 @@ def counts_things(unit: str) -> bool:
     return unit not in _UNITS
 
 
+def names_a_thing(unit: str) -> bool:
+    """Whether a number with this unit names one of several things: greater is not more."""
+    return unit in _ORDINALS
+
+
+def counted(number: int, singular: str) -> str:
+    """How many there are: `1 point`, `2 points`."""
+    return f"{number:,} {singular}" if number == 1 else f"{number:,} {singular}s"
+
+
 def parse_number(text: str, unit: str) -> float:
     """A number that a student wrote, in a unit.
 
@@ -89,7 +102,7 @@ def parse_number(text: str, unit: str) -> float:
     Raises:
         RefusedValueError: it is no number, or has no unit or one of another dimension.
     """
-    expected = f"a number in {unit}, such as '{_example(unit)}'"
+    expected = f"a number in {unit}, such as '{example(unit)}'"
     match = _NUMBER.fullmatch(text)
     if match is None:
         raise RefusedValueError(expected)
@@ -111,12 +124,18 @@ def parse_number(text: str, unit: str) -> float:
 
 
 def show_quantity(number: float, unit: str) -> str:
-    """A number with its unit, to three digits: `1.28 RTT`, `12%`."""
+    """A number with its unit, to three digits: `1.28 RTT`, `12%`, `PSN 2204`."""
     if number == float("inf"):
         return "never"
+    if names_a_thing(unit):
+        return f"{unit} {number:.0f}"
     shown = f"{number:,.0f}" if float(number).is_integer() else show_number(number)
     return f"{shown}%" if unit == "%" else f"{shown} {unit}".rstrip()
 
 
-def _example(unit: str) -> str:
-    return "12%" if unit == "%" else f"3 {unit}" if counts_things(unit) else f"1.5 {unit}"
+def example(unit: str) -> str:
+    """What a number with this unit looks like."""
+    if names_a_thing(unit):
+        return "3"
+    number = 12 if unit == "%" else 3 if counts_things(unit) else 1.5
+    return show_quantity(number, unit)

@@ -62,6 +62,6 @@ def test_a_run_under_way_is_described_by_its_traffic() -> None:
     progress = TrafficProgress("running", 10 * 10**9)
     assert progress.describe(0, 0, 0) == "running"
     assert progress.describe(2 * 10**9, 2_500_000, 0).endswith(
-        "running: 2 s of 10 s, 10 Mbit/s arrive at the hosts, 0 packets lost"
+        "running: 2 s of 10 s, 10 Mbit/s arrive at the hosts, 0 packets dropped"
     )
     assert "30 Mbit/s" in progress.describe(3 * 10**9, 6_250_000, 1234)

@@ -80,3 +80,43 @@ def test_the_next_step_of_a_score_is_to_change_the_code(
     _call(["lab", "status"])
     said = " ".join(capsys.readouterr().out.split())
     assert "change selector.py, testbed lab run practice, then: testbed lab check" in said
+
+
+def test_an_answer_is_explained_once_and_an_address_is_written_between_quotes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _call(["lab", "start", "1"])
+    monkeypatch.chdir(tmp_path / "01-the-map")
+    answers = Path("answers.yaml")
+    text = answers.read_text(encoding="utf-8").replace("paths-across:\n", "paths-across: 16\n")
+    answers.write_text(text.replace('carrier: ""', 'carrier: "5f00:0:1::"'), encoding="utf-8")
+    capsys.readouterr()
+    assert _call(["lab", "check"]) == 1
+    assert "Planes times upper switches" in capsys.readouterr().out
+    assert _call(["lab", "check"]) == 1
+    again = capsys.readouterr().out
+    assert "right: How many paths between two racks?" in again
+    assert "Planes times upper switches" not in again
+    assert _call(["lab", "check", "paths-across"]) == 0
+    assert "Planes times upper switches" in capsys.readouterr().out
+    assert _call(["lab", "check", "carrier"]) == 1
+    assert "5f00:0:1:: is not it" in capsys.readouterr().out
+
+
+@pytest.mark.simulated
+def test_a_run_in_which_the_own_code_sends_nothing_says_why_it_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _call(["lab", "start", "10"])
+    monkeypatch.chdir(tmp_path / "10-congestion-controller")
+    code = Path("controller.py")
+    lines = code.read_text(encoding="utf-8").replace("10 * path.mtu", "0")
+    code.write_text(lines, encoding="utf-8")
+    _call(["lab", "predict", "nscc-tail", "2 RTT"])
+    capsys.readouterr()
+    assert _call(["lab", "run", "incast", "--no-figures"]) == 4
+    said = capsys.readouterr().out
+    assert "payload was still under way" in said
+    assert "Change your code." in said

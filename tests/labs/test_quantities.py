@@ -54,5 +54,5 @@ def test_tolerances() -> None:
 def test_numbers_are_shown_with_their_unit() -> None:
     assert show_quantity(1.2345, "RTT") == "1.23 RTT"
     assert show_quantity(12, "%") == "12%"
-    assert show_quantity(2329, "PSN") == "2,329 PSN"
+    assert show_quantity(2329, "PSN") == "PSN 2329"
     assert show_quantity(float("inf"), "RTT") == "never"
