@@ -97,7 +97,7 @@ def test_what_a_controller_does_wrong_is_named(source: str, message: str, tmp_pa
         ("fast", "expected adaptive, blind, or a class of your own such as ./mine.py:MyClass"),
         ("nowhere.py:Mine", "found nowhere.py, which does not exist"),
         ("{file}:Mein", "did you mean Mine?"),
-        ("{broken}:Mine", "broken.py:1: found invalid syntax"),
+        ("{broken}:Mine", "broken.py:1: found no Python: invalid syntax"),
     ],
 )
 def test_a_reference_to_nothing_is_refused(reference: str, message: str, tmp_path: Path) -> None:
