@@ -57,7 +57,10 @@ PARTS: Mapping[str, Part] = {
         "what 64 hosts may have at each change of the fabric", "simulated.attainable", root=False
     ),
     "nscc": Part(
-        "both profiles of NSCC over five cases, simulated", "simulated.profiles", 1, root=False
+        "both profiles of NSCC, five cases and all faults, simulated",
+        "simulated.profiles",
+        3,
+        root=False,
     ),
     "judgement": Part(
         "what condemns an EV, in three ways over thirteen cases, simulated",

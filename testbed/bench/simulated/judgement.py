@@ -51,7 +51,7 @@ def judgement(setting: Setting) -> list[Figure]:
             chosen = scenario.model_copy(update={"transport": transport})
             summaries = setting.repeat(
                 f"{case}, {way}",
-                lambda: _summary(chosen.model_copy(update={"seed": next(seeds)})),  # noqa: B023
+                lambda: summary_of(chosen.model_copy(update={"seed": next(seeds)})),  # noqa: B023
             )
             figures += _figures(f"{case}: {way}", summaries)
     return figures
@@ -72,7 +72,7 @@ def _goodput(summary: Summary) -> float:
     return min(float(flow.values[key] or 0.0) for flow in summary.flows)
 
 
-def _summary(scenario: Scenario) -> Summary:
+def summary_of(scenario: Scenario) -> Summary:
     # They load Polars, which starts threads: other parts of the bench fork.
     from testbed.results.analyse import analyse  # noqa: PLC0415
     from testbed.sim import simulate  # noqa: PLC0415

@@ -1,8 +1,13 @@
-"""The two profiles of NSCC side by side, in virtual time (docs/congestion.md)."""
+"""The two profiles of NSCC side by side, in virtual time (docs/congestion.md).
 
-from collections.abc import Callable, Mapping
+Each repeat has a seed of its own, from 1 on. Only two flows that share a path keep theirs: with
+other seeds they have no path in common.
+"""
 
-from testbed.bench.measure import Figure, Setting, at_least, at_most
+from collections.abc import Callable, Iterator, Mapping
+from itertools import count
+
+from testbed.bench.measure import Figure, Setting, at_least, at_most, no_target
 from testbed.bench.simulated.congestion import (
     FAIR,
     MOVED_APART,
@@ -12,11 +17,17 @@ from testbed.bench.simulated.congestion import (
     measure,
     shared_scenario,
 )
-from testbed.files.scenarios import load_scenario
+from testbed.bench.simulated.judgement import summary_of
+from testbed.files.catalog import SCENARIOS
+from testbed.files.scenarios import load_scenario, nominal
 from testbed.files.topologies import load_topology
+from testbed.model.errors import InputError
 from testbed.model.fabric.queue import Queue, Queues
 from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
+from testbed.model.summary.metric import NEVER
 from testbed.model.transport import Mrc
+from testbed.sim.run import require_simulated
 
 PROFILES = ("incast", "uec")
 FULL = 0.97
@@ -64,19 +75,30 @@ def _three_of_eight_dead() -> Scenario:
     )
 
 
+def fault_scenarios() -> Iterator[Scenario]:
+    """Each of the project's scenarios with faults that uses MRC and can be simulated."""
+    for file in sorted(SCENARIOS.glob("*.yaml")):
+        scenario = load_scenario(str(file), nominal)
+        if not isinstance(scenario.transport, Mrc) or not scenario.timeline:
+            continue
+        try:
+            require_simulated(scenario)
+        except InputError:
+            continue
+        yield scenario
+
+
 def _permutation() -> Scenario:
     return load_scenario("permutation").model_copy(update={"duration": 3_000_000_000})
 
 
-def _incast_figures(case: str, run: Measured) -> list[Figure]:
-    return [
-        at_least(f"{case}: Jain's index", "", [run.jain], FAIR),
-        at_most(
-            f"{case}: last hop's backlog, p99", "BDP", [_receiver_backlog(case, run)], SHORT_BDP
-        ),
-        at_least(f"{case}: goodput / last hop", "", [sum(run.shares) / len(run.shares)], FULL),
-        at_most(f"{case}: packets lost whole", "", [run.dropped], 0),
-    ]
+def _incast_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+    backlogs = [_receiver_backlog(case, run) for run in runs]
+    lost = [run.dropped for run in runs]
+    yield at_least(f"{case}: Jain's index", "", [run.jain for run in runs], FAIR)
+    yield at_most(f"{case}: last hop's backlog, p99", "BDP", backlogs, SHORT_BDP)
+    yield at_least(f"{case}: goodput / last hop", "", [_mean_share(run) for run in runs], FULL)
+    yield at_most(f"{case}: packets lost whole", "", lost, 0)
 
 
 def _receiver_backlog(case: str, run: Measured) -> float:
@@ -88,28 +110,30 @@ def _receiver_backlog(case: str, run: Measured) -> float:
     return backlogs[int(len(backlogs) * 0.99)]
 
 
-def _permutation_figures(case: str, run: Measured) -> list[Figure]:
-    return [at_least(f"{case}: slowest flow / attainable", "", [min(run.shares)], FULL)]
+def _mean_share(run: Measured) -> float:
+    return sum(run.shares) / len(run.shares)
 
 
-def _shared_figures(case: str, run: Measured) -> list[Figure]:
-    return [at_least(f"{case}: goodput / attainable", "", run.shares, MOVED_APART, every=True)]
+def _permutation_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+    slowest = [min(run.shares) for run in runs]
+    yield at_least(f"{case}: slowest flow / attainable", "", slowest, FULL)
 
 
-def _dead_figures(case: str, run: Measured) -> list[Figure]:
+def _shared_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
+    slowest = [min(run.shares) for run in runs]
+    yield at_least(f"{case}: slower flow / attainable", "", slowest, MOVED_APART)
+
+
+def _dead_figures(case: str, runs: list[Measured]) -> Iterator[Figure]:
     left = 5 / 8 / 2  # the two hosts of a T0 share its uplink in each plane
-    return [
-        at_least(
-            f"{case}: goodput / what is left",
-            "",
-            [sum(run.shares) / len(run.shares) / left],
-            REMAINING,
-        ),
-        at_least(f"{case}: Jain's index", "", [run.jain], FAIR),
-    ]
+    goodput = [_mean_share(run) / left for run in runs]
+    yield at_least(f"{case}: goodput / what is left", "", goodput, REMAINING)
+    yield at_least(f"{case}: Jain's index", "", [run.jain for run in runs], FAIR)
 
 
-_CASES: Mapping[str, tuple[Callable[[], Scenario], Callable[[str, Measured], list[Figure]]]] = {
+_CASES: Mapping[
+    str, tuple[Callable[[], Scenario], Callable[[str, list[Measured]], Iterator[Figure]]]
+] = {
     "incast 7:1": (lambda: incast_scenario(1, Queues()), _incast_figures),
     "incast 15:1": (_incast_of_15, _incast_figures),
     "permutation": (_permutation, _permutation_figures),
@@ -119,16 +143,66 @@ _CASES: Mapping[str, tuple[Callable[[], Scenario], Callable[[str, Measured], lis
 
 
 def nscc(setting: Setting) -> list[Figure]:
-    """Both profiles over the cases that decide which is the default."""
-    figures: list[Figure] = []
+    """Both profiles over the cases that decide which is the default, and the bounds missed."""
+    figures: dict[str, list[Figure]] = {profile: [] for profile in PROFILES}
     for case, (scenario, figures_of) in _CASES.items():
         for profile in PROFILES:
-            setting.progress(f"{case}, {profile}")
-            chosen = scenario()
-            transport = chosen.transport
-            if not isinstance(transport, Mrc):
-                raise TypeError(f"{chosen.name} does not use MRC")
-            changed = transport.model_copy(update={"nscc": profile})
-            run = measure(chosen.model_copy(update={"transport": changed}))
-            figures += figures_of(f"{case}, {profile}", run)
-    return figures
+            named, base = f"{case}, {profile}", scenario()
+            seeds = count(1)
+            runs = setting.repeat(
+                named,
+                lambda: measure(_with(base, profile, _seed(base, next(seeds)))),  # noqa: B023
+            )
+            figures[profile] += figures_of(named, runs)
+    for base in fault_scenarios():
+        for profile in PROFILES:
+            named = f"{base.name}, {profile}"
+            seeds = count(1)
+            summaries = setting.repeat(
+                named,
+                lambda: summary_of(_with(base, profile, next(seeds))),  # noqa: B023
+            )
+            figures[profile] += _fault_figures(named, summaries)
+    missed = [
+        no_target(f"bounds missed, {profile}", "", [sum(not figure.holds for figure in of_profile)])
+        for profile, of_profile in figures.items()
+    ]
+    return [*(figure for of_profile in figures.values() for figure in of_profile), *missed]
+
+
+def _seed(scenario: Scenario, seed: int) -> int:
+    """The seed of a repeat."""
+    return scenario.seed if scenario.name == "shared" else seed
+
+
+def _with(scenario: Scenario, profile: str, seed: int) -> Scenario:
+    transport = scenario.transport
+    if not isinstance(transport, Mrc):
+        raise TypeError(f"{scenario.name} does not use MRC")
+    changed = transport.model_copy(update={"nscc": profile})
+    return scenario.model_copy(update={"transport": changed, "seed": seed})
+
+
+def _fault_figures(case: str, summaries: list[Summary]) -> Iterator[Figure]:
+    """Whether all flows of a scenario with faults recovered and nothing was lost, and how fast."""
+    never = [
+        sum(
+            flow.recovery is not None and flow.recovery.rtt == NEVER
+            for fault in summary.faults
+            for flow in fault.flows
+        )
+        for summary in summaries
+    ]
+    damaged = [s.integrity.bytes_lost + s.integrity.bytes_corrupted for s in summaries]
+    recoveries = [
+        fault.recovery.rtt
+        for summary in summaries
+        for fault in summary.faults
+        if fault.recovery is not None and fault.recovery.rtt != NEVER
+    ]
+    goodput = [min(flow.run_fraction or 0.0 for flow in s.flows) for s in summaries]
+    yield at_most(f"{case}: flows that did not recover", "", never, 0)
+    yield at_most(f"{case}: bytes lost or corrupted", "", damaged, 0)
+    yield no_target(f"{case}: goodput of attainable", "", goodput)
+    if recoveries:
+        yield no_target(f"{case}: recovery", "RTT", recoveries)
