@@ -115,9 +115,31 @@ def with_value(document: Document, path: str, value: Any, origin: str) -> Docume
     return replace(
         document,
         data=data,
-        texts={**document.texts, path: str(value)},
+        texts={
+            **{at: text for at, text in document.texts.items() if not _is_below(at, path)},
+            **_texts(value, path),
+        },
         origins={**document.origins, path: origin},
     )
+
+
+def _is_below(path: str, above: str) -> bool:
+    return path.startswith((f"{above}.", f"{above}["))
+
+
+def _texts(value: Any, path: str) -> dict[str, str]:
+    """A value of an option and its parts as text, by key path."""
+    parts = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    texts = {path: str(value)}
+    for key, part in parts:
+        texts |= _texts(part, key_path(path, key))
+    return texts
 
 
 def _existing_paths(document: Document, path: str) -> tuple[str, str]:

@@ -44,7 +44,11 @@ class _Failure:
     @property
     def above(self) -> int:
         """The number of the last line above that is neither empty nor a comment; -1 if none is."""
-        numbers = range(min(self.line, len(self.lines)) - 1, -1, -1)
+        return self.above_of(self.line)
+
+    def above_of(self, line: int) -> int:
+        """The same for any line."""
+        numbers = range(min(line, len(self.lines)) - 1, -1, -1)
         return next((i for i in numbers if self.text(i) and self.text(i)[0] != "#"), -1)
 
     def indent(self, line: int) -> int:
@@ -89,6 +93,16 @@ def _second_colon(failure: _Failure) -> Problem:
     text, above = failure.text(failure.line), failure.above
     place = f"{failure.name}:{failure.line + 1}"
     if above >= 0 and failure.indent(above) < failure.indent(failure.line):
+        block = failure.above_of(above)
+        beside = block >= 0 and failure.indent(block) == failure.indent(above)
+        if beside and failure.text(block).endswith(":"):
+            line, owner = failure.text(above), failure.text(block).rstrip(":")
+            return Problem(
+                f"{failure.name}:{above + 1}",
+                f"{line} in the column of {owner}:",
+                f"it further right, as the entries of {owner} are on line {failure.line + 1}",
+                f"put blanks before {line}",
+            )
         expected = (
             f"it in the column of line {above + 1} ({failure.text(above)}), which has a value"
         )

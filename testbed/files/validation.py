@@ -50,6 +50,9 @@ _EXPECTED = {
 """What is expected instead, by pydantic's type of error, with the limit that the error names."""
 
 
+_PAIR = re.compile(r"(h\d+)\W+(h\d+)")
+"""Two hosts, however they are joined: h0--h4, h0>h4."""
+
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
@@ -171,6 +174,8 @@ def _remedy_for_type(kind: str, value: object, text: str, location: "_Location")
         return f'write it in quotes: "{text}"'
     if kind in {"list_type", "tuple_type"} and isinstance(value, dict):
         return "begin each entry with a dash, or write it in brackets: [{...}]"
+    if kind == "tuple_type" and (ends := _PAIR.fullmatch(text)):
+        return f"write the pair in brackets: [{ends[1]}, {ends[2]}]"
     if kind in {"list_type", "tuple_type"} and isinstance(location[-1], str) and " " not in text:
         return f"write it in brackets: [{text}]"
     if kind.startswith(("int", "float")):

@@ -32,7 +32,18 @@ def expectation_problems(scenario: Scenario) -> Iterator[Problem]:
         for name in getattr(expect, key):
             if name not in names:
                 where, found = f"expect.{key}.{name}", f"the unknown metric {name}"
-                yield Problem(where, found, *_existing(name, names))
+                expected, remedy = _existing(name, names)
+                yield Problem(where, found, expected, _in_other_scope(key, name) or remedy)
+
+
+def _in_other_scope(key: str, name: str) -> str:
+    """Where a metric stands that has these words, in any order; empty if nowhere else."""
+    words = sorted(name.split("_"))
+    for other, scope in SCOPES.items():
+        for metric in scope.quantities:
+            if other != key and sorted(metric.split("_")) == words:
+                return f"did you mean expect.{other}.{metric}?"
+    return ""
 
 
 def _existing(name: str, names: Sequence[str]) -> tuple[str, str]:

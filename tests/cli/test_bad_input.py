@@ -424,6 +424,10 @@ def test_wrong_values(call: Call, right: str, wrong: str, messages: list[str]) -
                 "remove the blanks",
             ],
         ),
+        (
+            "name: x\nworkload:\nkind: write_bw\n  pairs: [[h0, h4]]\n",
+            ["bad.yaml:3: found kind: write_bw in the column of", "put blanks before kind"],
+        ),
         ("name: x\nworkload: kind: y\n", ["bad.yaml:2: found workload: kind: y, expected one key"]),
         ('name: "x\nseed: 3\n', ["bad.yaml:1: found a quote that is not closed"]),
         ("name: @x\n", ["bad.yaml:1:7: found a value that begins with @", "put it in quotes"]),
@@ -448,6 +452,12 @@ def test_an_unindented_block_is_reported_as_such(call: Call) -> None:
         ("name: x", "name: x\ntransport: {ecn_skip: off}", "write false"),
         ("name: x", "name: x\ntransport: {backups: 25}", "for 25% write 0.25"),
         ("kind: blackhole", "kind: loss, probability: 5", "for 5% write 0.05"),
+        ("[[h0, h4]]", "[h0--h4]", "write the pair in brackets: [h0, h4]"),
+        (
+            "name: x",
+            "name: x\nexpect: {flows: {lost_bytes: {at_most: 0}}}",
+            "did you mean expect.run.bytes_lost?",
+        ),
         ("kind: blackhole", "kind: loss, probability: 2%", "write it as a share: 0.02"),
         ("1 MiB", "1 Mbit", "sizes are in bytes: 125 KB"),
         ("clos-4plane", "{base: clos-4plane, port_rate: 1 Gbit}", "did you mean 1 Gbit/s?"),
