@@ -192,6 +192,8 @@ def _open_roce(
     plan: EndpointPlan, parameters: Roce, qp: QpPlan, memory: mrc.MemoryTable
 ) -> roce.RoceQp:
     topology, (ev,) = plan.scenario.topology, qp.evs
+    tuning = roce.TUNINGS[parameters.dcqcn]
+    interval_ns = tuning.cnp_interval_ns
     config = roce.RoceConfig(
         qpn=qp.qpn,
         peer_qpn=qp.peer_qpn,
@@ -205,8 +207,9 @@ def _open_roce(
             line_rate_bps=topology.port_rate_bps,
             base_rtt_ns=topology.propagation_rtt_ns,
             dilation=topology.dilation,
+            tuning=tuning,
         ),
         ack_timeout_ns=round(parameters.ack_timeout * topology.dilation),
-        cnp_interval_ns=round(roce.CNP_INTERVAL_NS * topology.dilation),
+        cnp_interval_ns=None if interval_ns is None else round(interval_ns * topology.dilation),
     )
     return roce.RoceQp(config, memory)

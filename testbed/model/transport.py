@@ -219,6 +219,13 @@ class Roce(_HashedPath):
         default=parse_duration("262.144 us"),
         description="time without an acknowledgement after which everything is sent again",
     )
+    dcqcn: Literal["default", "aggressive", "most-aggressive", "off"] = Field(
+        default="default",
+        description="congestion control: `default`: at most one CNP in 50 us, and alpha as in "
+        "common NICs; `aggressive`: a CNP each 4 us, as these NICs send them; `most-aggressive`: "
+        "also alpha as in the DCQCN paper, so that each CNP cuts deeper; `off`: only the fabric's "
+        "priority flow control holds senders back",
+    )
 
     @property
     def payload_share(self) -> float:

@@ -5,13 +5,14 @@ in MRC. Docs: docs/baselines.md.
 """
 
 from testbed.baselines.roce.config import RoceConfig, RoceCounters
-from testbed.baselines.roce.dcqcn import CNP_INTERVAL_NS, Dcqcn, DcqcnProfile
+from testbed.baselines.roce.dcqcn import CNP_INTERVAL_NS, TUNINGS, Dcqcn, DcqcnProfile
 from testbed.baselines.roce.demux import Demux
 from testbed.baselines.roce.qp import RoceQp
 from testbed.baselines.roce.wire import Packet, decode
 
 __all__ = [
     "CNP_INTERVAL_NS",
+    "TUNINGS",
     "Dcqcn",
     "DcqcnProfile",
     "Demux",

@@ -44,7 +44,8 @@ class RoceConfig:
     ack_timeout_ns: int = ACK_TIMEOUT_NS
     retry_count: int = RETRY_COUNT
     ack_packets: int = ACK_PACKETS
-    cnp_interval_ns: int = CNP_INTERVAL_NS
+    cnp_interval_ns: int | None = CNP_INTERVAL_NS
+    """Least time between CNPs of a receiver; None: it sends none."""
     burst: float = 1 / 8
     """How far a sender that could not run in time may catch up, in base RTTs."""
     dscp: DscpClasses = field(default_factory=DscpClasses)
@@ -63,7 +64,7 @@ class RoceConfig:
             raise ValueError("an IPv6 address has 16 bytes")
         if min(self.mtu, self.ack_timeout_ns, self.ack_packets) < 1:
             raise ValueError("mtu, ack_timeout_ns and ack_packets must be at least 1")
-        if min(self.retry_count, self.cnp_interval_ns, self.burst) < 0:
+        if min(self.retry_count, self.cnp_interval_ns or 0, self.burst) < 0:
             raise ValueError("retry_count, cnp_interval_ns and burst must not be negative")
 
 

@@ -10,6 +10,7 @@ Times are dilated like all others; rates and their steps scale with the rate of 
 paper's are for 40 Gb/s.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -31,6 +32,13 @@ The paper has 55 us. Alpha, which begins at 1, then needs 14 ms to sink, in whic
 the rate: a QP is in that state for all of a run here, but for a moment only of the minutes that the
 MRC paper's NICs ran."""
 
+PAPER_G: Final = 1 / 256
+PAPER_ALPHA_TIMER_NS: Final = 55 * _US
+"""g and K of figure 14. Alpha hardly sinks between CNPs, so that each cuts the rate deeply."""
+
+NIC_CNP_INTERVAL_NS: Final = 4 * _US
+"""The same as N, min_time_between_cnps of ConnectX NICs (NVIDIA, "DCQCN Parameters"), real time."""
+
 RATE_TIMER_NS: Final = 55 * _US
 """T: between timed increases (figure 14), real time."""
 
@@ -51,6 +59,31 @@ MIN_SHARE: Final = 1 / 1000
 
 
 @dataclass(frozen=True, slots=True)
+class Tuning:
+    """Parameters in which vendors and the DCQCN paper differ; times in ns of real time.
+
+    Attributes:
+        g: weight of a new CNP in alpha.
+        alpha_timer_ns: without a CNP for so long, alpha decays (K).
+        cnp_interval_ns: a receiver sends a flow at most one CNP in that time (N); None: never.
+    """
+
+    g: float = G
+    alpha_timer_ns: int = ALPHA_TIMER_NS
+    cnp_interval_ns: int | None = CNP_INTERVAL_NS
+
+
+DEFAULT: Final = Tuning()
+TUNINGS: Final[Mapping[str, Tuning]] = {
+    "default": DEFAULT,
+    "aggressive": Tuning(cnp_interval_ns=NIC_CNP_INTERVAL_NS),
+    "most-aggressive": Tuning(PAPER_G, PAPER_ALPHA_TIMER_NS, NIC_CNP_INTERVAL_NS),
+    "off": Tuning(cnp_interval_ns=None),
+}
+"""By the name that a scenario gives: from little to much reaction to a mark, and none."""
+
+
+@dataclass(frozen=True, slots=True)
 class DcqcnProfile:
     """Parameters of the reaction point; times in ns, rates in bits/s, as they run."""
 
@@ -66,13 +99,28 @@ class DcqcnProfile:
     min_share: float = MIN_SHARE
 
     @classmethod
-    def derive(cls, *, line_rate_bps: float, base_rtt_ns: int, dilation: float) -> Self:
-        """Return the paper's parameters for a port of `line_rate_bps`, both as dilated."""
+    def derive(
+        cls,
+        *,
+        line_rate_bps: float,
+        base_rtt_ns: int,
+        dilation: float,
+        tuning: Tuning = DEFAULT,
+    ) -> Self:
+        """Return the parameters for a port.
+
+        Args:
+            line_rate_bps: of the port, as dilated.
+            base_rtt_ns: as dilated.
+            dilation: what the real times below are multiplied by.
+            tuning: the parameters in which vendors and the DCQCN paper differ.
+        """
         return cls(
             line_rate_bps,
             base_rtt_ns,
-            round(ALPHA_TIMER_NS * dilation),
+            round(tuning.alpha_timer_ns * dilation),
             round(RATE_TIMER_NS * dilation),
+            g=tuning.g,
         )
 
 

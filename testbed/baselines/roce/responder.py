@@ -108,9 +108,10 @@ class Responder:
 
     def _notify(self, now_ns: int) -> None:
         """Send a CNP for an ECN mark, at most one in an interval (DCQCN's notification point)."""
-        if now_ns < self._next_cnp_ns:
+        interval_ns = self._config.cnp_interval_ns
+        if interval_ns is None or now_ns < self._next_cnp_ns:
             return
-        self._next_cnp_ns = now_ns + self._config.cnp_interval_ns
+        self._next_cnp_ns = now_ns + interval_ns
         self._counters.cnps_sent += 1
         config = self._config
         self.outbox.append(

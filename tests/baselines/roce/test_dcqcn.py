@@ -4,7 +4,13 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from testbed.baselines.roce.dcqcn import ALPHA_TIMER_NS, FAST_RECOVERY, Dcqcn, DcqcnProfile
+from testbed.baselines.roce.dcqcn import (
+    ALPHA_TIMER_NS,
+    FAST_RECOVERY,
+    TUNINGS,
+    Dcqcn,
+    DcqcnProfile,
+)
 
 RTT_NS = 13_080
 TIMER_NS = 55_000
@@ -88,3 +94,20 @@ def test_the_rate_stays_between_least_and_line(steps: list[tuple[int, int]]) -> 
         assert LINE / 1000 <= cc.rate_bps <= LINE
         assert cc.rate_bps <= cc.target_bps <= LINE
         assert 0 < cc.alpha <= 1
+
+
+def test_a_more_aggressive_tuning_leaves_less_of_the_rate_after_marks_in_a_row() -> None:
+    """Marks for 200 us: each tuning gets the CNPs that a receiver sends in that time."""
+    left = []
+    for name in ("default", "aggressive", "most-aggressive"):
+        tuning = TUNINGS[name]
+        assert tuning.cnp_interval_ns is not None
+        cc = Dcqcn(
+            DcqcnProfile.derive(line_rate_bps=LINE, base_rtt_ns=RTT_NS, dilation=1, tuning=tuning)
+        )
+        for now_ns in range(0, 200_000, tuning.cnp_interval_ns):
+            cc.on_cnp(now_ns)
+        left.append(cc.rate_bps)
+    assert left == sorted(left, reverse=True)
+    assert left[0] > left[1] > 0
+    assert TUNINGS["off"].cnp_interval_ns is None

@@ -176,6 +176,14 @@ def test_a_mark_brings_a_cnp_at_most_once_in_an_interval() -> None:
     assert len(cnps) == network.qps[1].counters.cnps_sent
 
 
+def test_without_dcqcn_a_mark_brings_nothing() -> None:
+    network = Network(ways={0: Way(mark=1.0)}, memory_bytes=1 << 24, cnp_interval_ns=None)
+    expected = post_all(network, [200 * MTU])
+    network.run(2 * S)
+    assert network.buffers[1][: len(expected)] == expected
+    assert network.qps[1].counters.cnps_sent == network.qps[0].counters.cnps_received == 0
+
+
 def test_flows_share_a_bottleneck_and_keep_it_busy() -> None:
     network = Network(2, rate_bps=40e6, mark_bytes=20 * MTU, memory_bytes=1 << 26)
     for number in (0, 2):
