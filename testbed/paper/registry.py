@@ -5,10 +5,11 @@ from testbed.paper.experiments.collectives import COLLECTIVES
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.incast import INCAST
 from testbed.paper.experiments.jobs import JOBS
-from testbed.paper.experiments.over_time import LINKS_AND_SWITCHES, UPLINKS
+from testbed.paper.experiments.over_time import LINKS_AND_SWITCHES
 from testbed.paper.experiments.paths import PATHS
 from testbed.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
 from testbed.paper.experiments.scale import SCALE
+from testbed.paper.experiments.uplinks import UNEQUAL_LINKS, UPLINKS
 from testbed.paper.figure import PaperFigure
 
 FIGURES: tuple[PaperFigure, ...] = (
@@ -23,5 +24,6 @@ FIGURES: tuple[PaperFigure, ...] = (
     PERMUTATION,
     FAILOVER,
     ABLATION,
+    UNEQUAL_LINKS,
     *SCALE,
 )

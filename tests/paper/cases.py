@@ -87,12 +87,12 @@ CASES: Mapping[str, Case] = {
         (STALLS, ("remaining links", {"during": 0.85}), ("links are back", {"after": 0.9})),
     ),
     "9b": Case(
-        flows_over_time_runs("nic-links-flap", during=0.49, after=0.97),
+        flows_over_time_runs("nic-links-half", during=0.5, after=0.99),
         (
+            STALLS,
             ("while half", {"during": 0.3}),
             ("while half", {"during": 0.8}),
-            ("least of any flap", {"gap": (5.0, 5.4)}),
-            ("after the flaps", {"after": 0.9}),
+            ("are back", {"after": 0.9}),
         ),
     ),
     "9c": Case(
@@ -118,7 +118,7 @@ CASES: Mapping[str, Case] = {
     "12-13": Case(
         lossy_ev_runs,
         (
-            ("left the active set", {"out_rtts": 6.0}),
+            ("until the EV is out", {"out_rtts": 6.0}),
             ("active then", {"backup": False}),
             ("line rate", {"rate": 0.94}),
         ),
@@ -162,15 +162,22 @@ CASES: Mapping[str, Case] = {
             ("with 16 QPs", {"many": 0.6}),
         ),
     ),
-    "19a": Case(flows_over_time_runs("uplinks-fail", during=0.95, after=0.98, loses=0.25), FOLLOWS),
-    "19b": Case(
+    "19a": Case(
+        flows_over_time_runs("uplinks-fail", during=0.99, after=1.0),
+        (
+            ("least of any step", {"during": 0.95}),
+            ("after healing", {"after": 0.95}),
+        ),
+    ),
+    "19b": Case(flows_over_time_runs("thin-uplinks", during=0.95, after=0.98, loses=0.25), FOLLOWS),
+    "19c": Case(
+        flows_over_time_runs("thin-uplinks-together", during=0.95, after=0.98, loses=0.5), FOLLOWS
+    ),
+    "unequal-links": Case(
         flows_over_time_runs(
-            "uplinks-slow", "uplinks-slow-nscc", during=0.95, after=0.98, loses=0.1875
+            "unequal-links", "unequal-links-nscc", during=0.95, after=0.98, loses=0.1875
         ),
         FOLLOWS,
-    ),
-    "19c": Case(
-        flows_over_time_runs("uplinks-fail-together", during=0.95, after=0.98, loses=0.5), FOLLOWS
     ),
     "permutation": Case(
         permutation_runs,

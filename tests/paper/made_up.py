@@ -95,6 +95,7 @@ def flow(
     spans: Mapping[int, tuple[Span, ...]] | None = None,
     sent: pl.DataFrame | None = None,
     lost: Sequence[float] = (),
+    sent_lost: Sequence[tuple[float, int]] = (),
 ) -> FlowTables:
     """A flow at these rates, with nothing in a gap; what links allow; what it sent and lost."""
     times = np.arange(_STEP_S, SECONDS + _STEP_S / 2, _STEP_S)
@@ -113,8 +114,15 @@ def flow(
         in_order=InOrder(times, times),
         spans=dict(spans or {}),
         transmissions=pl.DataFrame() if sent is None else sent,
-        losses=pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),
+        losses=_losses(sent_lost)
+        if sent_lost
+        else pl.DataFrame({"t": [*lost]}, schema={"t": pl.Float64}),
     )
+
+
+def _losses(sent: Sequence[tuple[float, int]]) -> pl.DataFrame:
+    """Packets that were lost, by when they were sent and on which EV."""
+    return pl.DataFrame({"sent_t": [t for t, _ in sent], "ev": [ev for _, ev in sent]})
 
 
 def faults_of(scenario: Scenario, **effects: Any) -> list[Any]:

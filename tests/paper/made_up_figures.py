@@ -9,6 +9,7 @@ import polars as pl
 from testbed.campaign.store import Run
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.summary import Time
+from testbed.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
 
@@ -83,21 +84,22 @@ def transceiver_flaps_runs(during_s: float = 1.3, after_s: float = 1.0, **broken
 
 
 def lossy_ev_runs(out_rtts: float = 1.3, rate: float = 1.0, *, backup: bool = True) -> Runs:
-    """EV 0 loses, EV 1 does not, EV 2 stands by; all of plane 0."""
+    """EV 0 loses, and EV 1 stands by; both of plane 0. All shares of loss alike."""
     scenario = scenario_of("lossy-ev")
-    faults = faults_of(scenario, detection=Time({"rtt": out_rtts}))
-    out = faults[0].effective_s + out_rtts * RTT_S
+    faults = faults_of(scenario)
+    first_lost = faults[0].effective_s + 1.0
+    out = first_lost + out_rtts * RTT_S
 
     def active(*spans: tuple[float, float, bool]) -> tuple[Span, ...]:
         return tuple(Span(start, end, "GOOD", role, "") for start, end, role in spans)
 
     spans = {
         0: active((0, out, True), (out, SECONDS, False)),
-        1: active((0, SECONDS, True)),
-        2: active((0, out, False), (out, SECONDS, backup)),
+        1: active((0, out, False), (out, SECONDS, backup)),
     }
     data = {"path_of": lambda _flow, ev: SimpleNamespace(plane=0, t1=ev)}
-    return {"lossy-ev": run(flow(rate=[(0, rate)], spans=spans), faults=faults, data=data)}
+    made = flow(rate=[(0, rate)], spans=spans, sent_lost=[(first_lost, 0)])
+    return {one.name: run(made, faults=faults, data=data) for one in LOSSY_VARIANTS}
 
 
 def same_ev_runs(slower: float = 0.99, unskipped: float = 0.75, both_have: float = 0.375) -> Runs:

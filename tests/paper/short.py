@@ -63,6 +63,7 @@ EXPECTED: Mapping[str, Answer] = {
     "19a": "yes",
     "19b": "yes",
     "19c": "yes",
+    "unequal-links": "yes",
     "permutation": "yes",
     "failover": "yes",
     "ablation": "yes",

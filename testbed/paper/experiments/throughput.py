@@ -1,5 +1,6 @@
 """What runs delivered, as it would be at full speed, and how faults changed it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -128,7 +129,7 @@ def phases(run: Run, settle_rtts: float = SETTLE_RTTS) -> list[tuple[float, floa
 
 
 def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float, float]:
-    """The goodput of the worst flow during the faults and after them, relative to that before."""
+    """The goodput of the worse direction during the faults and after, relative to that before."""
     start = min(f.effective_s or 0.0 for f in run.summary.faults)
     healed = last_healed_s(run)
     settle = settle_rtts * run.data.base_rtt_s
@@ -137,9 +138,21 @@ def during_and_after(run: Run, settle_rtts: float = SETTLE_RTTS) -> tuple[float,
 
 
 def least_of_before(run: Run, start: float, end: float) -> float:
-    """The goodput of the worst flow in a span of time, relative to that before the faults."""
+    """The goodput of the worst direction in a span of time, relative to that before the faults.
+
+    All queue pairs from one host to another count together.
+    """
     before = before_faults(run)
-    return min(
-        flow.delivery.goodput_bps(start, end) / flow.delivery.goodput_bps(*before)
-        for flow in run.flows
-    )
+
+    def total(qps: Sequence[FlowTables], *span: float) -> float:
+        return sum(flow.delivery.goodput_bps(*span) for flow in qps)
+
+    return min(total(qps, start, end) / total(qps, *before) for qps in by_direction(run.flows))
+
+
+def by_direction(flows: Sequence[FlowTables]) -> list[list[FlowTables]]:
+    """The flows of the queue pairs from one host to another, together."""
+    grouped = defaultdict(list)
+    for flow in flows:
+        grouped[flow.flow.src, flow.flow.dst].append(flow)
+    return [*grouped.values()]
