@@ -66,9 +66,11 @@ class Check:
         return self.low <= self.value <= self.high and not self.equal
 
 
-def at_least(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:
+def at_least(
+    what: str, value: float, bound: float, form: str = "{:.1%}", why_not: str = ""
+) -> Check:
     """Check that a value is not below a bound, both shown in the same form."""
-    return Check(what, (value,), bound, inf, form)
+    return Check(what, (value,), bound, inf, form, why_not)
 
 
 def at_most(what: str, value: float, bound: float, form: str = "{:.1%}") -> Check:

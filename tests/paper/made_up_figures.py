@@ -124,25 +124,38 @@ def send_receive_runs(share: float = 0.92) -> Runs:
     return {"send-receive": collective(share)}
 
 
+_QPS = (1, 2, 4, 8, 16)
 ALL_REDUCE = {
     "mrc": 0.9,
-    "roce-16": 0.6,
-    "roce-1": 0.45,
     "mrc-loss-0.001": 0.85,
-    "roce-16-loss-0.001": 0.3,
-    "roce-1-loss-0.001": 0.2,
     "mrc-loss-0.01": 0.3,
-    "roce-16-loss-0.01": 0.1,
-    "roce-1-loss-0.01": 0.05,
+    "16m-mrc-loss-0.001": 0.88,
+    **dict(zip((f"roce-{qps}" for qps in _QPS), (0.45, 0.5, 0.53, 0.56, 0.6), strict=True)),
+    **{f"roce-{qps}-loss-0.001": 0.2 for qps in _QPS},
+    **{f"roce-{qps}-loss-0.01": 0.1 for qps in _QPS},
 }
-ALL_TO_ALL = {"mrc": 0.8, "roce-16": 0.55, "roce-1": 0.6}
+ALL_TO_ALL = {
+    "mrc": 0.8,
+    "mrc-loss-0.001": 0.7,
+    "mrc-loss-0.01": 0.3,
+    **dict(zip((f"roce-{qps}" for qps in _QPS), (0.6, 0.6, 0.59, 0.57, 0.55), strict=True)),
+    **{f"roce-{qps}-loss-0.001": 0.2 for qps in _QPS},
+    **{f"roce-{qps}-loss-0.01": 0.1 for qps in _QPS},
+    "16m-roce-16-loss-0.001": 0.53,
+}
+"""Shares of the ports' rate by sender and loss; of one size only where the size stands before."""
 
 
 def collectives_runs(number: str, usual: Mapping[str, float], **wrong: float) -> Runs:
-    """All sizes alike: what share of the ports' rate they reach, by the sender and its loss."""
+    """What share of the ports' rate senders reach, by the sender and its loss."""
     (figure,) = select_figures([number])
     shares = {**usual, **wrong}
-    return {one.name: collective(shares[one.name.split("m-", 1)[1]]) for one in figure.variants}
+    made = {}
+    for variant in figure.variants:
+        of_size = variant.name.split("-", 1)[1]
+        of_any = of_size.split("m-", 1)[1]
+        made[variant.name] = collective(shares.get(of_size, shares[of_any]))
+    return made
 
 
 EVEN: Steps = ((0, 1 / 7),)

@@ -11,7 +11,7 @@ from testbed.campaign.engine import estimate_s
 from testbed.campaign.job import Form
 from testbed.campaign.local import LocalExecutor
 from testbed.experiment.capacity import Capacity
-from testbed.paper.experiments.collectives import PAPERS_LEAST_MIB, SIZES_MIB
+from testbed.paper.experiments.collectives import SIZES_MIB, SMALL_MIB
 from testbed.paper.experiments.throughput import bus_gbps
 from testbed.paper.figure import PaperFigure
 from testbed.paper.fitting import MAX_LOAD
@@ -81,11 +81,11 @@ def test_the_sizes_that_were_run_are_judged_and_drawn(number: str, form: Form) -
     runs = {one.name: collective(0.0 if one.may_stall else 0.5) for one in figure.variants_in(form)}
     checks = figure.measure(runs)
     judged = {size for size in SIZES_MIB for check in checks if f", {size} MiB" in check.what}
-    assert judged == ({PAPERS_LEAST_MIB} if form == "emulated" else {4, 16})
+    assert judged == ({SMALL_MIB} if form == "emulated" else {4, 16})
     with style():
         drawing = figure.draw(runs)
     losses = {one.name.rpartition("-loss-")[2] for one in figure.variants_in(form) if one.may_stall}
-    assert len(losses) == {("16", "simulated"): 2, ("16", "emulated"): 1}.get((number, form), 0)
+    assert len(losses) == (2 if form == "simulated" else 1 if number == "16" else 0)
     assert len(drawing.axes) == 1 + len(losses)
 
 

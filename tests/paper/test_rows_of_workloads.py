@@ -19,7 +19,7 @@ pytestmark = pytest.mark.simulated
 
 
 def _as_emulated(figure: PaperFigure) -> PaperFigure:
-    """With one size only, that which is emulated."""
+    """With one size only, that which is emulated, and of RoCE 1 and 16 QPs."""
     return replace(figure, variants=figure.variants_in("emulated"))
 
 
