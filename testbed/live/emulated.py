@@ -56,6 +56,8 @@ class EmulatedRun:
     _writer: StreamWriter | None = None
     _t0_ns: int = 0
     _has_ended: bool = False
+    _faults: bytes = b""
+    _of_faults: Sequence[FaultRecord] = ()
     _forks: Forks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -132,5 +134,8 @@ class EmulatedRun:
     def _records(self) -> Sequence[FaultRecord]:
         """The newest record of every fault; the file is always whole."""
         file = self.directory / FAULTS
-        lines = file.read_text().splitlines() if file.is_file() else []
-        return [FaultRecord.from_line(line) for line in lines]
+        content = file.read_bytes() if file.is_file() else b""
+        if content != self._faults:
+            lines = content.decode().splitlines()
+            self._faults, self._of_faults = content, [FaultRecord.from_line(line) for line in lines]
+        return self._of_faults

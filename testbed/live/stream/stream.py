@@ -28,6 +28,10 @@ from testbed.results.analysis.trust.lateness import late_for_good
 
 _PPM = 1_000_000
 
+_JUDGED_NS = 3 * NS_PER_S
+"""Samples of health are judged again for so long: by then every fault of their time is recorded.
+What they said remains said, as a verdict so far only gets worse."""
+
 _Kind = TypeVar("_Kind", bound=Record)
 
 
@@ -106,9 +110,10 @@ class Stream:
         self, health: Sequence[HealthSample], faults: Sequence[FaultRecord], t: float
     ) -> Iterator[VerdictChange]:
         """The verdict so far, by what no later second can make good, if it has become worse."""
-        self._health += (sample for sample in health if sample.t_ns >= self._t0_ns)
         if not health:
             return
+        since_ns = max(self._t0_ns, health[-1].t_ns - _JUDGED_NS)
+        self._health = [sample for sample in (*self._health, *health) if sample.t_ns >= since_ns]
         base_rtt_ns = round(self._beginning.base_rtt_s * NS_PER_S)
         grades = sorted(late_for_good(self._health, faults, base_rtt_ns), reverse=True)
         if grades and grades[0][0] > self._verdict:

@@ -29,6 +29,12 @@ class _RawFile:
     words_path: Path
     offset: int = 0
     words: list[str] = field(default_factory=list)
+    dtype: "np.dtype[np.void]" = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Take the form of a row from the table."""
+        columns = self.table.columns.items()
+        self.dtype = np.dtype([(name, kind.numpy_type) for name, kind in columns])
 
 
 class RawTail(Closeable):
@@ -39,6 +45,8 @@ class RawTail(Closeable):
         self._directory = directory
         self._names = frozenset(names)
         self._t0_ns = t0_ns
+        self._changed_ns = 0
+        self._is_settled = False
         self._files: dict[str, _RawFile] = {}
         self._later: dict[str, list[dict[str, np.ndarray]]] = {}
 
@@ -64,6 +72,12 @@ class RawTail(Closeable):
         return due
 
     def _open_new(self) -> None:
+        """Open new files: twice after a change, as the time of a change is coarse."""
+        changed_ns = self._directory.stat().st_mtime_ns if self._directory.is_dir() else 0
+        is_known, self._changed_ns = changed_ns == self._changed_ns, changed_ns
+        if is_known and self._is_settled:
+            return
+        self._is_settled = is_known
         for path in self._directory.glob(f"*{RAW_SUFFIX}"):
             table = _TABLES.get(path.stem.rpartition(".")[2])
             if path.name not in self._files and table is not None and table.name in self._names:
@@ -73,8 +87,11 @@ class RawTail(Closeable):
 
     def _new_rows(self, file: _RawFile) -> Iterator[dict[str, np.ndarray]]:
         """The rows that are new in a file; one that is written only in part comes next time."""
-        dtype = np.dtype([(name, kind.numpy_type) for name, kind in file.table.columns.items()])
-        while raw := os.pread(file.descriptor, _CHUNK_BYTES, file.offset):
+        is_more = True
+        while is_more:
+            raw = os.pread(file.descriptor, _CHUNK_BYTES, file.offset)
+            is_more = len(raw) == _CHUNK_BYTES
+            dtype = file.dtype
             rows = np.frombuffer(raw, dtype=dtype, count=len(raw) // dtype.itemsize)
             if not len(rows):
                 return
