@@ -42,6 +42,7 @@ PARTS: Mapping[str, Part] = {
     "delay": Part("packets against the propagation delay of their path", "fabric.delay", 3),
     "permutation": Part("8 hosts at full rate: load, goodput, trust", "emulated", 3),
     "failover": Part("silent link failures over seeds", "emulated"),
+    "watched": Part("the same link failures with three clients of --live and without", "watched"),
     "dilation": Part("link failures at three dilations, in round trips; a picture", "dilation", 3),
     "scale": Part("bring-up of five sizes, to 1024 links; a picture", "fabric.bring_up", 3),
     "localisation": Part(
