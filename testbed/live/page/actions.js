@@ -23,9 +23,11 @@ export class Actions {
   /**
    * @param {() => World} now the newest state
    * @param {Report} report
+   * @param {() => boolean} over whether the run has ended
    */
-  constructor(now, report) {
+  constructor(now, report, over) {
     this._now = now;
+    this._over = over;
     this._report = report;
   }
 
@@ -114,7 +116,9 @@ export class Actions {
       if (!response.ok) this._report.say(told(answer), true);
       return response.ok ? answer : null;
     } catch {
-      this._report.say("nobody answers: the run is over, or its server has ended", true);
+      this._report.say(this._over()
+        ? "request: expected a run that has begun and is not over"
+        : "nobody answers: the server of this page has ended", true);
       return null;
     }
   }

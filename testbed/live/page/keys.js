@@ -10,7 +10,7 @@ const KEYS = [
   ["n, p", "to the next event, to the previous one"],
   ["- +", "slower, faster"],
   ["l", "back to now, in a live run"],
-  ["tab, arrows", "within the fabric: between nodes and links; enter chooses"],
+  ["tab, arrows", "within the fabric: between nodes and links, within the events: up and down; enter chooses"],
   ["f", "fork from the time that is shown"],
   ["escape", "choose nothing"],
   ["?", "this list"],

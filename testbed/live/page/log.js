@@ -1,4 +1,5 @@
-// The events up to the time that is shown, the newest first.
+// The events up to the time that is shown, the newest first: one stop of the tab key; the arrow keys
+// lead from one event to another.
 
 /** @import { RunEvent } from "live/records.js" */
 /** @import { Timeline } from "live/timeline.js" */
@@ -23,6 +24,27 @@ export class Log {
     this._seek = seek;
     this._shown = 0;
     this._unit = times.unit;
+    /** @type {HTMLElement | null} */ this._stop = null;
+    root.addEventListener("keydown", (event) => this._move(event));
+  }
+
+  /** @param {HTMLElement | null | undefined} button */
+  _rove(button) {
+    if (!button) return;
+    if (this._stop) this._stop.tabIndex = -1;
+    button.tabIndex = 0;
+    this._stop = button;
+  }
+
+  /** @param {KeyboardEvent} event */
+  _move(event) {
+    const line = document.activeElement?.closest("#log li");
+    const to = event.key === "ArrowDown" ? line?.nextElementSibling : event.key === "ArrowUp" ? line?.previousElementSibling : null;
+    const button = to?.querySelector("button");
+    if (!button) return;
+    event.preventDefault();
+    this._rove(button);
+    button.focus();
   }
 
   /** @param {number} t */
@@ -42,12 +64,13 @@ export class Log {
     if (added.length > 0) this._root.prepend(...added.reverse().slice(0, MOST));
     while (this._root.childElementCount > MOST) this._root.lastElementChild?.remove();
     this._shown = count;
+    if (!this._root.contains(document.activeElement) || !this._stop?.isConnected) this._rove(this._root.querySelector("button"));
   }
 
   /** @param {RunEvent} event */
   _line(event) {
     const { kind, text, more } = this._told(event);
-    const button = html("button", { type: "button", title: "Go to this time" },
+    const button = html("button", { type: "button", tabindex: -1, title: "Go to this time" },
       html("time", {}, this.times.at(event.t)), html("b", {}, text), html("span", {}, more));
     button.addEventListener("click", () => this._seek(event.t));
     return html("li", { class: kind }, button);

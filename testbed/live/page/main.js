@@ -35,7 +35,7 @@ class Page {
     this.player = new Player(byId("player"), timeline, this.times);
     this.seek = (/** @type {number} */ t) => this.player.seek(t);
     this.report = new Report(byId("detail"), snapshot, this.times);
-    this.actions = may === "watch" ? null : new Actions(() => timeline.latest, this.report);
+    this.actions = may === "watch" ? null : new Actions(() => timeline.latest, this.report, () => timeline.ended);
     const controls = may === "control";
     /** @type {Choice} */ this.choice = null;
     /** @type {string[]} */ this.hovered = [];
