@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,25 +20,28 @@ TESTBED = Path(sys.executable).with_name("testbed")
 LINK = "p1_t0_0--p1_t1_1"
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
-    file = tmp_path / "healthy.yaml"
+@contextmanager
+def started(directory: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A live run without faults; it is killed at the end of the block."""
+    file = directory / "healthy.yaml"
     file.write_text(FAILURE[: FAILURE.index("timeline:")])
-    command: list[str | Path] = [
-        TESTBED,
-        "simulate",
-        file,
-        "--live",
-        "--no-figures",
-        "--results",
-        tmp_path,
-    ]
+    options = ["--live", "--no-figures", "--results", str(directory)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+        [TESTBED, "simulate", file, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=directory,
     )
     yield process
     process.kill()
     process.communicate()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
+    with started(tmp_path) as process:
+        yield process
 
 
 def address(run: "subprocess.Popen[str]") -> str:
