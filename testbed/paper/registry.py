@@ -1,13 +1,15 @@
 """Every figure of the paper that is reproduced, in the paper's order."""
 
 from testbed.paper.experiments.ablation import ABLATION
+from testbed.paper.experiments.arrivals import ARRIVALS
 from testbed.paper.experiments.collectives import COLLECTIVES
 from testbed.paper.experiments.failover import FAILOVER
-from testbed.paper.experiments.incast import INCAST
+from testbed.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN
 from testbed.paper.experiments.jobs import JOBS
 from testbed.paper.experiments.over_time import LINKS_AND_SWITCHES
 from testbed.paper.experiments.paths import PATHS
-from testbed.paper.experiments.rates import PERMUTATION, SEND_RECEIVE, TABLE
+from testbed.paper.experiments.permutation import PERMUTATION
+from testbed.paper.experiments.rates import SEND_RECEIVE, TABLE
 from testbed.paper.experiments.scale import SCALE
 from testbed.paper.experiments.uplinks import UNEQUAL_LINKS, UPLINKS
 from testbed.paper.figure import PaperFigure
@@ -22,6 +24,8 @@ FIGURES: tuple[PaperFigure, ...] = (
     INCAST,
     *UPLINKS,
     PERMUTATION,
+    INCAST_WITHOUT_DCQCN,
+    ARRIVALS,
     FAILOVER,
     ABLATION,
     UNEQUAL_LINKS,

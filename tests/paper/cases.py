@@ -12,11 +12,13 @@ from .made_up_figures import (
     ALL_REDUCE,
     ALL_TO_ALL,
     ablation_runs,
+    arrivals_runs,
     collectives_runs,
     fabric_flaps_runs,
     failover_runs,
     flows_over_time_runs,
     incast_runs,
+    incast_without_dcqcn_runs,
     lossy_ev_runs,
     many_hosts_runs,
     permutation_runs,
@@ -168,7 +170,7 @@ CASES: Mapping[str, Case] = {
             ("MRC's victim", {"mrc": 0.8}),
             ("smallest share", {"smallest": ((0, 0.1),)}),
             ("with 1 QP", {"one": 1.0}),
-            ("with 16 QPs", {"many": 0.6}),
+            ("with 8 QPs", {"many": 0.6}),
         ),
     ),
     "19a": Case(
@@ -188,12 +190,42 @@ CASES: Mapping[str, Case] = {
         ),
         FOLLOWS,
     ),
-    "permutation": Case(
+    "20": Case(
         permutation_runs,
         (
-            ("MRC's slowest", {"slowest": 0.9}),
-            ("with headers", {"line_gbps": 380}),
-            ("RoCE's slowest", {"roce": 0.9}),
+            ("in Gb/s", {"mrc-1": (0.96, 1.0)}),
+            ("MRC's slowest host, 8 QPs", {"mrc-8": (0.96, 1.0)}),
+            (
+                "slowest host, PFC",
+                {"pfc-1": (0.6, 0.95), "pfc-8": (0.65, 1.0), "dcqcn-8": (0.9, 1.0)},
+            ),
+            ("fastest host, PFC", {"pfc-1": (0.5, 0.7)}),
+            ("8 QPs over 1", {"pfc-8": (0.8, 1.0), "dcqcn-8": (0.9, 1.0)}),
+            ("8 QPs over 1", {"pfc-8": (0.2, 1.0)}),
+            ("DCQCN over PFC", {"dcqcn-8": (0.3, 1.0)}),
+        ),
+    ),
+    "21": Case(
+        incast_without_dcqcn_runs,
+        (
+            ("MRC's victim", {"mrc": 0.8}),
+            ("smallest share", {"smallest": ((0, 0.1),)}),
+            ("PFC only, 1 QP", {"one": 0.5}),
+            ("PFC only, 8 QPs", {"many": 0.5}),
+        ),
+    ),
+    "22": Case(
+        arrivals_runs,
+        (
+            ("below 10 flows", {"few_bdp": 1.5}),
+            ("queue from 10 flows on", {"many_bdp": 0.6}),
+            (
+                "rate from 10 flows on",
+                {"default": 0.9, "aggressive": 0.81, "most_aggressive": 0.72},
+            ),
+            ("an empty queue", {"empty": 0.0}),
+            ("^aggressive: rate", {"aggressive": 0.97}),
+            ("most aggressive: rate", {"most_aggressive": 0.9}),
         ),
     ),
     "failover": Case(

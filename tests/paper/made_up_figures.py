@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from testbed.campaign.store import Run
-from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.model.summary import Time
+from testbed.paper.experiments.arrivals import ARRIVAL_MS, CROWDED
 from testbed.paper.experiments.paths import LOSSY_VARIANTS
 from testbed.paper.planning import select_figures
 from testbed.results.analysis.ev_states import Span
@@ -165,25 +165,75 @@ EVEN: Steps = ((0, 1 / 7),)
 def incast_runs(
     mrc: float = 1.0, one: float = 0.72, many: float = 0.1, smallest: Steps = EVEN
 ) -> Runs:
+    victims = {"mrc": mrc, "roce-1": one, "roce-8": many}
+    return {f"incast-{name}": _incast(name, share, smallest) for name, share in victims.items()}
+
+
+def incast_without_dcqcn_runs(
+    mrc: float = 1.0, one: float = 0.15, many: float = 0.1, smallest: Steps = EVEN
+) -> Runs:
+    victims = {"mrc-8": mrc, "pfc-1": one, "pfc-8": many}
+    return {f"incast-{name}": _incast(name, share, smallest) for name, share in victims.items()}
+
+
+def _incast(name: str, victim: float, smallest: Steps) -> Run:
+    """The victim's share of its port; the smallest share of MRC's senders."""
+    rates = [EVEN] * 6 + [smallest if name.startswith("mrc") else EVEN]
+    senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
+    scenario = scenario_of(f"incast-{name}")
+    data = {"topology": scenario.topology, "scenario": scenario}
+    return run(*senders, flow("h11", "h1", [(0, victim)]), data=data)
+
+
+def permutation_runs(**wrong: tuple[float, float]) -> Runs:
+    """By run: what its slowest and its fastest host has of its port."""
+    usual = {
+        "mrc-1": (0.98, 1.0),
+        "mrc-8": (0.99, 1.0),
+        "pfc-1": (0.33, 1.0),
+        "pfc-8": (0.45, 1.0),
+        "dcqcn-8": (0.7, 1.0),
+    }
     runs = {}
-    for name, victim in (("mrc", mrc), ("roce-1", one), ("roce-16", many)):
-        rates = [EVEN] * 6 + [smallest if name == "mrc" else EVEN]
-        senders = [flow(f"h{4 + i}", "h0", rate) for i, rate in enumerate(rates)]
-        data = {"topology": scenario_of(f"incast-{name}").topology}
-        runs[f"incast-{name}"] = run(*senders, flow("h11", "h1", [(0, victim)]), data=data)
+    for of_run, shares in (usual | wrong).items():
+        name = f"permutation-{of_run}"
+        scenario = scenario_of(name)
+        port_bps = scenario.topology.port_rate_bps * scenario.transport.payload_share
+        flows = [
+            SimpleNamespace(src=f"h{i}", goodput_run_bps=share * port_bps)
+            for i, share in enumerate(shares)
+        ]
+        runs[name] = run(flows=flows, data={"topology": scenario.topology, "scenario": scenario})
     return runs
 
 
-def permutation_runs(slowest: float = 0.985, line_gbps: float = 392, roce: float = 0.4) -> Runs:
+def arrivals_runs(
+    few_bdp: float = 0.5, many_bdp: float = 2.0, empty: float = 0.1, **wrong: float
+) -> Runs:
+    """The queue with few flows and with many; how often it is empty; rates by tuning."""
+    usual = {"default": 0.98, "aggressive": 0.88, "most_aggressive": 0.78}
     runs = {}
-    for name, share in (("permutation-mrc", slowest), ("permutation-roce", roce)):
-        topology = scenario_of(name).topology
-        payload_bps = line_gbps * 1e9 / DILATION * PAYLOAD_MTU / topology.wire_bytes
-        flows = [
-            SimpleNamespace(ports_fraction=of_it, goodput_run_bps=payload_bps)
-            for of_it in (share, 1.0)
+    for tuning, share in (usual | wrong).items():
+        name = f"arrivals-{tuning.replace('_', '-')}"
+        scenario = scenario_of(name)
+        bdp = scenario.topology.bdp_bytes
+        crowded_s = (CROWDED - 1) * ARRIVAL_MS / 1e3 * DILATION
+        times = [i / 10 for i in range(3000)]
+        queue = [
+            few_bdp if t < crowded_s else 0.0 if i % 100 < 100 * empty else many_bdp
+            for i, t in enumerate(times)
         ]
-        runs[name] = run(flows=flows, data={"topology": topology})
+        links = pl.DataFrame({"t": times, "backlog_bytes": [round(bdp * one) for one in queue]})
+        links = links.with_columns(direction=pl.lit("p0_t0_0>h0"))
+        into = SimpleNamespace(
+            delivery=SimpleNamespace(
+                goodput_bps=lambda *_, share=share, scenario=scenario: (
+                    share * scenario.topology.port_rate_bps * scenario.transport.payload_share
+                )
+            )
+        )
+        data = {"topology": scenario.topology, "scenario": scenario}
+        runs[name] = run(cast("Any", into), tables={"links": links}, data=data)
     return runs
 
 

@@ -64,7 +64,8 @@ EXPECTED: Mapping[str, Answer] = {
     "19b": "yes",
     "19c": "yes",
     "unequal-links": "yes",
-    "permutation": "yes",
+    "20": "yes",
+    "21": "yes",
     "failover": "yes",
     "ablation": "yes",
 }
@@ -74,6 +75,7 @@ NOT_IN_SHORT = {
     "5": "its flaps follow one another too slowly",
     "6-7": "steps of the job before, during and after the flaps need all of the time",
     "16x64": "64 hosts",
+    "22": "its flows arrive over 30 ms of real time",
     "scale": "512 hosts",
 }
 """Those that take all of their time, or far more packets than a test should send, and why. Like all

@@ -28,7 +28,7 @@ SHORT = {
         Short("19b", 1.0),
         Short("19c", 1.0),
         Short("unequal-links", 1.0),
-        Short("permutation", 0.34),
+        Short("20", 0.34),
     )
 }
 

@@ -1,15 +1,16 @@
-"""Figure 18: seven hosts write to one, and a victim beside them to its neighbour."""
+"""Figures 18 and 21: seven hosts write to one, and a victim beside them to its neighbour."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from testbed.campaign.store import Run, Runs
-from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.paper.checks import Check, at_least, at_most, between
 from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
+from testbed.paper.experiments.lossless import ONLY_SIMULATED, without_pause
 from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
@@ -46,25 +47,30 @@ WINDOW_RTTS = 5.0
 PANELS = {
     "incast-mrc": "MRC, 1 QP",
     "incast-roce-1": "RoCE with DCQCN, 1 QP",
-    "incast-roce-16": "RoCE with DCQCN, 16 QPs",
+    "incast-roce-8": "RoCE with DCQCN, 8 QPs",
 }
+PFC_PANELS = {
+    "incast-mrc-8": "MRC, 8 QPs",
+    "incast-pfc-1": "RoCE with PFC only, 1 QP",
+    "incast-pfc-8": "RoCE with PFC only, 8 QPs",
+}
+
+PAUSED = 0.25
+"""100 of 400 Gb/s: what the paper's victim has for seconds, and in figure 21 at most."""
+
+PFC_VICTIM = (0.05, 0.3)
+"""The paper's victim has 30 to 100 of 400 Gb/s: 7.5 to 25%, and some for reading it off
+the figure."""
 
 _SHALLOW = {
     "kind": "incast",
     "senders": [f"h{i}" for i in range(4, 11)],
     "target": "h0",
     "victim": list(VICTIM),
-    "message_size": "16 KiB",
+    "message_size": "32 KiB",
     "depth": 4,
 }
-"""The workload for 16 QPs: together they have as much outstanding as one QP has otherwise."""
-
-
-def _without_pause(data: Mapping[str, Any]) -> dict[str, Any]:
-    """The fabric without priority flow control: its queues hold all that is outstanding."""
-    topology = {**data["topology"], "name": "clos-16host-roce"}
-    del topology["pause"]
-    return {"topology": topology}
+"""The workload for 8 QPs: together they have as much outstanding as one QP has otherwise."""
 
 
 def _flows(run: Run, src: str, dst: str) -> list[FlowTables]:
@@ -90,7 +96,7 @@ def _over_time(run: Run, flows: Sequence[FlowTables], moments: Floats) -> Floats
 def _port_gbps(run: Run) -> float:
     """What a host's port carries of payload, at full speed."""
     topology = run.data.topology
-    payload = PAYLOAD_MTU / topology.wire_bytes
+    payload = run.data.scenario.transport.payload_share
     return topology.planes * topology.port_rate * payload / 1e9
 
 
@@ -117,20 +123,36 @@ def _smallest_of_largest(run: Run) -> float:
 
 
 def _measure(runs: Runs) -> tuple[Check, ...]:
-    mrc, roce_1, roce_16 = (runs[name] for name in PANELS)
-    evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_16)
-    paused = at_most("RoCE's victim with 16 QPs, at its lowest", dip, 0.25, "{:.0%}")
+    mrc, roce_1, roce_8 = (runs[name] for name in PANELS)
+    evenness, dip = _smallest_of_largest(mrc), _worst_dip(roce_8)
+    paused = at_most("RoCE's victim with 8 QPs, at its lowest", dip, PAUSED, "{:.0%}")
     return (
         at_least("MRC's victim, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
         at_least("MRC's smallest share over its largest", evenness, 0.8, "{:.2f}"),
         between("RoCE's victim with 1 QP", _victim(roce_1), 0.6, 0.9, "{:.0%}"),
-        *([paused] if roce_16.data.topology.pause is not None else []),
+        *([paused] if roce_8.data.topology.pause is not None else []),
     )
 
 
-def _draw(runs: Runs) -> Figure:
-    figure, panels = new_panels(2.9, columns=len(PANELS), sharey=True)
-    for axes, (name, title) in zip(panels, PANELS.items(), strict=True):
+def _measure_without_dcqcn(runs: Runs) -> tuple[Check, ...]:
+    mrc = runs["incast-mrc-8"]
+    checks = [
+        at_least("MRC's victim, 8 QPs, of its port's rate", _victim(mrc), 0.95, "{:.0%}"),
+        at_least(
+            "MRC's smallest share over its largest, 8 QPs", _smallest_of_largest(mrc), 0.8, "{:.2f}"
+        ),
+    ]
+    for name, qps in (("incast-pfc-1", "1 QP"), ("incast-pfc-8", "8 QPs")):
+        if name in runs:
+            what = f"RoCE's victim with PFC only, {qps}"
+            checks.append(between(what, _victim(runs[name]), *PFC_VICTIM, "{:.0%}"))
+    return tuple(checks)
+
+
+def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
+    shown = {name: title for name, title in titles.items() if name in runs}
+    figure, panels = new_panels(2.9, columns=len(shown), sharey=True)
+    for axes, (name, title) in zip(panels, shown.items(), strict=True):
         run = runs[name]
         moments = np.arange(0, run_end(run.data), run.data.base_rtt_s / 2)
         real_ms = moments * 1e3 / run.summary.dilation
@@ -164,17 +186,44 @@ INCAST = PaperFigure(
             "incast-roce-1",
             "incast-victim-roce",
             {"duration": f"{DCQCN_SECONDS} s"},
-            emulated=lambda data: _without_pause(data) | {"duration": f"{UNPAUSED_SECONDS} s"},
+            emulated=lambda data: without_pause(data) | {"duration": f"{UNPAUSED_SECONDS} s"},
         ),
         Variant(
-            "incast-roce-16",
+            "incast-roce-8",
             "incast-victim-roce",
-            {"transport": {"kind": "roce", "qps": 16}, "workload": _SHALLOW},
-            emulated=_without_pause,
+            {"transport": {"kind": "roce", "qps": 8}, "workload": _SHALLOW},
+            emulated=without_pause,
         ),
     ),
     seeds=SEEDS,
     emulated_seeds=(EMULATED_SEED,),
     measure=_measure,
-    draw=_draw,
+    draw=partial(_draw, titles=PANELS),
+)
+
+
+def _pfc_only(name: str, changes: Mapping[str, Any]) -> Variant:
+    return Variant(name, "incast-victim-roce", changes, excluded=ONLY_SIMULATED)
+
+
+_MRC_8 = {"kind": "mrc", "congestion": "nscc", "qps": 8}
+INCAST_WITHOUT_DCQCN = PaperFigure(
+    number="21",
+    variants=(
+        Variant(
+            "incast-mrc-8",
+            "incast-victim",
+            {"duration": f"{MRC_SECONDS} s", "transport": _MRC_8, "workload": _SHALLOW},
+            emulated=lambda _: {"duration": f"{MRC_EMULATED_SECONDS} s"},
+        ),
+        _pfc_only("incast-pfc-1", {"transport": {"kind": "roce", "dcqcn": "off"}}),
+        _pfc_only(
+            "incast-pfc-8",
+            {"transport": {"kind": "roce", "qps": 8, "dcqcn": "off"}, "workload": _SHALLOW},
+        ),
+    ),
+    seeds=SEEDS,
+    emulated_seeds=(EMULATED_SEED,),
+    measure=_measure_without_dcqcn,
+    draw=partial(_draw, titles=PFC_PANELS),
 )

@@ -1,12 +1,11 @@
-"""Table 5.2.1, figure 15 and the permutation: what hosts get out of a fabric without faults."""
+"""Table 5.2.1 and figure 15: what hosts get out of a fabric without faults."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from testbed.campaign.store import Run, Runs
-from testbed.model.fabric.topology import PAYLOAD_MTU
-from testbed.paper.checks import Check, at_least, at_most, between
-from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
+from testbed.campaign.store import Runs
+from testbed.paper.checks import Check, at_least, between
+from testbed.paper.experiments.drawing import legend_below, limit_line, new_panels
 from testbed.paper.experiments.throughput import PORTS_GBPS, bus_gbps, gbps, only
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.report.figures import style
@@ -19,8 +18,6 @@ PAPER_SEND_RECEIVE = 0.92
 
 PAPER_US = {"local": 5.09, "cross": 6.54}
 PAPER_GBPS = 770.0
-PAPER_LINE_GBPS = 390.0
-"""Of 400: 97.5%, more than is payload in our packets (96.6%), so that it counts headers."""
 
 BANDWIDTH_QPS = 4
 """With which the paper measures bandwidth; latency with one."""
@@ -117,52 +114,8 @@ def _draw_send_receive(runs: Runs) -> Figure:
     return figure
 
 
-def _slowest(run: Run) -> float:
-    """The goodput of the slowest flow, as a share of what is attainable."""
-    return min(flow.ports_fraction for flow in run.summary.flows)
-
-
-def _line_gbps(run: Run) -> float:
-    """What the slowest flow takes of its host's ports with its headers, in real Gb/s."""
-    payload = min(gbps(run, flow.goodput_run_bps) for flow in run.summary.flows)
-    return payload * run.data.topology.wire_bytes / PAYLOAD_MTU
-
-
-def _measure_permutation(runs: Runs) -> tuple[Check, ...]:
-    mrc, roce = (runs[variant.name] for variant in _PERMUTATIONS)
-    line_gbps = _line_gbps(mrc)
-    return (
-        at_least("MRC's slowest flow, of attainable", _slowest(mrc), 0.97),
-        at_least("the same in Gb/s of 400, with headers", line_gbps, PAPER_LINE_GBPS, "{:.0f}"),
-        at_most("RoCE's slowest flow, of attainable", _slowest(roce), 0.5),
-    )
-
-
-def _draw_permutation(runs: Runs) -> Figure:
-    figure, (axes,) = new_panels(2.4)
-    looks = (("MRC, 1 QP", style.BLUE, -0.2), ("RoCE, 1 QP", style.ORANGE, 0.2))
-    for variant, (label, colour, shift) in zip(_PERMUTATIONS, looks, strict=True):
-        run = runs[variant.name]
-        rates = sorted(gbps(run, flow.goodput_run_bps) for flow in run.summary.flows)
-        places = [i + 1 + shift for i in range(len(rates))]
-        axes.bar(places, rates, width=0.38, color=colour, label=label)
-    limit_line(axes, PORTS_GBPS, "the ports' rate")
-    axes.set_ylim(0, 1.1 * PORTS_GBPS)
-    axes.set_xlabel("flow, from the slowest")
-    axes.set_ylabel(RATE_LABEL)
-    legend_below(figure, 3)
-    return figure
-
-
-_ROCE = {"topology": "clos-1plane-roce", "transport": {"kind": "roce"}}
-_PERMUTATIONS = (
-    Variant("permutation-mrc", "full-permutation"),
-    Variant("permutation-roce", "full-permutation", _ROCE),
-)
-
 _WRITES = tuple(_write(place, what) for what in ("lat", "bw") for place in PLACES)
 _SEND_RECEIVE = Variant("send-receive", "send-receive")
 
 TABLE = PaperFigure("5.2.1", _WRITES, _measure_writes, _draw_writes)
 SEND_RECEIVE = PaperFigure("15", (_SEND_RECEIVE,), _measure_send_receive, _draw_send_receive)
-PERMUTATION = PaperFigure("permutation", _PERMUTATIONS, _measure_permutation, _draw_permutation)

@@ -27,6 +27,14 @@ PORTS_GBPS = 400.0
 headers included."""
 
 
+def hosts_bps(run: Run) -> dict[str, float]:
+    """The goodput of each sending host over the whole run, all its queue pairs together."""
+    rates: dict[str, float] = defaultdict(float)
+    for flow in run.summary.flows:
+        rates[flow.src] += flow.goodput_run_bps
+    return rates
+
+
 def us_per_s(run: Run) -> float:
     """How long a second of a run would be at full speed, in us."""
     return 1e6 / run.summary.dilation

@@ -1,0 +1,143 @@
+"""Figure 22: the flows of a 15:1 incast arrive one by one, under three tunings of DCQCN."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from matplotlib.figure import Figure
+
+from testbed.campaign.store import Run, Runs
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.drawing import RATE_LABEL, legend_below, limit_line, new_panels
+from testbed.paper.experiments.lossless import ONLY_SIMULATED, PFC, XOFF_BDP
+from testbed.paper.experiments.throughput import gbps, sliding
+from testbed.paper.figure import PaperFigure, Variant
+from testbed.results.analysis.delivery import Floats
+from testbed.results.analysis.fault_metrics import run_end
+from testbed.results.report.figures import style
+
+RECEIVER = "h0"
+FLOWS, ARRIVAL_MS = 15, 2.0
+"""As in the scenario: so many flows, one each so many ms of real time."""
+
+CROWDED = 10
+"""So many flows the default tuning no longer controls: priority flow control does (the paper)."""
+
+SETTLED = 0.5
+"""The part of the time between two arrivals, at its end, that is judged: rates have settled."""
+
+LINE_RATE = 0.95
+"""The paper's "at line rate": its curve lies within a twentieth of it."""
+
+TEN_PERCENT_LESS, TWENTY_PERCENT_LESS = (0.85, 0.95), (0.75, 0.85)
+"""Of the rate with the default tuning: the paper's 10% and 20% less, half a step to each side."""
+
+SOMETIMES = 0.01
+"""The least share of samples in which a queue that is "sometimes empty" is."""
+
+TUNINGS = ("default", "aggressive", "most-aggressive")
+COLOURS = (style.BLUE, style.ORANGE, style.VERMILLION)
+WINDOW_RTTS = 10.0
+"""Base RTTs over which rates are averaged in the drawing."""
+
+VARIANTS = tuple(
+    Variant(
+        f"arrivals-{tuning}",
+        "incast-arrivals",
+        {"topology": dict(PFC), "transport": {"kind": "roce", "dcqcn": tuning}},
+        excluded=ONLY_SIMULATED,
+        may_stall=True,
+    )
+    for tuning in TUNINGS
+)
+"""They may stall: no flow has sent all that it has when the run ends."""
+
+
+def _settled(run: Run) -> list[tuple[float, float]]:
+    """For each number of flows, from one on: the time in which that many have settled."""
+    between_s = ARRIVAL_MS / 1e3 * run.summary.dilation
+    return [
+        ((number + 1 - SETTLED) * between_s, (number + 1) * between_s) for number in range(FLOWS)
+    ]
+
+
+def _share(run: Run, spans: Sequence[tuple[float, float]]) -> float:
+    """What the receiver got in some spans of time, of what its port carries of payload."""
+    carried = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
+    seconds = sum(end - start for start, end in spans)
+    bits = sum(
+        flow.delivery.goodput_bps(start, end) * (end - start)
+        for flow in run.flows
+        for start, end in spans
+    )
+    return bits / seconds / carried
+
+
+def _backlog_bdp(run: Run) -> tuple[Floats, Floats]:
+    """When the queue to the receiver was sampled, and how full it was."""
+    to_receiver = pl.col("direction").str.ends_with(f">{RECEIVER}")
+    samples = run.data.tables["links"].filter(to_receiver).sort("t")
+    backlog = samples["backlog_bytes"].to_numpy() / run.data.topology.bdp_bytes
+    return samples["t"].to_numpy(), backlog
+
+
+def _backlogs_in(run: Run, spans: Sequence[tuple[float, float]]) -> Floats:
+    times, backlog = _backlog_bdp(run)
+    within = np.zeros(len(times), dtype=bool)
+    for start, end in spans:
+        within |= (times >= start) & (times < end)
+    return backlog[within]
+
+
+def _measure(runs: Runs) -> tuple[Check, ...]:
+    default, aggressive, most = (runs[variant.name] for variant in VARIANTS)
+    spans = _settled(default)
+    few, many = spans[: CROWDED - 1], spans[CROWDED - 1 :]
+    p99_few = float(np.percentile(_backlogs_in(default, few), 99))
+    p99_many = float(np.percentile(_backlogs_in(default, many), 99))
+    rate = _share(default, many)
+    empty = float(np.mean(_backlogs_in(aggressive, many) == 0))
+    return (
+        at_most("default: p99 of the queue below 10 flows", p99_few, XOFF_BDP, "{:.2f} BDP"),
+        at_least("default: p99 of the queue from 10 flows on", p99_many, XOFF_BDP, "{:.2f} BDP"),
+        at_least("default: rate from 10 flows on, of the port's", rate, LINE_RATE),
+        at_least("aggressive: share of samples with an empty queue", empty, SOMETIMES),
+        between(
+            "aggressive: rate, of the default's", _share(aggressive, many) / rate, *TEN_PERCENT_LESS
+        ),
+        between(
+            "most aggressive: rate, of the default's",
+            _share(most, many) / rate,
+            *TWENTY_PERCENT_LESS,
+        ),
+    )
+
+
+def _draw(runs: Runs) -> Figure:
+    figure, (above, below) = new_panels(4.2, 2, sharex=True)
+    for run, tuning, colour in zip(runs.values(), TUNINGS, COLOURS, strict=True):
+        per_ms = 1e3 / run.summary.dilation
+        times, backlog = _backlog_bdp(run)
+        above.plot(times * per_ms, backlog, color=colour, linewidth=0.7)
+        moments = np.arange(0, run_end(run.data), run.data.base_rtt_s)
+        rates = sliding(run, run.flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
+        below.plot(moments * per_ms, rates, color=colour, linewidth=0.7, label=tuning)
+    run = runs[VARIANTS[0].name]
+    per_ms = 1e3 / run.summary.dilation
+    crowded_ms = _settled(run)[CROWDED - 2][1] * per_ms
+    for axes in (above, below):
+        axes.axvline(crowded_ms, color=style.GREY, linewidth=0.8)
+    limit_line(above, XOFF_BDP, "")
+    payload_bps = run.data.topology.port_rate_bps * run.data.scenario.transport.payload_share
+    limit_line(below, gbps(run, payload_bps), "the port's rate, for payload")
+    above.set_ylabel("last hop's queue (BDP)")
+    above.set_ylim(bottom=0)
+    below.set_ylabel(RATE_LABEL)
+    below.set_ylim(bottom=0)
+    below.set_xlim(0, run_end(run.data) * per_ms)
+    below.set_xlabel("time (ms, real-equivalent)")
+    legend_below(figure, 4, below)
+    return figure
+
+
+ARRIVALS = PaperFigure("22", VARIANTS, _measure, _draw)
