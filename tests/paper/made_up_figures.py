@@ -218,7 +218,7 @@ def arrivals_runs(
         scenario = scenario_of(name)
         bdp = scenario.topology.bdp_bytes
         crowded_s = (CROWDED - 1) * ARRIVAL_MS / 1e3 * DILATION
-        times = [i / 10 for i in range(3000)]
+        times = [0.4 * i for i in range(3000)]
         queue = [
             few_bdp if t < crowded_s else 0.0 if i % 100 < 100 * empty else many_bdp
             for i, t in enumerate(times)

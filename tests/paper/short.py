@@ -64,7 +64,7 @@ EXPECTED: Mapping[str, Answer] = {
     "19b": "yes",
     "19c": "yes",
     "unequal-links": "yes",
-    "20": "yes",
+    "20": "no",
     "21": "yes",
     "failover": "yes",
     "ablation": "yes",

@@ -49,8 +49,9 @@ def test_every_run_is_a_valid_scenario_of_its_name(name: str, tmp_path: Path) ->
     assert made.scenario.name == name
     usual_s = 80 if "emulated" in VARIANTS[name].excluded else 15
     longer_s = {"incast-roce-1": 200, "incast-mrc": 60, "incast-mrc-8": 60}
+    longer_s["permutation-dcqcn-8"] = 60
     if name.startswith("arrivals-"):
-        longer_s[name] = 300
+        longer_s[name] = 3500
     assert made.scenario.duration <= longer_s.get(name, usual_s) * 10**9
     assert Store(tmp_path).best(made) is None
 
@@ -84,16 +85,9 @@ def _make(
 def _twelve() -> PaperFigure:
     """Figure 12, its run cut short."""
     (figure,) = select_figures(["12"])
-    (variant,) = figure.variants
-    loss = {
-        "kind": "ev_loss",
-        "target": "h0>p0_t0_0",
-        "path": "p0/t1_0",
-        "probability": 0.2,
-        "at": "1200 ms",
-        "for": "1600 ms",
-    }
-    short = replace(variant, changes={"duration": "4 s", "timeline": [loss]}, with_seed=None)
+    variant, *_ = figure.variants
+    loss = {"kind": "ev_loss", "target": "h0>p0_t0_0", "at": "1200 ms", "for": "1600 ms"}
+    short = replace(variant, changes={"duration": "4 s", "timeline": [loss]})
     return replace(figure, variants=(short,))
 
 
@@ -332,7 +326,7 @@ def test_the_lossy_ev_is_one_that_carries_data(seed: int) -> None:
     assert len(of_plane) == 2, "its partner stands by"
 
 
-MAX_PACKET_HOPS = 20e6
+MAX_PACKET_HOPS = 30e6
 """Packet-hops of all simulated runs of a figure together, with one seed, at most."""
 
 

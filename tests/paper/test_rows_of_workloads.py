@@ -70,7 +70,7 @@ def _failover(figure: PaperFigure) -> PaperFigure:
 SHORT = {
     short.number: short
     for short in (
-        Short("15", 0.35),
+        Short("15", 0.42),
         Short(
             "16",
             1.0,
@@ -92,6 +92,7 @@ SHORT = {
             without=("RoCE's victim with 1 QP", "MRC's smallest share over its largest"),
             only=_incast,
         ),
+        Short("21", 0.4),
         Short("failover", 0.9, only=_failover),
         Short("ablation", 0.6),
     )

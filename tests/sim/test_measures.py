@@ -172,6 +172,11 @@ def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
     pairs = [("h0", "h2"), ("h1", "h3")]
     summary = trusted(measured(writes(clos, pairs, cuts, duration="5 s")))
     (first, second) = summary.flows
+    ahead = max(summary.flows, key=lambda flow: flow.in_force_fraction or 0.0)
+    assert summary.more_than_share.startswith(f"{ahead.name} takes more than its share (")
+    flows = tuple(flow.model_copy(update={"run_fraction": 0.97}) for flow in summary.flows)
+    only_in_force = summary.model_copy(update={"flows": flows}).more_than_share
+    assert only_in_force.startswith(f"{ahead.name} takes more than its share during faults (")
     for fault in summary.faults:
         assert fault.surviving_fraction == pytest.approx(5 / 8, rel=0.01)
         assert fault.attainable_bps == pytest.approx(first.undamaged_bps * 5 / 8, rel=0.01)

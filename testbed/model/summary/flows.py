@@ -209,11 +209,6 @@ class FlowSummary(MetricGroup):
     latency: Latency | None
 
     @property
-    def takes_more(self) -> bool:
-        """Whether it takes more than its share, beyond rounding."""
-        return (self.run_fraction or 0.0) > 1 + MORE_THAN_SHARE
-
-    @property
     def name(self) -> str:
         """As `flow_name` writes it."""
         return flow_name(self.src, self.dst, self.lane)

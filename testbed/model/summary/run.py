@@ -1,6 +1,6 @@
 """What is measured of a whole run, its operations, links, processes and its Clustermapper."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -250,6 +250,18 @@ class Expectation(_Record):
     holds: bool
 
 
+def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
+    """Which of these flows, each with its fraction of what is attainable, take more than that."""
+    taking = [(fraction, name) for fraction, name in fractions if fraction > 1 + MORE_THAN_SHARE]
+    if not taking:
+        return ""
+    most, name = max(taking)
+    text = f"{name} takes more than its share{when} ({SHARE.show(most)})"
+    if len(taking) > 1:
+        text = f"{len(taking)} of {len(fractions)} flows take more than their share{when}, {text}"
+    return f"{text}: others leave theirs"
+
+
 class Summary(MetricGroup):
     """One run: the content of `summary.json`. `simulated`: in virtual time, on no real machine."""
 
@@ -292,14 +304,12 @@ class Summary(MetricGroup):
     @property
     def more_than_share(self) -> str:
         """Which flows take more than their fair share, in words; empty if none does."""
-        taking = [flow for flow in self.flows if flow.takes_more]
-        if not taking:
-            return ""
-        most = max(taking, key=lambda flow: flow.run_fraction or 0.0)
-        text = f"{most.name} takes more than its share ({SHARE.show(most.run_fraction or 0.0)})"
-        if len(taking) > 1:
-            text = f"{len(taking)} of {len(self.flows)} flows take more than their share, {text}"
-        return f"{text}: others leave theirs"
+        whole = [(flow.run_fraction or 0.0, flow.name) for flow in self.flows]
+        in_force = [(flow.in_force_fraction or 0.0, flow.name) for flow in self.flows]
+        text = _in_words(whole, "")
+        if not text and min(in_force, default=(1.0, ""))[0] < 1 - MORE_THAN_SHARE:
+            text = _in_words(in_force, " during faults")
+        return text
 
     def remarks_on(self, fault: FaultSummary) -> list[str]:
         """What helps to read the metrics of a fault, in words."""

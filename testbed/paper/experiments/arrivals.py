@@ -1,6 +1,7 @@
 """Figure 22: the flows of a 15:1 incast arrive one by one, under three tunings of DCQCN."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -13,11 +14,10 @@ from testbed.paper.experiments.lossless import ONLY_SIMULATED, PFC, XOFF_BDP
 from testbed.paper.experiments.throughput import gbps, sliding
 from testbed.paper.figure import PaperFigure, Variant
 from testbed.results.analysis.delivery import Floats
-from testbed.results.analysis.fault_metrics import run_end
 from testbed.results.report.figures import style
 
 RECEIVER = "h0"
-FLOWS, ARRIVAL_MS = 15, 2.0
+FLOWS, ARRIVAL_MS = 15, 8.0
 """As in the scenario: so many flows, one each so many ms of real time."""
 
 CROWDED = 10
@@ -35,6 +35,10 @@ TEN_PERCENT_LESS, TWENTY_PERCENT_LESS = (0.85, 0.95), (0.75, 0.85)
 SOMETIMES = 0.01
 """The least share of samples in which a queue that is "sometimes empty" is."""
 
+SENT_IN = 0.4
+"""The part of a run in which the flows have sent everything at line rate; the rest is for slow
+ones."""
+
 TUNINGS = ("default", "aggressive", "most-aggressive")
 COLOURS = (style.BLUE, style.ORANGE, style.VERMILLION)
 WINDOW_RTTS = 10.0
@@ -45,12 +49,11 @@ VARIANTS = tuple(
         f"arrivals-{tuning}",
         "incast-arrivals",
         {"topology": dict(PFC), "transport": {"kind": "roce", "dcqcn": tuning}},
+        carries=SENT_IN,
         excluded=ONLY_SIMULATED,
-        may_stall=True,
     )
     for tuning in TUNINGS
 )
-"""They may stall: no flow has sent all that it has when the run ends."""
 
 
 def _settled(run: Run) -> list[tuple[float, float]]:
@@ -89,6 +92,13 @@ def _backlogs_in(run: Run, spans: Sequence[tuple[float, float]]) -> Floats:
     return backlog[within]
 
 
+_UNKNOWN_TUNINGS = (
+    "the paper does not give the parameters of its tunings; ours are from the DCQCN paper and from "
+    "vendors' guides, and additive increase is slow beside the cuts"
+)
+"""Why queue and rates differ from the paper's."""
+
+
 def _measure(runs: Runs) -> tuple[Check, ...]:
     default, aggressive, most = (runs[variant.name] for variant in VARIANTS)
     spans = _settled(default)
@@ -97,7 +107,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
     p99_many = float(np.percentile(_backlogs_in(default, many), 99))
     rate = _share(default, many)
     empty = float(np.mean(_backlogs_in(aggressive, many) == 0))
-    return (
+    checks = (
         at_most("default: p99 of the queue below 10 flows", p99_few, XOFF_BDP, "{:.2f} BDP"),
         at_least("default: p99 of the queue from 10 flows on", p99_many, XOFF_BDP, "{:.2f} BDP"),
         at_least("default: rate from 10 flows on, of the port's", rate, LINE_RATE),
@@ -111,6 +121,7 @@ def _measure(runs: Runs) -> tuple[Check, ...]:
             *TWENTY_PERCENT_LESS,
         ),
     )
+    return tuple(replace(check, why_not=_UNKNOWN_TUNINGS) for check in checks)
 
 
 def _draw(runs: Runs) -> Figure:
@@ -119,7 +130,7 @@ def _draw(runs: Runs) -> Figure:
         per_ms = 1e3 / run.summary.dilation
         times, backlog = _backlog_bdp(run)
         above.plot(times * per_ms, backlog, color=colour, linewidth=0.7)
-        moments = np.arange(0, run_end(run.data), run.data.base_rtt_s)
+        moments = np.arange(0, FLOWS * ARRIVAL_MS / per_ms, run.data.base_rtt_s)
         rates = sliding(run, run.flows, moments, WINDOW_RTTS * run.data.base_rtt_s)
         below.plot(moments * per_ms, rates, color=colour, linewidth=0.7, label=tuning)
     run = runs[VARIANTS[0].name]
@@ -134,10 +145,10 @@ def _draw(runs: Runs) -> Figure:
     above.set_ylim(bottom=0)
     below.set_ylabel(RATE_LABEL)
     below.set_ylim(bottom=0)
-    below.set_xlim(0, run_end(run.data) * per_ms)
+    below.set_xlim(0, FLOWS * ARRIVAL_MS)
     below.set_xlabel("time (ms, real-equivalent)")
     legend_below(figure, 4, below)
     return figure
 
 
-ARRIVALS = PaperFigure("22", VARIANTS, _measure, _draw)
+ARRIVALS = PaperFigure("22", VARIANTS, _measure, _draw, seeds=5, large=True)

@@ -114,7 +114,7 @@ def _variant(kind: str, sender: Sender, loss: float, size_mib: int) -> Variant:
     workload = {"kind": kind, "hosts": list(RING), "size": f"{size_mib} MiB"}
     lossy = {
         "kind": "loss",
-        "target": _last_hops(sender),
+        "target": _last_hops(kind, sender),
         "probability": loss,
         "at": "300 ms",  # goodput is compared with that before a fault
         "for": f"{seconds * 1000 - 301} ms",  # a fault must be healed within the run
@@ -153,10 +153,13 @@ def _fabric(kind: str, sender: Sender) -> str | dict[str, Any]:
     return {"base": sender.topology, "name": f"{sender.topology}-racks-of-two", **RACKS_OF_TWO}
 
 
-def _last_hops(sender: Sender) -> list[str]:
+def _last_hops(kind: str, sender: Sender) -> list[str]:
     """The directions into the hosts, in every plane: each packet crosses one of them."""
     planes = 4 if sender is MRC else 1
-    return [f"p{plane}_t0_{host // 4}>h{host}" for plane, host in product(range(planes), range(8))]
+    per_t0 = RACKS_OF_TWO["hosts_per_t0"] if kind == "alltoall" else 4
+    return [
+        f"p{plane}_t0_{host // per_t0}>h{host}" for plane, host in product(range(planes), range(8))
+    ]
 
 
 @dataclass(frozen=True, slots=True)

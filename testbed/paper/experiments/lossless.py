@@ -18,7 +18,7 @@ PFC: Mapping[str, Any] = {
 """The paper's cluster D for RoCE: 16 hosts in four racks; a full queue pauses who fills it."""
 
 ONLY_SIMULATED: Mapping[Form, str] = {
-    "emulated": "Linux has no priority flow control, which alone holds senders back here"
+    "emulated": "Linux has no priority flow control, which holds RoCE's senders back"
 }
 
 
