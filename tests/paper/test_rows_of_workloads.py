@@ -92,7 +92,7 @@ SHORT = {
             without=("RoCE's victim with 1 QP", "MRC's smallest share over its largest"),
             only=_incast,
         ),
-        Short("21", 0.4),
+        Short("21", 0.4, without=("RoCE's victim with PFC only, 1 QP",)),
         Short("failover", 0.9, only=_failover),
         Short("ablation", 0.6),
     )
