@@ -19,7 +19,7 @@ from testbed import fast
 from testbed.model.errors import MachineError
 from tests import turns
 
-LONG = {"e2e", "paper", "sim"}
+LONG = {"e2e", "experiment", "labs", "paper", "sim"}
 """Directories with the files that take longest. They come before the others of their kind, so that
 processes have done about as much when tests begin to run alone."""
 

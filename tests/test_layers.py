@@ -1,6 +1,7 @@
 """Who may import whom: the arrows of docs/architecture.md, and none beside them."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
@@ -149,3 +150,20 @@ def _modules_imported(file: Path) -> Iterator[str]:
             module = name if name in MODULES else package
             if module in MODULES and module != _module(file):
                 yield module
+
+
+def _documented() -> dict[str, set[str]]:
+    """What docs/architecture.md says that each folder imports."""
+    document = _text(ROOT.parent / "docs" / "architecture.md")
+    folders = document.partition("## The folders")[2].partition("\n## ")[0]
+    imports = {}
+    for paragraph in folders.split("\n\n"):
+        folder = re.match(r"\*\*`(\w+)/`", paragraph)
+        said = re.search(r"Imports\s([^.]*)\.", paragraph)
+        if folder and said:
+            imports[folder[1]] = {*re.findall(r"`(\w+)`", said[1])}
+    return imports
+
+
+def test_the_document_says_what_each_folder_may_import() -> None:
+    assert _documented() == {name: may for name, may in MAY_IMPORT.items() if "/" not in name}

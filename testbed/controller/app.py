@@ -71,14 +71,14 @@ class Controller(_ryu.RyuApp):
         self._is_ready = False
         clock = _ryu.HubClock()
         self._flow_cache = FlowCache(plan.switch_directory)
-        self._endpoints = EndpointActuator(clock, self._before_kill)
+        self._operating = Operating(plan.topology, channel.send, _ryu.hub.Event)
+        self._endpoints = EndpointActuator(clock, self._before_kill, self._operating.set_busy)
         self._wires = OpenFlowActuator(
             plan.openflow_wires, self._present_session, self._flow_cache.purge, links, clock
         )
         on_links = LinkActuator(links, clock, plan.wires)
         places = Places(self._wires, on_links, self._endpoints, plan.wires, _ryu.hub.Semaphore)
         self._player = FaultPlayer(plan, places, links, clock, self._report)
-        self._operating = Operating(plan.topology, channel.send, _ryu.hub.Event)
 
     def start(self) -> Any:
         """Start to handle events and commands; return the green thread of the commands."""
@@ -110,8 +110,7 @@ class Controller(_ryu.RyuApp):
                 self._operating.receive(number, content)
             case {"heal": True}:
                 self._operating.end()
-                self._player.heal_by_hand()
-                self._channel.send({"healed": True})
+                _ryu.hub.spawn(self._heal)  # endpoints may have to answer, which is received here
             case {"stop": True}:
                 return False
             case _:
@@ -127,6 +126,10 @@ class Controller(_ryu.RyuApp):
             self._channel.send({"listening": self._plan.port})
         else:
             self._channel.send({"ready": True, "datapath": None})
+
+    def _heal(self) -> None:
+        self._player.heal_by_hand()
+        self._channel.send({"healed": True})
 
     def _play(self, t0_ns: int) -> None:
         self._player.play(t0_ns)

@@ -79,16 +79,26 @@ class Operating:
         except TimeoutError as error:
             return HTTPStatus.GATEWAY_TIMEOUT, {"error": str(error)}
 
+    def set_busy(self, host: str, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Make the endpoint of a host so busy (`Impairment.busy`); what it answers.
+
+        Raises:
+            TimeoutError: it has not answered.
+        """
+        return self._ask(host, {"busy": state}, ANSWER_S)
+
     def _carry(self, command: Command) -> dict[str, Any]:
-        self._count += 1
-        number = self._count
-        pending = self._pending[number] = _Pending(self._new_event())
-        host = host_of(command)
         values = command.model_dump(mode="json", by_alias=True)
-        self._send({"operate": number, "host": host, "command": values})
         patience_s = ANSWER_S
         if isinstance(command, ProbeEvs) and command.within is not None:
             patience_s += command.within / NS_PER_S
+        return self._ask(host_of(command), {"command": values}, patience_s)
+
+    def _ask(self, host: str, message: Mapping[str, Any], patience_s: float) -> dict[str, Any]:
+        self._count += 1
+        number = self._count
+        pending = self._pending[number] = _Pending(self._new_event())
+        self._send({"operate": number, "host": host, **message})
         pending.event.wait(patience_s)
         del self._pending[number]
         if pending.content is None:

@@ -32,6 +32,8 @@ class ControllerPlan:
         wires: names of the links that run through Open vSwitch, in the order of their numbers.
         run_directory: the directory of `faults.jsonl`.
         switch_directory: Open vSwitch's run directory.
+        transport: the kind of the run's transport.
+        ends: the hosts that take part.
         port: TCP port on the loopback on which the controller listens for the switch.
     """
 
@@ -40,6 +42,8 @@ class ControllerPlan:
     wires: tuple[str, ...]
     run_directory: Path
     switch_directory: Path = RUN_DIRECTORY
+    transport: str = "mrc"
+    ends: tuple[str, ...] = ()
     port: int = OPENFLOW_PORT
 
     @property

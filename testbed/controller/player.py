@@ -15,6 +15,7 @@ from testbed.controller.records import FaultLog
 from testbed.fabric.link_model.link_control import LinkControl
 from testbed.model.errors import Problem
 from testbed.model.fabric.names import link_of
+from testbed.model.faults.checks import busy_problems
 from testbed.model.faults.conflicts import conflict
 from testbed.model.faults.impairment import HEALTHY, Impairment
 from testbed.model.faults.kinds import Fault
@@ -28,7 +29,7 @@ ANSWER_POLL_S = 0.0005
 REPLY_TIME_NS = 50_000_000
 """How long a controller that is to be killed by hand has to reply first."""
 
-SHOWN_AT_ONCE = ("carrier", "read_back", "stopped", "ended")
+SHOWN_AT_ONCE = ("carrier", "read_back", "stopped", "ended", "busy", "refused")
 """The proof that is recorded when a fault takes effect and when it heals; counters come later."""
 
 log = logging.getLogger("testbed.controller")
@@ -129,7 +130,8 @@ class FaultPlayer:
         seed = f"{self._plan.run_directory.name}/{index}"
         scheduled = schedule_fault(self._plan.topology, fault, index, start, seed)
         due = (other for other in planned if other.index not in records)
-        problem = conflict(scheduled, records.values(), due)
+        busy = busy_problems(self._plan.transport, self._plan.ends, fault, "request")
+        problem = next(busy, None) or conflict(scheduled, records.values(), due)
         if problem is not None:
             return problem
         self._open_links(scheduled)

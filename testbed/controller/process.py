@@ -28,7 +28,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from testbed.fabric.netlink.namespaces import NodeNamespaces
 from testbed.fabric.netlink.socket import Netlink
 from testbed.model.errors import RunFailedError
 from testbed.model.fabric.topology import Topology
-from testbed.model.faults.kinds import Kill
+from testbed.model.faults.host_kinds import Kill
 from testbed.model.faults.record import FAULTS, FaultRecord, StepRecord
 from testbed.model.faults.targets import CONTROLLER
 from testbed.model.run_files.layout import CONTROLLER_PLAN
@@ -59,6 +59,10 @@ APP = "testbed.controller.app"
 
 DEATH_TIMEOUT_S = 1.0
 """How long a controller may take to end once it has announced that it is being killed."""
+
+HEAL_TIMEOUT_S = 15.0
+RELAY_S = 0.01
+"""How long healing by hand may take, and how often messages are relayed meanwhile."""
 
 TRIAL_TIMEOUT_S = 60.0
 """For a trial on a busy machine; a controller that ends is noticed at once."""
@@ -182,17 +186,27 @@ class ControllerProcess:
         """
         self.process.send({"start": t0_ns, "endpoints": dict(endpoints)})
 
-    def heal_by_hand(self) -> None:
+    def heal_by_hand(self, relay: Callable[[Sequence[Mapping[str, Any]]], None]) -> None:
         """Heal the faults injected by hand; from now on none is accepted.
+
+        Args:
+            relay: called again and again with the controller's messages, to pass those on that are
+                for endpoints, and their answers.
 
         Raises:
             RunFailedError: it did not heal in time, or the controller has ended.
         """
-        self.receive()
+        relay(self.receive())
         if CONTROLLER in self.killed:
             return
         self.process.send({"heal": True})
-        self.wait_for("healed")
+        deadline = time.monotonic() + HEAL_TIMEOUT_S
+        while time.monotonic() < deadline and not self.is_dead:
+            messages = self.receive(RELAY_S)
+            relay(messages)
+            if any("healed" in message for message in messages):
+                return
+        raise RunFailedError(f"{self.process.title} did not heal the faults by hand in time")
 
     def stop(self, timeout_s: float = 10.0) -> None:
         """End the controller, which completes `faults.jsonl`. Faults that are not healed stay.

@@ -121,6 +121,9 @@ class Endpoint:
                 self._traffic.operator.deny_crossing(frozenset(directions), now)
             case {"operate": number, "command": values}:
                 self._operate(number, values)
+            case {"operate": number, "busy": state}:
+                content = {"busy": state, "refused": self._traffic.set_busy(state)}
+                self._channel.send({"operated": number, "content": content})
             case {"killed": hosts}:
                 self._traffic.write_off(hosts)
             case {"finish": True}:

@@ -3,7 +3,7 @@
 import os
 import select
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,6 +106,12 @@ class _Run:
         """Take in what the controller has sent."""
         self.operator.ask(self.controller.receive())
 
+    def relay(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Pass on the controller's messages to endpoints, and their answers to it."""
+        self.operator.ask(messages)
+        for endpoint in self.operator.waiting:
+            self.operator.answer(endpoint)
+
     def check_alive(self) -> None:
         """Check that every process runs, except those that a fault has killed.
 
@@ -159,7 +165,7 @@ def run_in_sandbox(
         base_rtt_ns = _measure_base_rtt(run)
         t0_ns = now_ns() + round(START_DELAY_S * NS_PER_S)
         end_ns = _run_timeline(run, t0_ns, base_rtt_ns)
-        run.controller.heal_by_hand()
+        run.controller.heal_by_hand(run.relay)
         reports = _drain(run, base_rtt_ns)
         run.controller.stop()
         _write_run(run, reports, t0_ns, end_ns - t0_ns, base_rtt_ns)
@@ -172,7 +178,15 @@ def _build(
     scenario, logs = experiment.scenario, experiment.directory / LOGS
     faults = scenario.scheduled_faults
     wires = choose_wires(faults, openvswitch=openvswitch)
-    plan = ControllerPlan(scenario.topology, faults, wires, experiment.directory)
+    ends = sorted({end for src, dst, _ in scenario.flows for end in (src, dst)})
+    plan = ControllerPlan(
+        scenario.topology,
+        faults,
+        wires,
+        experiment.directory,
+        transport=scenario.transport.kind,
+        ends=tuple(ends),
+    )
     controller = ControllerProcess.start(plan, logs)  # loads Ryu while the fabric is built
     fabric = stack.enter_context(Fabric(scenario.topology, wires, seed=scenario.seed))
     switch = None

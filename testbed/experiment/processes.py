@@ -119,7 +119,7 @@ class OperatorRelay:
                 self._refuse(number, host)
                 continue
             try:
-                endpoint.send({"operate": number, "command": message["command"]})
+                endpoint.send({key: value for key, value in message.items() if key != "host"})
             except RunFailedError:  # a fault has killed it
                 self._refuse(number, host)
             else:

@@ -5,7 +5,8 @@ from testbed.files.validation import validated
 from testbed.model.errors import Problem, raise_any
 from testbed.model.fabric.topology import Topology
 from testbed.model.faults.checks import single_fault_problems
-from testbed.model.faults.kinds import Fault, TemporaryFault
+from testbed.model.faults.fault import TemporaryFault
+from testbed.model.faults.kinds import Fault
 from testbed.model.part import Part
 
 DEFAULT_LENGTH = "10 min"

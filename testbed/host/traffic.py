@@ -4,17 +4,20 @@ The emulation's endpoint (endpoint/process.py) and the simulator's host (sim/hos
 `Traffic`. They hand it packets and times, and a function that sends.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from testbed.host.busy import set_busy
 from testbed.host.control_log import ControlLog
 from testbed.host.operator import HostOperator
 from testbed.host.plan import EndpointPlan, QpPlan
+from testbed.host.port_remap import PortRemap
 from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.host.queue_pairs import ReliableQp, Stack, reroute
 from testbed.host.recording import Tables
 from testbed.model.fabric.addressing import Path, nic_address, path_of_ev
+from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import PAYLOAD_MTU
 from testbed.mrc import (
     NEVER,
@@ -68,6 +71,11 @@ class Connection:
     sender: Sender | None
     checker: Checker | None
     planes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def peer_node(self) -> Node:
+        """The host at its other end."""
+        return self.plan.peer
 
 
 class Traffic:
@@ -125,6 +133,7 @@ class Traffic:
         self._begun = self._running = False
         self._written_off: frozenset[str] = frozenset()
         self._moves: list[tuple[int, int, Path]] = []
+        self._remap = PortRemap(plan.scenario.remap_delay_ns)
         self.control_bytes = 0
 
     def _connect(self, plan: QpPlan, now_ns: int) -> Connection:
@@ -173,6 +182,9 @@ class Traffic:
         while self._moves and self._moves[-1][0] <= now_ns:
             _, qpn, path = self._moves.pop()
             reroute(self.connections[qpn].qp, path, now_ns)
+        if self._remap.deadline_ns <= now_ns:
+            for plane in self._remap.due(now_ns):
+                self._change_port(plane, up=False, now_ns=now_ns)
         self.operator.work(now_ns)
         for connection in self._turns:
             self._poll_completions(connection, now_ns)
@@ -236,10 +248,18 @@ class Traffic:
         Only MRC does: other transports send where the fabric routes them.
         """
         self.operator.note_port(plane, "up" if up else "no carrier", now_ns)
+        if not self._remap.holds_back(plane, up=up, now_ns=now_ns):
+            self._change_port(plane, up=up, now_ns=now_ns)
+
+    def _change_port(self, plane: int, *, up: bool, now_ns: int) -> None:
         for connection in self._turns:
             qp = connection.qp
             if isinstance(qp, QueuePair):
                 qp.port_changed(plane, up=up, now_ns=now_ns)
+
+    def set_busy(self, state: Mapping[str, Any]) -> int:
+        """Be as busy as a fault says (see `testbed.host.busy`); returns the packets refused."""
+        return set_busy(self._plan.scenario.topology, self._plan.host, self._turns, state)
 
     def transmit(self, now_ns: int, room: int) -> int:
         """Send what is due: control packets at once, data as there is room for full packets.
@@ -288,7 +308,7 @@ class Traffic:
         wake_ns = self._program.wake_ns if self._running else NEVER
         if self._moves:
             wake_ns = min(wake_ns, self._moves[-1][0])
-        wake_ns = min(wake_ns, self.operator.deadline_ns)
+        wake_ns = min(wake_ns, self.operator.deadline_ns, self._remap.deadline_ns)
         for connection in self._turns:
             deadline_ns = connection.qp.next_deadline()
             if (

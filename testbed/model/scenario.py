@@ -84,6 +84,13 @@ class Scenario(Part):
         """Size of the longest message of any flow, in bytes."""
         return self.workload.longest_bytes(self.topology, self.transport.qps)
 
+    @property
+    def remap_delay_ns(self) -> int:
+        """How long hosts go on using a port that has failed, in ns as they run."""
+        transport = self.transport
+        real_ns = transport.remap_delay if isinstance(transport, Mrc) else 0
+        return round(real_ns * self.topology.dilation)
+
     def drain_ns(self, base_rtt_ns: int) -> int:
         """Longest wait for the last WRITEs after the end of the run, in ns."""
         return DRAIN_RTTS * base_rtt_ns if self.drain is None else self.drain

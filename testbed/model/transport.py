@@ -141,6 +141,11 @@ class Mrc(Part):
         description="what completes a WRITE: the transport ACK, or SACKs of all its packets, for "
         "peers that send no ACKs",
     )
+    remap_delay: Annotated[RealTime, Field(ge=0)] = Field(
+        default=0,
+        description="time after which a host that loses the carrier of a port moves off it; real "
+        "NICs take seconds to map EVs to other ports",
+    )
     linear_timeouts: Literal["fixed", "growing"] = Field(
         default="fixed",
         description="the retry timeouts before those that double: all of one length, or growing "

@@ -5,12 +5,13 @@ requests to the endpoint itself (QPN 2). A `Demux` does all of this for the arri
 I/O layer owns sockets, clocks and outer headers.
 """
 
+from testbed.mrc.capabilities import NOT_BUSY, Busy
 from testbed.mrc.config import PortAttributes, QpConfig
 from testbed.mrc.congestion.control import CongestionControl
 from testbed.mrc.congestion.nscc_incast import CcProfile, Nscc
 from testbed.mrc.congestion.nscc_uec import UecNscc, UecProfile
 from testbed.mrc.congestion.window import FixedWindow
-from testbed.mrc.constants import NEVER, DscpClasses
+from testbed.mrc.constants import NEVER, DscpClasses, NackReason
 from testbed.mrc.counters import Counters
 from testbed.mrc.demux import Demux
 from testbed.mrc.ev.profile import EvEntry, EvProfile
@@ -35,8 +36,10 @@ from testbed.mrc.wire.packets import DecodeError, DecodeReason, EndpointRequest,
 
 __all__ = [
     "NEVER",
+    "NOT_BUSY",
     "AccessError",
     "Arrival",
+    "Busy",
     "CcProfile",
     "Completion",
     "CompletionStatus",
@@ -59,6 +62,7 @@ __all__ = [
     "MemoryRegion",
     "MemoryTable",
     "MessageDelivered",
+    "NackReason",
     "Nscc",
     "Outbound",
     "Packet",

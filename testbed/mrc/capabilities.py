@@ -1,14 +1,14 @@
-"""What the two ends of a queue pair tell each other when they connect.
+"""What an end of a queue pair can take: at most, as it says when it connects, and while it is busy.
 
 MRC has no connection manager: the ends exchange this out of band (OCP MRC 1.0, four sources). Each
 attribute holds for one direction, that in which this end receives; dynamic MPR needs both ends.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
-from testbed.mrc.constants import DEFAULT_MPR, MAX_MPR
+from testbed.mrc.constants import DEFAULT_MPR, MAX_MPR, PENALTY_UNIT, NackReason
 
 VERSION: Final = 1
 """The version of the message."""
@@ -69,3 +69,36 @@ class Capabilities:
             if type(values[name]) is not kind:
                 raise ValueError(f"{name} is {values[name]!r}, not of type {kind.__name__}")
         return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """What a busy responder does with what arrives, until it is told otherwise.
+
+    Attributes:
+        penalty: of its window the peer has to give up so many 128ths with each SACK, 0 to 127
+            (OCP MRC 1.0, `rcv_cwnd_pen`).
+        refusal: the reason of the NACK that answers a packet instead of placing it; None: none is
+            refused.
+        share: of the new packets that are refused, above 0 to 1.
+        skips: whether packets of an EV are answered with m = 2: the peer shall not use it.
+
+    Raises:
+        ValueError: penalty or share is out of range.
+    """
+
+    penalty: int = 0
+    refusal: NackReason | None = None
+    share: float = 1.0
+    skips: Callable[[int], bool] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.penalty < PENALTY_UNIT:
+            raise ValueError(f"a window penalty is 0 to {PENALTY_UNIT - 1}, not {self.penalty}")
+        if not 0 < self.share <= 1:
+            raise ValueError(f"a share of refused packets is above 0, up to 1, not {self.share}")
+
+
+NOT_BUSY = Busy()
+"""Everything is taken in."""

@@ -125,6 +125,10 @@ class NakCode(IntEnum):
     REMOTE_OPERATION_ERROR = 0x63
 
 
+PENALTY_UNIT: Final = 128
+"""A window penalty (`rcv_cwnd_pen`, 7 bits) of p takes p / 128 of the window. The unit is ours."""
+
+
 class EvMark(IntEnum):
     """The mark of a SACK on the EV that it reflects: the field `m` (OCP MRC 1.0)."""
 

@@ -8,9 +8,9 @@ has arrived, then `transmit`, sends the datagrams that it returns, and calls it 
 from collections.abc import Sequence
 from random import Random
 
+from testbed.mrc.capabilities import Busy
 from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.control import CongestionControl
-from testbed.mrc.congestion.nscc_incast import PENALTY_UNIT
 from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.congestion.window import FixedWindow
 from testbed.mrc.constants import ECN_CE, MAX_MPR, MPR_UNIT, NEVER, DscpClasses, NackReason
@@ -306,19 +306,18 @@ class QueuePair:
             raise ValueError(f"mpr must be 1 to {MAX_MPR} units of {MPR_UNIT} PSNs, not {mpr}")
         self._responder.set_mpr(mpr)
 
-    def set_window_penalty(self, penalty: int, *, restore: bool = False) -> None:
-        """Ask the peer, in every SACK from now on, to give up `penalty` / 128 of its window.
+    def set_busy(self, busy: Busy) -> None:
+        """Have the responder be as busy as this from now on; `NOT_BUSY` ends it.
 
-        For a responder that cannot keep up; 0 ends it. With `restore` the peer also returns to the
-        window that it had before (MRC transport: `rcv_cwnd_pen`, `restore_cwnd`).
-
-        Raises:
-            ValueError: the penalty does not fit 7 bits.
+        Where a penalty ends, SACKs tell the peer to return to the window that it had before
+        (`restore_cwnd`).
         """
-        if not 0 <= penalty < PENALTY_UNIT:
-            raise ValueError(f"a window penalty is 0 to 127, not {penalty}")
-        self._responder.window_penalty = penalty
-        self._responder.restore_cwnd = restore
+        self._responder.set_busy(busy)
+
+    @property
+    def refused_busy(self) -> int:
+        """The packets that the responder has refused because it was busy."""
+        return self._responder.refused_busy
 
     def ev_states(self) -> dict[int, EvState]:
         """Return the state of every EV."""

@@ -3,6 +3,7 @@
 from collections import deque
 from typing import Final, NamedTuple
 
+from testbed.mrc.capabilities import NOT_BUSY, Busy
 from testbed.mrc.config import QpConfig
 from testbed.mrc.constants import (
     MPR_UNIT,
@@ -98,8 +99,11 @@ class Responder:
         self._sweep = 0
         self._sacks = 0
         self._outbox: deque[Sack | Nack | Ack] = deque()
-        self.window_penalty = 0
-        self.restore_cwnd = False
+        self._busy = NOT_BUSY
+        self._is_busy = False
+        self._restore_cwnd = False
+        self._refusable = 0.0
+        self.refused_busy = 0
 
     @property
     def deadline_ns(self) -> int:
@@ -112,6 +116,13 @@ class Responder:
         """Advertise a window of `mpr` units of 128 PSNs from the next SACK on."""
         self._mpr = mpr
 
+    def set_busy(self, busy: Busy) -> None:
+        """Be as busy as this from now on; where a penalty ends, the peer's window is restored."""
+        if busy.penalty == 0 and self._busy.penalty:
+            self._restore_cwnd = True
+        self._busy = busy
+        self._is_busy = busy != NOT_BUSY
+
     def on_write(self, packet: Write, *, ecn: bool, now_ns: int) -> None:
         """Place a WRITE packet, and acknowledge it now or later."""
         counters = self._counters
@@ -122,7 +133,10 @@ class Responder:
         if seq > self._edge or position < -_BEHIND:
             self._refuse_beyond(packet, seq, now_ns)
             return
-        if position < 0 or self._received >> position & 1:
+        is_known = position < 0 or self._received >> position & 1
+        if self._is_busy and not is_known and self._refuses_busy(packet, now_ns):
+            return
+        if is_known:
             size = 0
             counters.duplicates += 1
             if position < 0:
@@ -136,12 +150,12 @@ class Responder:
         self._unsacked.append(seq)
         self._unreported += max(size, SACK_LEAST_BYTES)
         self._answered_ev = packet.ev
-        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        mark = self._mark(packet.ev, ecn=ecn)
         timestamp = packet.tx_timestamp or 0  # 0 where it has none
         trigger = new(_Trigger, (seq, packet.ev, timestamp, mark, packet.retransmitted))
         if (
             self._unreported >= self._bytes_until_sack
-            or ecn
+            or mark is not EvMark.NONE
             or packet.retransmitted
             or packet.ack_request
             or size == 0
@@ -157,6 +171,24 @@ class Responder:
             self._newest = trigger
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
+
+    def _mark(self, ev: int, *, ecn: bool) -> EvMark:
+        if self._is_busy and self._busy.skips is not None and self._busy.skips(ev):
+            return EvMark.ALWAYS_SKIP
+        return EvMark.SKIP_ONCE if ecn else EvMark.NONE
+
+    def _refuses_busy(self, packet: Write, now_ns: int) -> bool:
+        """Refuse the share of new packets that a busy responder has no room for, evenly."""
+        reason = self._busy.refusal
+        if reason is None:
+            return False
+        self._refusable += self._busy.share
+        if self._refusable < 1:
+            return False
+        self._refusable -= 1
+        self.refused_busy += 1
+        self._nack(packet, reason, now_ns)
+        return True
 
     def _take_in(self, packet: Write, seq: int) -> int:
         """Put a new packet into memory; returns the payload bytes placed, 0 if it is refused."""
@@ -215,7 +247,7 @@ class Responder:
 
     def on_probe(self, probe: ReliabilityProbe, *, ecn: bool = False) -> None:
         """Report the whole window; the SACK with `probe_reply` is last and has the probe's mark."""
-        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        mark = self._mark(probe.ev, ecn=ecn)
         trigger = _Trigger(self._cack, probe.ev, probe.tx_timestamp, EvMark.NONE)
         first = self._cack + 1
         above = range(
@@ -316,8 +348,8 @@ class Responder:
             bitmap=self._received >> (start - cack - 1) & _BITMAP_MASK,
             tx_timestamp=trigger.tx_timestamp,
             ooo_count=min(self._received.bit_count(), _MAX_OOO_COUNT),
-            restore_cwnd=self.restore_cwnd,
-            rcv_cwnd_pen=self.window_penalty,
+            restore_cwnd=self._restore_cwnd,
+            rcv_cwnd_pen=self._busy.penalty,
             rcvd_bytes=-(-self._rcvd_bytes // RCVD_BYTES_UNIT) & _RCVD_BYTES_MASK,
         )
 

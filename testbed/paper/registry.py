@@ -2,6 +2,7 @@
 
 from testbed.paper.experiments.ablation import ABLATION
 from testbed.paper.experiments.arrivals import ARRIVALS
+from testbed.paper.experiments.claims import CLAIMS
 from testbed.paper.experiments.collectives import COLLECTIVES
 from testbed.paper.experiments.failover import FAILOVER
 from testbed.paper.experiments.incast import INCAST, INCAST_WITHOUT_DCQCN
@@ -26,6 +27,7 @@ FIGURES: tuple[PaperFigure, ...] = (
     PERMUTATION,
     INCAST_WITHOUT_DCQCN,
     ARRIVALS,
+    *CLAIMS,
     FAILOVER,
     ABLATION,
     UNEQUAL_LINKS,

@@ -108,7 +108,7 @@ def render(rows: Sequence[Row]) -> str:
         forms=FORMS,
         made=len(answers) - answers.count("not run"),
         counts={answer: answers.count(answer) for answer in get_args(Answer)},
-        machines=_machines(runs),
+        machines=machines_of(runs),
         commits=commits_of(runs),
     )
 
@@ -121,7 +121,7 @@ def _manifests(runs: Sequence[FigureRun]) -> list[dict[str, Any]]:
     return [json.loads(run.manifest) for run in runs if run.manifest is not None]
 
 
-def _machines(runs: Sequence[FigureRun]) -> list[dict[str, str]]:
+def machines_of(runs: Sequence[FigureRun]) -> list[dict[str, str]]:
     """The machines on which the emulated runs were made, each once."""
     emulated = [run for run in runs if run.expected_load is not None]
     machines = [tuple(str(manifest[key]) for key in _MACHINE) for manifest in _manifests(emulated)]

@@ -22,8 +22,8 @@ from testbed.sim.host import Host
 class FaultInjection:
     """Brings faults about on a simulated fabric, and records when and with what effect.
 
-    They take effect to the ns. The proof of a fault is the number of packets that were dropped or
-    damaged while it was in force, by direction.
+    They take effect to the ns. The proof of a fault is the number of packets that were dropped,
+    damaged or refused while it was in force, by direction or host.
     """
 
     def __init__(
@@ -40,6 +40,7 @@ class FaultInjection:
         self._dropped_before: dict[int, dict[str, int]] = {}
         self._healed_by_hand: set[int] = set()
         self._entries: dict[int, Mapping[str, Any]] = {}
+        self._refused: dict[str, int] = {}
 
     def schedule(self, fault: ScheduledFault, t0_ns: int) -> None:
         """Have every step of a fault happen at its time after `t0_ns`."""
@@ -62,8 +63,8 @@ class FaultInjection:
             t0_ns: the start of the run.
         """
         now_ns = self._engine.now_ns
-        if fault.strikes_hosts:
-            expected = "a fault of links or switches: the simulator has no processes"
+        if fault.needs_process:
+            expected = "another fault: this one strikes a process, and the simulator has none"
             return Problem("request", fault.kind, expected, "testbed run, on the emulated fabric")
         index = max(self._faults, default=-1) + 1
         scheduled = schedule_fault(self._topology, fault, index, now_ns - t0_ns, f"hand/{index}")
@@ -115,6 +116,9 @@ class FaultInjection:
         self._active.put(index, fault.places, step.state)
         for place in fault.places:
             state = self._active.impairment_at(place)
+            if ">" not in place:
+                self._refused[place] = self._host(place).set_busy(state.busy)
+                continue
             self._fabric.impair(place, state)
             self._announce(now_ns, place, up=not state.cut)
         done = StepRecord(now_ns, now_ns, now_ns, step.state.as_record)
@@ -136,9 +140,19 @@ class FaultInjection:
             link, port = named
             self._hosts[port.node].port_changed(now_ns, link.plane, up=up)
 
+    def _host(self, name: str) -> Host:
+        return self._hosts[self._topology.nodes[name]]
+
     def _dropped(self, fault: ScheduledFault) -> dict[str, int]:
-        counts = {place: self._fabric.named(place).counts for place in fault.places}
-        return {name: c.cut + c.blackholed + c.lost + c.corrupted for name, c in counts.items()}
+        """Packets dropped or damaged so far on each direction, or refused by each host."""
+        dropped = {}
+        for place in fault.places:
+            if ">" in place:
+                c = self._fabric.named(place).counts
+                dropped[place] = c.cut + c.blackholed + c.lost + c.corrupted
+            else:
+                dropped[place] = self._refused.get(place, 0)
+        return dropped
 
     def _proof(self, fault: ScheduledFault) -> dict[str, int]:
         before = self._dropped_before[fault.index]

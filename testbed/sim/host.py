@@ -1,7 +1,8 @@
 """One host in virtual time: its ports, and when its queue pairs get a turn."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from testbed.host.operator import Answer
 from testbed.host.plan import EndpointPlan
@@ -90,6 +91,12 @@ class Host(Event):
         """Act on the loss or the return of the carrier of the port of a plane."""
         self.traffic.port_changed(plane, up=up, now_ns=now_ns)
         self.wake(now_ns)
+
+    def set_busy(self, state: Mapping[str, Any]) -> int:
+        """Be as busy as a fault says; returns the packets refused for it so far."""
+        refused = self.traffic.set_busy(state)
+        self.wake(self._engine.now_ns)
+        return refused
 
     def deny(self, directions: frozenset[str]) -> None:
         """Avoid the EVs that cross these link directions."""

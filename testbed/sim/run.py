@@ -347,11 +347,11 @@ def require_simulated(scenario: Scenario) -> None:
         Problem(
             f"timeline[{i}].kind",
             fault.kind,
-            "a fault of links or switches: the simulator has no processes",
+            f"another fault: a {fault.kind} strikes a process, and the simulator has none",
             "testbed run, on the emulated fabric",
         )
         for i, fault in enumerate(scenario.timeline)
-        if fault.strikes_hosts
+        if fault.needs_process
     ]
     if not problems and isinstance(scenario.transport, Tcp | Mptcp):
         expected = "mrc or roce: the simulator has no kernel, and models none"

@@ -18,7 +18,7 @@ OPEN = tuple(
     Rule("Open: no source settles it", rule, "0: ", here, state=State.OPEN)
     for rule, here in (
         ("how service time travels", "not implemented"),
-        ("when a responder sends m = 2", "never by itself; a peer's is heeded"),
+        ("when a responder sends m = 2", "only in a fault `busy`; a peer's is heeded"),
         (
             "how many answered probes bring an EV back",
             "about as many as its losses call for (ours)",

@@ -198,9 +198,11 @@ def quarter() -> Iterator[Path]:
 
 
 @pytest.mark.root
-@pytest.mark.alone
 def test_a_quarter_of_a_cpu_is_measured(quarter: Path, tmp_path: Path) -> None:
-    """And what it carries is found for `dilation: auto`."""
+    """And what it carries is found for `dilation: auto`.
+
+    Beside other tests it still has its quarter, and it takes minutes.
+    """
     testbed = Path(sys.executable).with_name("testbed")
     enter = f"echo $$ > {quarter}/cgroup.procs; exec {testbed} doctor --measure --json"
     environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}

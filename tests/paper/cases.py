@@ -8,6 +8,7 @@ from typing import Any
 
 from testbed.campaign.store import Run
 
+from .made_up_claims import lossy_nic_runs, planes_runs, probes_runs, remap_runs
 from .made_up_figures import (
     ALL_REDUCE,
     ALL_TO_ALL,
@@ -226,6 +227,31 @@ CASES: Mapping[str, Case] = {
             ("an empty queue", {"empty": 0.0}),
             ("^aggressive: rate", {"aggressive": 0.97}),
             ("most aggressive: rate", {"most_aggressive": 0.9}),
+        ),
+    ),
+    "text-planes": Case(
+        planes_runs, (("half its rate", {"half": 0.87}), ("a quarter", {"thin": 0.8}))
+    ),
+    "text-remap": Case(
+        remap_runs,
+        (
+            ("interruption, the NIC needs 0 RTT", {"stalls": {0: 6.0}}),
+            ("interruption, the NIC needs 10 RTT", {"stalls": {10: 16.0}}),
+            ("interruption, the NIC needs 30 RTT", {"stalls": {30: 36.0}}),
+            ("interruption, the NIC needs 100 RTT", {"stalls": {100: 106.0}}),
+            *((f"after {rtts} RTT", {"kept": {rtts: 0.9}}) for rtts in (0, 10, 30, 100)),
+        ),
+    ),
+    "text-lossy-nic": Case(
+        lossy_nic_runs,
+        (("have in common", {"kept": True}), ("names exactly", {"exact": 0.5})),
+    ),
+    "text-probes": Case(
+        probes_runs,
+        (
+            ("named exactly", {"exact": 0.5}),
+            ("named wrongly", {"wrong": 1}),
+            ("rounds of probes", {"rounds": None}),
         ),
     ),
     "failover": Case(

@@ -66,6 +66,10 @@ EXPECTED: Mapping[str, Answer] = {
     "unequal-links": "yes",
     "20": "no",
     "21": "yes",
+    "text-planes": "no",
+    "text-remap": "yes",
+    "text-lossy-nic": "yes",
+    "text-probes": "yes",
     "failover": "yes",
     "ablation": "yes",
 }

@@ -42,9 +42,13 @@ def test_the_emulated_set_is_made_in_half_an_hour(machine: Capacity, tmp_path: P
     assert all(one.load is not None and one.load <= MAX_LOAD for one in planned.due)
 
 
+ONLY_SIMULATED = {"22", "text-probes", "16x64", "scale"}
+"""Of RoCE with priority flow control alone, of 300 s, or of many hosts."""
+
+
 @pytest.mark.parametrize("figure", FIGURES, ids=lambda figure: str(figure.number))
-def test_every_figure_is_emulated_but_those_of_hundreds_of_hosts(figure: PaperFigure) -> None:
-    expected: Form = "simulated" if figure.large else "emulated"
+def test_every_figure_is_emulated_but_a_few(figure: PaperFigure) -> None:
+    expected: Form = "simulated" if figure.number in ONLY_SIMULATED else "emulated"
     assert forms_of(figure, ("emulated",)) == (expected,)
 
 

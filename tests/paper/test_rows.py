@@ -28,6 +28,14 @@ SHORT = {
         Short("19b", 1.0),
         Short("19c", 1.0),
         Short("unequal-links", 1.0),
+        Short(
+            "text-planes",
+            1.0,
+            misses=("one plane has a quarter of its uplinks: throughput, of that before",),
+        ),
+        Short("text-remap", 1.0),
+        Short("text-lossy-nic", 1.0),
+        Short("text-probes", 1.0),
         Short("20", 0.34, misses=("RoCE with PFC, 8 QPs over 1, mean of hosts",)),
     )
 }

@@ -177,6 +177,10 @@ def test_what_survives_is_shared_by_all_flows_that_need_it() -> None:
     flows = tuple(flow.model_copy(update={"run_fraction": 0.97}) for flow in summary.flows)
     only_in_force = summary.model_copy(update={"flows": flows}).more_than_share
     assert only_in_force.startswith(f"{ahead.name} takes more than its share during faults (")
+    all_more = tuple(flow.model_copy(update={"run_fraction": 1.3}) for flow in summary.flows)
+    words = summary.model_copy(update={"flows": all_more}).more_than_share
+    assert "2 of 2 flows take more than their share" in words
+    assert "others leave theirs" not in words
     for fault in summary.faults:
         assert fault.surviving_fraction == pytest.approx(5 / 8, rel=0.01)
         assert fault.attainable_bps == pytest.approx(first.undamaged_bps * 5 / 8, rel=0.01)

@@ -113,7 +113,7 @@ export class Actions {
         method, body: method === "GET" ? undefined : JSON.stringify(content), headers: { "Content-Type": "application/json" },
       });
       const answer = await response.json();
-      if (!response.ok) this._report.say(told(answer), true);
+      if (!response.ok) this._report.say(inWords(answer), true);
       return response.ok ? answer : null;
     } catch {
       this._report.say(this._over()
@@ -144,7 +144,7 @@ function done(answer) {
 }
 
 /** The reason of a refusal, word for word that of the command line. @param {any} answer */
-function told(answer) {
+function inWords(answer) {
   if (!Array.isArray(answer.errors)) return String(answer.error ?? JSON.stringify(answer));
   return answer.errors.map((/** @type {any} */ { where, found, expected, remedy }) =>
     `${where}: ${found ? `found ${found}, ` : ""}expected ${expected}${remedy ? `\n  remedy: ${remedy}` : ""}`).join("\n");

@@ -267,21 +267,21 @@ export class Fabric {
       if (!anew && shown.up === up && shown.down === down) continue;
       [shown.up, shown.down] = [up, down];
       const { worst, words } = together(ways.flatMap((way) => places[way] ?? []).slice(0, 1));
-      const one = worst && ways.some((way) => !places[way]) ? " (one way)" : "";
-      setText(text, worst ? `${words}${one}` : "");
+      const oneWay = worst && ways.some((way) => !places[way]) ? " (one way)" : "";
+      setText(text, worst ? `${words}${oneWay}` : "");
       setAttribute(text, "class", `state ${worst ?? ""}`);
       const classes = ["link", `plane${link.plane}`];
       if (ways.some((way) => path.has(way))) classes.push("on-path");
       if (path.size > 0) classes.push("beside");
       if (name === marked.chosen) classes.push("chosen");
       setAttribute(group, "class", classes.join(" "));
-      setAttribute(group, "aria-label", this._told(world, name, ways, words + one));
+      setAttribute(group, "aria-label", this._inWords(world, name, ways, words + oneWay));
     }
     for (const [name, group] of this._boxes) group.classList.toggle("chosen", name === marked.chosen);
   }
 
   /** @param {World} world @param {string} name @param {string[]} ways @param {string} state */
-  _told(world, name, ways, state) {
+  _inWords(world, name, ways, state) {
     const [up, down] = ways.map((way) => percent(world.links[way]?.load ?? 0));
     const waiting = Math.max(...ways.map((way) => world.links[way]?.queue_bytes ?? 0));
     const queue = waiting >= 4096 ? `, queue ${bytes(waiting)}` : "";

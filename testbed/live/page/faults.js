@@ -28,6 +28,9 @@ export function words(impairment) {
   if (impairment.path_loss) said.push(`EV loss ${share(impairment.path_loss)}`);
   if (impairment.rate !== undefined) said.push(`rate ${percent(impairment.rate)}`);
   if (impairment.delay_ns) said.push(`delay +${impairment.delay_ns / 1e6} ms`);
+  if (impairment.penalty) said.push(`busy: takes ${impairment.penalty}/128 of windows`);
+  if (impairment.refusal) said.push(`busy: refuses ${share(impairment.refused ?? 1)} (${impairment.refusal})`);
+  if (impairment.skipped_path) said.push(`busy: asks to leave ${impairment.skipped_path}`);
   return said.join(", ");
 }
 
@@ -42,7 +45,7 @@ function share(value) {
  */
 export function together(impairments) {
   const looks = impairments.map(({ impairment }) => look(impairment));
-  const worst = LOOKS.find((name) => looks.some((found) => found === name)) ?? null;
+  const worst = LOOKS.find((name) => looks.some((each) => each === name)) ?? null;
   return { worst, words: impairments.map(({ impairment }) => words(impairment)).join(" + ") };
 }
 

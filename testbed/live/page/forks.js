@@ -84,14 +84,14 @@ export class Forks {
     const forks = await this._page.actions?.send("forks", {}, "GET");
     if (!forks) return;
     this._forks = forks;
-    this._list.replaceChildren(...[...forks].reverse().map((/** @type {Fork} */ fork) => this._told(fork)));
+    this._list.replaceChildren(...[...forks].reverse().map((/** @type {Fork} */ fork) => this._line(fork)));
     if (forks.some((/** @type {Fork} */ { state }) => state === "simulating")) {
       this._timer = setTimeout(() => this._poll(), 700);
     }
   }
 
   /** @param {Fork} fork */
-  _told(fork) {
+  _line(fork) {
     const title = html("h3", {}, `Fork ${fork.fork}, simulated: at ${this._page.times.at(fork.at_s)} ${fork.change}`);
     if (fork.state === "simulating") {
       return html("section", {}, title, html("progress", { max: 1, value: fork.share ?? 0 }), ` ${percent(fork.share ?? 0)}`);

@@ -69,7 +69,7 @@ export class Log {
 
   /** @param {RunEvent} event */
   _line(event) {
-    const { kind, text, more } = this._told(event);
+    const { kind, text, more } = this._inWords(event);
     const button = html("button", { type: "button", tabindex: -1, title: "Go to this time" },
       html("time", {}, this.times.at(event.t)), html("b", {}, text), html("span", {}, more));
     button.addEventListener("click", () => this._seek(event.t));
@@ -82,7 +82,7 @@ export class Log {
   }
 
   /** @param {RunEvent} event @returns {{kind: string, text: string, more: string}} */
-  _told(event) {
+  _inWords(event) {
     switch (event.type) {
       case "ev": {
         const path = this.timeline.snapshot.evs.find(({ flow, ev }) => flow === event.flow && ev === event.ev);

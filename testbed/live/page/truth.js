@@ -49,11 +49,11 @@ export class Truth {
 
   /** @param {FaultChange} fault @param {World} world @param {Finding[] | null} findings */
   _row(fault, world, findings) {
-    const found = world.detections.find((detection) => detection.fault === fault.fault);
+    const detection = world.detections.find(({ fault: number }) => number === fault.fault);
     const healed = ["healed", "failed"].includes(fault.phase);
     const state = fault.phase === "changed" ? words(fault.impairment) || "in force" : fault.phase;
     const cells = [
-      `${fault.kind} of ${fault.target}`, state, found ? this.times.length(found.after_s) : "–",
+      `${fault.kind} of ${fault.target}`, state, detection ? this.times.length(detection.after_s) : "–",
     ];
     if (findings) {
       const accused = findings.filter(({ suspect }) => meets(suspect, fault.places));

@@ -29,6 +29,10 @@ class Impairment:
         delay_ns: added to the propagation delay, as emulated.
         frozen: of a host, its endpoint is stopped for a while.
         dead: of a host, its endpoint has ended.
+        penalty: of a host, 128ths of the senders' windows that its SACKs take.
+        refusal: of a host, the reason with which it refuses packets; empty if it does not.
+        refused: of a host, the share of new packets that it refuses.
+        skipped_path: of a host, the path that its SACKs ask to leave; empty if there is none.
     """
 
     cut: bool = False
@@ -41,6 +45,10 @@ class Impairment:
     delay_ns: int = 0
     frozen: bool = False
     dead: bool = False
+    penalty: int = 0
+    refusal: str = ""
+    refused: float = 0.0
+    skipped_path: str = ""
 
     @property
     def deliverable_share(self) -> float:
@@ -57,6 +65,12 @@ class Impairment:
         """The attributes that differ from a healthy place's, as `faults.jsonl` records them."""
         healthy = asdict(HEALTHY)
         return {key: value for key, value in asdict(self).items() if value != healthy[key]}
+
+    @property
+    def busy(self) -> dict[str, Any]:
+        """What makes a host's endpoint busy, by attribute; empty if it is not."""
+        record = self.as_record
+        return {key: record[key] for key in _BUSY if key in record}
 
     def combined_with(self, other: "Impairment") -> "Impairment":
         """Both at once, each acting as if the other were not there.
@@ -78,8 +92,14 @@ class Impairment:
             delay_ns=self.delay_ns + other.delay_ns,
             frozen=self.frozen or other.frozen,
             dead=self.dead or other.dead,
+            penalty=max(self.penalty, other.penalty),
+            refusal=self.refusal or other.refusal,
+            refused=_either(self.refused, other.refused),
+            skipped_path=self.skipped_path or other.skipped_path,
         )
 
+
+_BUSY = ("penalty", "refusal", "refused", "skipped_path")
 
 HEALTHY = Impairment()
 """Nothing is wrong."""

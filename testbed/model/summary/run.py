@@ -1,6 +1,7 @@
 """What is measured of a whole run, its operations, links, processes and its Clustermapper."""
 
 from collections.abc import Iterator, Sequence
+from statistics import fmean
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -259,6 +260,8 @@ def _in_words(fractions: Sequence[tuple[float, str]], when: str) -> str:
     text = f"{name} takes more than its share{when} ({SHARE.show(most)})"
     if len(taking) > 1:
         text = f"{len(taking)} of {len(fractions)} flows take more than their share{when}, {text}"
+    if fmean(fraction for fraction, _ in fractions) > 1 + MORE_THAN_SHARE:
+        return f"{text}: marks and trims move load to paths that an even split leaves idle"
     return f"{text}: others leave theirs"
 
 

@@ -37,7 +37,7 @@ from math import sqrt
 from typing import Final, Self
 
 from testbed.mrc.congestion.window import WindowControl
-from testbed.mrc.constants import NS_PER_S
+from testbed.mrc.constants import NS_PER_S, PENALTY_UNIT
 
 _BITS: Final = 8
 _REFERENCE_BDP: Final = 150_000
@@ -51,9 +51,6 @@ path here includes the serialisation of a few hops."""
 
 _SMALL_WINDOW: Final = 32
 """Windows of 1/32 of the largest, and smaller ones, get all of the target's `flow_scale`."""
-
-PENALTY_UNIT: Final = 128
-"""A window penalty (`rcv_cwnd_pen`, 7 bits) of p takes p / 128 of the window. The unit is ours."""
 
 
 @dataclass(frozen=True, slots=True)

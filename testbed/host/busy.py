@@ -1,0 +1,65 @@
+"""Makes a host's queue pairs as busy as a fault of it says."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+from testbed.model.fabric.addressing import path_of_ev
+from testbed.model.fabric.nodes import Node
+from testbed.model.fabric.topology import Topology
+from testbed.mrc import NOT_BUSY, Busy, NackReason, QueuePair
+
+
+class _Connection(Protocol):
+    """What is needed of a queue pair's connection."""
+
+    @property
+    def peer_node(self) -> Node:
+        """The host at its other end."""
+
+    @property
+    def qp(self) -> object:
+        """The queue pair."""
+
+
+def set_busy(
+    topology: Topology, host: Node, connections: Iterable[_Connection], state: Mapping[str, Any]
+) -> int:
+    """Have every queue pair of a host be so busy from now on.
+
+    Args:
+        topology: the fabric.
+        host: the host.
+        connections: its queue pairs.
+        state: `Impairment.busy` of it; empty ends it.
+
+    Returns:
+        The packets that they have refused so far because of this.
+
+    Raises:
+        TypeError: they are not MRC's: no other transport says that it is busy.
+    """
+    refused = 0
+    for connection in connections:
+        qp = connection.qp
+        if not isinstance(qp, QueuePair):
+            raise TypeError("only MRC's queue pairs say that they are busy")
+        qp.set_busy(_busy_of(topology, host, connection.peer_node, state))
+        refused += qp.refused_busy
+    return refused
+
+
+def _busy_of(topology: Topology, host: Node, peer: Node, state: Mapping[str, Any]) -> Busy:
+    if not state:
+        return NOT_BUSY
+    path = state.get("skipped_path")
+
+    def skips(ev: int) -> bool:
+        return path_of_ev(topology, peer, host, ev).name == path
+
+    refusal = state.get("refusal")
+    return Busy(
+        penalty=state.get("penalty", 0),
+        refusal=NackReason[refusal.upper()] if refusal else None,
+        share=state.get("refused", 1.0),
+        skips=skips if path else None,
+    )

@@ -1,0 +1,204 @@
+"""What the paper says in its text: about planes, ports that fail, and probes that locate."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import inf
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from testbed.campaign.store import Run, Runs
+from testbed.model.fabric.addressing import directions_of_path
+from testbed.model.fabric.names import link_of
+from testbed.paper.checks import Check, at_least, at_most, between
+from testbed.paper.experiments.drawing import legend_below, new_panels, plot_flows
+from testbed.paper.experiments.throughput import MAX_STALL_RTTS, SETTLE_RTTS, share, stall_rtts
+from testbed.paper.figure import PaperFigure, Variant
+
+# --- section 4: planes are equal ----------------------------------------------------------------
+
+HALF = Variant("plane-half", "plane-half")
+THIN = Variant("plane-thin", "plane-thin")
+
+SLOWEST_PLANE = 0.15
+"""How far throughput may be from that of the slowest plane, times the number of planes: a plane of
+four, whose rate is not counted four times, would make a difference of 37% and 56%."""
+
+
+def _in_force(run: Run) -> float:
+    """Throughput while the fault is in force, settled, over that before it."""
+    (fault,) = run.summary.faults
+    rtt = run.data.base_rtt_s
+    start, healed = fault.effective_s or 0.0, fault.healed_s or 0.0
+    during = _bps(run, start + SETTLE_RTTS * rtt, healed)
+    return during / _bps(run, 5 * rtt, start)
+
+
+def _bps(run: Run, start: float, end: float) -> float:
+    return sum(flow.delivery.goodput_bps(start, end) for flow in run.flows)
+
+
+_ON_OTHERS = (
+    "a packet that is trimmed in the short plane is sent again in another one, and a mark halves "
+    "what an EV gets, so that most of the load moves; MRC has 70% to 81% of the 81% that an ideal "
+    "split would carry (docs/paper-studies.md)"
+)
+"""Why a plane that is short of uplinks is no bottleneck here."""
+
+
+def _planes(runs: Runs) -> tuple[Check, ...]:
+    expected = (
+        (HALF, "one plane has half its rate", 1 / 2),
+        (THIN, "one plane has a quarter of its uplinks", 1 / 4),
+    )
+    checks = (
+        between(
+            f"{what}: throughput, of that before",
+            _in_force(runs[variant.name]),
+            least - SLOWEST_PLANE,
+            least + SLOWEST_PLANE,
+        )
+        for variant, what, least in expected
+    )
+    return tuple(replace(check, why_not=_ON_OTHERS) for check in checks)
+
+
+# --- section 3: a NIC needs time to leave a port ------------------------------------------------
+
+REMAP_RTTS = (0, 10, 30, 100)
+"""Base RTTs that the NIC needs. The paper's seconds would be some hundred thousand."""
+
+
+def _remap(rtts: int) -> Variant:
+    transport = {"kind": "mrc", "qps": 4, "remap_delay": f"{rtts} RTT"}
+    return Variant(f"port-remap-{rtts}", "port-remap", {"transport": transport})
+
+
+REMAPS = tuple(map(_remap, REMAP_RTTS))
+
+
+def _delays(runs: Runs) -> tuple[Check, ...]:
+    checks: list[Check] = []
+    for rtts, variant in zip(REMAP_RTTS, REMAPS, strict=True):
+        run = runs[variant.name]
+        (fault,) = run.summary.faults
+        settled = (fault.effective_s or 0.0) + (rtts + SETTLE_RTTS) * run.data.base_rtt_s
+        after = share(run.flows, settled, fault.healed_s or 0.0)
+        delay = f"{rtts} RTT"
+        stall, most = stall_rtts(fault), rtts + MAX_STALL_RTTS
+        checks += (
+            at_most(f"interruption, the NIC needs {delay}", stall, most, "{:.1f} RTT"),
+            at_least(f"share of what is left, after {delay}", after, 0.95),
+        )
+    return tuple(checks)
+
+
+# --- section 4: a lossy link between NIC and T0 -------------------------------------------------
+
+MAPPER: Mapping[str, Any] = {"period": "25 us"}
+ALONE = Variant("nic-lossy", "nic-lossy")
+LOCATED = Variant("nic-lossy-located", "nic-lossy", {"clustermapper": MAPPER})
+LOSSY_NIC = "h4"
+
+
+def _suspects(run: Run) -> int:
+    """How many links the EVs that a sender has left during the fault have in common.
+
+    Links that an EV crosses which the sender kept are none. All this is what MRC knows.
+    """
+    (fault,) = run.summary.faults
+    moment = fault.healed_s or 0.0
+    flow = next(flow for flow in run.flows if LOSSY_NIC in (flow.flow.src, flow.flow.dst))
+    topology = run.data.topology
+    src, dst = (topology.nodes[name] for name in (flow.flow.src, flow.flow.dst))
+    left: set[str] | None = None
+    kept = set[str]()
+    for ev, spans in flow.spans.items():
+        directions = directions_of_path(topology, src, dst, run.data.path_of(flow.flow, ev))
+        links = set(map(link_of, directions))
+        if any(span.start <= moment <= span.end and span.active for span in spans):
+            kept |= links
+        else:
+            left = links if left is None else left & links
+    return len((left or set()) - kept)
+
+
+def _lossy_nic(runs: Runs) -> tuple[Check, ...]:
+    found = runs[LOCATED.name].summary.localisation
+    exact = 0.0 if found is None or found.exact is None else found.exact
+    what = "MRC alone: links that all EVs which it left have in common"
+    return (
+        between(what, _suspects(runs[ALONE.name]), 2, 2, "{:.0f}"),
+        at_least("share of the faulty directions that the Clustermapper names exactly", exact, 1),
+    )
+
+
+# --- section 3: every link is probed each millisecond -------------------------------------------
+
+PROBED = Variant(
+    "probe-each-ms",
+    "probe-each-ms",
+    excluded={"emulated": "a millisecond of real time takes ten seconds here"},
+)
+
+FEW_ROUNDS = 5
+"""Rounds of probes until a silent link is named. The paper has no number; a link that loses all is
+told apart from its neighbours by three lost probes (docs/clustermapper.md)."""
+
+
+def _probes(runs: Runs) -> tuple[Check, ...]:
+    found = runs[PROBED.name].summary.localisation
+    exact, rounds, wrong = 0.0, inf, inf
+    if found is not None:
+        exact, wrong = found.exact or 0.0, found.accusations_wrong
+        rounds = inf if found.naming_rounds is None else found.naming_rounds
+    return (
+        at_least("silent links that are named exactly, of both tiers", exact, 1),
+        at_most("links that are named wrongly", wrong, 0, "{:.0f}"),
+        at_most("rounds of probes until a link is named", rounds, FEW_ROUNDS, "{:.0f}"),
+    )
+
+
+# --- drawing ------------------------------------------------------------------------------------
+
+
+def _draw(runs: Runs, titles: Mapping[str, str]) -> Figure:
+    """Throughput over time, a panel for each run."""
+    figure, panels = new_panels(1.7 * len(titles) + 0.9, len(titles), sharex=True)
+    for axes, (name, title) in zip(panels, titles.items(), strict=True):
+        run = runs[name]
+        plot_flows(axes, run, run.flows, together=True)
+        axes.set_title(title)
+        if axes is not panels[-1]:
+            axes.set_xlabel("")
+    legend_below(figure, 4, panels[0])
+    return figure
+
+
+def _claim(
+    number: str,
+    panels: Sequence[tuple[Variant, str]],
+    measure: Callable[[Runs], tuple[Check, ...]],
+) -> PaperFigure:
+    """A claim, with the title of each of its runs."""
+    titles = {variant.name: title for variant, title in panels}
+    draw = partial(_draw, titles=titles)
+    variants = tuple(variant for variant, _ in panels)
+    return PaperFigure(number, variants, measure, draw, seeds=5, large=True)
+
+
+CLAIMS = (
+    _claim(
+        "text-planes",
+        ((HALF, "one plane with half its rate"), (THIN, "one plane with a quarter of its uplinks")),
+        _planes,
+    ),
+    _claim(
+        "text-remap",
+        [(one, f"{rtts} base RTTs") for rtts, one in zip(REMAP_RTTS, REMAPS, strict=True)],
+        _delays,
+    ),
+    _claim("text-lossy-nic", ((ALONE, "MRC alone"), (LOCATED, "with a deny list")), _lossy_nic),
+    _claim("text-probes", ((PROBED, "two silent links"),), _probes),
+)

@@ -1,0 +1,52 @@
+"""A responder that cannot keep up, and what its sender makes of it."""
+
+import pytest
+
+from testbed.mrc import NOT_BUSY, Busy, EvState, NackReason
+
+from .harness import Network, make_profile
+from .test_qp import check_success, write_all
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5])
+@pytest.mark.parametrize(
+    "reason", [NackReason.NO_BITMAP, NackReason.NO_PKT_BUFFER, NackReason.NO_RESOURCE]
+)
+def test_refused_packets_are_sent_again_until_all_are_there(
+    reason: NackReason, share: float
+) -> None:
+    network = Network(make_profile(), port_bps=10e6)
+    sender, receiver = network.qps
+    receiver.set_busy(Busy(refusal=reason, share=share))
+    write_all(network, 20)
+    check_success(network, 20)
+    new = receiver.counters.data_received - receiver.counters.duplicates
+    assert receiver.refused_busy == pytest.approx(share * new, abs=1)
+    assert sender.counters.retransmitted >= receiver.refused_busy
+    assert {*sender.ev_states().values()} == {EvState.GOOD}
+
+
+def test_what_is_not_busy_refuses_nothing() -> None:
+    network = Network(make_profile())
+    network.qps[1].set_busy(Busy(refusal=NackReason.NO_RESOURCE))
+    network.qps[1].set_busy(NOT_BUSY)
+    write_all(network, 5)
+    check_success(network, 5)
+    assert network.qps[1].refused_busy == 0
+
+
+def test_an_ev_that_the_peer_asks_to_leave_carries_nothing_until_it_no_longer_does() -> None:
+    network = Network(make_profile(), port_bps=10e6)
+    sender, receiver = network.qps
+    left = min(sender.active_evs())
+    receiver.set_busy(Busy(skips=lambda ev: ev == left))
+    write_all(network, 20)
+    assert sender.ev_states()[left] is EvState.ASSUMED_BAD
+    assert left not in sender.active_evs()
+    check_success(network, 20)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.1])
+def test_a_share_is_above_0_up_to_1(share: float) -> None:
+    with pytest.raises(ValueError, match="share"):
+        Busy(share=share)

@@ -1,0 +1,98 @@
+"""A busy host, from the timeline to what is measured."""
+
+from typing import Any
+
+import pytest
+
+from testbed.files.topologies import load_topology
+from testbed.model.checks import problems
+from testbed.model.scenario import Scenario
+from testbed.model.summary import Summary
+
+from .measuring import measured, writes
+
+pytestmark = pytest.mark.simulated
+
+
+def _scenario(**fault: Any) -> Scenario:
+    busy = {"kind": "busy", "target": "h4", "at": "2 s", "for": "2 s", **fault}
+    return writes(load_topology("clos-4plane"), [("h0", "h4")], [busy], duration="7 s")
+
+
+def _intact(summary: Summary) -> Summary:
+    assert summary.verdict == "trusted"
+    integrity = summary.integrity
+    assert (integrity.bytes_lost, integrity.bytes_corrupted, summary.qps_in_error) == (0, 0, 0)
+    return summary
+
+
+@pytest.mark.parametrize("nscc", ["incast", "uec"])
+def test_a_penalty_takes_of_the_rate_until_it_ends(nscc: str) -> None:
+    scenario = _scenario(penalty=64)
+    transport = scenario.transport.model_copy(update={"nscc": nscc})
+    summary = _intact(measured(scenario.model_copy(update={"transport": transport})))
+    (fault,), (flow,) = summary.faults, summary.flows
+    assert fault.attainable_fraction is not None
+    assert fault.attainable_fraction < 0.8
+    assert flow.before_fraction == pytest.approx(1.0, abs=0.02)
+    assert flow.healed_fraction == pytest.approx(1.0, abs=0.03)
+    assert flow.packets_retransmitted == 0
+
+
+@pytest.mark.parametrize("refuse", ["no_bitmap", "no_pkt_buffer", "no_resource"])
+def test_a_share_of_the_packets_is_refused_and_sent_again(refuse: str) -> None:
+    summary = _intact(measured(_scenario(refuse=refuse, share=0.1)))
+    (fault,), (flow,) = summary.faults, summary.flows
+    assert flow.packets_retransmitted == pytest.approx(0.1 * fault.packets_sent, rel=0.3)
+
+
+def test_a_path_that_the_host_asks_to_leave_is_left_and_used_again() -> None:
+    summary = _intact(measured(_scenario(path="p0/t1_1")))
+    (flow,) = summary.flows
+    assert flow.run_fraction is not None
+    assert flow.run_fraction > 0.95
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({"penalty": 128}, "127"),
+        ({"penalty": 0}, "1"),
+        ({}, "one of penalty, refuse and path"),
+        ({"penalty": 1, "path": "p0/t1_1"}, "penalty and path"),
+        ({"penalty": 1, "share": 0.5}, "refuse beside it"),
+        ({"refuse": "no_room"}, "no_bitmap"),
+    ],
+)
+def test_a_wrong_fault_is_refused(fault: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
+        _scenario(**fault)
+
+
+@pytest.mark.parametrize(
+    ("fault", "key", "expected"),
+    [
+        ({"path": "p9/t1_1", "penalty": None}, "timeline[0].path", "a path of clos-4plane"),
+        ({"penalty": 1, "target": "h3"}, "timeline[0].target", "a host that takes part: h0, h4"),
+        ({"penalty": 1, "target": "p0"}, "timeline[0].target", "a host of clos-4plane"),
+    ],
+)
+def test_a_fault_that_does_not_fit_the_run_is_refused(
+    fault: dict[str, Any], key: str, expected: str
+) -> None:
+    (problem, *_) = problems(_scenario(**fault))
+    assert problem.where == key
+    assert expected in problem.expected
+
+
+def test_roce_is_never_busy() -> None:
+    busy = {"kind": "busy", "target": "h4", "penalty": 1, "at": "2 s", "for": "2 s"}
+    roce = writes(
+        load_topology("clos-1plane-roce"),
+        [("h0", "h4")],
+        [busy],
+        duration="7 s",
+        transport={"kind": "roce"},
+    )
+    (problem,) = problems(roce)
+    assert "only MRC's responders" in problem.expected
