@@ -77,7 +77,8 @@ def test_every_page_and_image_is_linked_from_some_page() -> None:
         for page in PAGES
         for target in re.findall(r"\]\(([^)#\s]+)", prose(page))
     }
-    assert set(PROJECT.glob("docs/*.md")) | set(PROJECT.glob("docs/images/*")) <= linked
+    images = {file for file in PROJECT.glob("docs/images/**/*") if file.is_file()}
+    assert images.union(PROJECT.glob("docs/*.md")) <= linked
 
 
 @each_page
