@@ -93,6 +93,7 @@ def test_a_run_that_is_to_stop_if_late_does_and_leaves_nothing(testbed: CommandL
     assert_all_gone(parts)
 
 
+@pytest.mark.alone
 def test_a_quiet_run_is_not_invalid_and_was_watched(testbed: CommandLine) -> None:
     summary = testbed.run(testbed.scenario(duration="3 s"))
     assert summary["verdict"] in ("trusted", "degraded")

@@ -111,7 +111,7 @@ def test_a_fault_by_hand_takes_effect_is_detected_and_heals(
     ("fault", "text"),
     [
         ({"kind": "cut", "target": "p0_t0_0--p0_t1_7"}, "p0_t1"),
-        ({"kind": "kill", "target": "h0"}, "no processes"),
+        ({"kind": "kill", "target": "h0"}, "strikes a process"),
         ({"kind": "earthquake", "target": "p0"}, "kind"),
     ],
 )

@@ -66,7 +66,8 @@ class EndpointActuator:
                 os.kill(self.pids[host], signal.SIGKILL)
         for host, state in states.items():
             self._await(host, state)
-            if state.busy != self._busy(host):
+            answers = not (state.dead or state.frozen)  # one that stands still is told later
+            if answers and state.busy != self._busy(host):
                 self._make_busy(host, state.busy)
         return Effect(after_ns, self._clock.now_ns())
 

@@ -41,8 +41,8 @@ def _bps(run: Run, start: float, end: float) -> float:
 
 _ON_OTHERS = (
     "a packet that is trimmed in the short plane is sent again in another one, and a mark halves "
-    "what an EV gets, so that most of the load moves; MRC has 70% to 81% of the 81% that an ideal "
-    "split would carry (docs/paper-studies.md)"
+    "what an EV gets, so that most of the load moves: MRC has 70% of the rate before, and an ideal "
+    "split would have 81% (docs/paper-studies.md)"
 )
 """Why a plane that is short of uplinks is no bottleneck here."""
 
