@@ -133,14 +133,13 @@ class Responder:
         if seq > self._edge or position < -_BEHIND:
             self._refuse_beyond(packet, seq, now_ns)
             return
-        is_known = position < 0 or self._received >> position & 1
-        if self._is_busy and not is_known and self._refuses_busy(packet, now_ns):
-            return
-        if is_known:
+        if position < 0 or self._received >> position & 1:
             size = 0
             counters.duplicates += 1
             if position < 0:
                 self.delivery.ack_due = True
+        elif self._is_busy and self._refuses_busy(packet, now_ns):
+            return
         else:
             size = self._take_in(packet, seq)
             self._received |= 1 << position
@@ -150,7 +149,9 @@ class Responder:
         self._unsacked.append(seq)
         self._unreported += max(size, SACK_LEAST_BYTES)
         self._answered_ev = packet.ev
-        mark = self._mark(packet.ev, ecn=ecn)
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        if self._is_busy and self._skips(packet.ev):
+            mark = EvMark.ALWAYS_SKIP
         timestamp = packet.tx_timestamp or 0  # 0 where it has none
         trigger = new(_Trigger, (seq, packet.ev, timestamp, mark, packet.retransmitted))
         if (
@@ -172,10 +173,9 @@ class Responder:
             if self._deadline_ns == NEVER:
                 self._deadline_ns = now_ns + self._sack_delay_ns
 
-    def _mark(self, ev: int, *, ecn: bool) -> EvMark:
-        if self._is_busy and self._busy.skips is not None and self._busy.skips(ev):
-            return EvMark.ALWAYS_SKIP
-        return EvMark.SKIP_ONCE if ecn else EvMark.NONE
+    def _skips(self, ev: int) -> bool:
+        """Whether the peer shall leave an EV, as this end is busy."""
+        return self._busy.skips is not None and self._busy.skips(ev)
 
     def _refuses_busy(self, packet: Write, now_ns: int) -> bool:
         """Refuse the share of new packets that a busy responder has no room for, evenly."""
@@ -247,7 +247,9 @@ class Responder:
 
     def on_probe(self, probe: ReliabilityProbe, *, ecn: bool = False) -> None:
         """Report the whole window; the SACK with `probe_reply` is last and has the probe's mark."""
-        mark = self._mark(probe.ev, ecn=ecn)
+        mark = EvMark.SKIP_ONCE if ecn else EvMark.NONE
+        if self._is_busy and self._skips(probe.ev):
+            mark = EvMark.ALWAYS_SKIP
         trigger = _Trigger(self._cack, probe.ev, probe.tx_timestamp, EvMark.NONE)
         first = self._cack + 1
         above = range(
