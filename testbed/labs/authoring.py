@@ -18,7 +18,7 @@ from testbed.labs.predicting import predict
 from testbed.labs.runs import checked_run, make_run, unseal
 from testbed.labs.students import KEY_DIGITS
 from testbed.labs.work import Work, start
-from testbed.model.errors import InputError, TestbedError
+from testbed.model.errors import InputError, MachineError, TestbedError
 
 SOLVE = "solve.py"
 TEMPLATE = Path(__file__).parent / "template"
@@ -137,12 +137,18 @@ def _seed_findings(
 
 
 def _run_findings(work: Work, run: str, student: str, *, emulated: bool) -> Iterator[Finding]:
-    """Make a run; an emulated one again, and slower, if it cannot be trusted."""
+    """Make a run; an emulated one again, and slower, if it is too much or cannot be trusted."""
+    problem = ""
     for slower in SLOWER if emulated else (None,):
-        made = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
+        try:
+            made = make_run(work, run, lambda *_: None, drawn=False, slower=slower)
+        except MachineError as error:
+            problem = str(error)
+            continue
         if made.summary.verdict == "trusted":
             return
-    yield Finding(f"{student}: {run}", f"{made.summary.verdict}: {made.summary.reasons}")
+        problem = f"{made.summary.verdict}: {made.summary.reasons}"
+    yield Finding(f"{student}: {run}", problem)
 
 
 def _solve_code(work: Work) -> list[str]:

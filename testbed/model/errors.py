@@ -161,8 +161,8 @@ class MachineError(TestbedError):
     exit_status: ClassVar[ExitStatus] = ExitStatus.MACHINE_CANNOT
 
     def __str__(self) -> str:
-        """What is missing, and the remedy."""
-        return f"{self.what}\n  remedy: {self.remedy}"
+        """What is missing, and the remedy, where there is one."""
+        return f"{self.what}\n  remedy: {self.remedy}" if self.remedy else self.what
 
 
 class RunFailedError(TestbedError):
