@@ -1,7 +1,6 @@
 """Counters of directions and SIDs: exact, and cheap enough to sample."""
 
 import socket
-import time
 
 import pytest
 
@@ -38,20 +37,3 @@ def test_every_packet_is_counted_where_it_goes_and_nowhere_else(tiny: Topology) 
     directions, sids = run_in_sandbox(act)
     assert directions == dict.fromkeys(way, (10, 10 * (14 + 40 + 40 + 1000)))
     assert sids == {"p1_t0_0": 10, "p1_t1_0": 10, "p1_t0_1": 10}
-
-
-def test_a_sample_of_the_default_fabric_takes_a_small_part_of_250_ms(
-    four_planes: Topology,
-) -> None:
-    """CPU time of one sample (measured: 2.6 ms)."""
-
-    def act() -> float:
-        with Fabric(four_planes) as fabric:
-            counters = fabric.counters()
-            assert len(counters.directions()) == 2 * len(four_planes.links)
-            start = time.process_time()
-            for _ in range(20):
-                counters.directions()
-            return (time.process_time() - start) / 20
-
-    assert run_in_sandbox(act) < 0.025

@@ -17,7 +17,6 @@ from testbed.labs.work import start
 COURSE_KEY = b"the key of a whole course"
 FULL = 18
 FILE = "files/selector.py"
-CPU_S = 40.0
 
 
 def _ignore(*_: object) -> None:
@@ -75,7 +74,6 @@ def test_whatever_code_is_handed_in_it_is_graded(perfect: Path, tmp_path: Path) 
         assert CODE[name][1] in said, (name, said)
         assert (graded.points == FULL) == (name == "perfect"), (name, graded.points)
         assert str(tmp_path) not in said
-        assert graded.cpu_s <= CPU_S, name
     calm = [file for name, file in files.items() if name not in ("an endless loop", "chance")]
     again = grade_all(calm, course, _ignore)
     kept = [graded for graded in first if graded.file in {file.name for file in calm}]

@@ -1,4 +1,3 @@
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -223,8 +222,7 @@ def test_memory_of_messages() -> None:
     assert buffer_bytes(_scenario(message_size="1 MiB", depth=4)) == (2 * 6 + 2) * 2**20
 
 
-def test_a_fabric_of_the_real_size_is_checked_at_once() -> None:
-    began = time.process_time()
+def test_a_fabric_of_the_real_size_is_checked_without_being_built() -> None:
     scenario = _scenario(
         _fault("p7_t0_511--p7_t1_255"),
         _fault("h131071--p7_t0_511"),
@@ -236,7 +234,6 @@ def test_a_fabric_of_the_real_size_is_checked_at_once() -> None:
     assert problem.where == "timeline[2].target"
     right = scenario.model_copy(update={"timeline": scenario.timeline[1:2]})
     assert remarks(right) == ()
-    assert time.process_time() - began < 2
     assert "links" not in REAL.__dict__, "the whole fabric was built"
 
 

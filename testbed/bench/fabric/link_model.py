@@ -21,11 +21,15 @@ from testbed.fabric.layout import receive_cpu
 from testbed.fabric.link_model import link_model as model
 from testbed.fabric.link_model import shaping
 from testbed.fabric.netlink.socket import SO_RCVBUFFORCE
+from testbed.files.topologies import load_topology
 from testbed.model.fabric.addressing import Path, ev_for_path
 from testbed.model.fabric.topology import Topology
 
 MODEL_TARGET_NS = 600
 TARGET_NS = 2000
+SAMPLE_TARGET_MS = 25
+"""A tenth of the 250 ms between two samples of a run."""
+SAMPLES = 20
 INNER_BYTES = 1000
 PACKETS = 1000
 BATCHES = 20
@@ -54,6 +58,9 @@ def link_model(setting: Setting) -> list[Figure]:
         *(no_target(f"a packet on a link, {stage}", "ns", cost[stage]) for stage in STAGES),
         at_most("the link model, per packet and link", "ns", of_model, MODEL_TARGET_NS),
         at_most("model and pacing, per packet and link", "ns", of_both, TARGET_NS),
+        at_most(
+            "a sample of all counters of clos-4plane", "ms", _samples_ms(setting), SAMPLE_TARGET_MS
+        ),
     ]
 
 
@@ -120,6 +127,22 @@ def _batch_ns(out: socket.socket, arrivals: socket.socket, data: Packet) -> int:
     for _ in range(PACKETS):
         arrivals.recv(len(content))  # TimeoutError: one was lost, and the figure means nothing
     return took
+
+
+def _samples_ms(setting: Setting) -> list[float]:
+    """CPU time of a sample of the counters of every link direction, in ms."""
+    topology = load_topology("clos-4plane")
+
+    def measure() -> float:
+        with Fabric(topology) as fabric:
+            counters = fabric.counters()
+            counters.directions()
+            start = time.process_time()
+            for _ in range(SAMPLES):
+                counters.directions()
+            return (time.process_time() - start) * 1e3 / SAMPLES
+
+    return setting.repeat("samples of counters", lambda: in_sandbox(measure))
 
 
 # --- ceiling ----------------------------------------------------------------------------------
