@@ -9,19 +9,18 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from testbed.mrc.wire import headers
 from testbed.mrc.wire.header import Header
-from testbed.mrc.wire.kinds import KINDS
+from testbed.mrc.wire.kinds import HEADERS, KINDS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "wire.md"
-HEADERS = {value.name: value for value in vars(headers).values() if isinstance(value, Header)}
+BY_NAME = {header.name: header for header in HEADERS}
 _TABLE = re.compile(r"(<!-- (packets|header (\w+)) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def with_tables(document: str) -> str:
     """A document with the tables that its comments ask for."""
     return _TABLE.sub(
-        lambda match: match[1] + (table(HEADERS[match[3]]) if match[3] else packets()) + match[4],
+        lambda match: match[1] + (table(BY_NAME[match[3]]) if match[3] else packets()) + match[4],
         document,
     )
 

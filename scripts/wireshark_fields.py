@@ -12,17 +12,10 @@ from pathlib import Path
 
 from testbed.model.fabric import addressing
 from testbed.mrc import constants
-from testbed.mrc.constants import (
-    AETH_NO_CREDITS,
-    EndpointOp,
-    EvMark,
-    NackReason,
-    NakCode,
-    Opcode,
-)
-from testbed.mrc.wire import headers
+from testbed.mrc.constants import AETH_NO_CREDITS, EndpointOp, EvMark, NackReason, NakCode
+from testbed.mrc.wire import headers, kinds
 from testbed.mrc.wire.header import Field, Header
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KINDS
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KINDS, Opcode
 from testbed.mrc.wire.options import UDP_PORTS
 
 DISSECTOR = Path(__file__).parents[1] / "tools" / "wireshark" / "mrc.lua"
@@ -33,13 +26,13 @@ PREFIXES = {
     headers.TSETH: "write",
     headers.RETH: "write",
     headers.IMMDT: "write",
-    headers.AETH: "ack",
-    headers.SETH: "sack",
-    headers.CC_STATE: "sack",
-    headers.NETH: "nack",
-    headers.PETH: "probe",
-    headers.ERTH: "request",
-    headers.EETH: "response",
+    kinds.AETH: "ack",
+    kinds.SETH: "sack",
+    kinds.CC_STATE: "sack",
+    kinds.NETH: "nack",
+    kinds.PETH: "probe",
+    kinds.ERTH: "request",
+    kinds.EETH: "response",
 }
 """The first part of the names of a header's fields: `mrc.sack.cack` is of the SETH."""
 

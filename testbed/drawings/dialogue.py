@@ -13,7 +13,8 @@ from itertools import count
 
 from testbed import mrc
 from testbed.mrc.constants import ECT0, DscpClasses, EndpointOp, EvMark, NackReason
-from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack, Write
+from testbed.mrc.wire.control import Ack, EndpointResponse, Nack, ReliabilityProbe, Sack
+from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.psn import unwrap_psn
 from testbed.mrc.wire.trimming import kept_bytes
 

@@ -5,8 +5,8 @@ from typing import Final
 
 from testbed.host.plan import QpPlan
 from testbed.mrc import Datagram
-from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.datagram import Outbound
+from testbed.mrc.wire.kinds import Opcode
 
 _OPCODE: Final = 48
 """Where the opcode of the BTH is in an inner packet: behind IPv6 and UDP."""

@@ -30,9 +30,10 @@ from testbed.mrc.memory import AccessError, MemoryRegion, MemoryTable, PayloadRe
 from testbed.mrc.message import Completion, CompletionStatus, ReceiveCompletion
 from testbed.mrc.qp import QueuePair, respond
 from testbed.mrc.state import QpState, QpStateError
+from testbed.mrc.wire.control import EndpointRequest, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.wire.decoding import decode
-from testbed.mrc.wire.packets import DecodeError, DecodeReason, EndpointRequest, Packet
+from testbed.mrc.wire.packets import DecodeError, DecodeReason
 
 __all__ = [
     "NEVER",

@@ -86,28 +86,11 @@ is 1: the unit is the sender's own. The peer only echoes it."""
 
 IPV6_BYTES: Final = 40
 ICRC_BYTES: Final = 4
-"""Bytes of the inner IPv6 header and of the iCRC. Headers are declared in `wire/headers.py`."""
+"""Bytes of the inner IPv6 header and of the iCRC. Headers are declared in `wire/`."""
 
 ECT0: Final = 0b10
 ECN_CE: Final = 0b11
 """ECN field of the IPv6 traffic class (RFC 3168)."""
-
-
-class Opcode(IntEnum):
-    """BTH opcodes (OCP MRC 1.0)."""
-
-    WRITE_FIRST = 0xC6
-    WRITE_MIDDLE = 0xC7
-    WRITE_LAST = 0xC8
-    WRITE_LAST_IMMEDIATE = 0xC9
-    WRITE_ONLY = 0xCA
-    WRITE_ONLY_IMMEDIATE = 0xCB
-    ACK = 0xD1
-    ENDPOINT_REQUEST = 0xD8
-    ENDPOINT_RESPONSE = 0xD9
-    SACK = 0xDC
-    NACK = 0xDD
-    RELIABILITY_PROBE = 0xDE
 
 
 AETH_NO_CREDITS: Final = 0x1F

@@ -17,7 +17,8 @@ from testbed.mrc.constants import NEVER, NakCode
 from testbed.mrc.counters import Counters
 from testbed.mrc.events import Event, MessageDelivered
 from testbed.mrc.message import CompletionStatus, ReceiveCompletion
-from testbed.mrc.wire.packets import Ack, Write
+from testbed.mrc.wire.control import Ack
+from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.psn import unwrap_msn, wrap_psn
 
 _MSN_MASK = (1 << 24) - 1

@@ -12,17 +12,11 @@ from testbed.mrc.constants import DscpClasses, EndpointOp
 from testbed.mrc.counters import REFUSALS
 from testbed.mrc.endpoint import Endpoint
 from testbed.mrc.qp import QueuePair, respond
+from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
 from testbed.mrc.wire.datagram import Arrival, Datagram, Outbound
 from testbed.mrc.wire.decoding import decode, decode_whole
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import (
-    Buffer,
-    DecodeError,
-    DecodeReason,
-    EndpointRequest,
-    EndpointResponse,
-    Packet,
-)
+from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason
 
 _UNKNOWN_QP: Final = "unknown_qp"
 _NOT_A_PEER: Final = "not_a_peer"

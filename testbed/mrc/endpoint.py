@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from testbed.mrc.constants import EndpointOp
 from testbed.mrc.ports import PortStatus
-from testbed.mrc.wire.packets import EndpointRequest, EndpointResponse
+from testbed.mrc.wire.control import EndpointRequest, EndpointResponse
 
 _IDS: Final = 1 << 16
 """The id of an endpoint request stands in 16 bits of the PSN (OCP MRC 1.0)."""

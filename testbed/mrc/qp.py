@@ -30,9 +30,7 @@ from testbed.mrc.requester import Requester
 from testbed.mrc.responder import Responder
 from testbed.mrc.state import QpState, QpStateError, may_become, takes_arrivals
 from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.datagram import Arrival, Datagram
-from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import (
+from testbed.mrc.wire.control import (
     Ack,
     Control,
     EndpointRequest,
@@ -41,9 +39,10 @@ from testbed.mrc.wire.packets import (
     Packet,
     ReliabilityProbe,
     Sack,
-    TrimmedWrite,
-    Write,
 )
+from testbed.mrc.wire.datagram import Arrival, Datagram
+from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 
 _TRIMS = (NackReason.TRIMMED, NackReason.TRIMMED_LASTHOP)
 

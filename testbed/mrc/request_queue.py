@@ -13,7 +13,7 @@ from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.ev.probe_batch import ProbeBatch
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.wire.packets import EndpointRequest, ReliabilityProbe
+from testbed.mrc.wire.control import EndpointRequest, ReliabilityProbe
 
 _ID_MASK: Final = 0xFFFF
 """A SACK returns the id of a reliability probe in 16 bits."""

@@ -25,8 +25,8 @@ from testbed.mrc.recovery.send_queue import SendQueue
 from testbed.mrc.recovery.spurious import LossMemory
 from testbed.mrc.recovery.transmission import Transmission
 from testbed.mrc.request_queue import RequestQueue
+from testbed.mrc.wire.control import Ack, Nack, Sack
 from testbed.mrc.wire.datagram import Datagram
-from testbed.mrc.wire.packets import Ack, Nack, Sack
 from testbed.mrc.wire.packing import Packer
 from testbed.mrc.wire.psn import unwrap_psn
 

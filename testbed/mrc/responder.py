@@ -14,15 +14,16 @@ from testbed.mrc.constants import (
     EvMark,
     NackReason,
     NakCode,
-    Opcode,
 )
 from testbed.mrc.counters import Counters
 from testbed.mrc.delivery import Delivery
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Event, Placed
 from testbed.mrc.memory import AccessError, MemoryTable, RkeyError
+from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, Sack
 from testbed.mrc.wire.datagram import new
-from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn, wrap_psn
 from testbed.mrc.wire.sizes import nominal_size
 

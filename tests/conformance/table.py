@@ -11,8 +11,8 @@ from enum import StrEnum
 
 from testbed.mrc.wire import headers
 from testbed.mrc.wire.header import Header, Place
-from testbed.mrc.wire.headers import AETH, CC_STATE, EETH, ERTH, IMMDT, METH, NETH, PETH, RETH, SETH
-from testbed.mrc.wire.kinds import COMMON
+from testbed.mrc.wire.headers import IMMDT, METH, RETH
+from testbed.mrc.wire.kinds import AETH, CC_STATE, COMMON, EETH, ERTH, NETH, PETH, SETH
 
 
 class State(StrEnum):

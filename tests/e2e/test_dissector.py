@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from testbed.model.run_files.layout import PCAP_SUFFIX
-from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.kinds import Opcode
 from tests.pcapng import read_capture
 from tests.waiting import WATCHDOG_S
 from tests.wireshark.dissection import NOTES, check, decoded, dissect, needs_tshark

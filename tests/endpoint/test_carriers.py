@@ -11,7 +11,7 @@ from testbed.model.fabric.ev_set import choose_evs
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.constants import HOP_LIMIT, IPV6_BYTES
 from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.packets import ReliabilityProbe
+from testbed.mrc.wire.control import ReliabilityProbe
 
 TOPOLOGY = Topology(name="x", planes=4, t0_per_plane=2, t1_per_plane=4, hosts_per_t0=2)
 DSCP = 18

@@ -14,9 +14,10 @@ from testbed.fabric.capture import LinkCaptures
 from testbed.fabric.fabric import Fabric
 from testbed.model.fabric.topology import PAYLOAD_MTU, Topology
 from testbed.mrc import Datagram, DscpClasses
-from testbed.mrc.constants import EndpointOp, Opcode
+from testbed.mrc.constants import EndpointOp
 from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.packets import Ack, EndpointRequest, ReliabilityProbe
+from testbed.mrc.wire.control import Ack, EndpointRequest, ReliabilityProbe
+from testbed.mrc.wire.kinds import Opcode
 from tests.fabric.packets import in_node
 from tests.mrc.bad_input import good_write
 from tests.mrc.test_wire import write_bytes

@@ -11,8 +11,8 @@ from testbed.endpoint.carriers import Carriers
 from testbed.model.fabric.addressing import nic_address
 from testbed.model.fabric.nodes import Node
 from testbed.model.fabric.topology import Topology
-from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
+from testbed.mrc.wire.kinds import Opcode
 from testbed.sandbox.processes import Child, spawn
 
 from .packets import in_node, raw_socket

@@ -8,7 +8,7 @@ from testbed.fabric.link_model.slow_links import SlowLinks
 from testbed.model.fabric.addressing import directions_of_path, ev_for_path, nic_address, paths
 from testbed.model.fabric.topology import Topology
 from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.packets import ReliabilityProbe
+from testbed.mrc.wire.control import ReliabilityProbe
 
 TOPOLOGY = Topology(name="x", planes=2, t0_per_plane=2, t1_per_plane=3, hosts_per_t0=2)
 EXTRA_NS = 1000

@@ -6,25 +6,12 @@ The same packets are thrown at the protocol core and, as real ones, at a live en
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from testbed.mrc.constants import (
-    IPV6_BYTES,
-    DscpClasses,
-    EndpointOp,
-    EvMark,
-    NackReason,
-    Opcode,
-)
+from testbed.mrc.constants import IPV6_BYTES, DscpClasses, EndpointOp, EvMark, NackReason
 from testbed.mrc.wire.codec import encode, icrc
+from testbed.mrc.wire.control import Ack, Control, EndpointRequest, EndpointResponse, Nack, Sack
 from testbed.mrc.wire.headers import BTH, UDP
-from testbed.mrc.wire.packets import (
-    Ack,
-    Control,
-    EndpointRequest,
-    EndpointResponse,
-    Nack,
-    Sack,
-    Write,
-)
+from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.packets import Write
 
 from .test_wire import write_bytes
 

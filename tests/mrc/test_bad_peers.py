@@ -13,15 +13,10 @@ import pytest
 from testbed.mrc import CompletionStatus, Datagram, EvChanged
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.window import FixedWindow
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode, Opcode
-from testbed.mrc.wire.packets import (
-    Ack,
-    EndpointRequest,
-    EndpointResponse,
-    Nack,
-    Sack,
-    Write,
-)
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
+from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse, Nack, Sack
+from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.packets import Write
 
 from .bad_input import VERSION_AT, control_bytes, seal
 from .harness import MS, RKEY, VA, S, make_profile

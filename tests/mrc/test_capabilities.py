@@ -6,7 +6,7 @@ import pytest
 
 from testbed.mrc import decode
 from testbed.mrc.capabilities import VERSION, Capabilities
-from testbed.mrc.wire.packets import Nack, Sack
+from testbed.mrc.wire.control import Nack, Sack
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile
 

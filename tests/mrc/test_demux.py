@@ -18,7 +18,7 @@ from testbed.mrc import (
 )
 from testbed.mrc.constants import EndpointOp
 from testbed.mrc.endpoint import Endpoint
-from testbed.mrc.wire.packets import Ack, EndpointRequest, EndpointResponse
+from testbed.mrc.wire.control import Ack, EndpointRequest, EndpointResponse
 
 from .bad_input import FAILED_OPERATIONS, Bad, bad_packets, control_bytes, good_write
 from .harness import ADDRESSES, RKEY, VA, Network, PathModel, S, make_profile

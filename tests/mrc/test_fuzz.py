@@ -29,8 +29,9 @@ from testbed.mrc import (
 )
 from testbed.mrc.constants import OTHER_UDP_PORT, NackReason, NakCode
 from testbed.mrc.wire.codec import WRITE_HEADER_BYTES, icrc
+from testbed.mrc.wire.control import Ack, EndpointResponse, Nack
 from testbed.mrc.wire.options import WireOptions
-from testbed.mrc.wire.packets import Ack, EndpointResponse, Nack, Write
+from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.trimming import TRIMMED_BYTES, kept_bytes
 
 from .bad_input import control_bytes

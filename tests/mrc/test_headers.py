@@ -6,13 +6,12 @@ from random import Random
 
 import pytest
 
-from testbed.mrc.wire import headers
+from testbed.mrc.wire import headers, kinds
 from testbed.mrc.wire.header import Field, Header
-from testbed.mrc.wire.kinds import COMMON, KIND_OF, KINDS, headers_behind, read
+from testbed.mrc.wire.kinds import COMMON, HEADERS, KIND_OF, KINDS, headers_behind, read
 
 from .vectors import V1S_OUTER, VECTORS
 
-HEADERS = [value for value in vars(headers).values() if isinstance(value, Header)]
 PROJECT = Path(__file__).parents[2]
 
 READ = {
@@ -104,9 +103,9 @@ def test_a_header_refuses_what_does_not_fit() -> None:
     with pytest.raises(ValueError, match="twice"):
         Header("X", "", "", ((Field("a", 8),), (Field("a", 8),)))
     with pytest.raises(ValueError, match="is 0 to 15, not 16"):
-        headers.SETH.build(cc_type=16)
+        kinds.SETH.build(cc_type=16)
     with pytest.raises(KeyError, match="no field colour"):
-        headers.AETH.build(colour=1)
+        kinds.AETH.build(colour=1)
     with pytest.raises(ValueError, match="4 bytes, there are 3"):
         headers.METH.read(bytes(3))
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from testbed.mrc import CompletionStatus, MessageDelivered, ReceiveCompletion, decode
 from testbed.mrc.capabilities import Capabilities
-from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
 
 from .harness import MS, RKEY, VA, Network, PathModel, S, make_profile

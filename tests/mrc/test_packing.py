@@ -3,10 +3,10 @@
 import pytest
 
 from testbed.mrc import decode
-from testbed.mrc.constants import Opcode
 from testbed.mrc.ev.ev import Ev
 from testbed.mrc.message import Message
 from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
 from testbed.mrc.wire.packing import Packer
 

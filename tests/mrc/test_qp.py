@@ -21,13 +21,8 @@ from testbed.mrc import (
 )
 from testbed.mrc.congestion.control import Loss, Report
 from testbed.mrc.constants import EndpointOp, EvMark
-from testbed.mrc.wire.packets import (
-    EndpointRequest,
-    EndpointResponse,
-    ReliabilityProbe,
-    Sack,
-    Write,
-)
+from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, ReliabilityProbe, Sack
+from testbed.mrc.wire.packets import Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile
 

@@ -5,7 +5,7 @@ import pytest
 from testbed.mrc import EndpointRequest, EvState, decode
 from testbed.mrc.config import RecoveryProbe
 from testbed.mrc.constants import EndpointOp
-from testbed.mrc.wire.packets import ReliabilityProbe
+from testbed.mrc.wire.control import ReliabilityProbe
 
 from .harness import MS, RKEY, VA, Network, S, make_profile
 from .test_qp import RTT_NS

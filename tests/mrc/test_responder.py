@@ -7,13 +7,15 @@ import pytest
 from testbed.mrc import Counters, Event, MemoryRegion, MemoryTable, MessageDelivered, QpConfig
 from testbed.mrc.capabilities import Capabilities
 from testbed.mrc.congestion.rtt import RttEstimator
-from testbed.mrc.constants import EvMark, NackReason, NakCode, Opcode
+from testbed.mrc.constants import EvMark, NackReason, NakCode
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
 from testbed.mrc.events import Placed
 from testbed.mrc.message import ReceiveCompletion
 from testbed.mrc.responder import Responder
-from testbed.mrc.wire.packets import Ack, Nack, ReliabilityProbe, Sack, TrimmedWrite, Write
+from testbed.mrc.wire.control import Ack, Nack, ReliabilityProbe, Sack
+from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.psn import unwrap_psn
 
 from .harness import ADDRESSES, MS, RKEY, VA, make_profile

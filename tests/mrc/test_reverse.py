@@ -11,7 +11,7 @@ from testbed.mrc.congestion.rtt import RttEstimator
 from testbed.mrc.constants import NEVER
 from testbed.mrc.ev.engine import EvEngine
 from testbed.mrc.ev.reverse import ReversePaths
-from testbed.mrc.wire.packets import EndpointRequest, Sack
+from testbed.mrc.wire.control import EndpointRequest, Sack
 
 from .harness import Network, S, make_profile
 from .test_qp import RTT_NS, check_success, write_all

@@ -15,7 +15,7 @@ from testbed.mrc import (
     QpStateError,
     QueuePair,
 )
-from testbed.mrc.constants import Opcode
+from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.packets import Write
 
 from .harness import ADDRESSES, MS, RKEY, VA, Network, PathModel, S, make_profile

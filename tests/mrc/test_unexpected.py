@@ -2,7 +2,7 @@
 
 from testbed.mrc import Arrival, CompletionStatus
 from testbed.mrc.constants import NackReason
-from testbed.mrc.wire.packets import Nack
+from testbed.mrc.wire.control import Nack
 
 from .bad_input import control_bytes
 from .harness import ADDRESSES, RKEY, VA, Network, make_profile

@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from testbed.mrc import DecodeError, DecodeReason, decode
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode, Opcode
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.codec import encode, icrc
-from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, headers_behind, read
-from testbed.mrc.wire.options import WireOptions
-from testbed.mrc.wire.packets import (
+from testbed.mrc.wire.control import (
     Ack,
     Control,
     EndpointRequest,
@@ -21,9 +19,10 @@ from testbed.mrc.wire.packets import (
     Packet,
     ReliabilityProbe,
     Sack,
-    TrimmedWrite,
-    Write,
 )
+from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF, WRITE, Opcode, headers_behind, read
+from testbed.mrc.wire.options import WireOptions
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 
 from .test_wire import write_bytes
 from .vectors import V1S_OUTER, VECTORS, A, B

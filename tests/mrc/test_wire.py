@@ -9,25 +9,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from testbed.mrc import DecodeError, DecodeReason, EndpointRequest, decode
-from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode, Opcode
+from testbed.mrc.constants import EndpointOp, EvMark, NackReason, NakCode
 from testbed.mrc.wire.codec import (
     WRITE_HEADER_BYTES,
     encode,
     encode_write,
     icrc,
 )
-from testbed.mrc.wire.control import EXTENSION_BYTES
-from testbed.mrc.wire.options import WireOptions
-from testbed.mrc.wire.packets import (
+from testbed.mrc.wire.control import (
+    EXTENSION_BYTES,
     Ack,
     Control,
     EndpointResponse,
     Nack,
     ReliabilityProbe,
     Sack,
-    TrimmedWrite,
-    Write,
 )
+from testbed.mrc.wire.kinds import Opcode
+from testbed.mrc.wire.options import WireOptions
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 from testbed.mrc.wire.trimming import TRIMMED_BYTES
 
 u7 = st.integers(0, (1 << 7) - 1)

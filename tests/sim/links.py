@@ -7,8 +7,8 @@ from testbed.host.port_scheduler import OUTER_BYTES
 from testbed.model.fabric.shape import Shape
 from testbed.model.faults.impairment import Impairment
 from testbed.mrc import Datagram, DscpClasses
-from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import encode_write
+from testbed.mrc.wire.kinds import Opcode
 from testbed.mrc.wire.trimming import TRIMMED_BYTES
 from testbed.sim.engine import Engine
 from testbed.sim.link import LinkDirection

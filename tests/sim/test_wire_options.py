@@ -8,11 +8,9 @@ import pytest
 
 from testbed.files.scenarios import load_scenario
 from testbed.mrc import Datagram, DscpClasses, decode
-from testbed.mrc.constants import Opcode
 from testbed.mrc.wire.codec import sealed_trailer
-from testbed.mrc.wire.headers import SETH
-from testbed.mrc.wire.kinds import read
-from testbed.mrc.wire.packets import Nack, ReliabilityProbe, Sack
+from testbed.mrc.wire.control import Nack, ReliabilityProbe, Sack
+from testbed.mrc.wire.kinds import SETH, Opcode, read
 from testbed.sim import simulate
 from testbed.sim.host import Host
 

@@ -13,9 +13,10 @@ import pytest
 from testbed.model.fabric.addressing import LOCATOR_BLOCK, PLANE_SHIFT, Role
 from testbed.model.fabric.nodes import Node, Tier
 from testbed.mrc import DecodeError, DscpClasses, decode
-from testbed.mrc.wire.headers import BTH, CC_STATE, METH, TSETH
-from testbed.mrc.wire.kinds import COMMON, KIND_OF, WRITE, headers_behind
-from testbed.mrc.wire.packets import EndpointRequest, EndpointResponse, Packet, TrimmedWrite, Write
+from testbed.mrc.wire.control import EndpointRequest, EndpointResponse, Packet
+from testbed.mrc.wire.headers import BTH, METH, TSETH
+from testbed.mrc.wire.kinds import CC_STATE, COMMON, KIND_OF, WRITE, headers_behind
+from testbed.mrc.wire.packets import TrimmedWrite, Write
 from tests.mrc.test_vectors import said
 
 PROJECT = Path(__file__).parents[2]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from testbed.mrc import Arrival
-from testbed.mrc.constants import NackReason, Opcode
+from testbed.mrc.constants import NackReason
 from testbed.mrc.wire.codec import encode
-from testbed.mrc.wire.packets import Ack, Nack
+from testbed.mrc.wire.control import Ack, Nack
+from testbed.mrc.wire.kinds import Opcode
 from tests.mrc.harness import RKEY, VA, Flying, Network, PathModel, S, make_profile
 from tests.mrc.test_vectors import sealed
 from tests.mrc.vectors import V1S_OUTER, VECTORS, A, B

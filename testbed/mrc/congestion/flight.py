@@ -6,8 +6,8 @@ from testbed.mrc.config import QpConfig
 from testbed.mrc.congestion.control import CongestionControl, Loss, Report
 from testbed.mrc.constants import RCVD_BYTES_UNIT, EvMark
 from testbed.mrc.recovery.transmission import Transmission
+from testbed.mrc.wire.control import Sack
 from testbed.mrc.wire.datagram import new
-from testbed.mrc.wire.packets import Sack
 from testbed.mrc.wire.sizes import nominal_size
 
 _COUNTER_BITS: Final = 24

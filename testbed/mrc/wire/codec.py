@@ -1,9 +1,9 @@
 """The wire format: the inner packets of MRC, from values to bytes; `decoding.py` reads them.
 
-An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. `headers.py` declares the
-headers; formats, shifts and masks come from there. What follows the BTH in control packets is in
-`control.py`. The inner flow label repeats the outer one, so that a receiver that sees only the
-inner packet can read the EV.
+An inner packet is IPv6 / UDP / BTH / extension headers / payload / iCRC. `headers.py` and
+`kinds.py` declare the headers; formats, shifts and masks come from there. What follows the BTH in
+control packets is in `control.py`. The inner flow label repeats the outer one, so that a receiver
+that sees only the inner packet can read the EV.
 
 The iCRC is IBTA A17's: CRC-32 over eight 0xff bytes, the IPv6 header with traffic class, flow label
 and hop limit masked, the UDP header with the checksum masked, the BTH with byte 4 masked, and all
@@ -24,11 +24,11 @@ from testbed.mrc.constants import (
     IPV6_BYTES,
     ROCE_UDP_PORT,
 )
-from testbed.mrc.wire.control import encode_extension
+from testbed.mrc.wire.control import Control, encode_extension
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, METH, RETH, TSETH, UDP
 from testbed.mrc.wire.options import DEFAULT_OPTIONS, WireOptions
-from testbed.mrc.wire.packets import Buffer, Control
+from testbed.mrc.wire.packets import Buffer
 from testbed.mrc.wire.trimming import TRIMMED_BYTES
 
 WRITE_HEADER_BYTES: Final = TRIMMED_BYTES + RETH.size

@@ -17,14 +17,14 @@ from testbed.mrc.wire.codec import (
     UNTIMED,
     WRITE_HEADER_BYTES,
 )
-from testbed.mrc.wire.control import EXTENSION_BYTES, decode_control
+from testbed.mrc.wire.control import EXTENSION_BYTES, Packet, decode_control
 from testbed.mrc.wire.datagram import new
 from testbed.mrc.wire.header import concatenated
 from testbed.mrc.wire.headers import BASE_BYTES, BTH, IMMDT, IPV6, TSETH
 from testbed.mrc.wire.kinds import IMMEDIATE_OPCODES, KIND_OF
 from testbed.mrc.wire.kinds import WRITE as WRITE_KIND
 from testbed.mrc.wire.options import UDP_PORTS
-from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, Packet, Write
+from testbed.mrc.wire.packets import Buffer, DecodeError, DecodeReason, Write
 from testbed.mrc.wire.trimming import decode_trimmed
 
 _UNTIMED_END: Final = BASE_BYTES + UNTIMED.size

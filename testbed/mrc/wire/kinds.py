@@ -1,29 +1,251 @@
-"""The packets of MRC: which headers each has behind the BTH, and what its BTH says.
+"""The packets of MRC: opcodes, control headers, and which headers each packet has behind the BTH.
 
-`read` takes an inner packet apart header by header, as `headers.py` declares them: slow, for tools
-and tests. The codec is `codec.py`.
+The headers of a WRITE are in `headers.py`, with what `agree` says. `read` takes an inner packet
+apart header by header: slow, for tools and tests. The codec is `codec.py`.
 """
 
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
-from testbed.mrc.constants import Opcode
-from testbed.mrc.wire.header import Header
+from testbed.mrc.wire.header import Field, Header
 from testbed.mrc.wire.headers import (
-    AETH,
     BTH,
-    CC_STATE,
-    EETH,
-    ERTH,
+    FDMN,
     IMMDT,
     IPV6,
     METH,
-    NETH,
-    PETH,
     RETH,
-    SETH,
     TSETH,
     UDP,
+    reserved,
+    timestamp_fields,
+)
+
+_FKMN: Final = "4: FKMN (zeros)"
+_FDM: Final = "3: FDM, K"
+
+
+class Opcode(IntEnum):
+    """BTH opcodes (OCP MRC 1.0)."""
+
+    WRITE_FIRST = 0xC6
+    WRITE_MIDDLE = 0xC7
+    WRITE_LAST = 0xC8
+    WRITE_LAST_IMMEDIATE = 0xC9
+    WRITE_ONLY = 0xCA
+    WRITE_ONLY_IMMEDIATE = 0xCB
+    ACK = 0xD1
+    ENDPOINT_REQUEST = 0xD8
+    ENDPOINT_RESPONSE = 0xD9
+    SACK = 0xDC
+    NACK = 0xDD
+    RELIABILITY_PROBE = 0xDE
+
+
+def _kind(agree: str) -> tuple[Field, Field]:
+    """The first nine bits of every control header of MRC."""
+    return (
+        Field("type", 4, "0; ignored (mirrors UET's)", agree),
+        Field("next_header", 5, "0; ignored (mirrors UET's)", agree),
+    )
+
+
+def _dcids(agree: str) -> tuple[Field, Field]:
+    return (
+        Field("spdcid", 16, "low 16 bits of the sender's QPN; ignored", agree),
+        Field("dpdcid", 16, "low 16 bits of the receiver's QPN; ignored", agree),
+    )
+
+
+AETH: Final = Header(
+    "AETH",
+    "acknowledgement",
+    "4: FDMN, K, I",
+    (
+        (
+            Field(
+                "syndrome",
+                8,
+                "1F: ACK (any 00 to 1F is one); NAK: 61 invalid request, 62 remote access error, "
+                "63 remote operational error",
+                "ACK 2: N, Z1; NAK: N, O, Z2, I",
+            ),
+            Field("msn", 24, "messages completed at the responder", "F, K, I"),
+        ),
+    ),
+)
+
+SETH: Final = Header(
+    "SETH",
+    "selective acknowledgement",
+    FDMN,
+    (
+        (
+            *_kind(_FKMN),
+            Field(
+                "m",
+                2,
+                "mark on the EV: 0 none, 1 skip once, 2 always skip; 3 is read as 0",
+                "5: FDMNK",
+            ),
+            reserved(3),
+            Field("pr", 1, "1: answers a reliability probe", "5: FDMNK"),
+            reserved(1),
+        ),
+        (
+            Field(
+                "ack_psn_offset",
+                16,
+                "PSN of the packet that is answered, from cack_psn; where pr is 1 the probe's id",
+                FDMN,
+                signed=True,
+            ),
+        ),
+        (Field("entropy", 32, "EV of the packet that is answered", FDMN),),
+        *((field,) for field in _dcids("place 4: FDMN, K; meaning open")),
+        (reserved(8, FDMN), Field("cack_psn", 24, "all PSNs up to it have arrived", FDMN)),
+        (
+            Field("cc_type", 4, "0: CC_STATE is as below; with others it is not read", "4: FDMN"),
+            Field("cc_fl", 4, "0; ignored", "4: FDMN"),
+        ),
+        (
+            Field(
+                "mpr",
+                8,
+                "responder window in units of 128 PSNs; 0, and ignored, unless both ends agreed",
+                "place 4: FDMN, K; 0 2: GN",
+            ),
+        ),
+        (
+            Field(
+                "sack_offset",
+                16,
+                "first PSN of the bitmap, from cack_psn",
+                FDMN,
+                signed=True,
+            ),
+        ),
+        (
+            Field(
+                "bitmap",
+                64,
+                "bit i, from the least significant: PSN cack_psn + sack_offset + i has arrived",
+                "place 4: FDMN; order 2: MN",
+            ),
+        ),
+    ),
+)
+
+CC_STATE: Final = Header(
+    "CC_STATE",
+    "congestion state, behind the SETH",
+    FDMN,
+    (
+        (Field("tx_timestamp", 16, "of the packet that is answered; 0 if it had none", FDMN),),
+        (
+            reserved(1),
+            Field("ooo_count", 15, "packets received above cack_psn", "4: FDMN, K, O"),
+        ),
+        (
+            Field("restore_cwnd", 1, "return to the window before the penalty", FDMN),
+            Field("rcv_cwnd_pen", 7, "penalty of a busy receiver, 0 to 127", FDMN),
+            Field(
+                "rcvd_bytes",
+                24,
+                "bytes of new, untrimmed data packets (UDP length + 40 each), in units of 256, "
+                "rounded up, modulo 2^24",
+                "place 4: FDMN, K; rounded up 3: MN U1; UDP length + 40 2: M U1",
+            ),
+        ),
+    ),
+)
+
+NETH: Final = Header(
+    "NETH",
+    "negative acknowledgement",
+    FDMN,
+    (
+        (*_kind(_FKMN), reserved(7, "3: FMN")),
+        (
+            Field(
+                "nack_reason",
+                8,
+                "01 TRIMMED, 02 TRIMMED_LASTHOP, 06 NO_BITMAP, 07 NO_PKT_BUFFER, 0A NO_RESOURCE, "
+                "0B PSN_OOR_WINDOW, 19 UNEXP_EVENT; others are refused",
+                "5: FDMNK",
+            ),
+        ),
+        (Field("vendor_info", 8, "0; ignored", FDMN),),
+        (Field("entropy", 32, "EV of the refused packet", FDMN),),
+        *((field,) for field in _dcids("place 4: FDMN, K; meaning open")),
+        (reserved(8, FDMN), Field("nack_psn", 24, "PSN of the refused packet", FDMN)),
+        (
+            Field("cc_type", 4, "2; ignored", "3: FMN"),
+            Field("cc_fl", 4, "0; ignored", "3: FMN"),
+        ),
+        (reserved(8, FDMN),),
+        (Field("tx_timestamp", 16, "of the refused packet; 0 if it had none", FDMN),),
+    ),
+)
+
+PETH: Final = Header(
+    "PETH",
+    "reliability probe",
+    FDMN,
+    (
+        (*_kind(FDMN), reserved(7, FDMN)),
+        (reserved(8, FDMN),),
+        (Field("vendor_info", 8, "0; ignored", FDMN),),
+        (Field("probe_id", 16, "the SACK that answers returns it", FDMN),),
+        (reserved(16, "3: FMN, K"),),
+        *((field,) for field in _dcids(FDMN)),
+        *timestamp_fields("3: FDM, K; N: 0001"),
+    ),
+)
+
+ERTH: Final = Header(
+    "ERTH",
+    "endpoint request, to QPN 2",
+    FDMN,
+    (
+        (
+            *_kind(_FDM),
+            reserved(5, _FDM),
+            Field("op", 2, "0 PORT_STATUS_UPDATE, 1 EV_PROBE; others are refused", _FDM),
+        ),
+        (reserved(8, _FDM),),
+        (Field("vendor_info", 8, "0; ignored", _FDM),),
+        (
+            Field(
+                "port_status_mask",
+                32,
+                "bit p: port p is reachable, from 0; only with op 0",
+                "place 3: FDM, K; 1 is reachable 2: MN",
+            ),
+        ),
+        (reserved(32, _FDM),),
+        *timestamp_fields("3: FDM, K; N has the field"),
+    ),
+)
+
+EETH: Final = Header(
+    "EETH",
+    "endpoint response, to QPN 2",
+    FDMN,
+    (
+        (
+            *_kind(_FDM),
+            reserved(3, _FDM),
+            Field("op", 2, "as in the request; the id decides on receipt", "FD; M: bits 5:4"),
+            reserved(2, _FDM),
+        ),
+        (reserved(16, _FDM),),
+        *((reserved(64, _FDM),),) * 3,
+        (Field("tx_timestamp", 16, "that of the request", "3: FDM, K; N"),),
+        (reserved(16, _FDM),),
+        (reserved(32, _FDM),),
+    ),
 )
 
 
@@ -129,6 +351,9 @@ KIND_OF: Final[dict[int, PacketKind]] = {code: kind for kind in KINDS for code i
 
 COMMON: Final = (IPV6, UDP, BTH)
 """The headers that every inner packet begins with."""
+
+HEADERS: Final = tuple(dict.fromkeys((*COMMON, *(h for kind in KINDS for h in kind.headers))))
+"""Every header, once."""
 
 IMMEDIATE_OPCODES: Final = frozenset((Opcode.WRITE_LAST_IMMEDIATE, Opcode.WRITE_ONLY_IMMEDIATE))
 """The opcodes with an ImmDt."""
