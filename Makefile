@@ -10,8 +10,8 @@ FIG ?=
 ARGS ?=
 SYSTEM ?= debian12
 ARCH ?= amd64
-# A process a CPU; whole files, in the order of tests/conftest.py.
-PROCESSES := -n auto --dist loadfile --no-loadscope-reorder
+# One process more than CPUs, because many tests wait; whole files, in the order of tests/conftest.py.
+PROCESSES := -n $(shell expr $$(nproc) + 1) --dist loadfile --no-loadscope-reorder
 
 OWNED := scripts/owned.sh
 # Matplotlib's font cache: in the home directory root's would stay behind.
