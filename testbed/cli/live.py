@@ -35,6 +35,27 @@ Port = Annotated[
 ReadOnly = Annotated[
     bool, typer.Option("--read-only", help="The page only shows: it breaks and ends nothing.")
 ]
+Packets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SRC,DST", help="Show each packet of a flow too, such as h0,h4, not of the first."
+    ),
+]
+
+
+def checked_packets(scenario: "Scenario", packets: str | None, *, live: bool) -> None:
+    """Check, before a run begins, that the packets of that flow can be shown.
+
+    Raises:
+        InputError: the run is not watched, is too fast, or has no such flow.
+    """
+    from testbed.live.stream.packets import flow_in_slow_motion
+
+    if packets is None:
+        return
+    if not live:
+        raise InputError.of("--packets", packets, "a run with --live", "testbed replay --packets")
+    flow_in_slow_motion(scenario, packets, live=True)
 
 
 def listening(port: int, *, read_only: bool) -> "Listening":
@@ -76,7 +97,11 @@ def print_address(address: str, port: int, what: str = "Watch it live") -> None:
 
 @contextmanager
 def watching_emulated(
-    scenario: "Scenario", directory: "RunDirectory", where: "Listening", hold: "Hold"
+    scenario: "Scenario",
+    directory: "RunDirectory",
+    where: "Listening",
+    hold: "Hold",
+    packets: str | None = None,
 ) -> Iterator[None]:
     """Watch an emulated run that is made and analysed within the block.
 
@@ -85,11 +110,15 @@ def watching_emulated(
         directory: its directory.
         where: where the page is served.
         hold: ends the run.
+        packets: the flow whose packets are shown.
     """
     from testbed.live.emulated import EmulatedRun
+    from testbed.live.stream.packets import flow_in_slow_motion
     from testbed.sandbox.processes import spawn
 
-    watched = EmulatedRun(scenario, directory.path, where, partial(_ask, directory.path), hold.end)
+    ask = partial(_ask, directory.path)
+    slow_flow = flow_in_slow_motion(scenario, packets, live=True)
+    watched = EmulatedRun(scenario, directory.path, where, ask, hold.end, slow_flow=slow_flow)
     process = spawn(
         watched.watch,
         title="the process that watches the run",

@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from testbed.cli.fault import print_fault_help
-from testbed.cli.live import Live, Port, ReadOnly, listening, require_single, watching_emulated
+from testbed.cli.live import (
+    Live,
+    Packets,
+    Port,
+    ReadOnly,
+    checked_packets,
+    listening,
+    require_single,
+    watching_emulated,
+)
 from testbed.cli.options import Json, NoFigures, Pcap, links_named
 from testbed.cli.run_options import RunOptions, run_options
 from testbed.cli.running import machine_capacity
@@ -58,6 +67,7 @@ def run(
     live: Live = False,
     port: Port = 0,
     read_only: ReadOnly = False,
+    packets: Packets = None,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -75,7 +85,9 @@ def run(
     holding = _hold(hold=hold or live, limit=hold_for, several=options.several)
 
     def load(name: str, case: "Settings") -> "Scenario":
-        return _checked(options, name, case, captured, force=force)
+        scenario = _checked(options, name, case, captured, force=force)
+        checked_packets(scenario, packets, live=live)
+        return scenario
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: Progress) -> None:
         from testbed.experiment.experiment import Experiment
@@ -96,7 +108,7 @@ def run(
     def watched(scenario: "Scenario", directory: "RunDirectory") -> AbstractContextManager[object]:
         if where is None or holding is None:
             return nullcontext()
-        return watching_emulated(scenario, directory, where, holding)
+        return watching_emulated(scenario, directory, where, holding, packets)
 
     flags = {"--force": force, "--stop-if-late": stop_if_late}
     further = [flag for flag, is_set in flags.items() if is_set]

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 from testbed.cli.live import (
     Live,
+    Packets,
     Port,
     ReadOnly,
+    checked_packets,
     ctrl_c_ends,
     listening,
     print_address,
@@ -35,6 +37,7 @@ def simulate(
     live: Live = False,
     port: Port = 0,
     read_only: ReadOnly = False,
+    packets: Packets = None,
     no_figures: NoFigures = False,
     as_json: Json = False,
 ) -> None:
@@ -52,7 +55,9 @@ def simulate(
     observer: SimulatedRun | None = None
 
     def load(name: str, case: "Settings") -> "Scenario":
-        return _checked(options, name, case)
+        scenario = _checked(options, name, case)
+        checked_packets(scenario, packets, live=live)
+        return scenario
 
     def record(scenario: "Scenario", directory: "RunDirectory", progress: "Progress") -> None:
         from testbed.sim import simulate
@@ -67,13 +72,15 @@ def simulate(
             return
         from testbed.live.observing import SimulatedRun
         from testbed.live.serving import serving
+        from testbed.live.stream.packets import flow_in_slow_motion
         from testbed.live.stream.writer import STREAM
 
         stream = directory.path / STREAM
         stream.touch()
         with serving(stream, where) as site:
             print_address(site.address, site.port)
-            observer = SimulatedRun(scenario, directory.path, site)
+            slow_flow = flow_in_slow_motion(scenario, packets, live=True)
+            observer = SimulatedRun(scenario, directory.path, site, slow_flow)
             try:
                 with ctrl_c_ends(observer.end):
                     yield

@@ -16,7 +16,6 @@ from testbed.live.again import SoFar, of_live_run
 from testbed.live.cost import CostLog
 from testbed.live.forks import Forks
 from testbed.live.serving import Answering, Listening, Site, serving
-from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.faults.record import FAULTS, FaultRecord
@@ -45,6 +44,7 @@ class EmulatedRun:
         answer: answers requests for faults.
         end: ends the run.
         now_ns: the clock of the run's records.
+        slow_flow: the flow whose single packets are in the stream, if any.
     """
 
     scenario: Scenario
@@ -53,6 +53,7 @@ class EmulatedRun:
     answer: Answering
     end: Callable[[], None]
     now_ns: Callable[[], int] = time.monotonic_ns
+    slow_flow: int | None = None
     _writer: StreamWriter | None = None
     _t0_ns: int = 0
     _has_ended: bool = False
@@ -127,7 +128,7 @@ class EmulatedRun:
             live=True,
             base_rtt_s=start.base_rtt_ns / NS_PER_S,
             duration_s=self.scenario.duration / NS_PER_S,
-            slow_flow=flow_in_slow_motion(self.scenario, None),
+            slow_flow=self.slow_flow,
         )
         self._writer = StreamWriter(self.directory, beginning, start.t0_ns)
 

@@ -11,7 +11,6 @@ from testbed.files.operator_requests import operate
 from testbed.live.again import SoFar, of_live_run
 from testbed.live.forks import Forks
 from testbed.live.serving import Site
-from testbed.live.stream.packets import flow_in_slow_motion
 from testbed.live.stream.snapshot import Beginning
 from testbed.live.stream.writer import STREAM, StreamWriter
 from testbed.model.errors import Problem
@@ -78,12 +77,26 @@ class SimulatedRun:
     """
 
     def __init__(
-        self, scenario: Scenario, directory: Path, site: Site, longest_ns: int | None = None
+        self,
+        scenario: Scenario,
+        directory: Path,
+        site: Site,
+        slow_flow: int | None = None,
+        longest_ns: int | None = None,
     ) -> None:
-        """Watch a run; it lasts `longest_ns` at most, if given."""
+        """Watch a run.
+
+        Args:
+            scenario: what is simulated.
+            directory: the run directory.
+            site: the page.
+            slow_flow: the flow whose single packets are in the stream, if any.
+            longest_ns: how long the run lasts at most, if given.
+        """
         self._scenario = scenario
         self._directory = directory
         self._site = site
+        self._slow_flow = slow_flow
         self._longest_ns = longest_ns
         self._writer: StreamWriter | None = None
         self._has_ended = False
@@ -99,7 +112,7 @@ class SimulatedRun:
             live=True,
             base_rtt_s=base_rtt_s,
             duration_s=self._scenario.duration / NS_PER_S,
-            slow_flow=flow_in_slow_motion(self._scenario, None),
+            slow_flow=self._slow_flow,
         )
 
     def begins(self, simulation: Simulated, t0_ns: int, base_rtt_ns: int) -> None:

@@ -61,12 +61,16 @@ class Clustermapper:
         self._record_probe = record_probe
         self._record_finding = record_finding
 
+    def judges_at(self, now_ns: int) -> bool:
+        """Whether a round is over, so that `judge` weighs and records its outcomes."""
+        return now_ns >= self._judge_ns
+
     def judge(self, now_ns: int) -> list[Finding]:
         """Once a round, weigh the new outcomes; returns the accusations raised and lifted.
 
         Pass all arrivals to the prober first.
         """
-        if now_ns < self._judge_ns:
+        if not self.judges_at(now_ns):
             return []
         self._judge_ns = now_ns + self._plan.period_ns
         outcomes = self.prober.outcomes(now_ns)

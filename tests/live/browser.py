@@ -6,9 +6,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from playwright.sync_api import ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import ConsoleMessage, Page, expect, sync_playwright
 
 CHROMIUM = shutil.which("chromium")
+
+PATIENCE_MS = 300_000
+"""How long a test waits for what the page shall show: no test is about the machine's speed."""
+
+expect.set_options(timeout=PATIENCE_MS)
 
 needs_browser = pytest.mark.skipif(
     CHROMIUM is None, reason="no chromium: apt install chromium (.ci/run does)"
@@ -23,7 +28,6 @@ def opened(
     offline: bool = False,
     may_disconnect: bool = False,
     may_be_refused: bool = False,
-    patience_ms: int = 30_000,
 ) -> Iterator[Page]:
     """Open a page; fail if it reports an error other than one that is to be expected."""
     as_root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -41,10 +45,11 @@ def opened(
             viewport={"width": width, "height": 800}, offline=offline, reduced_motion="reduce"
         )
         page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", report)
         page.goto(url)
-        page.wait_for_selector("svg .node", timeout=patience_ms)
+        page.wait_for_selector("svg .node")
         yield page
         browser.close()
     assert errors == []

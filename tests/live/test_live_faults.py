@@ -148,7 +148,7 @@ def test_of_a_run_that_is_over_the_page_says_so(page: Page) -> None:
     """The last test: it ends the run."""
     choose(page, TARGETS["link"])
     press(page, "End run")
-    expect(page.locator("#chips .live")).to_have_text("replay", timeout=60_000)
+    expect(page.locator("#chips .live")).to_have_text("replay")
     press(page, "cut")
     expect(page.locator("#report.failed")).to_contain_text(
         "expected a run that has begun and is not over"

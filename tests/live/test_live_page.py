@@ -65,17 +65,17 @@ def test_a_click_breaks_a_link_and_the_page_tells_the_detection(
         click_link(page)
         page.get_by_role("button", name="blackhole", exact=True).click()
         detection = page.locator(".tile", has_text="detection")
-        expect(detection.locator("strong")).to_contain_text("RTT", timeout=20_000)
+        expect(detection.locator("strong")).to_contain_text("RTT")
         row = page.locator("#evs tbody tr", has_text="p1/t1_1")
         expect(row.locator(".state")).to_contain_text("assumed bad")
         page.get_by_role("button", name="heal", exact=True).click()
-        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("active")
         page.reload()
         expect(page.locator("#log .detection")).not_to_have_count(0)
         page.get_by_role("button", name="End run").click()
-        expect(page.locator("#chips .live")).to_have_text("replay", timeout=60_000)
-        expect(page.locator("#log li").first).to_contain_text("end of the run", timeout=20_000)
-    assert run.wait(60) == 0
+        expect(page.locator("#chips .live")).to_have_text("replay")
+        expect(page.locator("#log li").first).to_contain_text("end of the run")
+    assert run.wait(300) == 0
 
 
 def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str]") -> None:
@@ -84,24 +84,24 @@ def test_an_ev_is_denied_and_a_port_disabled_by_click(run: "subprocess.Popen[str
         row = page.locator("#evs tbody tr", has_text="p1/t1_1")
         row.click()
         page.get_by_role("button", name="deny", exact=True).click()
-        expect(row.locator(".state")).to_contain_text("denied", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("denied")
         page.get_by_role("button", name="probe", exact=True).click()
         expect(page.locator("#report")).to_contain_text("p1/t1_1: probe answered after")
         page.get_by_role("button", name="allow", exact=True).click()
-        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("active")
         page.locator(".link[data-name^='h0--p1']").focus()
         page.keyboard.press("Enter")
         page.get_by_role("button", name="disable port", exact=True).click()
-        expect(row.locator(".state")).to_contain_text("assumed bad", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("assumed bad")
         page.get_by_role("button", name="enable port", exact=True).click()
-        expect(row.locator(".state")).to_contain_text("active", timeout=20_000)
+        expect(row.locator(".state")).to_contain_text("active")
 
 
 def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]") -> None:
     with opened(address(run)) as page:
         run.send_signal(signal.SIGINT)
-        expect(page.locator("#chips .live")).to_have_text("replay", timeout=60_000)
-    out, _ = run.communicate(timeout=60)
+        expect(page.locator("#chips .live")).to_have_text("replay")
+    out, _ = run.communicate(timeout=300)
     assert run.returncode == 0
     assert "verdict: trusted" in out
 
@@ -109,4 +109,4 @@ def test_ctrl_c_ends_the_run_and_writes_its_report(run: "subprocess.Popen[str]")
 def test_a_run_that_is_killed_leaves_a_page_that_says_so(run: "subprocess.Popen[str]") -> None:
     with opened(address(run), may_disconnect=True) as page:
         run.kill()
-        expect(page.locator("#chips .live")).to_have_text("disconnected", timeout=20_000)
+        expect(page.locator("#chips .live")).to_have_text("disconnected")

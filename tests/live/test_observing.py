@@ -163,3 +163,18 @@ def test_faults_by_hand_become_a_timeline_that_repeats_the_run(
     assert call(*earlier).status == 0
     assert len(load_scenario(str(tmp_path / "part.yaml")).timeline) == 1
     assert call(*earlier[:-1], "soon").status == 2
+
+
+def test_the_packets_of_the_chosen_flow_are_in_the_stream(
+    scenario: Scenario, tmp_path: Path
+) -> None:
+    directory = tmp_path / "run"
+    directory.mkdir()
+    site: Any = Asking(lambda *_: None)
+    run = SimulatedRun(scenario, directory, site, slow_flow=1, longest_ns=500_000_000)
+    simulate(scenario, directory, observer=run)
+    run.finish()
+    records = [RECORD.validate_json(line) for line in (directory / STREAM).open()]
+    assert {record.flow for record in records if record.type == "packets"} == {1}
+    sent = [packet for record in records if record.type == "packets" for packet in record.packets]
+    assert len({packet.ev for packet in sent}) > 1

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import polars as pl
@@ -15,6 +16,7 @@ from testbed.live.stream.records import (
     Detection,
     EvChange,
     FaultChange,
+    LinkState,
     PacketBatch,
     Snapshot,
     State,
@@ -166,3 +168,26 @@ def test_where_time_is_slow_every_packet_of_the_first_flow_is_in_the_stream(
         back = packet.kind in {"ack", "sack", "nack", "answer"}
         way = ways[f"{'back' if back else 'there'}:{packet.ev}"]
         assert way[0].startswith("h1>" if back else "h0>")
+
+
+def test_the_links_that_the_clustermapper_measured_are_in_the_states(tmp_path: Path) -> None:
+    file = tmp_path / "mapped.yaml"
+    file.write_text(FAILURE + "clustermapper: {period: 25 us}\n")
+    (tmp_path / "run").mkdir()
+    simulate(load_scenario(str(file)), tmp_path / "run")
+    sent: dict[str, int] = {}
+    lost: dict[str, int] = {}
+    probes = pl.read_parquet(tmp_path / "run" / "probes.parquet").filter(pl.col("t") < 3)
+    for path, is_lost in probes.select("path", "lost").iter_rows():
+        nodes = path.partition(":")[2].split(">")
+        for direction in map(">".join, pairwise(nodes)):
+            sent[direction] = sent.get(direction, 0) + 1
+            lost[direction] = lost.get(direction, 0) + is_lost
+    measured: dict[str, LinkState] = {}
+    for state in _states([*recorded_stream(tmp_path / "run")]):
+        for name, link in state.links.items():
+            new = link.model_dump(exclude_none=True)
+            measured[name] = measured.get(name, LinkState()).model_copy(update=new)
+    assert {name: link.probed for name, link in measured.items()} == sent
+    assert {name: link.probes_lost for name, link in measured.items()} == lost
+    assert sum(lost.values()) > 0

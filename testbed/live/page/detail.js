@@ -101,6 +101,7 @@ export class Detail {
   /** @param {string} name @param {Snapshot["links"]} links @param {World} world */
   _links(name, links, world) {
     const places = impaired(world);
+    const mapper = this.snapshot.clustermapper;
     const rows = links.flatMap(({ lower, upper, rate_bps: full }) =>
       [`${lower}>${upper}`, `${upper}>${lower}`].map((direction) => {
         const link = world.links[direction] ?? {};
@@ -108,13 +109,14 @@ export class Detail {
         return [
           direction.replace(">", " → "), state || "in order", percent(link.load ?? 0), rate((link.load ?? 0) * full),
           bytes(link.queue_bytes ?? 0), String(link.marked ?? 0), String(link.trimmed ?? 0), String(link.dropped ?? 0),
+          ...(mapper ? [`${link.probes_lost ?? 0} of ${link.probed ?? 0}`] : []),
         ];
       }));
     return {
       key: `${name} ${rows.join()}`,
       parts: () => [
         html("table", {},
-          html("thead", {}, html("tr", {}, ...["direction", "state", "load", "rate", "queue", "marked", "trimmed", "dropped"].map((head) => html("th", { scope: "col" }, head)))),
+          html("thead", {}, html("tr", {}, ...["direction", "state", "load", "rate", "queue", "marked", "trimmed", "dropped", ...(mapper ? ["probes lost"] : [])].map((head) => html("th", { scope: "col" }, head)))),
           html("tbody", {}, ...rows.map((cells) => html("tr", cells[1] === "in order" ? {} : { class: "bad" }, ...cells.map((cell) => html("td", {}, cell))))),
         ),
       ],

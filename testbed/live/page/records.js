@@ -17,7 +17,7 @@
  *   lost?: number, retransmitted?: number, verified_bytes?: number, corrupted_bytes?: number}} FlowState
  * @typedef {{sent_bps?: number, goodput_bps?: number, lost?: number, delay_s?: number}} EvState
  * @typedef {{load?: number, queue_bytes?: number, marked?: number, trimmed?: number,
- *   dropped?: number}} LinkState
+ *   dropped?: number, probed?: number, probes_lost?: number}} LinkState
  * @typedef {{id: number, t: number, type: "state", flows: Record<string, FlowState>,
  *   planes: Record<string, number>, evs: Record<string, EvState>,
  *   links: Record<string, LinkState>}} State

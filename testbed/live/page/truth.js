@@ -29,22 +29,35 @@ export class Truth {
   show(world) {
     const faults = Object.values(world.faults).reverse();
     const findings = Object.values(world.findings);
-    const key = JSON.stringify([faults, findings, world.detections.length, this.times.unit]);
+    const mapper = this.snapshot.clustermapper;
+    const measured = mapper ? this._measured(world) : "";
+    const key = JSON.stringify([faults, findings, world.detections.length, this.times.unit, measured]);
     if (key === this._key) return;
     this._key = key;
-    const mapper = this.snapshot.clustermapper;
     const rows = faults.map((fault) => this._row(fault, world, mapper ? findings : null));
     for (const { suspect, loss } of findings.filter(({ suspect: accused }) => !faults.some(({ places, phase }) => phase !== "healed" && meets(accused, places)))) {
       rows.push(html("tr", { class: "bad" }, ...["–", "nothing is broken there", "–", `${suspect} (${percentOf(loss)})`].map((cell) => html("td", {}, cell))));
     }
     if (rows.length === 0) {
       const who = mapper ? "no fault yet, and the Clustermapper accuses nobody" : "no fault yet";
-      this._root.replaceChildren(html("p", { class: "empty" }, who));
+      this._root.replaceChildren(html("p", { class: "empty" }, who), ...this._below(measured));
       return;
     }
     const heads = ["fault", "state", "detected after", ...(mapper ? ["Clustermapper accuses"] : [])];
     this._root.replaceChildren(html("table", {},
-      html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...rows)));
+      html("thead", {}, html("tr", {}, ...heads.map((head) => html("th", { scope: "col" }, head)))), html("tbody", {}, ...rows)), ...this._below(measured));
+  }
+
+  /** How far the Clustermapper has come. @param {World} world */
+  _measured(world) {
+    const probed = Object.values(world.links).filter(({ probed: probes = 0 }) => probes > 0);
+    const lossy = probed.filter(({ probes_lost: lost = 0 }) => lost > 0).length;
+    return `The Clustermapper has measured ${probed.length} of ${2 * this.snapshot.links.length} link directions; probes across ${lossy} of them were lost.`;
+  }
+
+  /** @param {string} measured */
+  _below(measured) {
+    return measured ? [html("p", { class: "measured" }, measured)] : [];
   }
 
   /** @param {FaultChange} fault @param {World} world @param {Finding[] | null} findings */

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from testbed.live.stream.records import EvState, FlowState, LinkState, State
+from testbed.model.fabric.names import directions_along
 from testbed.model.fabric.topology import Topology
 from testbed.model.units import NS_PER_S
 
@@ -55,6 +56,7 @@ class Measures:
         self._add_packets(tables, end_s - begin_s, values)
         self._add_queue_pairs(tables, values)
         self._add_links(tables, values)
+        self._add_probes(tables, values)
         changed: dict[str, dict[Any, dict[str, Any]]] = defaultdict(dict)
         for (kind, key), latest in values.items():
             before = self._known.setdefault((kind, key), {})
@@ -139,6 +141,14 @@ class Measures:
         for direction, backlog in _rows(tables, "queues", "direction", "backlog_bytes"):
             latest = values["link", direction]
             latest["queue_bytes"] = max(backlog, latest.get("queue_bytes", 0))
+
+    def _add_probes(self, tables: Tables, values: Any) -> None:
+        """What the Clustermapper has measured of each link direction."""
+        for path, lost in _rows(tables, "probes", "path", "lost"):
+            for direction in directions_along(path):
+                latest = values["link", direction]
+                latest["probed"] = self._total("link", direction, "probed", 1)
+                latest["probes_lost"] = self._total("link", direction, "probes_lost", lost)
 
 
 def _rows(tables: Tables, table: str, *columns: str) -> Iterable[tuple[Any, ...]]:

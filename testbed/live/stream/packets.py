@@ -38,16 +38,21 @@ def flow_named(scenario: Scenario, name: str) -> int:
     raise InputError.of("--packets", name, expected)
 
 
-def flow_in_slow_motion(scenario: Scenario, name: str | None) -> int | None:
+def flow_in_slow_motion(scenario: Scenario, name: str | None, *, live: bool = False) -> int | None:
     """The flow whose packets are shown: the one that is named, or the first if time is slow enough.
 
     Raises:
-        InputError: the run has no such flow.
+        InputError: the run has no such flow; or it is live, and too fast for a person to follow.
     """
-    if name is not None:
-        return flow_named(scenario, name)
     slow = scenario.topology.dilation >= CONTROL_DILATION
-    return next((flow.number for flow in flows_of(scenario)), None) if slow else None
+    if name is None:
+        return next((flow.number for flow in flows_of(scenario)), None) if slow else None
+    if live and not slow:
+        found = f"{name} at dilation {scenario.topology.dilation:g}"
+        expected = f"a dilation of {CONTROL_DILATION} or more: a person follows the packets"
+        remedy = f"--set topology.dilation={CONTROL_DILATION}"
+        raise InputError.of("--packets", found, expected, remedy)
+    return flow_named(scenario, name)
 
 
 class PacketFollower:

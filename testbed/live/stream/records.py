@@ -159,6 +159,10 @@ class LinkState(_Part):
     """Packets so far that lost their payload here."""
     dropped: int | None = None
     """Packets so far that were dropped here."""
+    probed: int | None = None
+    """Probes of the Clustermapper so far whose paths cross it, by what became of them."""
+    probes_lost: int | None = None
+    """How many of them were lost, here or elsewhere on their paths."""
 
 
 class State(Record):

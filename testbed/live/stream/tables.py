@@ -9,6 +9,7 @@ TABLES = (
     "completions",
     "links",
     "queues",
+    "probes",
     "findings",
     "operator",
     "control",

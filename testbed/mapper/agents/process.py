@@ -35,7 +35,9 @@ def run_mapper(plan: MapperPlan, raw_directory: Path, channel: Channel) -> int:
         start_ns: int = next(commands)["start_ns"]
         mapper = Clustermapper(plan, start_ns, probes.append, findings.append)
         while not select.select([channel], [], [], _wait_s(mapper))[0]:
-            _work(mapper, agents, channel)
+            if _work(mapper, agents, channel):
+                probes.flush()  # for those who watch the run
+                findings.flush()
     _expect_finish(next(commands, None))
     channel.send({"finished": {"send_errors": agents.send_errors}})
     agents.close()
@@ -46,13 +48,17 @@ def _wait_s(mapper: Clustermapper) -> float:
     return max(mapper.prober.due_ns - monotonic_ns(), TICK_NS) / NS_PER_S
 
 
-def _work(mapper: Clustermapper, agents: Agents, channel: Channel) -> None:
+def _work(mapper: Clustermapper, agents: Agents, channel: Channel) -> bool:
+    """Take in arrivals, judge, send what is due; returns whether a round has been judged."""
     for number in agents.arrivals():
         mapper.prober.arrived(number)
-    if mapper.judge(monotonic_ns()):
+    now_ns = monotonic_ns()
+    is_judged = mapper.judges_at(now_ns)
+    if mapper.judge(now_ns):
         channel.send({"denied": sorted(mapper.denied_directions)})
     for probe in mapper.prober.take_due(monotonic_ns()):
         agents.send(probe)
+    return is_judged
 
 
 def _expect_finish(command: dict[str, Any] | None) -> None:

@@ -5,6 +5,7 @@ a small one.
 """
 
 import re
+from itertools import pairwise
 
 from testbed.model.errors import Problem, did_you_mean
 from testbed.model.fabric.nodes import Link, Node, Port, Tier
@@ -138,6 +139,11 @@ def directions_of(link: str) -> tuple[str, str]:
     """The names of a link's directions, up first."""
     lower, _, upper = link.partition("--")
     return f"{lower}>{upper}", f"{upper}>{lower}"
+
+
+def directions_along(path: str) -> list[str]:
+    """The link directions of a probe's path such as `p2:h0>p2_t0_0>h0`, in order."""
+    return [f"{near}>{far}" for near, far in pairwise(path.partition(":")[2].split(">"))]
 
 
 def _height(node: str) -> int:

@@ -3,12 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from types import SimpleNamespace
 
 import polars as pl
 
-from testbed.model.fabric.names import link_of
+from testbed.model.fabric.names import directions_along, link_of
 from testbed.model.faults.record import FaultRecord
 from testbed.model.faults.targets import target_directions
 from testbed.model.summary import Localisation, LocalisedFault
@@ -165,8 +164,7 @@ def _loss(
     by_path = during.group_by("path").agg(pl.len(), pl.col("lost").sum())
     sent, arrived = Counter[int](), 0
     for path, probes, lost in by_path.iter_rows():
-        nodes = path.partition(":")[2].split(">")
-        crossed = [f"{near}>{far}" for near, far in pairwise(nodes)]
+        crossed = directions_along(path)
         times = sum(direction in accused for direction in crossed)
         if times and others.isdisjoint(crossed):
             sent[times] += probes
